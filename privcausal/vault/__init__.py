@@ -1,6 +1,7 @@
-"""The rows. Outside this room nothing but what is named here may be imported from it.
+"""The vault is the only code that reads rows.
 
-A `Vault` is an opaque handle; mechanisms and transforms are orders to it.
+Other subpackages may import only the names listed in this file. A `Vault` is an opaque handle on
+the rows. Mechanisms and transforms describe the queries that it answers.
 """
 
 from privcausal.vault.admission import (

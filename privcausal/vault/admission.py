@@ -1,6 +1,6 @@
-"""What comes in: a table is opened, and what the plan cannot do with it is refused, for nothing.
+"""Open a table and reject plans that it cannot carry out, before any budget is spent.
 
-All that is asked here is public: names, types, how the table is stored, and its size where that is.
+These checks use only public facts: names, types, the storage format, and the size if it is public.
 """
 
 from __future__ import annotations
@@ -26,35 +26,38 @@ from privcausal.vault.sources.files import open_path, open_relation
 from privcausal.vault.sources.spark import Spark, column_of
 from privcausal.vault.sources.units import Connections, stored_table
 
-# The rows of a panel's units, one for each: what changed between two declared periods.
+# Panels: one row per unit, with the change in outcome between two declared periods.
 #
 # Privacy
 # -------
-# The row of a unit is a function of that unit's own rows, taken as a set without order: its outcome
-# is Y(after) - Y(before) where exactly one of them is of each period and the unit was not treated
-# before, and is missing otherwise; the treatment is that of its row after, covariates and groups
-# are
-# those of its row before. Rows of other periods, or of none, count for nothing, and rows without a
-# unit's name are of no unit. Each value is read by itself, and outcome, treatment and period are
-# cut
-# to their declared domains, so that all of this is defined whatever the rows hold.
+# A unit's row is a function of the unordered set of that unit's own rows.
 #
-# So a unit has one row however many it came with, and no row depends on another unit's. To replace
-# all rows of a unit, or to add or remove a unit, replaces, adds or removes one row here. The rows
-# are
-# sorted by name, and their order reaches nothing: sums are exact, and parts go by a unit's name.
+# - The outcome is Y(after) - Y(before) if the unit has exactly one row in each period and was not
+#   treated before. Otherwise the outcome is missing.
+# - The treatment comes from the unit's row after. Covariates and groups come from its row before.
+# - Rows of other periods, or with a missing period, are ignored. Rows without a unit's name belong
+#   to no unit.
+#
+# Each value is read by itself. Outcome, treatment, and period are clipped to their declared
+# domains. Therefore the row is defined for all possible data.
+#
+# As a result, each unit has one row, however many rows the input had. No row depends on another
+# unit's rows. Replacing all rows of a unit replaces one row here. Adding or removing a unit adds or
+# removes one row here. The rows are sorted by name, but their order does not affect any result:
+# sums are exact, and parts depend on the unit's name.
 
 
 @dataclass(frozen=True)
 class Changes:
-    """How rows are read, and how those of a unit are put together. It holds no rows.
+    """Rules for reading rows and for combining the rows of each unit. Holds no rows.
 
     Attributes
     ----------
     domains : mapping
-        Of period, outcome and treatment, in this order, by which these are cleaned.
+        Domains of period, outcome, and treatment, in this order. They are used to clean these
+        columns.
     labels : mapping
-        All columns that are read, the unit's first, and how each is read.
+        All columns that are read, and how each is read. The unit's column comes first.
     """
 
     domains: Mapping[str, Domain]
@@ -80,7 +83,7 @@ class Changes:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of a unit's row that are taken as they are."""
+        """Columns of a unit's row that are copied without a change."""
         _, *others = self.labels
         time, outcome, _ = self.domains
         return tuple(name for name in others if name not in (time, outcome))
@@ -95,15 +98,15 @@ class Changes:
         return pa.schema([*fields, *((f"k{at}", kind) for at, kind in enumerate(kinds))])
 
     def record(self, columns: Mapping[str, RawColumn]) -> Any:
-        """An Arrow batch of rows: the unit, p = 0, 1 for its period, y, t, and k0, k1, ...
+        """An Arrow batch of rows: the unit, period p (0 or 1), y, t, and k0, k1, ...
 
-        Null is what is missing.
+        Missing values are null.
         """
         import pyarrow as pa
 
         columns = {name: memory.cut_column(column, slice(None)) for name, column in columns.items()}
         arrays = [stored.texts_of(columns[next(iter(self.labels))])]
-        with np.errstate(all="ignore"):  # another library's thread may be the one that asks
+        with np.errstate(all="ignore"):  # This may run in another library's thread.
             for name, domain in self.domains.items():
                 values, known = cleaned(columns[name], domain)
                 arrays.append(pa.array(values, pa.float64(), mask=~known))
@@ -114,7 +117,7 @@ class Changes:
         return pa.record_batch(arrays, self.schema)
 
     def aggregates(self) -> dict[str, str]:
-        """SQL of each column of a unit's row, over its records."""
+        """SQL expression for each column of a unit's row, computed over the unit's records."""
         before, after = "FILTER (WHERE p = 0)", "FILTER (WHERE p = 1)"
         once = f"count(*) {before} = 1 AND count(*) {after} = 1"
         change = f"max(y) {after} - max(y) {before}"
@@ -127,14 +130,14 @@ class Changes:
 
 @guard.guarded
 def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
-    """A table with one row for each unit, in the place of the one given.
+    """A table with one row per unit, which replaces the given table.
 
-    Rows in memory give one in memory. Of files, relations and queries, which are streamed once,
-    DuckDB holds it, in memory; on Spark it is another DataFrame.
+    Rows in memory give a table in memory. For files, relations, and queries, which are streamed
+    once, DuckDB holds the table in memory. On Spark, the table is another DataFrame.
     """
     how = Changes.of(request, rows.header)
     made = _on_spark(rows, how) if isinstance(rows, Spark) else _by_duckdb(rows, how)
-    # the change is a number, whatever the outcome is
+    # The change is a number for every type of outcome.
     kinds = {**rows.header.kinds, request.formula.outcome: "numeric"}
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
@@ -143,7 +146,7 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
 def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.Stored:
     opened = rows._opened if isinstance(rows, stored.Stored) else Connections()
     work, wanted = opened.new(), tuple(how.labels.items())
-    # rows in memory have one list of labels: they are one block
+    # Rows in memory share one list of labels, so they form one block.
     size = max(rows.size(), 1) if rows.held else stored.STREAM
     records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
     own = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
@@ -160,7 +163,7 @@ def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.S
 
 
 def _on_spark(rows: Spark, how: Changes) -> Spark:
-    """Executors read the values, as they do for sums."""
+    """Spark's executors read the values, as they do for sums."""
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -182,15 +185,15 @@ def _on_spark(rows: Spark, how: Changes) -> Spark:
 
 
 MOST_ROWS = 1 << 30
-"""Rows whose sums int64 holds with their noise: a row adds at most 2^32 to a coordinate."""
+"""int64 holds noisy sums of this many rows, because a row adds at most 2^32 to a coordinate."""
 
 BASES_OF_SUMS = ("gam", "linear", "none")
-"""Bases that need nothing of the rows but sums; "none" is that of cells and arms."""
+"""Bases that need only sums over the rows. The learners of cells and arms use "none"."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Source(guard.Opaque):
-    """An opened table, before its plan is known; only its header is public."""
+    """An opened table before its plan is known. Only its header is public."""
 
     rows: memory.RowSource
 
@@ -202,16 +205,16 @@ class Source(guard.Opaque):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing reads these rows any more, typed or not."""
+        """Close the rows, typed or untyped. They are not needed afterwards."""
         self.rows.close()
 
 
 @guard.opening
 def open_source(data: Frame) -> Source:
-    """Open a frame, a path to files, or a DuckDB relation; nothing is released."""
+    """Open a frame, a path to files, or a DuckDB relation. This step releases nothing."""
     if isinstance(data, str | os.PathLike):
         return Source(open_path(data))
-    kind = type(data)  # told by its name, so that no library is imported for it
+    kind = type(data)  # Compare names, to avoid importing the libraries.
     if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
         return Source(Spark(data))
     if kind.__name__ == "LazyFrame" and kind.__module__.startswith("polars"):
@@ -222,18 +225,18 @@ def open_source(data: Frame) -> Source:
 
 
 def typed(source: Source, labels: LabelColumns) -> Source:
-    """The table with types for its columns, where it has none of its own (CSV)."""
+    """The table with column types, if the format has none of its own (CSV)."""
     return Source(source.rows.typed(labels))
 
 
 def from_table(table: CellTable, header: Header) -> Source:
-    """An aggregated table in the place of rows."""
+    """Use an aggregated table instead of rows."""
     return Source(Aggregates(table, header))
 
 
 @guard.guarded
 def public_size(source: Source, request: Request) -> int | None:
-    """Number of rows, or of units: public under substitution, None under add_remove."""
+    """Number of rows or units. It is public under substitution; None under add_remove."""
     if request.trust.neighbors == "add_remove" or isinstance(source.rows, Aggregates):
         return None
     if request.trust.unit is None:
@@ -242,11 +245,11 @@ def public_size(source: Source, request: Request) -> int | None:
         return source.rows.units(request.trust.unit)
     codes = source.rows.column(request.trust.unit, as_labels="units").codes
     assert codes is not None
-    return len(np.unique(codes[codes >= 0]))  # a categorical column has labels that no row has
+    return len(np.unique(codes[codes >= 0]))  # A categorical column may have unused labels.
 
 
 def check_columns(header: Header, names: Sequence[str]) -> None:
-    """Every named column exists and has a type that can be read."""
+    """Check that every named column exists and has a readable type."""
     for name in names:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
@@ -257,9 +260,10 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
 
 
 def check_types(header: Header, request: Request) -> None:
-    """Numeric bounds need numeric columns: data types are public, so this may be said.
+    """Check that columns with numeric bounds are numeric, and that units stay distinct.
 
-    And a unit's column needs a type whose values are all told apart.
+    Data types are public, so errors may name them. The type of the unit's column must keep distinct
+    values distinct.
     """
     if request.trust.unit in header.inexact:
         raise DataError(
@@ -284,17 +288,21 @@ def check_types(header: Header, request: Request) -> None:
 
 
 def admit(source: Source, plan: Plan) -> None:
-    """Refuse a plan that cannot be carried out on this table, before it is charged."""
+    """Refuse a plan that this table cannot support, before it is charged."""
     _check_base(source.rows, plan)
     _check_order(source.rows, plan.request)
     _check_same(source.rows, plan.request)
     _check_size(source.rows, plan)
-    if plan.request.trust.unit is None:  # to count units, rows must be read
+    if plan.request.trust.unit is None:  # Counting units would require reading rows.
         _check_parts(public_size(source, plan.request), plan)
 
 
 def _check_order(rows: memory.RowSource, request: Request) -> None:
-    """Parts of the rows and rows of a unit are known by position, unless all are made one."""
+    """Check that rows keep a stable order if the plan needs one.
+
+    Parts of the rows and rows of a unit are identified by position, except in panels, which have
+    one row per unit.
+    """
     if isinstance(rows, Spark):
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(
@@ -315,7 +323,7 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
 
 
 def _check_same(rows: memory.RowSource, request: Request) -> None:
-    """Each sum computes a Spark DataFrame anew, so that nothing in it may be drawn by lot."""
+    """Check that a Spark plan is deterministic, because each sum computes the DataFrame again."""
     if isinstance(rows, Spark) and not rows.repeats(request.read):
         raise CapabilityError(
             "the Spark DataFrame is computed anew for each sum, and its plan may give other rows "
@@ -326,7 +334,7 @@ def _check_same(rows: memory.RowSource, request: Request) -> None:
 
 
 def _check_base(rows: memory.RowSource, plan: Plan) -> None:
-    """Bases that are not sums over rows hold all of them, and that is for rows in memory."""
+    """Check that rows are in memory if the basis needs more than sums over rows."""
     if not rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):
         what = "a published mechanism" if plan.base in BASES_OF_SUMS else f"base {plan.base!r}"
         raise CapabilityError(
@@ -337,10 +345,10 @@ def _check_base(rows: memory.RowSource, plan: Plan) -> None:
 
 
 def _check_size(rows: memory.RowSource, plan: Plan) -> None:
-    """There are rows, and not too many; a published mechanism needs a number of them.
+    """Check the number of rows: at least one, not too many, and enough for a published mechanism.
 
-    Their number may be told where it is public, and elsewhere nobody asks: no rows are rows too,
-    and sums are cut to what 64 bits hold.
+    Error messages may state the number only if it is public. Otherwise the number is not checked.
+    An empty table is then a valid table, and sums are clipped to the range of 64 bits.
     """
     if plan.request.trust.neighbors != "substitute":
         if plan.least_rows:
@@ -367,7 +375,10 @@ def _check_size(rows: memory.RowSource, plan: Plan) -> None:
 
 
 def _check_parts(size: int | None, plan: Plan) -> None:
-    """Parts of a public number of rows, or units, hold as many as the plan asks for."""
+    """Check that each part has as many rows, or units, as the plan needs.
+
+    The check requires a public number of rows or units.
+    """
     least = min(part_shares(plan)) * (size or 0)
     if size is not None and least < plan.least_part:
         raise DataError(

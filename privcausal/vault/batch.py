@@ -1,4 +1,4 @@
-"""A block of private rows: which of them count, in which part, cut to their declared domains."""
+"""A block of private rows: complete rows, their parts, and values clipped to declared domains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from privcausal.vault.guard import Opaque
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RawColumn(Opaque):
-    """One column of a block as read: numbers (NaN missing), or codes into label texts (-1)."""
+    """One column of a block as read: numbers (NaN if missing) or label codes (-1 if missing)."""
 
     numbers: Vector | None = None
     codes: Integers | None = None
@@ -37,7 +37,7 @@ class RawColumn(Opaque):
 
 
 class RawBatch(Opaque):
-    """Columns of a block before their domains are known; `keep` says which rows count."""
+    """Columns of a block before their domains are known. `keep` marks the rows that may be used."""
 
     __slots__ = ("columns", "keep")
 
@@ -47,27 +47,28 @@ class RawBatch(Opaque):
 
 
 class Batch(Opaque):
-    """Rows ready for row maps. Everything is defined for every row; `complete` says which count.
+    """Rows ready for row maps. All values are defined for every row.
 
     Attributes
     ----------
     rows : Rows
-        Covariates; missing ones hold an arbitrary value inside the domain.
+        Covariates. Missing covariates have an arbitrary value inside the domain.
     complete : Mask
-        False where a needed value is missing: such a row adds the zero vector to every sum.
+        False if a needed value is missing. Such a row adds the zero vector to every sum.
     y, t : Vector
-        Outcome inside its bounds; treatment 0/1 (0 in a regression), a number's place in its
-        effective range, held in [0, 1], or the position of one of several arms.
+        y is the outcome inside its bounds. t is the treatment: 0/1 (0 in a regression), the
+        position of one of several arms, or the position of a numeric treatment in its effective
+        range, clipped to [0, 1].
     dose : Vector
-        The same, also beyond [0, 1], inside the declared bounds.
+        Same as `t`, but may exceed [0, 1] inside the declared bounds.
     taken : Vector
-        The treatment where `t` and `dose` are of its instrument; as `dose`.
+        The treatment received, coded as `dose`, if `t` and `dose` describe its instrument.
     member : Matrix
         Indicators of the declared groups, shape (n, G).
     part : Integers
         Split part or fold of each row.
     chosen : Mask
-        Rows of the part, complete or not, of which no unit has more than it may.
+        Rows of the part, complete or not. No unit has more than its maximum number of rows here.
     """
 
     __slots__ = ("chosen", "complete", "dose", "member", "part", "rows", "t", "taken", "y")
@@ -89,7 +90,7 @@ class Batch(Opaque):
             self.y[~complete] = domain.mid
 
         def placed(name: str) -> Vector:
-            """Values, or where they are in the range of a number."""
+            """Values, or the position of a number in its range."""
             values, domain = np.asarray(clean[name][0], np.float64), layout.schema[name]
             return (values - domain.lo) / domain.width if isinstance(domain, Interval) else values
 
@@ -98,7 +99,7 @@ class Batch(Opaque):
         if isinstance(layout.schema.get(formula.assigned), Interval):
             self.t = np.clip(self.dose, 0.0, 1.0)
         self.taken = placed(formula.treatment) if formula.instrument else self.dose
-        if request.asked.arms:  # a label that is none of them is no arm
+        if request.asked.arms:  # Other labels do not belong to an arm.
             complete &= self.t >= 0
         known = request.propensity
         self.rows = Rows(
@@ -116,13 +117,13 @@ class Batch(Opaque):
         self.chosen = keep
 
     def only(self, part: int) -> Batch:
-        """The same rows, of which only those in `part` count."""
+        """The same rows, with all rows outside `part` excluded."""
         view, chosen = self._view(), self.part == part
         view.complete, view.chosen = self.complete & chosen, self.chosen & chosen
         return view
 
     def of_arm(self, arm: int) -> Batch:
-        """The same rows, treated where they are in one of several arms."""
+        """The same rows, with treatment 1 in the given arm and 0 in all other arms."""
         view = self._view()
         view.dose = view.t = np.asarray(self.t == arm, np.float64)
         return view
@@ -136,7 +137,7 @@ class Batch(Opaque):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How raw columns become a batch: domains, what must be present, designs and groups."""
+    """Rules for making a batch from raw columns: domains, required columns, designs, and groups."""
 
     request: Request
     schema: Schema
@@ -145,7 +146,7 @@ class Layout:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Columns whose missing values make a row count as zero."""
+        """Columns whose missing values make a row incomplete."""
         return self.request.needed
 
     @property
@@ -154,14 +155,14 @@ class Layout:
 
 
 def reads_labels(domain: Domain, kind: ColumnKind) -> bool:
-    """Whether a column of this kind is read as labels for this domain, and not as numbers."""
+    """Whether a column of this kind is read as labels, not numbers, for this domain."""
     if isinstance(domain, Interval):
         return False
     return isinstance(domain, Levels) or kind == "text" or domain.labels is not None
 
 
 def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
-    """Values inside `domain`, and which were present."""
+    """Values inside `domain`, and a mask of the values that were present."""
     if isinstance(domain, Interval):
         return _clean_interval(column, domain)
     if isinstance(domain, Levels):
@@ -212,27 +213,27 @@ def _members(
     return out
 
 
-# -- parts of the rows, decided without looking at their values ------------------------------
+# -- parts of the rows, independent of their values ------------------------------------------
 
 
 def part_names(plan: Plan) -> list[str]:
-    """Names of the parts of the rows, in the order in which stages ask for them."""
+    """Names of the parts of the rows, in the order used by the stages."""
     named = [part for part in dict.fromkeys(s.part for s in plan.stages) if part != "all"]
     return ["nuisance", *named] if named == ["effect"] else named
 
 
 def part_shares(plan: Plan) -> tuple[float, ...]:
-    """Shares of the rows by part: one part, a nuisance and an effect part, or folds."""
+    """Share of the rows in each part: one part, a nuisance and an effect part, or folds."""
     split = plan.request.split
     if split == "disjoint":
         of = {s.part: s.rows for s in plan.stages}
-        # estimators that read their half themselves have no stage
+        # An estimator that reads its half of the rows directly has no stage.
         return tuple(of.get(part, 1.0 - sum(of.values())) for part in part_names(plan))
     return (1.0 / FOLDS,) * FOLDS if split == "crossfit" else (1.0,)
 
 
 def part_number(plan: Plan, part: str) -> int | None:
-    """The number of a part of the rows, or None for all."""
+    """The number of a part of the rows, or None for all rows."""
     return None if part == "all" else part_names(plan).index(part)
 
 
@@ -245,22 +246,24 @@ def dealt(
     units: Integers | None,
     names: Sequence[str],
 ) -> Integers:
-    """Part of each row, shape (n,), in proportion of `shares`.
+    """Assign each row to a part in proportion to `shares`. Shape (n,).
 
-    By index with fixed sizes under substitution. By independent coins under add_remove, where
-    fixed sizes would move other rows when one leaves (Niu et al.'s Theorem 6 then fails). By coins
-    keyed on the unit's name where there are units.
+    Under substitution, parts have fixed sizes and are assigned by index. Under add_remove, parts
+    are assigned by independent random bits. There, with fixed sizes, removing one row would move
+    other rows, and Theorem 6 of Niu et al. would fail. If there are units, the random bits are
+    keyed on the unit's name.
 
-    Coins are independent and of one law. So a unit that takes another's place may be given its
-    coin, and the rows that stay when one leaves may keep theirs: the output's law is the same
-    mixture over coins, and no easier to tell apart than its worst member. With the coins fixed,
-    neighbours differ in one part only.
+    The random bits are independent and identically distributed. Therefore a unit that replaces
+    another may receive its random bits. When one unit is removed, the remaining rows may keep
+    theirs. For both tables, the output distribution is then a mixture with the same weights over
+    the random bits. The two mixtures are no easier to distinguish than their worst pair of
+    components. For fixed random bits, neighbors differ in one part only.
     """
     cut = np.cumsum(np.asarray(shares, float)) / sum(shares)
     if units is not None:
         coins = np.append(_keyed_coins(entropy, names), 0.0)[units]
         return np.searchsorted(cut[:-1], coins, side="right").astype(np.int64)
-    rng = np.random.default_rng(entropy)  # splits need independence of the data, not secrecy
+    rng = np.random.default_rng(entropy)  # Splits must be independent of the data, not secret.
     if neighbors == "add_remove":
         return np.searchsorted(cut[:-1], rng.random(size), side="right").astype(np.int64)
     place = rng.permutation(size)
@@ -279,9 +282,9 @@ def _keyed_coins(entropy: int, names: Sequence[str]) -> Vector:
 
 
 def first_rows(units: Integers, max_rows: int) -> Mask:
-    """The first `max_rows` rows of each unit, and no row without a unit.
+    """Keep the first `max_rows` rows of each unit, and drop rows without a unit.
 
-    Whether a row is kept depends on its own unit's rows only.
+    Whether a row is kept depends only on the rows of its own unit.
     """
     order = np.argsort(units, kind="stable")
     ranked = units[order]

@@ -1,6 +1,7 @@
-"""The curator channel: what will be clipped, missing or undeclared, exactly and row by row.
+"""Data-holder check: which values will be clipped, missing, or undeclared, row by row.
 
-It costs no budget and hides nothing, so it is for whoever holds the rows, and for nobody else.
+The findings are exact. They cost no budget and are not private, so only the data holder may see
+them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 BANNER = "DO NOT PUBLISH: exact findings about private rows"
 
 SHOWN_ROWS = 5
-"""Row positions that a line of the frame shows; `Findings.rows` has all."""
+"""Number of row positions per line of the frame; `Findings.rows` returns all positions."""
 
 MOST_LINES = 60
-"""Lines that print; `Findings.frame` has all."""
+"""Maximum number of lines printed; `Findings.frame` has all lines."""
 
 NO_PROBLEM = "no problem"
 
@@ -41,7 +42,7 @@ _REFUSED = "the fit refuses the column"
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One problem of one column, and the positions (from 0) of the rows that have it."""
+    """One problem of one column, and the positions (from 0) of the affected rows."""
 
     column: str
     kind: str
@@ -59,21 +60,21 @@ class Finding:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings(Strict):
-    """What `inspect` found, column by column.
+    """Findings of `inspect`, column by column.
 
-    Of all classes in the vault only this one may be printed: it is for the person who holds the
-    rows, who cannot mend a typing error without seeing where it is. So it says DO NOT PUBLISH above
-    and below whatever it prints, and nothing of it enters a result.
+    This is the only class in the vault that may be printed. The person who holds the rows must see
+    where a typing error is in order to fix it. Therefore the printed text starts and ends with DO
+    NOT PUBLISH. No finding enters a result.
     """
 
     found: tuple[Finding, ...]
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A line per problem: column type problem consequence rows examples.
+        """One line per problem: column type problem consequence rows examples.
 
-        `rows` counts the rows that have the problem and `examples` holds the first positions of
-        them, from 0. A declared column without one has the line "no problem".
+        `rows` is the number of affected rows. `examples` holds the first affected positions, from
+        0. A declared column without a problem has the line "no problem".
         """
         import pandas as pd
 
@@ -89,7 +90,7 @@ class Findings(Strict):
         Raises
         ------
         DataError
-            No such line; the message names the column's problems.
+            If `frame` has no such line. The message lists the column's problems.
         """
         own = [f for f in self.found if f.column == column]
         for finding in own:
@@ -129,21 +130,21 @@ class Findings(Strict):
 
 
 def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
-    """Compare every row with the declared domains, as a fit would read it.
+    """Compare every row with the declared domains, reading the rows in the same way as a fit.
 
     Parameters
     ----------
     source : Source
     schema : Schema
-        A treatment is read as 0/1 even where an interval (0, 1) was declared for it: declare it
-        as ``Binary()`` to see which of its rows do not count.
+        Declared domains. A fit reads a treatment as 0/1 even if an interval (0, 1) was declared.
+        Declare it as ``Binary()`` to see which of its rows are incomplete.
     names : iterable of str
-        The columns to look at.
+        The columns to check.
 
     Returns
     -------
     Findings
-        First the declared columns in the order declared, then the columns nobody declared.
+        First the declared columns in the order of the schema, then the undeclared columns.
     """
     asked = dict.fromkeys(names)
     found = [f for name in schema if name in asked for f in _column(source, name, schema)]
@@ -152,7 +153,7 @@ def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
 
 
 def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
-    """The findings of one declared column; a single line "no problem" where there are none."""
+    """Findings of one declared column, or a single line "no problem"."""
     kind = source.header.kinds.get(name)
     if kind is None:
         return [_whole(name, "absent", "not in the data", _REFUSED)]
@@ -169,7 +170,7 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
 
 
 def _whole(name: str, kind: str, problem: str, consequence: str) -> Finding:
-    """A finding about the column and not about any row of it."""
+    """A finding about the whole column, without row positions."""
     return Finding(name, kind, problem, consequence, np.zeros(0, np.int64))
 
 
@@ -185,7 +186,7 @@ def _undeclared(source: Source, name: str) -> Finding:
     return _whole(name, kind, "not declared", _REFUSED if kind == "other" else free)
 
 
-# What is wrong with rows: (problem, what a fit does about it, positions of the rows).
+# Problems of rows: (problem, consequence in a fit, positions of the rows).
 
 ColumnProblem = tuple[str, str, Integers]
 
@@ -197,7 +198,7 @@ def _problems(
     column = source.rows.column(name, as_labels=reads_labels(domain, kind))
     absent = _absent(column)
     if isinstance(domain, Interval) and kind == "text":
-        # text may be there and still not read as a number
+        # Text that is not missing may still be unreadable as a number.
         unread = absent & ~_absent(source.rows.column(name, as_labels=True))
         yield "not a number", _MISSING, np.flatnonzero(unread)
         absent &= ~unread
@@ -216,7 +217,7 @@ def _absent(column: RawColumn) -> Mask:
 def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[ColumnProblem]:
     assert column.numbers is not None
     lo, hi = label_key(domain.lo), label_key(domain.hi)
-    # a comparison with NaN is False: missing values are neither
+    # A comparison with NaN is False, so missing values are in neither class.
     yield f"below {lo}", f"becomes {lo}", np.flatnonzero(column.numbers < domain.lo)
     yield f"above {hi}", f"becomes {hi}", np.flatnonzero(column.numbers > domain.hi)
 
@@ -243,26 +244,26 @@ _FINDERS: dict[type, Callable[[RawColumn, Any], Iterator[ColumnProblem]]] = {
 
 
 def _by_label(column: RawColumn) -> Iterator[tuple[str, Integers]]:
-    """Every label that occurs, in alphabetical order, and the positions of its rows."""
+    """Each label that occurs, in alphabetical order, and the positions of its rows."""
     codes, labels = column.codes, column.labels
     if codes is None:
         assert column.numbers is not None
         values, inverse = np.unique(column.numbers, return_inverse=True)
-        # NaN sorts last and is one value, so it is the one code that has no label
+        # NaN is one value and sorts last, so only its code has no label.
         codes = np.where(np.isnan(column.numbers), -1, inverse)
         labels = tuple(str(label_key(value)) for value in values if not np.isnan(value))
-    # one sort for all labels: a column of names may have as many of them as rows
+    # Sort once for all labels, because a column of names may have one label per row.
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(labels) + 1))
     for code in sorted(range(len(labels)), key=labels.__getitem__):
         yield labels[code], order[ends[code] : ends[code + 1]]
 
 
-# How it prints.
+# Printed output.
 
 
 def _texts(finding: Finding) -> Sequence[str]:
-    """The six cells of a line; names and levels are untrusted text, so no control characters."""
+    """The six cells of a line. Names and levels are untrusted: control characters are escaped."""
     count = len(finding.positions)
     examples = ", ".join(map(str, finding.examples)) + (", ..." if count > SHOWN_ROWS else "")
     cells = (finding.column, finding.kind, finding.problem, finding.consequence)

@@ -1,7 +1,7 @@
-"""Estimators of the user's own, fitted on rows inside the vault.
+"""Estimators supplied by the user, fitted on rows inside the vault.
 
-Nothing here is private by itself. Fitted nuisances serve one mechanism and are dropped with it. A
-private estimator is released by the guarantee that it declares.
+These fits alone are not private. Fitted nuisances are used by one mechanism and deleted with it. A
+private estimator is released under the guarantee that it declares.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from privcausal.vault.transforms import Transform
 
 @dataclass(frozen=True, eq=False)
 class Estimators:
-    """Which estimators learn the nuisances, as scikit-learn has them.
+    """Estimators for the nuisances, with the scikit-learn interface.
 
     Attributes
     ----------
     propensity
-        With ``fit`` and ``predict_proba``; not used where `known` is given.
+        An estimator with ``fit`` and ``predict_proba``. Not used if `known` is given.
     outcome
-        With ``fit`` and ``predict``; fitted once in each arm.
+        An estimator with ``fit`` and ``predict``. It is fitted once in each arm.
     known : Function, optional
         The known propensity.
     """
@@ -44,7 +44,7 @@ class Estimators:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedEstimators(Opaque):
-    """A fitted estimator as a function of rows, cut to [lo, hi]; NaN becomes the middle."""
+    """A fitted estimator as a function of rows, clipped to [lo, hi]. NaN becomes the midpoint."""
 
     estimator: Any
     design: Design
@@ -68,16 +68,17 @@ class FittedEstimators(Opaque):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GivenFunction(FittedEstimators):
-    """A function of the user's own, which is declared to be public, or private by itself."""
+    """A function supplied by the user and declared to be public or already private."""
 
     def _predicted(self, x: Matrix) -> Vector:
         return np.asarray(self.estimator(x), np.float64).reshape(len(x))
 
 
 def unit_columns(rows: Rows, design: Design) -> Matrix:
-    """Design columns on [0, 1] by their public ranges, indicators as they are, shape (n, q).
+    """Design columns, scaled to [0, 1] by their public ranges; indicators unchanged. Shape (n, q).
 
-    One column of zeros where there are none: scikit-learn refuses a matrix without columns.
+    An empty design gives one column of zeros, because scikit-learn refuses a matrix without
+    columns.
     """
     if not len(design):
         return np.zeros((len(rows), 1))
@@ -96,9 +97,9 @@ def learn_nuisances(
     clip: float,
     bounds: tuple[float, float],
 ) -> functions.NuisanceTriple:
-    """e(x), mu_0(x) and mu_1(x) fitted on rows of `unit_columns`; a total map of them.
+    """Fit e(x), mu_0(x), and mu_1(x) on rows of `unit_columns`. The fit is defined for all rows.
 
-    e is cut to [clip, 1 - clip], and mu to the outcome's `bounds`.
+    e is clipped to [clip, 1 - clip], and mu to the outcome's `bounds`.
     """
     e = wanted.known or _propensity(wanted.propensity, rows, t, design, clip)
     mu0, mu1 = (_mean(wanted.outcome, rows[t == a], y[t == a], design, bounds) for a in (0, 1))
@@ -109,7 +110,7 @@ def _propensity(
     estimator: Any, rows: Matrix, t: Vector, design: Design, clip: float
 ) -> functions.Function:
     arms = np.unique(t)
-    if len(arms) < 2:  # a classifier refuses one class, and a refusal would tell of the rows
+    if len(arms) < 2:  # A classifier's error would reveal this.
         share = float(arms[0]) if len(arms) else 0.5
         return functions.Constant(min(max(share, clip), 1 - clip))
     fitted = _clone(estimator).fit(rows, t.astype(np.int64))
@@ -125,29 +126,30 @@ def _mean(
 
 
 def _clone(estimator: Any) -> Any:
-    """An unfitted copy: the user's own object must not learn from the rows."""
+    """An unfitted copy, so that the user's own object does not learn from the rows."""
     from sklearn.base import clone
 
     return clone(estimator, safe=False)
 
 
-# -- private estimators: released as they declare --------------------------------------------
+# -- private estimators, released under their declared guarantee -----------------------------
 #
-# The vault vouches for which rows such an estimator sees, and for what is cut before it sees them.
-# That its fit satisfies its guarantee is declared and not checked; so is that what it has learned,
-# and a transform of the user's own, map each row by itself.
+# The vault guarantees which rows such an estimator sees and that their values are clipped first.
+# Two properties are declared and not checked: the fit satisfies its guarantee, and the fitted
+# estimator and any user-supplied transform map each row separately.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Declared(FittedEstimators):
-    """What a private estimator has learned, as a function of rows, cut to [lo, hi].
+    """A fitted private estimator as a function of rows, clipped to [lo, hi].
 
-    An estimator may keep what it has seen, so it can be asked, but not copied, pickled or shown.
+    The estimator may store rows that it was fitted on. Therefore it can be called, but not copied,
+    pickled, or shown.
 
     Attributes
     ----------
     arm : float, optional
-        Value of the treatment, where it is the first column.
+        Value of the treatment, if the treatment is the first column.
     """
 
     arm: float | None = None
@@ -163,16 +165,16 @@ class Declared(FittedEstimators):
         return self._cut(x)
 
     def at(self, arm: float) -> Declared:
-        """The same with the treatment at this value."""
+        """The same estimator with the treatment set to this value."""
         return replace(self, arm=arm)
 
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """A number for each row by a function of (y, t, first); a user's is declared to map each alone.
+    """A number for each row, computed as a function of (y, t, first).
 
-    `first` has released functions, given by their values at the rows; `bound` is the largest size
-    that is expected.
+    A user-supplied function is declared to map each row separately. `first` holds released
+    functions, passed as their values at the rows. `bound` is the largest expected absolute value.
     """
 
     function: Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
@@ -186,24 +188,24 @@ class RowMap:
 
 @dataclass(frozen=True, eq=False)
 class DeclaredFit:
-    """One stage of the meta-algorithm: regress a row's target on its columns, and the treatment.
+    """One stage of the meta-algorithm: regress a row's target on its columns, and on the treatment.
 
-    A row's target depends on that row and on released functions alone, so tables that differ in one
-    row give the estimator tables that differ in one row (Niu et al. 2022, proof of Theorem 6: the
-    transformation is 1-stable). Targets are cut to `bounds`, weights to [0, `most`].
+    A row's target depends only on that row and on released functions. Therefore tables that differ
+    in one row give the estimator tables that differ in one row (Niu et al. 2022, proof of Theorem
+    6: the transformation is 1-stable). Targets are clipped to `bounds`, weights to [0, `most`].
 
-    Under substitution the number of rows must not change either, since the estimator's guarantee is
-    for tables that differ in one row. So an incomplete row of the part stays, as the same public
-    row whatever it holds: numeric columns in the middle of their domains, no level, treatment 0,
-    the target `filler`, weight `most`. Under add_remove it is left out: a row that becomes
-    incomplete is one row fewer, and adding an incomplete row changes nothing.
+    Under substitution, the number of rows must not change either, because the estimator's guarantee
+    is for tables that differ in one row. Therefore an incomplete row of the part is kept as a fixed
+    public row: numeric columns at the midpoint of their domains, no level, treatment 0, target
+    `filler`, and weight `most`. Under add_remove, an incomplete row is dropped. There, a row that
+    becomes incomplete is one row fewer, and adding an incomplete row changes nothing.
 
     Attributes
     ----------
     bounds : (float, float)
         Public bounds of the target.
     filler : float, optional
-        Target of an incomplete row; default the middle of `bounds`.
+        Target of an incomplete row. The default is the midpoint of `bounds`.
     """
 
     estimator: Any
@@ -217,7 +219,7 @@ class DeclaredFit:
     name: str = "as declared"
 
     def run(self, batches: Sequence[Batch], neighbors: Neighbors) -> Declared:
-        """The fitted copy: the user's own object learns nothing."""
+        """Fit a copy, so that the user's own object does not learn from the rows."""
         lo, hi = self.bounds
         filler = 0.5 * (lo + hi) if self.filler is None else self.filler
         columns: list[Matrix] = []
@@ -238,7 +240,7 @@ class DeclaredFit:
             weight = np.clip(np.nan_to_num(np.concatenate(weights)), 0.0, self.most)
         own = copy.deepcopy(self.estimator)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # an estimator warns of what it saw in the rows
+            warnings.simplefilter("ignore")  # Warnings could reveal rows.
             own.fit(x, target, bounds=self.bounds, weight=weight)
         return Declared(own, self.design, lo, hi)
 

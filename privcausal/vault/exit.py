@@ -1,8 +1,8 @@
-"""The one exit: what may be asked, how far one row moves the answer, and the noise that hides it.
+"""The only exit from the vault: queries, their sensitivities, and the noise.
 
-A `Query` has whole numbers for its answer, and states and proves its sensitivity. `ExactSum` adds
-them up without rounding. `Exit.noisy` adds noise by the stage's planned price; nothing else asks
-the noise source.
+A `Query` has whole numbers as its answer. It states and proves its sensitivity. `ExactSum` adds the
+whole numbers without rounding. `Exit.noisy` adds noise according to the stage's planned cost. Only
+`Exit.noisy` draws noise from the noise source.
 """
 
 from __future__ import annotations
@@ -30,40 +30,45 @@ ONE_FACTOR = 30
 """Bits in sums of single numbers."""
 
 SAFETY = 1.0 + 2.0**-40
-"""Noise scales are raised by this factor, far more than the rounding of the floats in them."""
+"""Every noise scale is multiplied by this factor, to cover the float rounding in the scale.
+
+The increase is far larger than the rounding.
+"""
 
 UNKNOWN = float("nan")
-"""A sensitivity or noise scale that is not told, or not known yet."""
+"""Marks a sensitivity or noise scale that is not reported or not yet known."""
 
 SAFE_BLOCKS = 1 << 8
-"""Blocks whose sums int64 surely holds, as a block's are below 2^53."""
+"""Number of blocks whose sums always fit into int64, because each block's sums are below 2^53."""
 
 LIMB = 32
 
 ClaimedNoise = Callable[[str, Vector, float, float], Vector]
-"""(name, exact values, grid unit, noise sd) to noisy values, of a scale that is not proven."""
+"""Map (name, exact values, grid unit, noise sd) to noisy values whose scale is not proven."""
 
 
-# -- what may be asked -----------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------
 
 
 class Query(ABC):
-    """What leaves the vault: a vector of integers, and how far one row moves it.
+    """A query releases a vector of integers and bounds its change when one row changes.
 
-    What may never change about a query:
+    Every query must keep these invariants:
 
-    - It is public: a frozen value, made of what was declared and of earlier releases. How many
-      numbers it has, their units, weights and sensitivity do not depend on the rows.
-    - It is total: every table has an answer, that of no rows too, and no value in a row raises.
-    - Rows are added up, each by a map of that row alone (or the docstring proves more).
-    - The sensitivity is one of the whole numbers that leave, after rounding. It may be lowered by a
-      new proof only.
-    - It adds no noise, and its answer leaves by `Exit.release` alone.
+    - It is public: a frozen value, made of declarations and earlier releases. Its length, units,
+      weights, and sensitivity do not depend on the rows.
+    - It is total: every table has an answer, including the empty table. No value in a row raises an
+      error.
+    - It maps each row separately and adds the results. Otherwise its docstring contains a further
+      proof.
+    - Its sensitivity is the sensitivity of the whole numbers that are released, after rounding.
+      Lowering the sensitivity requires a new proof.
+    - It adds no noise. Its answer is released only through `Exit.release`.
 
-    Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. Noise on
+    Subclasses state `sensitivity` and prove it in their docstring under ``Privacy``. The noise on
     coordinate j has sd sigma / weights[j]. The discrete Gaussian loses at most d_j^2 / (2 sd_j^2)
-    on coordinate j, so the release is rho-zCDP with
-    rho = ||weights * d||^2 / (2 sigma^2) <= sensitivity^2 / (2 sigma^2).
+    on coordinate j. Therefore the release is rho-zCDP with rho = ||weights * d||^2 / (2 sigma^2)
+    <= sensitivity^2 / (2 sigma^2).
     """
 
     name: str = "discrete Gaussian"
@@ -71,7 +76,7 @@ class Query(ABC):
     @property
     @abstractmethod
     def query(self) -> str:
-        """Words for the budget table; public."""
+        """Label of this query in the budget table. Public."""
 
     @property
     @abstractmethod
@@ -90,8 +95,8 @@ class Query(ABC):
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         """Largest weighted l1 change of the integers when one row is replaced or added.
 
-        Laplace noise of scale b / weights[j] on coordinate j then loses at most this over b, so
-        the release is epsilon-DP with epsilon = l1_sensitivity / b.
+        Laplace noise of scale b / weights[j] on coordinate j loses at most this sensitivity divided
+        by b. Therefore the release is epsilon-DP with epsilon = l1_sensitivity / b.
         """
         raise CapabilityError(f"the release {self.query!r} has no price in pure epsilon")
 
@@ -104,38 +109,39 @@ class Mechanism(Query):
         """Exact sums over the batch, shape (m,)."""
 
     def by_part(self, batch: Batch, parts: Sequence[int | None]) -> Integers:
-        """Exact sums over the rows of each part (None: all), one after another, shape (k m,)."""
+        """Exact sums over the rows of each part (None: all), concatenated, shape (k m,)."""
         each = [self.integers(batch if p is None else batch.only(p)) for p in parts]
         return np.concatenate(each)
 
     def counted(
         self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
     ) -> Integers | None:
-        """The same sums to the bit by SQL over the table `data`; None where there is none.
+        """The bit-identical sums, computed by SQL over the table `data`.
 
-        `labels` are the columns read as texts, and `ask` gives the rows of a query, or None.
+        `labels` are the columns read as text. `ask` returns the rows of an SQL query, or None. The
+        method returns None if SQL cannot compute the sums.
         """
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """Some mechanisms' sums, each over parts of the rows of its own, in one pass over them."""
+    """Sums of several mechanisms in one pass, each over its own parts of the rows."""
 
     asked: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of sums of each."""
+        """Number of sums of each mechanism."""
         return tuple(len(parts) * len(m.units) for m, parts in self.asked)
 
     @property
     def width(self) -> int:
-        """Most columns of a matrix that one of them makes of the rows."""
+        """Largest number of columns in any matrix that a mechanism builds from the rows."""
         return max(getattr(getattr(m, "features", None), "size", 0) for m, _ in self.asked)
 
     def integers(self, batch: Batch) -> Integers:
-        """Exact sums over the batch, one mechanism and part after another."""
+        """Exact sums over the batch, concatenated by mechanism and then by part."""
         return np.concatenate([m.by_part(batch, parts) for m, parts in self.asked])
 
 
@@ -150,15 +156,18 @@ class RawMechanism(Query):
 
 
 class Solution(Query):
-    """A vector found by several passes over the rows, on an integer grid."""
+    """A vector on an integer grid, found by several passes over the rows."""
 
     @abstractmethod
     def solve(self, batches: Iterable[Batch]) -> Integers:
-        """The exact answer, shape (m,): a total map of the rows."""
+        """The exact answer, shape (m,). It is defined for all possible rows."""
 
 
 def on_grid(values: Vector, bound: float, bits: int) -> Vector:
-    """values / bound cut to [-1, 1] on multiples of 2^-bits, as whole float64 numbers; NaN is 0."""
+    """Clip values / bound to [-1, 1] and round to multiples of 2^-bits; NaN becomes 0.
+
+    The result counts grid steps, as whole float64 numbers.
+    """
     ints = values / bound
     ints[np.isnan(ints)] = 0.0
     np.clip(ints, -1.0, 1.0, out=ints)
@@ -167,22 +176,22 @@ def on_grid(values: Vector, bound: float, bits: int) -> Vector:
 
 
 def grid_scale(bits: int, room: float) -> float:
-    """Integers per unit on a grid of 2^bits to the unit, less the room that rounding needs.
+    """Integers per unit on a grid of 2^bits steps per unit, reduced by the margin for rounding.
 
-    `room` is by how many integers rounding may lengthen a vector of bound one unit; one more pays
-    for the floats of the scaling itself.
+    `room` is the number of integers by which rounding may lengthen a vector of bound one unit. One
+    more integer covers the float rounding in the scaling itself.
     """
     return float((1 << bits) - np.ceil(room) - 1.0)
 
 
 class ExactSum(Opaque):
-    """Sum of int64 vectors of shape (m,), as Python's integers where int64 might not hold it.
+    """Exact sum of int64 vectors, shape (m,). It uses Python integers if int64 might overflow.
 
     Privacy
     -------
-    What leaves is cut to +-2^62 in each coordinate. A cut moves no two sums further apart, so every
-    sensitivity holds for any number of rows. Below 2^30 rows nothing is cut, because a row adds at
-    most 2^32 to a coordinate.
+    The released sum is clipped to +-2^62 in each coordinate. Clipping never increases the distance
+    between two sums, so every sensitivity holds for any number of rows. Below 2^30 rows, clipping
+    has no effect, because a row adds at most 2^32 to a coordinate.
     """
 
     __slots__ = ("_blocks", "_far", "_near")
@@ -193,7 +202,7 @@ class ExactSum(Opaque):
         self._blocks = 0
 
     def add(self, block: Integers) -> None:
-        """Add one block's sums, each below 2^53 in size."""
+        """Add one block's sums, each below 2^53 in absolute value."""
         self._near += block
         self._blocks += 1
         if self._blocks == SAFE_BLOCKS:
@@ -205,29 +214,29 @@ class ExactSum(Opaque):
         self._blocks = 0
 
     def packed(self) -> bytes:
-        """The sum so far as two int64 a coordinate, for another machine's `merge`."""
+        """Pack the current sum as two int64 per coordinate, for `merge` on another machine."""
         self._carry()
         low = (1 << LIMB) - 1
         limbs = [[v >> LIMB for v in self._far], [v & low for v in self._far]]
         return np.array(limbs, np.int64).tobytes()
 
     def merge(self, packed: bytes) -> None:
-        """Add what another machine packed."""
+        """Add a sum that another machine packed."""
         high, low = np.frombuffer(packed, np.int64).reshape(2, -1).astype(object)
         self._far += high * (1 << LIMB) + low
 
     def value(self) -> Integers:
-        """The sum, cut to +-2^62."""
+        """The sum, clipped to +-2^62."""
         self._carry()
         return np.array([max(-noise.LIMIT, min(noise.LIMIT, v)) for v in self._far], np.int64)
 
 
-# -- how it leaves ---------------------------------------------------------------------------
+# -- noise and charges -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Exit:
-    """Noise by the plan's prices, and the charges that tell of it. It holds no rows."""
+    """Noise according to the plan's costs, and a charge for each release. Holds no rows."""
 
     plan: Plan
     source: noise.NoiseSource
@@ -237,7 +246,7 @@ class Exit:
         return self.plan.request.trust.neighbors
 
     def noisy(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        """The one place where private integers get their noise: nothing leaves but through here."""
+        """Add noise to private integers. They are released only with noise from this method."""
         draw = self.source.laplace if query.law == "laplace" else self.source.gaussian
         return draw(exact, query)
 
@@ -249,23 +258,23 @@ class Exit:
         sensitivity: float,
         law: noise.Law = "gaussian",
     ) -> noise.NoiseQuery:
-        """Noise for one stage; Delta = max_rows x one row's change, in l2 or for Laplace in l1.
+        """Noise for one stage, for Delta = max_rows times one row's change (l2, or l1 for Laplace).
 
-        Gaussian noise has sigma = Delta / sqrt(2 rho). A stage priced in epsilon has Laplace noise,
-        b = Delta / epsilon.
+        Gaussian noise has sigma = Delta / sqrt(2 rho). A stage with a cost in epsilon has Laplace
+        noise with b = Delta / epsilon.
         """
         delta = sensitivity * self.plan.request.trust.max_rows
         price = np.sqrt(2 * stage.rho / PICO) if law == "gaussian" else stage.epsilon / PICO
         return noise.NoiseQuery(name, weights, delta, float(delta / price * SAFETY), law)
 
     def claimed(self, name: str, exact: Vector, unit: float, sd: float) -> Vector:
-        """Values with noise of a scale that is not proven, and not told, on a grid of `unit`."""
+        """Values on a grid of `unit` with noise. The noise scale is neither proven nor reported."""
         whole = np.rint(exact / unit).astype(np.int64)
         query = noise.NoiseQuery(name, np.ones(len(whole)), UNKNOWN, float(sd / unit * SAFETY))
         return np.asarray(self.noisy(whole, query) * unit)
 
     def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
-        """The answer to one query with its noise, in natural units, and its charge."""
+        """The noisy answer to one query, in natural units, and its charge."""
         law: noise.Law = "gaussian" if stage.rho else "laplace"
         moved = mechanism.sensitivity if stage.rho else mechanism.l1_sensitivity
         query = self.noise_query(
@@ -283,14 +292,14 @@ class Exit:
         return Release(noisy * units, self.source.sd(query) * units, charge)
 
     def check_size(self, numbers: int) -> None:
-        """Refuse a release of more numbers than its price allows."""
+        """Stop with an error if the release has more numbers than its cost allows."""
         if self.plan.gdp and numbers * FOLDS > NUMBERS:
             raise CapabilityError(
                 f"a stage releases {NUMBERS // FOLDS:,} numbers at most; write fewer terms"
             )
 
     def claim(self, stage: Stage, query: str, mechanism: str, values: Vector) -> Release:
-        """Values that have their noise already, of a scale that is not told."""
+        """Release values that already contain their noise. Their noise scale is not reported."""
         return Release(values, np.full(len(values), UNKNOWN), self.charge(stage, query, mechanism))
 
     def charge(
@@ -301,7 +310,7 @@ class Exit:
         sensitivity: float = UNKNOWN,
         noise_sd: float = UNKNOWN,
     ) -> Charge:
-        """What the budget table and the ledger say of a release."""
+        """Entry for a release in the budget table and the ledger."""
         return Charge(
             stage.heading,
             query,
@@ -317,5 +326,5 @@ class Exit:
         )
 
     def planned(self, stage: Stage) -> Charge:
-        """The charge before anything but the plan is known."""
+        """The charge as known from the plan alone."""
         return self.charge(stage, stage.query, "planned")

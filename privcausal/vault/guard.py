@@ -1,4 +1,4 @@
-"""What may not be seen: sealed values, and errors on rows, which are told in constant words."""
+"""Protect private rows: sealed values, and constant messages for errors raised on rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Opaque:
-    """Base class of everything that holds rows: it cannot be shown, stored, tested or copied."""
+    """Base class of all objects that hold rows. They cannot be shown, stored, tested, or copied."""
 
     __slots__ = ()
 
@@ -35,58 +35,60 @@ class Opaque:
 
 
 class Unreadable(DataError):
-    """A table cannot be read to its end. The words are constants, whatever the rows hold."""
+    """A table cannot be read to its end. The message is constant and independent of the rows."""
 
 
 def shielded(step: Callable[[], Any], words: str) -> Any:
-    """A step of another library's, whose own message may quote a row.
+    """Run third-party code whose error messages might quote a row.
 
     Raises
     ------
     Unreadable
-        Whatever failed, in these `words`.
+        If the step fails, with the constant message `words`.
     """
     try:
         return step()
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of polars is no Exception
-        pressed = str(error) == "Query interrupted"  # what DuckDB before 2.0 makes of Ctrl-C
+    except BaseException as error:  # A polars panic is not an Exception.
+        pressed = str(error) == "Query interrupted"  # DuckDB before 2.0 raises this on Ctrl-C.
     if pressed:
         raise KeyboardInterrupt
     raise Unreadable(words)
 
 
 def opening(step: Callable[P, R]) -> Callable[P, R]:
-    """A step before any row is read, on names, types and files: our own errors keep their words.
+    """Guard a step on names, types, and files, before any row is read.
 
-    Errors of other libraries may still quote a value, and are told in constant words.
+    Our own errors keep their text. Errors of other libraries might quote a value, so they get a
+    constant message.
     """
     return _guard(np.errstate(all="ignore")(step), PrivcausalError)
 
 
 def paid(step: Callable[P, R]) -> Callable[P, R]:
-    """A step after the charge, on what was released: our own errors keep their words.
+    """Guard a step after the charge, on released values. Our own errors keep their text.
 
-    Whatever else fails in it, as for want of memory, is told in constant words.
+    All other failures, such as running out of memory, get a constant message.
     """
     return _guard(step, PrivcausalError)
 
 
 def guarded(step: Callable[P, R]) -> Callable[P, R]:
-    """A step on rows, whose failures are all told in the same words, our own errors included.
+    """Guard a step on rows. All failures get the same message, including our own errors.
 
-    NumPy's messages may quote a value, a memory error the number of rows, and the frames of a
-    traceback hold arrays of rows, which some tools print. Our own errors quote nothing, but which
-    one was raised could depend on a row. So whatever can be refused without rows is refused
-    earlier, and here only a table that cannot be read (`Unreadable`) keeps its words. NumPy may not
-    warn or raise on floating-point errors either, whatever the caller's `numpy.seterr` says.
+    NumPy's messages might quote a value, and a memory error might quote the number of rows. The
+    frames of a traceback hold arrays of rows, which some tools print. Our own errors do not quote
+    values, but the choice of error could depend on a row. Therefore all checks that do not need
+    rows run earlier. Here, only a table that cannot be read (`Unreadable`) keeps its message. Also,
+    NumPy must not warn or raise on floating-point errors, regardless of the caller's
+    `numpy.seterr`.
     """
     return _guard(np.errstate(all="ignore")(step), Unreadable)
 
 
 def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R]:
-    """The step, of whose failures only the `public` ones keep their words."""
+    """Guard the step. Only failures of class `public` and unreadable tables keep their message."""
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
@@ -96,19 +98,19 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
         except KeyboardInterrupt:
             refused = KeyboardInterrupt("interrupted; what was charged stays spent")
         except SystemExit:
-            refused = SystemExit(1)  # its argument may be a value
+            refused = SystemExit(1)  # Its argument may be a value from a row.
         except GeneratorExit:
             refused = GeneratorExit()
-        except BaseException as error:  # a panic of polars is no Exception
+        except BaseException as error:  # A polars panic is not an Exception.
             if not noise.current().real:
-                raise  # with test noise nothing is private, and the fault can be found
+                raise  # Test noise gives no privacy, so show the error.
             if isinstance(error, Unreadable):
                 refused = DataError(*error.args)
             elif isinstance(error, public):
                 refused = error.with_traceback(None)
                 refused.__cause__ = refused.__context__ = None
         del args, options
-        # raised outside the handler, so that the other exception is not kept as its context
+        # Raise outside the handler, so that the original exception is not kept as context.
         if refused is not None:
             raise refused
         raise DataError(

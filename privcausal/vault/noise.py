@@ -1,8 +1,8 @@
-"""Where noise comes from: OpenDP's exact samplers, fed by the operating system's entropy.
+"""Noise source: OpenDP's exact samplers, fed by the operating system's entropy.
 
-Coins that decide which rows enter a noisy step are as secret as noise, and come from there too.
-Tests may use another source (`privcausal.testing`); its `real` is False, and then every result says
-NOT PRIVATE.
+Random bits that choose the rows of a noisy step must be as secret as the noise. They come from the
+operating system too. Tests may use another source (`privcausal.testing`). Its `real` is False, and
+every result then says NOT PRIVATE.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from privcausal.typing import Integers, Mask, Vector
 Law = Literal["gaussian", "laplace"]
 
 LIMIT = 1 << 62
-"""Bound of a sum that leaves, so that int64 holds it with its noise."""
+"""Bound of a released sum, so that int64 holds the sum with its noise."""
 
 
 @dataclass(frozen=True)
 class NoiseQuery:
-    """What the noise source is told of a query; all of it is public.
+    """Public facts about a query that the noise source receives.
 
-    `weights` (shape (m,)) and `sensitivity` belong together: a change of one unit moves the exact
-    answer q by at most `sensitivity` in the norm ||weights * (q - q')||, which is the l2 norm for
-    Gaussian noise and the l1 norm for Laplace noise. `scale` is that of the noise on a coordinate
-    of weight 1: the standard deviation of the Gaussian, b of the Laplace law exp(-|k|/b).
+    `weights` (shape (m,)) and `sensitivity` belong together. Changing one unit changes the exact
+    answer q by at most `sensitivity` in the norm ||weights * (q - q')||. This is the l2 norm for
+    Gaussian noise and the l1 norm for Laplace noise. `scale` is the noise scale on a coordinate of
+    weight 1: the standard deviation of the Gaussian, or b of the Laplace distribution exp(-|k|/b).
     """
 
     name: str
@@ -50,28 +50,31 @@ class NoiseSource(Protocol):
     real: bool
 
     def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Plus discrete Gaussian noise of sd query.scale / query.weights."""
+        """Add discrete Gaussian noise of sd query.scale / query.weights."""
 
     def laplace(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Plus discrete Laplace noise of scale query.scale / query.weights."""
+        """Add discrete Laplace noise of scale query.scale / query.weights."""
 
     def sd(self, query: NoiseQuery) -> Vector:
-        """Standard deviation of what the query's law adds, shape (m,)."""
+        """Standard deviation of the noise of the query, shape (m,)."""
 
     def entropy(self) -> int:
-        """Entropy for splits of the rows (independent of the data; not for noise)."""
+        """Entropy for splits of the rows. It is independent of the data and not used for noise."""
 
     def coins(self, size: int, rate: float) -> Mask:
-        """A coin for each of `size` rows, true with a probability of at most `rate` in (0, 1]."""
+        """One random bit for each of `size` rows, true with probability at most `rate`.
+
+        `rate` is in (0, 1].
+        """
 
 
 class OperatingSystem:
-    """Discrete noise by OpenDP (Canonne, Kamath and Steinke 2020, Algorithms 2 and 3)."""
+    """Discrete noise by OpenDP (Canonne, Kamath, and Steinke 2020, Algorithms 2 and 3)."""
 
     real = True
 
     def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Noise on a grid so fine that its standard deviation is `FINEST` steps or more."""
+        """Add noise on a grid whose step is at most the noise sd divided by `FINEST`."""
         return _noisy(_gaussian, exact, query, FINEST)
 
     def laplace(self, exact: Integers, query: NoiseQuery) -> Vector:
@@ -84,11 +87,11 @@ class OperatingSystem:
         return int.from_bytes(os.urandom(16), "little")
 
     def coins(self, size: int, rate: float) -> Mask:
-        """Whether 64 bits of each row's own are below floor(2^64 rate): never above `rate`.
+        """True if a row's own 64 bits are below floor(2^64 rate), never more often than `rate`.
 
-        Seven of the eight bytes are drawn only where the first leaves it open, to be fast.
+        For speed, seven of the eight bytes are drawn only if the first byte does not decide.
         """
-        top, rest = divmod(int(rate * 2.0**64), 1 << 56)  # a float times a power of two is exact
+        top, rest = divmod(int(rate * 2.0**64), 1 << 56)  # This product is exact.
         first = np.frombuffer(os.urandom(size), np.uint8)
         heads = first < top
         tied = np.flatnonzero(first == top)
@@ -98,28 +101,30 @@ class OperatingSystem:
 
 
 def standard_deviation(query: NoiseQuery) -> Vector:
-    """Of the noise of a query, shape (m,).
+    """Standard deviation of a query's noise, shape (m,).
 
-    The discrete Laplace law has variance 1 / (2 sinh(1/(2b))^2). That of the discrete Gaussian is
-    below its scale squared, by next to nothing from a scale of 1 on.
+    The discrete Laplace distribution has variance 1 / (2 sinh(1/(2b))^2). The variance of the
+    discrete Gaussian is below its squared scale. The difference is negligible for scales of 1 or
+    more.
     """
     scale = query.scale / query.weights
     if query.law == "gaussian":
         return np.asarray(scale)
-    with np.errstate(over="ignore"):  # at a tiny scale nothing is added
+    with np.errstate(over="ignore"):  # At a tiny scale, the noise is zero.
         return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
 
 
 def _noisy(
     sampler: Callable[[float], Any], exact: Integers, query: NoiseQuery, finest: float
 ) -> Vector:
-    """Noise of at least `finest` steps of the grid.
+    """Add noise whose scale is at least `finest` steps of the grid.
 
     Privacy
     -------
-    The integers, their sensitivity and the scale are made 2^k times as large, for the least k that
-    is fine enough, which is public; what is drawn is divided by 2^k. Integers beyond 2^(62 - k) are
-    cut first, which moves no two answers further apart.
+    The integers, their sensitivity, and the scale are multiplied by 2^k. Here k is the smallest
+    number that makes the grid fine enough, and k is public. The noisy result is divided by 2^k.
+    Integers beyond 2^(62 - k) are clipped first, which never increases the distance between two
+    answers.
     """
     noisy = np.empty(len(exact))
     for weight in np.unique(query.weights):
@@ -132,7 +137,7 @@ def _noisy(
 
 
 def _refinement(finest: float, scale: float) -> int:
-    """The least power of two, times which a scale is `finest` at least; 1 for what is no scale."""
+    """Smallest power of two by which `scale` reaches `finest`; 1 for invalid scales."""
     ratio = finest / scale if scale > 0 else 0.0
     return 1 << math.ceil(math.log2(ratio)) if 1 < ratio < math.inf else 1
 
@@ -156,7 +161,7 @@ def _laplace(scale: float) -> Any:
 
 
 def _checked(sampler: Any, distance: float) -> Any:
-    # OpenDP accepts a scale of zero and then promises an infinite loss: refuse it here
+    # OpenDP accepts a scale of zero and then reports an infinite loss, so refuse it here.
     loss = float(sampler.map(distance))
     if not 0 < loss < float("inf"):
         raise ArithmeticError("the noise scale is not a positive finite number")
@@ -168,14 +173,14 @@ _SOURCE: ContextVar[NoiseSource | None] = ContextVar("noise", default=None)
 
 
 def current() -> NoiseSource:
-    """The operating system's noise, unless a test put another in its place."""
+    """The operating system's noise, unless a test has replaced it."""
     source = _SOURCE.get()
     return _REAL if source is None else source
 
 
 @contextmanager
 def replaced(source: NoiseSource) -> Iterator[NoiseSource]:
-    """Use another noise source within a block; for `privcausal.testing` only."""
+    """Use another noise source within a block. For `privcausal.testing` only."""
     token = _SOURCE.set(source)
     try:
         yield source

@@ -1,6 +1,7 @@
-"""Passes over the rows: how batches are made, and exact sums over them, wherever the rows live.
+"""Passes over the rows: make batches and compute exact sums, wherever the rows are stored.
 
-Nothing here adds noise or knows a price, and nothing leaves but to the `Vault` that holds it.
+This module does not add noise and does not handle costs. Its results go only to the `Vault` that
+owns it.
 """
 
 from __future__ import annotations
@@ -44,37 +45,39 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 BATCH = 1 << 15
-"""Rows a batch: products of 2 x 16 bits sum exactly in float64, a few columns stay in cache, and
-threads seldom wait for the interpreter."""
+"""Rows per batch. Products of 2 x 16 bits sum exactly in float64, a few columns fit into the cache,
+and threads seldom wait for the interpreter.
+"""
 
 KEEP_ROWS = 1 << 18
-"""Up to here cleaned batches, and what functions gave on them, are kept between passes."""
+"""Up to this many rows, cleaned batches and function values on them are kept between passes."""
 
 KEEP_HELD = 1 << 20
-"""The same for rows that are in memory anyway: some 300 bytes a row and six columns."""
+"""The limit for rows already in memory: about 300 bytes per row with six columns."""
 
 KEEP_VALUES = 1 << 24
-"""The same for what fitted functions gave, three numbers a row, where rows are read anew."""
+"""The limit for values of fitted functions, three numbers per row, if rows are read again."""
 
 KEEP_NUMBERS = 1 << 25
-"""Where the batches are kept, so are matrices of up to so many entries, of 32 bits."""
+"""If batches are kept, matrices with up to this many 32-bit entries are kept too."""
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 THREADS = max(1, min(4, _CORES // 2))
-"""Threads that work on blocks, one for two cores: with more, the interpreter changes hands so often
-that a fit takes as long, for half as much work again."""
+"""Threads that process blocks, one for every two cores. With more threads, the interpreter switches
+between them so often that a fit takes as long but uses half as much CPU time again.
+"""
 
 Watch: TypeAlias = Callable[[str, float | None, str], None]
-"""Told the stage, and the share of its "rows" or "rounds" it has done (None: not public)."""
+"""Callback that receives the stage, the share done (None: not public), and "rows" or "rounds"."""
 
 
 class Progress:
-    """Tells a watch how far the stage has come, in shares that are public. It holds no rows."""
+    """Report to a watch the share of the stage that is done, if it is public. Holds no rows."""
 
     def __init__(self, plan: Plan, watch: Watch | None) -> None:
         trust = plan.request.trust
-        # how many rows there are is public only where it does not depend on the units
+        # The number of rows is public only if it does not depend on the units.
         self._public = trust.neighbors == "substitute" and trust.unit is None
         self._stage = ""
         self.watch = watch
@@ -84,7 +87,7 @@ class Progress:
         self._tell(None, "rows")
 
     def rows(self, done: int, of: memory.RowSource) -> None:
-        # counting may be a job of its own: for a watch only, and where the number is public
+        # Counting may be a separate job. Count only for a watch, and only if the number is public.
         shown = self.watch is not None and done and self._public
         self._tell(done / max(of.size(), 1) if shown else None, "rows")
 
@@ -97,9 +100,9 @@ class Progress:
 
 
 class Passes(Opaque):
-    """The rows of one fit, and what was made of them so far.
+    """The rows of one fit, and the values computed from them.
 
-    `entropy` is asked for only where the rows are split.
+    `entropy` is called only if the rows are split.
     """
 
     __slots__ = (
@@ -116,7 +119,7 @@ class Passes(Opaque):
         self._layout: Layout | None = None
         self._batches: list[Batch] | None = None
         self._values: dict[tuple[int, int], Remembered] = {}
-        self._spaces: list[Space] = []  # rows are in them, as they are in batches
+        self._spaces: list[Space] = []  # They hold rows, as batches do.
         self._shares = part_shares(plan)
         self._entropy = entropy() if len(self._shares) > 1 else 0
         self._marks: Marks | None = None
@@ -125,19 +128,22 @@ class Passes(Opaque):
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
     ) -> None:
-        """Fix the domains, designs and groups by which rows are cleaned from here on."""
+        """Set the domains, designs, and groups used to clean rows from now on."""
         self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups))
         self._batches, self._values = None, {}
 
     # -- which rows --------------------------------------------------------------------------
 
     def _assign(self) -> tuple[Mask, Integers]:
-        """Which rows count, units cut to max_rows, and their parts; empty if kept elsewhere."""
+        """Mask of kept rows and their parts. Both are empty if DuckDB or Spark stores them.
+
+        Each unit keeps at most max_rows rows.
+        """
         trust, rows = self._plan.request.trust, self._rows
-        if isinstance(rows, Stored) and trust.unit is not None:  # by DuckDB, in its tables
+        if isinstance(rows, Stored) and trust.unit is not None:  # DuckDB keeps them.
             of_names = self._parts_of_units if len(self._shares) > 1 else None
             self._marks = rows.marks(trust.unit, trust.max_rows, of_names)
-        if isinstance(rows, Spark) or self._marks is not None:  # Spark's executors deal their own
+        if isinstance(rows, Spark) or self._marks is not None:  # Spark's executors assign parts.
             return np.zeros(0, bool), np.zeros(0, np.int64)
         size = rows.size()
         codes: Integers | None = None
@@ -164,13 +170,13 @@ class Passes(Opaque):
     # -- batches -----------------------------------------------------------------------------
 
     def batches(self, part: int | None = None) -> Iterator[Batch]:
-        """Cleaned rows, of which only those of the part count (None: all)."""
+        """Cleaned rows. Rows outside the part are excluded (None: all rows)."""
         return (b if part is None else b.only(part) for b in self._clean())
 
     def none_complete(self) -> bool:
-        """Whether there are rows at hand, and none of them is complete."""
+        """Whether the rows can be checked here, and all of them are incomplete."""
         if isinstance(self._rows, Aggregates | Spark):
-            return False  # the one has no rows in any case, and the other none here
+            return False  # No rows are held here.
         return not any(batch.complete.any() for batch in self._clean())
 
     def _clean(self) -> Iterator[Batch]:
@@ -187,7 +193,7 @@ class Passes(Opaque):
 
     @property
     def _keeps(self) -> bool:
-        """Whether there are few enough rows to keep what was made of them."""
+        """Whether the table is small enough to keep values computed from the rows."""
         return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
 
     def _wanted(self, layout: Layout, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:
@@ -199,7 +205,7 @@ class Passes(Opaque):
         return self._marked(self._wanted(self._layout, self._layout.variables))
 
     def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
-        """Blocks of rows, which of them count, and the part of each."""
+        """Blocks of rows, with a mask of kept rows and the part of each row."""
         blocks = memory.at_least_one(
             self._rows.blocks(wanted, BATCH if rows is None else rows), wanted
         )
@@ -229,9 +235,9 @@ class Passes(Opaque):
     def sums(
         self, asked: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
     ) -> list[list[Integers]]:
-        """The sums of each mechanism over parts of the rows (None: all): one pass for them all.
+        """The sums of each mechanism over parts of the rows (None: all), in one pass over the rows.
 
-        Those that can be counted where the rows live are.
+        If possible, a sum is computed by SQL where the rows are stored.
         """
         request = self._plan.request
         found: list[list[Integers] | None] = [None] * len(asked)
@@ -266,13 +272,13 @@ class Passes(Opaque):
             if not hasattr(spaces, "own"):
                 spaces.own = free.pop() if free else Space()
                 taken.append(spaces.own)
-            with np.errstate(all="ignore"):  # threads of a pool do not have the caller's
+            with np.errstate(all="ignore"):  # Pool threads do not inherit this.
                 batch = block if isinstance(block, Batch) else self._batch(block)
                 at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
                 batch.rows.before, batch.rows.keeps_matrices = before.pop(at, {}), keeps_matrices
                 with batch.rows.within(spaces.own):
                     sums = together.integers(batch)
-            if remembers:  # what this pass made no use of is let go
+            if remembers:  # Drop values that this pass did not use.
                 self._values[at] = batch.rows.remembered()
             return sums, batch
 
@@ -289,12 +295,12 @@ class Passes(Opaque):
         return total.value()
 
     def tally(self, name: str) -> tuple[tuple[str, ...], Integers]:
-        """Labels of a column, and how many rows have each."""
+        """Labels of a column, and the number of rows with each label."""
         if isinstance(self._rows, Spark):
             trust = self._plan.request.trust
             return self._rows.tally(name, trust.unit, trust.max_rows, self._order)
         counts: dict[str, int] = {}
-        # rows in memory have one list of labels: they are one block
+        # Rows in memory share one list of labels, so they form one block.
         rows = max(self._rows.size(), 1) if self._rows.held else BATCH
         for _, columns, keep, _ in self._marked([(name, True)], rows):
             codes, labels = columns[name].codes, columns[name].labels
@@ -304,24 +310,25 @@ class Passes(Opaque):
                 counts[label] = counts.get(label, 0) + count
         return tuple(counts), np.array(list(counts.values()), np.int64)
 
-    # -- where the rows live -----------------------------------------------------------------
+    # -- sums computed where the rows are stored ---------------------------------------------
 
     @property
     def _order(self) -> tuple[str, ...]:
-        """Columns by which the rows of a unit are sorted, where they have no order."""
+        """Columns by which the rows of a unit are sorted, if the rows have no order."""
         return tuple(sorted(self._plan.request.columns))
 
     def _sent(self, job: RemoteSum) -> Integers:
-        """Sums that Spark's executors make of their own rows."""
+        """Sums that Spark's executors compute over their own rows."""
         assert isinstance(self._rows, Spark)
         trust = self._plan.request.trust
-        # what fails here fails for every table, and not only where an executor has a row
+        # Run the job on no rows first. An error here occurs for every table, so it does not depend
+        # on which executors have rows.
         unit = memory.no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
         job.integers(memory.no_rows(job.wanted), unit, 0, Space())
         return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
 
     def _counted(self, mechanism: Mechanism) -> Integers | None:
-        """The sum of all rows where the rows live, if they live where SQL runs."""
+        """The sum over all rows, computed by SQL if the rows are stored where SQL runs."""
         layout = self._layout
         assert layout is not None
         wanted = self._wanted(layout, layout.needed)
@@ -331,32 +338,33 @@ class Passes(Opaque):
 
 @lru_cache(maxsize=1)
 def _libraries() -> ThreadpoolController:
-    """The process's libraries with threads of their own: to look for NumPy's takes milliseconds."""
+    """Libraries of this process that have their own threads. Finding NumPy's takes milliseconds."""
     return ThreadpoolController()
 
 
 def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Iterator[T]:
-    """step(block) of each block, in order, a few of them at a time.
+    """Yield step(block) for each block, in order, processing a few blocks at a time.
 
-    The caller's own thread reads the blocks, few more of them than are worked on, and works on
-    blocks too: a thread that only waits makes the others hand over the interpreter in vain.
+    The caller's thread reads the blocks, only a few ahead of those being processed. It also
+    processes blocks itself, because a waiting thread would make the others switch the interpreter
+    needlessly.
     """
     if threads == 1:
         yield from map(step, blocks)
         return
-    # each thread's products are its own: OpenBLAS would make threads of threads wait for each other
+    # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
     with (
         warnings.catch_warnings(),
         _libraries().limit(limits=1, user_api="blas"),
         ThreadPoolExecutor(threads - 1) as pool,
     ):
-        # threads share the filters: one that sets them back too late would leave all warnings off
+        # Threads share the warning filters. A late reset would leave all warnings off.
         warnings.simplefilter("ignore")
         waiting: deque[Future[T]] = deque()
         for block in blocks:
             if sum(not one.done() for one in waiting) < threads:
                 waiting.append(pool.submit(step, block))
-            else:  # the others have enough to do
+            else:  # The other threads are busy.
                 waiting.append(Future())
                 waiting[-1].set_result(step(block))
             while waiting and (waiting[0].done() or len(waiting) > threads + 1):

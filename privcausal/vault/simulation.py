@@ -1,8 +1,8 @@
-"""A simulated fit: invented rows and noise of typical size, to see how wide intervals would be.
+"""Simulate a fit with invented rows and noise of typical size, to predict interval widths.
 
-Nothing private comes in: rows are made up from the plan's declared domains and from assumptions.
-The noise is a fixed pattern of plus and minus one standard deviation, so the result is marked NOT
-PRIVATE like a fit with test noise.
+The simulation does not use private data. Rows are invented from the plan's declared domains and
+from assumptions. The noise is a fixed pattern of plus and minus one standard deviation. Therefore
+the result is marked NOT PRIVATE, like a fit with test noise.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from privcausal.vault.sources.memory import Memory
 from privcausal.vault.vault import Vault
 
 LATTICE, MULTIPLIER = 2039, 436
-"""A rank-one lattice (Korobov) of a prime number of points: every coordinate is uniform, and any
-two of the first 70 have a correlation below 0.05, as have their squares."""
+"""A rank-one lattice (Korobov) with a prime number of points. Every coordinate is uniform. Any two
+of the first 70 coordinates have a correlation below 0.05, and so have their squares.
+"""
 
 
 def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> Vault:
-    """A vault that answers as one with `rows` rows of the assumed law would.
+    """A vault that answers like one with `rows` rows of the assumed distribution.
 
-    `mirrored` reverses the noise: the mean over both patterns has no part linear in it.
+    `mirrored` reverses the noise. Averaging over both patterns removes all terms linear in the
+    noise.
     """
     request = plan.request
     noise = Typical(rows / LATTICE, -1.0 if mirrored else 1.0)
@@ -41,10 +43,10 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
 
 
 class Typical:
-    """Exact sums scaled to the planned number of rows, each one noise sd too high or too low.
+    """Exact sums scaled to the planned number of rows, plus or minus one noise sd each.
 
-    So the noise has the energy that real noise has on average, to which shrinkage reacts, and no
-    tails. A single number is left as it is.
+    This noise has the average energy of real noise, to which shrinkage reacts, but no tails. A
+    single number gets no noise.
     """
 
     real = False
@@ -67,12 +69,12 @@ class Typical:
         return 0
 
     def coins(self, size: int, rate: float) -> Mask:
-        """The rows at which rate x (1, ..., size) passes a whole number."""
+        """Select each row at which rate x (1, ..., size) passes a whole number."""
         return np.diff(np.floor(rate * np.arange(size + 1.0))) > 0
 
 
 def _signs(query: int, size: int) -> Vector:
-    """A fixed pattern of +-1, shape (size,), that looks like coins: fractions of k^2 sqrt(2)."""
+    """A fixed, random-looking pattern of +-1, shape (size,): fractional parts of k^2 sqrt(2)."""
     k = np.arange(1.0, size + 1) + 1000.0 * query
     return np.where((k * np.sqrt(5.0) / 2 + k**2 * np.sqrt(2.0)) % 1.0 < 0.5, -1.0, 1.0)
 
@@ -81,7 +83,7 @@ def _signs(query: int, size: int) -> Vector:
 
 
 def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
-    """Columns of the assumed law, shape (POINTS,) each."""
+    """Columns of the assumed distribution, shape (LATTICE,) each."""
     formula, schema = request.formula, request.schema
     arms, outcomes, *uniform = _lattice(2 + len(request.columns))
     places = dict(zip(request.columns, uniform, strict=True))
@@ -94,12 +96,12 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
     name = formula.assigned
-    if request.asked.dose or request.asked.arms:  # spread evenly
+    if request.asked.dose or request.asked.arms:  # Spread evenly.
         frame[name] = _covariate(arms, schema.get(name), False)
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
         frame[name] = _coded(treated, schema.get(name))
-    if formula.instrument:  # half of the treatment's range is the instrument's
+    if formula.instrument:  # The instrument sets half of its range.
         place = arms if request.asked.dose else np.asarray(treated, np.float64)
         given, own = schema.get(formula.treatment), places[formula.treatment]
         taken = (place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2
@@ -107,7 +109,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
             _covariate(taken, given, False) if request.asked.per_unit else _coded(taken, given)
         )
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
-    if request.weights is not None:  # all alike, at the middle of their bounds
+    if request.weights is not None:  # Equal weights, at the midpoint of their bounds.
         domain = schema[request.weights]
         assert isinstance(domain, Interval)
         frame[request.weights] = np.full(LATTICE, domain.mid)
@@ -117,14 +119,14 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
 
 
 def _lattice(size: int) -> Matrix:
-    """Points in the unit cube, one row for each coordinate, shape (size, POINTS)."""
+    """Points in the unit cube, one row for each coordinate, shape (size, LATTICE)."""
     steps = np.cumprod([1, *[MULTIPLIER] * (size - 1)], dtype=object) % LATTICE
     cells = np.outer(steps.astype(np.int64), np.arange(LATTICE)) % LATTICE
     return np.asarray((cells + 0.5) / LATTICE)
 
 
 def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any:
-    """Uniform over the domain; undeclared: labels where the formula says so, else in [0, 1]."""
+    """Uniform over the domain. If undeclared, levels for a categorical column, otherwise [0, 1]."""
     if domain is None and categorical:
         domain = Levels([f"level {k}" for k in range(1, LEVELS + 1)])
     if isinstance(domain, Levels):
@@ -144,7 +146,10 @@ def _coded(one: Any, domain: Domain | None) -> Any:
 
 
 def _index(places: Mapping[str, Vector]) -> Vector:
-    """A mean-zero index of unit variance in which all covariates count alike, in turn + and -."""
+    """An index with mean zero and variance one.
+
+    All covariates have equal weights, with alternating signs.
+    """
     total = np.zeros(LATTICE)
     for k, uniform in enumerate(places.values()):
         total += (-1.0) ** k * (uniform - 0.5)
@@ -160,7 +165,7 @@ def _propensity(
     if known is not None:
         return float(known)
     room = min(assumed.treated, 1 - assumed.treated)
-    # at two standard deviations still short of certainty
+    # The propensity stays inside (0, 1) at two standard deviations.
     return np.clip(assumed.treated + min(PROPENSITY_SPREAD, 0.4 * room) * index, 0.005, 0.995)
 
 
@@ -168,7 +173,7 @@ def _outcome(uniform: Vector, index: Vector, assumed: Assumptions, domain: Domai
     """Values of the assumed standard deviation whose means follow the index."""
     share = assumed.outcome_sd / assumed.width
     numeric = domain is None or isinstance(domain, Interval)
-    # two labels of standard deviation s: the rarer one has p (1 - p) = s^2
+    # For two labels with standard deviation s, the rarer label has p (1 - p) = s^2.
     middle = 0.5 if numeric else 0.5 - np.sqrt(max(0.25 - share**2, 0.0))
     mean = np.clip(middle + np.sqrt(assumed.r2) * share * index, 0.001, 0.999)
     if not numeric:

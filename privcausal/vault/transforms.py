@@ -1,6 +1,6 @@
-"""Row maps with proven bounds: residuals, doubly robust scores, and masses of weighted averages.
+"""Row maps with proven bounds: residuals, doubly robust scores, and denominator weights.
 
-Each is a frozen value that names public functions; the vault evaluates it on rows.
+Each map is a frozen value that names public functions. The vault evaluates it on rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privcausal.vault.batch import Batch
 
 
 class Transform(Protocol):
-    """A number for each row, computed from that row alone. |value| <= bound, always."""
+    """A number for each row, computed only from that row. |value| <= bound, always."""
 
     @property
     def bound(self) -> float: ...
@@ -28,7 +28,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Assigned:
-    """T - 1/2 for T in [0, 1]: centring halves the bound."""
+    """T - 1/2 for T in [0, 1]. Centering halves the bound."""
 
     bound: float = 0.5
 
@@ -38,10 +38,11 @@ class Assigned:
 
 @dataclass(frozen=True)
 class OfArm:
-    """A transform for two arms, of one of several arms against all others; its bound is the same.
+    """Apply a two-arm transform to one of several arms against all others. The bound is unchanged.
 
-    Every row has a treatment of 0 or 1 then, as that transform asks. It is none that is kept for
-    the rows (as `Aipw` is), where the arm would not tell one from another.
+    Every row then has a treatment of 0 or 1, as the two-arm transform requires. Do not wrap a
+    transform whose values are cached for the rows (such as `Aipw`), because the cache does not
+    distinguish arms.
     """
 
     transform: Assigned | ResidualProduct | ArmScore
@@ -52,7 +53,7 @@ class OfArm:
         return self.transform.bound
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows that were in the arm (1) or not (0) and had this outcome."""
+        """The score of rows with outcome y that were in the arm (t = 1) or not (t = 0)."""
         assert isinstance(self.transform, ArmScore)
         return self.transform.at(rows, t, y)
 
@@ -62,7 +63,7 @@ class OfArm:
 
 @dataclass(frozen=True)
 class Received:
-    """As `Treatment`, of the treatment that an instrument moves."""
+    """Same as `Assigned`, but for the treatment that an instrument affects."""
 
     bound: float = 0.5
 
@@ -72,7 +73,7 @@ class Received:
 
 @dataclass(frozen=True)
 class TreatmentResidual:
-    """T - e(x), cut to 1 - clip; where T is 0 or 1 it is no larger."""
+    """T - e(x), clipped to |.| <= 1 - clip. If T is 0 or 1, |T - e(x)| is no larger."""
 
     e: functions.Function
     clip: float
@@ -87,9 +88,9 @@ class TreatmentResidual:
 
 @dataclass(frozen=True)
 class OverlapRoot:
-    """The root of the overlap weight |T - e(x)| over a public `top`, cut to 1.
+    """Square root of the overlap weight |T - e(x)| over a public `top`, clipped at 1.
 
-    These weights give both arms the same covariates (Li, Morgan and Zaslavsky 2018).
+    These weights give both arms the same covariates (Li, Morgan, and Zaslavsky 2018).
     """
 
     e: functions.Function
@@ -104,7 +105,7 @@ class OverlapRoot:
 
 @dataclass(frozen=True)
 class TransformProduct:
-    """One transform times another."""
+    """The product of two transforms."""
 
     one: Transform
     two: Transform
@@ -130,7 +131,7 @@ class OfCovariates:
 
 @dataclass(frozen=True, eq=False)
 class FeatureNorm:
-    """w ||phi(x)|| with the features' weight w, cut to a public `bound`."""
+    """w ||phi(x)|| with the features' weight w, clipped to a public `bound`."""
 
     features: Features
     bound: float
@@ -142,7 +143,7 @@ class FeatureNorm:
 
 @dataclass(frozen=True)
 class SurveyWeight:
-    """The root of a row's weight over the public `top`, or their ratio itself; in [0, 1]."""
+    """Ratio of a row's weight to the public `top`, or the square root of that ratio; in [0, 1]."""
 
     column: str
     top: float
@@ -156,7 +157,7 @@ class SurveyWeight:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Y minus the public midpoint of its bounds; |.| <= R/2 for a range R = hi - lo."""
+    """Y minus the public midpoint of its bounds. |.| <= R/2 for the range R = hi - lo."""
 
     lo: float
     hi: float
@@ -171,7 +172,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class OutcomeResidual:
-    """Y - eta(x), whose size is at most the range R, since both lie in [a, b]."""
+    """Y - eta(x). Its absolute value is at most the range R, since both terms lie in [a, b]."""
 
     eta: functions.Function
     outcome: Outcome
@@ -186,9 +187,9 @@ class OutcomeResidual:
 
 @dataclass(frozen=True)
 class ResidualProduct:
-    """(T - e) (Y - eta - (T - e) centre), without a centre (T - e) (Y - eta).
+    """(T - e) (Y - eta - (T - e) centre), or (T - e) (Y - eta) without a centre.
 
-    Nie and Wager (2021), Eq. 4: their pseudo-outcome (Y - eta) / (T - e), less the centre, times
+    Nie and Wager (2021), Eq. 4: their pseudo-outcome (Y - eta) / (T - e), minus the centre, times
     its weight (T - e)^2. `centre_bound` is the largest |centre|. Since |T - e| <= 1 - clip and
     |Y - eta| <= R, |.| <= (1 - clip) (R + (1 - clip) centre_bound).
     """
@@ -215,11 +216,11 @@ class ResidualProduct:
 class Aipw:
     """psi - centre(x), psi = mu1 - mu0 + T (Y - mu1)/e - (1 - T)(Y - mu0)/(1 - e).
 
-    The doubly robust score (Robins and Rotnitzky 1995; Kennedy 2020). With Y, mu0, mu1 in [a, b]
-    and e in [c, 1 - c], |psi| <= R/c. For T = 1 it is (mu1 - mu0) + (Y - mu1)/e, linear in mu1 with
-    slope 1 - 1/e <= 0, so its extremes have mu1, Y and mu0 in {a, b}: R/e, and
-    (Y - a)/e + a - b >= -R, at one end, and the mirror image at the other. T = 0 is the same with
-    1 - e. The difference adds `centre_bound`, the largest |centre|.
+    This is the doubly robust score (Robins and Rotnitzky 1995; Kennedy 2020). With Y, mu0, mu1 in
+    [a, b] and e in [c, 1 - c], |psi| <= R/c. Proof: for T = 1, psi = (mu1 - mu0) + (Y - mu1)/e. It
+    is linear in mu1 with slope 1 - 1/e <= 0, so its extremes have mu1, Y, and mu0 in {a, b}. One
+    end gives R/e and (Y - a)/e + a - b >= -R. The other end is the mirror image. The case T = 0 is
+    the same with 1 - e. Subtracting the centre adds at most `centre_bound`, the largest |centre|.
     """
 
     nuisance: functions.NuisanceTriple
@@ -233,11 +234,11 @@ class Aipw:
         return 2 * self.outcome.bound / self.clip + self.centre_bound
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows that had this treatment and outcome."""
+        """The score of rows with this treatment and outcome."""
         return self._centred(self._plain(rows, t, y), rows)
 
     def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """psi itself."""
+        """The score psi before centering."""
         n = self.nuisance
         mu0, mu1, e = n.mu0(rows), n.mu1(rows), n.e(rows)
         treated, control = t * (y - mu1), (1 - t) * (y - mu0)
@@ -252,7 +253,7 @@ class Aipw:
         return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
-        # scores with several centres are of the same nuisances
+        # Scores with different centres share the same nuisances.
         rows, n = batch.rows, self.nuisance
         score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
         return self._centred(score, rows)
@@ -262,10 +263,10 @@ class Aipw:
 class ArmScore:
     """mu_t + 1(T = t) (Y - mu_t) / P(T = t | x) - centre: the doubly robust score of E[Y(t)].
 
-    The two arms' differ by the score `Aipw`. With Y, mu_t and the centre in [a, b] and
-    p = P(T = t | x) in [c, 1 - c], |.| <= R/c: for T = t it is linear in mu_t with slope
-    1 - 1/p <= 0, so its extremes a - centre + R/p and b - centre - R/p are within R/p of zero; for
-    the other arm |mu_t - centre| <= R.
+    The scores of the two arms differ by the score `Aipw`. With Y, mu_t, and the centre in [a, b]
+    and p = P(T = t | x) in [c, 1 - c], |.| <= R/c. Proof: for T = t, the score is linear in mu_t
+    with slope 1 - 1/p <= 0. Its extremes a - centre + R/p and b - centre - R/p are therefore within
+    R/p of zero. For the other arm, |mu_t - centre| <= R.
     """
 
     nuisance: functions.NuisanceTriple
@@ -279,7 +280,7 @@ class ArmScore:
         return 2 * self.outcome.bound / self.clip
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows that had this treatment and outcome."""
+        """The score of rows with this treatment and outcome."""
         n = self.nuisance
         e = n.e(rows)
         mu, own, chance = (n.mu1(rows), t, e) if self.arm else (n.mu0(rows), 1 - t, 1 - e)
@@ -291,9 +292,10 @@ class ArmScore:
 
 @dataclass(frozen=True, eq=False)
 class ScoreVector:
-    """B s for the scores s of a row, each cut at its own of `cuts`, and a public B, (J, J).
+    """B s for the scores s of a row, with a public matrix B, shape (J, J).
 
-    It is moved towards zero onto the unit ball.
+    Each score is clipped at its own entry of `cuts`. A vector outside the unit ball is scaled back
+    to the ball.
     """
 
     scores: tuple[Transform, ...]
@@ -307,7 +309,7 @@ class ScoreVector:
         return len(self.scores)
 
     def __call__(self, batch: Batch) -> Matrix:
-        """Shape (n, J), summed in a fixed order, whatever the batch; NaN counts as 0."""
+        """Shape (n, J), summed in a fixed order, independent of the batch. NaN counts as 0."""
         out = np.zeros((len(batch.t), len(self.cuts)))
         for score, cut, column in zip(self.scores, self.cuts, self.basis.T, strict=True):
             out += np.clip(np.nan_to_num(score(batch)), -cut, cut)[:, None] * column
@@ -316,9 +318,9 @@ class ScoreVector:
 
 @dataclass(frozen=True)
 class ArmSize:
-    """|score| times a public number of the row's arm, in [0, 1]: controls', then treated's.
+    """|score| times a public factor in [0, 1] for the row's arm: controls first, then treated.
 
-    Of several arms the treated are those in `arm`, and all others are controls.
+    With several arms, the rows in `arm` are the treated, and all others are controls.
 
     |.| <= the score's bound.
     """
@@ -340,8 +342,9 @@ class ArmSize:
 class MassBalance:
     """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
 
-    If the arm means move by (t - e) kappa, psi moves by kappa (1 - balance). Its mean is 1 where e
-    is right. Between 0 and (1 - c)/c, since e lies in [c, 1 - c].
+    If the arm means change by (t - e) kappa, psi changes by kappa (1 - balance). The mean of the
+    balance is 1 if e is correct. The balance lies between 0 and (1 - c)/c, since e lies in
+    [c, 1 - c].
     """
 
     e: functions.Function
@@ -378,7 +381,7 @@ class ImputedEffect:
 
 @dataclass(frozen=True)
 class ByFold:
-    """Each row's value by the transform of its own fold (cross-fitting)."""
+    """Each row's value, by the transform of the row's fold (cross-fitting)."""
 
     transforms: tuple[Transform, ...]
 
@@ -391,21 +394,22 @@ class ByFold:
         return np.asarray(np.take_along_axis(values, batch.part[None, :], axis=0)[0])
 
 
-# A weighted average effect is E[q tau(X)] / E[q] for a mass q. Its estimate is c + sum(score) /
-# sum(mass), with scores centred at a public number c. Both are divided by a public `scale` near the
-# mean mass, so that scores are in units of the outcome and masses near 1.
+# A weighted average effect is E[q tau(X)] / E[q] for a denominator weight q (the "mass"). Its
+# estimate is c + sum(score) / sum(mass), with scores centered at a public number c. Scores and
+# masses are divided by a public `scale` near the mean mass. Then scores have the units of the
+# outcome, and masses are near 1.
 
 
 @dataclass(frozen=True)
 class OverlapScore:
     """(T - e) (Y - eta - (T - e) c) / scale: the score of the ATO (Robinson 1988).
 
-    The effect with overlap weights h = e (1 - e) (Crump et al. 2006; Li, Morgan and Zaslavsky 2018)
-    is the slope of Y - eta on T - e, and this its efficient score. With Y - eta = (T - e) tau + u
-    and (T - e)^2 = h + (1 - 2e) (T - e), it is
-    h (tau - c) + (T - e) u + (1 - 2e) (T - e) (tau - c), the influence function for weights h(e).
-    Nothing is divided by e: |T - e| <= 1 - s and |Y - eta| <= R give
-    |score| <= (1 - s) (R + (1 - s) |c|) / scale for e in [s, 1 - s].
+    The effect with overlap weights h = e (1 - e) (Crump et al. 2006; Li, Morgan, and Zaslavsky
+    2018) is the slope of Y - eta on T - e. This score is the efficient score of the slope. With Y -
+    eta = (T - e) tau + u and (T - e)^2 = h + (1 - 2e) (T - e), the score is h (tau - c) + (T - e) u
+    + (1 - 2e) (T - e) (tau - c). This is the influence function for weights h(e). The score does
+    not divide by e: |T - e| <= 1 - s and |Y - eta| <= R give |score| <= (1 - s) (R + (1 - s) |c|) /
+    scale for e in [s, 1 - s].
     """
 
     e: functions.Function
@@ -421,7 +425,7 @@ class OverlapScore:
         return most * (2 * self.outcome.bound + most * abs(self.centre)) / self.scale
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows that had this treatment and outcome."""
+        """The score of rows with this treatment and outcome."""
         left = t - self.e(rows)
         return np.asarray(left * (y - self.eta(rows) - left * self.centre) / self.scale)
 
@@ -431,9 +435,9 @@ class OverlapScore:
 
 @dataclass(frozen=True)
 class OverlapMass:
-    """(T - e)^2 / scale, the R-learner's weight: of mean e (1 - e) / scale where e is right.
+    """(T - e)^2 / scale, the R-learner's weight. Its mean is e (1 - e) / scale if e is correct.
 
-    In [0, (1 - clip)^2 / scale].
+    It lies in [0, (1 - clip)^2 / scale].
     """
 
     e: functions.Function
@@ -452,9 +456,10 @@ class OverlapMass:
 class TreatedScore:
     """[(T - e)/(1 - e) (Y - mu0) - T c] / scale: the ATT's doubly robust score (Hahn 1998).
 
-    (T - e)/(1 - e) is 1 for the treated and -e/(1 - e) for controls, which weights them to look
-    like the treated. With e in [0, 1 - k] and Y, mu0 in [a, b], a treated row gives at most
-    R + |c|, a control at most R (1 - k)/k. Nothing is divided by a small e.
+    (T - e)/(1 - e) is 1 for the treated and -e/(1 - e) for controls. It weights controls so that
+    their covariates match the treated. Take e in [0, 1 - k] and Y, mu0 in [a, b]. Before the
+    division by `scale`, a treated row gives at most R + |c|, and a control at most R (1 - k)/k. The
+    score does not divide by a small e.
     """
 
     e: functions.Function
@@ -470,7 +475,7 @@ class TreatedScore:
         return max(reach + abs(self.centre), reach * (1 - self.clip) / self.clip) / self.scale
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows that had this treatment and outcome."""
+        """The score of rows with this treatment and outcome."""
         e = self.e(rows)
         weight = (t - e) / (1 - e)
         return np.asarray((weight * (y - self.mu0(rows)) - t * self.centre) / self.scale)
@@ -481,7 +486,7 @@ class TreatedScore:
 
 @dataclass(frozen=True)
 class TreatedMass:
-    """T / scale: 0 or 1 / scale."""
+    """T / scale, which is 0 or 1 / scale."""
 
     scale: float
 

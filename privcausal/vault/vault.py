@@ -1,8 +1,8 @@
-"""The vault: rows go in once, and what leaves passes `Exit`, at a price paid beforehand.
+"""The vault holds the rows of one fit and releases noisy answers at a cost charged in advance.
 
-`open_vault` charges the whole plan. `Vault.release` spends a stage of it: `Passes` sums the rows'
-exact integers, and `Exit.noisy` adds the noise. `Vault.gather` sums for several stages in one pass;
-what it found leaves by `release` only.
+`open_vault` charges the whole plan. `Vault.release` spends one stage of the plan: `Passes` sums the
+rows' exact integers, and `Exit.noisy` adds the noise. `Vault.gather` computes the sums for several
+stages in one pass, but only `release` and `release_folds` release them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Claim: TypeAlias = dpcate.PublishedAnswers | PublishedLogits
 Answerable: TypeAlias = (
     Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
-"""What `Vault.release` answers."""
+"""Queries that `Vault.release` answers."""
 
 
 class BudgetLedger(Protocol):
-    """What the vault needs of a ledger."""
+    """The part of a ledger's interface that the vault uses."""
 
     @property
     def delta(self) -> float: ...
@@ -61,17 +61,17 @@ def open_vault(
     *,
     published: bool = False,
 ) -> Vault:
-    """Charge the whole plan to the ledger, then hand out the vault.
+    """Charge the whole plan to the ledger, then return the vault.
 
-    All charges are committed before any row is read; a fit that fails later stays paid for.
+    All charges are committed before any row is read. They stay spent if the fit fails later.
 
     Parameters
     ----------
     watch : callable, optional
-        Told of each stage and how far it has come.
+        Progress callback. It receives each stage and the share of the stage that is done.
     published : bool
-        What is asked comes from a published fit, and so is proven no better than that. A plan of a
-        published mechanism is always charged so.
+        The queries come from a published fit, so the guarantee is recorded as claimed, not proven.
+        A plan with a published mechanism is always charged this way.
     """
     source_of_noise = noise.current()
     admission.admit(source, plan)
@@ -84,7 +84,8 @@ def open_vault(
         if not source_of_noise.real:
             raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
         paper = plan.request.mode == "paper"
-        # a delta that is spent must be left; one at which rho is converted must be the ledger's
+        # The ledger checks that a spent delta is still available. But a delta used to convert rho
+        # must equal the ledger's own delta.
         converted = plan.rho > 0 and not paper
         if converted and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
@@ -101,7 +102,7 @@ def open_vault(
 def _spending(
     step: Callable[Concatenate[Vault, Stage, P], R],
 ) -> Callable[Concatenate[Vault, StageKey, P], R]:
-    """A guarded step that spends a stage, which is taken from the plan before rows are touched."""
+    """Guard a step that spends a stage. The stage leaves the plan before any row is read."""
     inside = guarded(step)
 
     @wraps(step)
@@ -114,8 +115,8 @@ def _spending(
 class Vault(Opaque):
     """Opaque handle on the rows of one fit.
 
-    `passes` counts how often they were read through, which follows from the plan and from what was
-    released.
+    `passes` counts how often the rows were read. The count follows from the plan and from the
+    earlier releases.
     """
 
     __slots__ = (
@@ -144,45 +145,45 @@ class Vault(Opaque):
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
     ) -> None:
-        """Fix the domains, designs and groups by which rows are cleaned from here on."""
+        """Set the domains, designs, and groups used to clean rows from now on."""
         self._passes.set_layout(schema, designs, groups)
 
     @guarded
     def gather(
         self, sums: Mapping[StageKey, Mechanism], by_fold: Mapping[StageKey, Mechanism]
     ) -> None:
-        """Sum in one pass over the rows what `release` and `release_folds` will be asked for.
+        """Compute in one pass the sums that `release` and `release_folds` will need later.
 
-        Nothing leaves and nothing is spent: the exact sums stay here until then.
+        This step releases nothing and spends nothing. The vault stores the exact sums until then.
         """
         parts = {key: (part_number(self._plan, self._plan.stage(key).part),) for key in sums}
         folds = dict.fromkeys(by_fold, tuple(range(FOLDS)))
         queries = {**sums, **by_fold}
         asked = [(queries[key], at) for key, at in {**parts, **folds}.items()]
         self._progress.start(next(iter(queries)))
-        self.passes -= len(queries) - 1  # each stage counts one when it is spent
+        self.passes -= len(queries) - 1  # Each stage adds one when it is spent.
         for (key, query), found in zip(queries.items(), self._passes.sums(asked), strict=True):
             self._gathered[key] = query, found
 
     def _exact(
         self, stage: Stage, query: Mechanism, parts: tuple[int | None, ...]
     ) -> list[Integers]:
-        """Exact sums over the parts, gathered before or by a pass of its own."""
+        """Exact sums over the parts, taken from `gather` or computed in a separate pass."""
         if stage.name not in self._gathered:
             return self._passes.sums([(query, parts)])[0]
         return self._gathered.pop(stage.name)[1]
 
-    # -- what leaves -------------------------------------------------------------------------
+    # -- releases ----------------------------------------------------------------------------
 
     @_spending
     def release(self, planned: Stage, query: Answerable) -> Release:
-        """The noisy answer over the rows of the stage's part, at the stage's price.
+        """Noisy answer over the rows of the stage's part, at the stage's cost.
 
-        For a boosting these are all rounds' noisy sums, shape (rounds * width,), for a network its
-        weights; a selection has labels and no numbers.
+        A boosting query returns the noisy sums of all rounds, shape (rounds * width,). A network
+        query returns its weights. A label selection returns labels and no numbers.
         """
         part = part_number(self._plan, planned.part)
-        if not isinstance(query, RawMechanism | LabelSelection | Claim):  # these need no layout
+        if not isinstance(query, RawMechanism | LabelSelection | Claim):  # These need no layout.
             self._refuse_nothing()
         match query:
             case RawMechanism():
@@ -206,12 +207,13 @@ class Vault(Opaque):
 
     @_spending
     def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
-        """One release per fold. Folds are disjoint, so together they cost the stage once.
+        """One release per fold. Folds are disjoint, so all releases together cost the stage once.
 
-        A unit replaced by one of another name may change folds: one fold loses its part v of the
-        sum, another gains w, and the joint vector changes by sqrt(|v|^2 + |w|^2) <= sqrt(2) r, with
-        r the sensitivity to adding or removing. That must be no more than one sum (of a boosting:
-        one round's) changes by where a row is replaced.
+        A unit that is replaced by one with another name may change folds. Then one fold loses its
+        part v of the sum, and another fold gains w. The joint vector changes by sqrt(|v|^2 + |w|^2)
+        <= sqrt(2) r, where r is the sensitivity to adding or removing a row. The method checks that
+        sqrt(2) r is at most the sensitivity of one sum to replacing a row. For a boosting query, it
+        uses the sensitivity of one round's sum.
         """
         _check_move(query.sensitivity("substitute"), query.sensitivity("add_remove"))
         self._refuse_nothing()
@@ -223,10 +225,10 @@ class Vault(Opaque):
     def release_published(
         self, effect: StageKey, variance: StageKey, mechanism: PublishedAte
     ) -> tuple[Release, Release]:
-        """An estimate and its squared standard error, at the price that a paper claims.
+        """Release an estimate and its squared standard error, at the cost that a paper claims.
 
-        It spends two stages at once, as the error has a term of the estimate's price. No noise
-        scale is told: it depends on the rows.
+        The call spends two stages at once, because the standard error contains a term that depends
+        on the estimate's cost. The noise scale is not reported, because it depends on the rows.
         """
         return self._published((self._take(effect), self._take(variance)), mechanism)
 
@@ -234,27 +236,27 @@ class Vault(Opaque):
     def release_process(
         self, planned: Stage, mechanism: dpcate.PublishedProcess
     ) -> tuple[Release, dpcate.Process]:
-        """A secret function to be asked point by point, at the price that a paper claims."""
+        """A secret function to evaluate point by point, at the cost that a paper claims."""
         process = mechanism.process(*self._halves(), planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
 
     @_spending
     def fit_declared(self, planned: Stage, order: DeclaredFit) -> tuple[Declared, Release]:
-        """What a private estimator learns on the rows of the stage's part.
+        """Fit a private estimator on the rows of the stage's part.
 
-        It adds its own noise, and its guarantee is what it declares.
+        The estimator adds its own noise. Its guarantee is the one that it declares.
         """
         part = part_number(self._plan, planned.part)
         learned = order.run(list(self._passes.batches(part)), self._exit.neighbors)
         return learned, self._exit.claim(planned, planned.query, order.name, np.zeros(0))
 
-    # -- how each kind is answered -----------------------------------------------------------
+    # -- answers by kind of query ------------------------------------------------------------
 
     def _selected(self, stage: Stage, selection: LabelSelection) -> Release:
-        """Labels of an undeclared text column whose noisy counts pass the threshold, sorted."""
+        """Sorted labels of an undeclared text column whose noisy counts pass the threshold."""
         labels, counts = self._passes.tally(selection.column)
-        # only labels of rows that count: of the other rows' labels a unit may bring any number,
-        # and delta pays for max_rows of them
+        # Use only labels of rows that are kept. A unit may have any number of labels in its other
+        # rows, but delta covers at most max_rows labels.
         counted = {label: c for label, c in zip(labels, counts.tolist(), strict=True) if c}
         names = sorted(counted)
         exact = np.array([counted[name] for name in names], np.int64)
@@ -269,7 +271,7 @@ class Vault(Opaque):
         return Release(np.zeros(0), np.zeros(0), charge, found)
 
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
-        """All rounds; the budget shows them as the one Gaussian query that has their price."""
+        """Run all rounds. The budget table shows them as one Gaussian query of the same cost."""
         leave, ones = self._exit, np.ones(boosting.width)
         leave.check_size(boosting.width * boosting.rounds)
         self.passes += boosting.rounds - 1
@@ -300,7 +302,7 @@ class Vault(Opaque):
 
         batches = list(self._passes.batches(part))
         weights = order.train(batches, leave.neighbors, leave.source.coins, add_noise)
-        # per step, in clipping norms
+        # Both are per step, in units of the clipping norm.
         moved, sd = order.sensitivity(leave.neighbors), order.multiplier
         charge = leave.charge(stage, order.query, order.name, moved, sd)
         return Release(weights, np.full(len(weights), np.nan), charge)
@@ -320,10 +322,10 @@ class Vault(Opaque):
         batches = list(self._passes.batches())
         return [b.only(0) for b in batches], [b.only(1) for b in batches]
 
-    # -- what is spent -----------------------------------------------------------------------
+    # -- spending ----------------------------------------------------------------------------
 
     def _take(self, key: StageKey, order: object = None) -> Stage:
-        """The stage of this key, which is spent from here on, at a price that the order has."""
+        """Spend the stage of this key and return it, after checking that it fits the query."""
         if key not in self._unspent:
             raise BudgetError(f"stage {key!r} is not in the plan, or was spent already")
         stage = self._unspent[key]
@@ -335,13 +337,16 @@ class Vault(Opaque):
                 f"the weights of {order.query!r} are for another noise than stage {key!r} has"
             )
         if isinstance(order, Query) and not stage.rho:
-            order.l1_sensitivity(self._exit.neighbors)  # raises where it has none
+            order.l1_sensitivity(self._exit.neighbors)  # Raises if there is no such bound.
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)
 
     def _refuse_nothing(self) -> None:
-        """With no noise at all, sums over no complete row are zero, and nothing divides by them."""
+        """Stop a noise-free fit that has no complete row.
+
+        Without noise, all sums would be exactly zero, and later steps cannot divide by them.
+        """
         probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
         silent = not self.real_noise and not self._exit.source.sd(probe).any()
         if silent and self._passes.none_complete():
@@ -352,6 +357,6 @@ class Vault(Opaque):
 
 
 def _check_move(substituted: float, removed: float) -> None:
-    """A unit that moves to another fold changes both; see `Vault.release_folds`."""
+    """Check the cost of a unit that moves between folds; see `Vault.release_folds`."""
     if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
         raise CapabilityError("this sum cannot be released by fold: a unit's move would cost more")

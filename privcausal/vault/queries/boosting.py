@@ -1,4 +1,4 @@
-"""Networks learned by differentially private stochastic gradient descent (Abadi et al. 2016)."""
+"""Boosted shapes from noisy sums, and networks learned by DP-SGD (Abadi et al. 2016)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from privcausal.vault.transforms import Transform
 
 # Private boosting of step functions: rounds of noisy sums of clipped residuals (Nori et al. 2021).
 #
-# Each round clips every row's residual under the shapes so far and sums it within a few leaves of
-# every axis; leaves are unions of public bins, drawn without the rows. The shapes move by a small
-# step towards the noisy mean residual of each leaf.
+# Each round clips every row's residual under the current shapes. It then sums the residuals within
+# a few leaves on every axis. Leaves are unions of public bins, drawn without the rows. The shapes
+# take a small step towards the noisy mean residual of each leaf.
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Boosted(Opaque):
-    """One batch of rows during boosting; `shape` is the value of the shapes so far.
+    """One batch of rows during boosting. `shape` is the current value of the shapes.
 
-    A cell is the arm with the bins of two axes, so that rows are read half as often.
+    A cell combines the arm with the bins of two axes. This halves the number of passes over the
+    rows.
     """
 
     cells: list[Integers]
@@ -42,7 +43,7 @@ class Boosted(Opaque):
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """What rounds of noisy sums have made so far; public.
+    """Current shapes, made from rounds of noisy sums. Public.
 
     Attributes
     ----------
@@ -57,22 +58,22 @@ class Shapes:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BoostedRegression:
-    """What is boosted on what.
+    """Specification of a boosted regression.
 
     Attributes
     ----------
     target, factor : Transform
-        z and a of a row's residual a (z - a f); without a factor a is one.
+        z and a of a row's residual a (z - a f). Without a factor, a is one.
     bound : float
-        Residuals are cut to it; public, or from released numbers.
+        Residuals are clipped to [-bound, bound]. Public, or from released numbers.
     what : str
         The query's name in the budget.
     logistic : bool
         The residual is z - expit(f).
     by_arm : bool
-        Each arm has shapes of its own.
+        Each arm has its own shapes.
     with_treatment : bool
-        The treatment is one more axis, of two bins.
+        The treatment is an additional axis with two bins.
     """
 
     target: Transform
@@ -86,16 +87,17 @@ class BoostedRegression:
 
 @dataclass(frozen=True, eq=False)
 class Boosting(BoostedRegression):
-    """Shapes f(x) = constant + sum of f_j(bin_j(x)) that minimise a loss, one sum a round.
+    """Shapes f(x) = constant + sum of f_j(bin_j(x)) that minimize a loss, with one sum per round.
 
-    The residual of a row is r = a (z - a f) with a target z and a factor a (the R-learner's T - e),
-    or z - expit(f) with `logistic`; clipped to [-bound, bound] and put on the grid of 2^-k.
+    The residual of a row is r = a (z - a f) with a target z and a factor a (the R-learner's T - e).
+    With `logistic`, it is z - expit(f). It is clipped to [-bound, bound] and rounded to the grid of
+    2^-k.
 
     Attributes
     ----------
     weight : Matrix
         Public estimate of the sum of a^2 (logistic: of e (1 - e)) over each bin's rows, shape
-        (arms, M). It sets the length of steps and nothing else.
+        (arms, M). It affects only the length of steps.
     leaf : Integers
         Number of each bin's leaf on its axis in every round, shape (rounds, M); public.
     rate : float
@@ -103,13 +105,14 @@ class Boosting(BoostedRegression):
 
     Privacy
     -------
-    Take p axes. In one round a complete row adds a whole number u, |u| <= 2^k, to exactly one leaf
-    of each axis (with `by_arm`: of its own arm), so a vector of norm at most sqrt(p) 2^k; an
-    incomplete one adds nothing. Adding a row moves the sums by at most that, replacing one by at
-    most twice that. A row's vector depends on that row and on public values: bins, leaves, weights,
-    and the shapes, made of earlier rounds' noisy sums. So the rounds are an adaptive composition: T
-    rounds with noise of sd sigma are (T Delta^2 / (2 sigma^2))-zCDP (Bun and Steinke 2016, Lemma
-    2.3), as one Gaussian query of sensitivity sqrt(T) Delta is.
+    Take p axes. In one round, a complete row adds a whole number u, |u| <= 2^k, to exactly one leaf
+    of each axis (with `by_arm`: of its own arm). This is a vector of norm at most sqrt(p) 2^k. An
+    incomplete row adds zero. Therefore adding a row changes the sums by at most sqrt(p) 2^k, and
+    replacing a row changes them by at most twice that amount. A row's vector depends only on that
+    row and on public values: bins, leaves, weights, and the shapes, which are made of earlier
+    rounds' noisy sums. Therefore the rounds are an adaptive composition. T rounds with noise of sd
+    sigma are (T Delta^2 / (2 sigma^2))-zCDP (Bun and Steinke 2016, Lemma 2.3). One Gaussian query
+    of sensitivity sqrt(T) Delta has the same bound.
     """
 
     bins: functions.Bins
@@ -129,7 +132,7 @@ class Boosting(BoostedRegression):
 
     @property
     def axes(self) -> int:
-        """Axes that a row has a leaf on; one without covariates, for the constant."""
+        """Number of axes on which a row has a leaf; without covariates, one for the constant."""
         return max(len(self.bins.axes) + int(self.with_treatment), 1)
 
     @property
@@ -155,7 +158,7 @@ class Boosting(BoostedRegression):
 
     @property
     def width(self) -> int:
-        """Numbers a round releases."""
+        """Number of values that a round releases."""
         return self.arms * self.axes * self.leaves
 
     @property
@@ -166,7 +169,7 @@ class Boosting(BoostedRegression):
     def sensitivity(self, neighbors: Neighbors, *, whole: bool = False) -> float:
         """Largest l2 change of one round's integers when one row is replaced or added.
 
-        With `whole`, that of the one query that costs as much as all rounds.
+        With `whole`, the sensitivity of the single query that costs as much as all rounds.
         """
         size = self.axes * (self.rounds if whole else 1)
         return (2.0 if neighbors == "substitute" else 1.0) * float(np.sqrt(size)) * UNIT
@@ -179,7 +182,10 @@ class Boosting(BoostedRegression):
         add_noise: Callable[[Integers], Vector],
         told: Callable[[float], None],
     ) -> Vector:
-        """Noisy sums of all rounds, shape (rounds * width,); each is answered before the next."""
+        """Noisy sums of all rounds, shape (rounds * width,).
+
+        Each round's sums are released before the next round starts.
+        """
         rows = [self.prepare(batch) for batch in batches]
         answers = []
         for number in range(self.rounds):
@@ -194,7 +200,7 @@ class Boosting(BoostedRegression):
         return np.concatenate(answers)
 
     def prepare(self, batch: Batch) -> Boosted:
-        """What the rounds need of a batch."""
+        """Values of a batch that the rounds need."""
         codes = [
             c - first for c, first in zip(self.bins.codes(batch.rows), self.start, strict=False)
         ]
@@ -218,7 +224,7 @@ class Boosting(BoostedRegression):
 
     @cached_property
     def _pairs(self) -> list[tuple[slice, slice]]:
-        """The bins of two axes each; of an odd last one, and none."""
+        """The bins of two axes each. An odd last axis is paired with an empty slice."""
         bins = [slice(int(a), int(b)) for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
         if len(bins) % 2:
             bins.append(slice(int(self.start[-1]), int(self.start[-1])))
@@ -235,7 +241,7 @@ class Boosting(BoostedRegression):
         out = np.empty(self.shape, np.int64)
         for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
             shape = self.arms, one.stop - one.start, max(two.stop - two.start, 1)
-            # sums of whole numbers below 2^53 are exact: a batch has far less than 2^23 rows
+            # Sums of whole numbers below 2^53 are exact. A batch has far fewer than 2^23 rows.
             sums = np.bincount(cell, whole, int(np.prod(shape))).reshape(shape)
             out[:, one] = sums.sum(axis=2)
             out[:, two] = sums.sum(axis=1)[:, : two.stop - two.start]
@@ -252,7 +258,10 @@ class Boosting(BoostedRegression):
     # -- public ------------------------------------------------------------------------------
 
     def by_leaf(self, sums: Any, number: int) -> Any:
-        """Sums within bins, (arms, M), as sums within a round's leaves, (arms, axes, leaves)."""
+        """Add up sums within bins, (arms, M), to sums within a round's leaves.
+
+        The result has shape (arms, axes, leaves).
+        """
         out = np.zeros((self.arms, self.axes * self.leaves), sums.dtype)
         at = self._axis * self.leaves + self.leaf[number]
         for arm in range(self.arms):
@@ -266,7 +275,7 @@ class Boosting(BoostedRegression):
 
     @cached_property
     def _share(self) -> Matrix:
-        """Weight of each bin within its axis, shape (arms, M)."""
+        """Weight of each bin as a share of its axis, shape (arms, M)."""
         whole = np.add.reduceat(self.weight, self.start[:-1], axis=1)
         return np.asarray(self.weight / whole[:, self._axis])
 
@@ -280,10 +289,10 @@ class Boosting(BoostedRegression):
         return made
 
     def step(self, noisy: Matrix, number: int) -> Shapes:
-        """The step that a round's noisy sums (natural units) ask for.
+        """Step of the shapes from a round's noisy sums (natural units).
 
-        Each leaf moves by `rate` times its mean residual. What the leaves of an axis have in common
-        goes into the constant, of which every axis has a noisy sum.
+        Each leaf changes by `rate` times its mean residual. The part that all leaves of an axis
+        share goes into the constant. Every axis has a noisy sum of this part.
         """
         weight = self.by_leaf(self.weight, number)
         leaf = self.rate * noisy / np.maximum(weight, 1e-300)
@@ -296,22 +305,27 @@ class Boosting(BoostedRegression):
 
     @property
     def constant_rate(self) -> float:
-        """Faster than the shapes' rate: a constant is what the rounds must find for certain."""
+        """Step length of the constant. It exceeds `rate`: the rounds must find the constant."""
         return min(3.0 * self.rate, 0.5)
 
 
 CLIP_UNIT = float(1 << ONE_FACTOR)
-"""Grid steps per clipping norm. So fine that the discrete Gaussian of sd UNIT / 4 or more is the
-rounded continuous one but for a slack of no account; so coarse that int64 holds a sum."""
+"""Grid steps per clipping norm.
+
+The grid is fine enough that the discrete Gaussian of sd CLIP_UNIT / 4 or more equals the rounded
+continuous Gaussian up to a negligible slack. It is coarse enough that int64 holds a sum.
+"""
 
 _CHECK = 20
-"""Bits dropped of the squares of a row's whole numbers, upwards, so that int64 holds their sum."""
+"""Number of low bits dropped, rounding up, from the squares of a row's whole numbers, so that int64
+holds their sum.
+"""
 
 AddNoise = Callable[[Integers, float, float], Vector]
-"""(exact sums, sensitivity, noise sd), all in grid steps, to noisy sums."""
+"""Map (exact sums, sensitivity, noise sd), all in grid steps, to noisy sums."""
 
 Coins = Callable[[int, float], Mask]
-"""(rows, rate) to which of them enter a step, each by a coin of its own."""
+"""Map (rows, rate) to a mask of the rows in a step, each drawn independently."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,31 +335,33 @@ class PrivateNetwork:
     Attributes
     ----------
     target : Transform
-        What is learned, in [-bound, bound]; a treatment (bound 1/2) by logistic loss, with `share`,
-        anything else divided by its bound by squared loss.
+        The learned quantity, in [-bound, bound]. With `share`, it is a treatment (bound 1/2) with
+        logistic loss. Otherwise it is divided by its bound and has squared loss.
     with_arm : bool
         The treatment is an input.
     rate : float
-        Public probability with which each row enters a step.
+        Public probability that a row enters a step.
     multiplier : float
         Noise sd over the clipping norm, 1/4 or more.
 
     Privacy
     -------
-    *Rows.* In each step every row of the part enters by a coin of its own, of a probability that is
-    at most the public `rate`. Its gradient is a function of the row and the weights alone, to the
-    last bit (`row_gradients`), in whole numbers of norm at most 2^30. So with the coins fixed,
-    adding or removing a row moves the step's sum by at most 2^30 grid steps, replacing one by twice
-    that; an incomplete row adds zero. 2^30 rows have sums of at most 2^60, which leaves noise of a
-    multiplier of 2^20 some 7,000 standard deviations in int64; OpenDP's sampler stops at its ends,
-    which is post-processing. The number of rows enters `rate` and is public under substitution.
+    *Rows.* In each step, every row of the part enters by its own random bit, with a probability of
+    at most the public `rate`. Its gradient is a function only of the row and the weights, to the
+    last bit (`row_gradients`). The gradient consists of whole numbers and has norm at most 2^30.
+    Fix the random bits. Then adding or removing a row changes the step's sum by at most 2^30 grid
+    steps. Replacing a row changes it by at most twice that amount. An incomplete row adds zero.
+    2^30 rows have sums of at most 2^60. Noise of a multiplier of 2^20 then has a margin of about
+    7,000 standard deviations in int64. OpenDP's sampler stops at the ends of int64, which is
+    post-processing. The number of rows enters `rate` and is public under substitution.
 
-    *Noise.* Were it continuous, of sd sigma = multiplier 2^30 >= 2^28 grid steps, each step would
-    be the Poisson-subsampled Gaussian mechanism, and all of them together, with Adam in between,
-    its adaptive composition, whose (epsilon, delta) `accounting.subsampled` bounds. Rounded it is
-    post-processing of that: q + round(G) = round(q + G) for a whole q. What is drawn is the
-    discrete Gaussian, which is near the rounded one: `rounding_slack` there proves how near, for
-    secret coins too, and `multiplier_for_replaced` pays for it.
+    *Noise.* Suppose first that the noise is continuous, of sd sigma = multiplier 2^30 >= 2^28 grid
+    steps. Then each step is the Poisson-subsampled Gaussian mechanism. All steps together, with
+    Adam in between, are its adaptive composition, whose (epsilon, delta) `accounting.price` bounds.
+    Rounding that noise is post-processing: q + round(G) = round(q + G) for a whole q. The actual
+    noise is the discrete Gaussian, which is near the rounded noise. `rounding_slack` in that module
+    proves how near, also for secret random bits. `multiplier_for_replaced` accounts for this
+    difference.
     """
 
     design: Design
@@ -371,7 +387,7 @@ class PrivateNetwork:
         return len(self.design) + self.with_arm
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        """Of one step's sum, in clipping norms, for the same coins."""
+        """Sensitivity of one step's sum, in clipping norms, for fixed random bits."""
         return 2.0 if neighbors == "substitute" else 1.0
 
     def train(
@@ -389,7 +405,7 @@ class PrivateNetwork:
         told = learner.weights.copy()
         told[-functions.NETWORK_WIDTH - 1 : -1] *= (
             functions.NETWORK_WIDTH**-0.5
-        )  # as `Network` writes them, without the root of 32
+        )  # `Network` stores them without the factor sqrt(32).
         return told
 
     def _stacked(self, batches: Sequence[Batch]) -> tuple[Matrix, Vector, Mask]:
@@ -399,29 +415,32 @@ class PrivateNetwork:
 
 
 def row_gradients(weights: Vector, z: Matrix, y: Vector, share: bool) -> Integers:
-    """Each row's gradient cut to norm one, in steps of 2^-30, shape (p, n).
+    """Each row's gradient clipped to norm one, in steps of 2^-30, shape (p, n).
 
-    The network is f = w2' h + b2, h = max(0, W1 z + b1) / sqrt(32), of which `weights` are W1 (by
-    rows), b1, w2 and b2. Without the root most gradients would be longer than one, and cutting them
-    all to one length makes of a probability of 0.55 one of 0.8.
+    The network is f = w2' h + b2, h = max(0, W1 z + b1) / sqrt(32). `weights` are W1 (by rows), b1,
+    w2, and b2. Without the factor 1 / sqrt(32), most gradients would be longer than one. Clipping
+    them all to one length turns a probability of 0.55 into 0.8.
 
     Privacy
     -------
-    Column i is a function of `weights`, z[i] and y[i] alone, since every float in it is one of a
-    fixed sequence of operations that IEEE 754 rounds correctly (`features.networks` says why: at a
-    kink of a unit the last bit of a sum decides whether the unit counts at all).
+    *Locality.* Column i is a function only of `weights`, z[i], and y[i]. Every float in it comes
+    from a fixed sequence of operations that IEEE 754 rounds correctly. This matters, because at the
+    kink of a unit the last bit of a sum decides whether the unit is active.
 
-    Its norm is at most 2^30. With d the derivative of the loss by f, and v_k the factor w2_k /
-    sqrt(32) where unit k is above zero and 0 elsewhere, the gradient is d (v z', v, h, 1), whose
-    squared norm d^2 (1 + sum h_k^2 + (1 + |z|^2) sum v_k^2) has only terms of one sign: in floats
-    it is off by a factor of 1 +- (q + 20) 2^-52 for q inputs. So the gradient, divided by its norm
-    where that is above one and multiplied by a number below 2^30, is too long by less than a grid
-    step for q < 10^6; rounding p whole numbers adds sqrt(p) / 2; `grid_scale` leaves room for both.
-    All the same the norm is checked, in whole numbers: each is at most 2^30 in size, so a square in
-    units of 2^20, rounded up, is at most 2^40, and int64 holds the sum of 2^22 of them; where it is
-    at most 2^40, the squares add up to at most 2^60. Rounding up adds p 2^20 at most to a squared
-    norm, or p / 2^11 to the norm, for which there is room too: no row fails. One whose floats are
-    not finite counts as zero; none is, as |z| and |y| are at most 1 and Adam's steps are bounded.
+    *Norm.* The norm of a column is at most 2^30. Let d be the derivative of the loss by f. Let v_k
+    be w2_k / sqrt(32) if unit k is above zero, and 0 otherwise. The gradient is d (v z', v, h, 1),
+    with squared norm d^2 (1 + sum h_k^2 + (1 + |z|^2) sum v_k^2). All its terms have one sign, so
+    in floats it is off by a factor of 1 +- (q + 20) 2^-52 for q inputs. The gradient is divided by
+    its norm if the norm is above one. It is then multiplied by a number below 2^30. The result is
+    too long by less than a grid step for q < 10^6. Rounding p whole numbers adds sqrt(p) / 2.
+    `grid_scale` leaves room for both errors.
+
+    *Check.* The norm is checked all the same, in whole numbers. Each number is at most 2^30 in
+    size. Therefore its square in units of 2^20, rounded up, is at most 2^40, and int64 holds the
+    sum of 2^22 such squares. If the sum is at most 2^40, the squares add up to at most 2^60.
+    Rounding up adds at most p 2^20 to a squared norm, or p / 2^11 to the norm. The scale has room
+    for this too, so no row fails. A row whose floats are not finite would count as zero. No such
+    row occurs, since |z| and |y| are at most 1 and Adam's steps are bounded.
     """
     w1, b1, w2, b2 = functions.split(weights, z.shape[1])
     n, count = len(z), len(weights)
@@ -455,7 +474,7 @@ def row_gradients(weights: Vector, z: Matrix, y: Vector, share: bool) -> Integer
 
 
 class Adam:
-    """Steps by Kingma and Ba (2015) on noisy gradients, with their constants."""
+    """Adam steps (Kingma and Ba 2015) on noisy gradients, with the paper's constants."""
 
     def __init__(self, weights: Vector, learning_rate: float) -> None:
         self.weights = weights

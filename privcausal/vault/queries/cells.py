@@ -1,4 +1,4 @@
-"""Sums by cell and arm, and by cluster: what uplift from aggregates needs of the rows."""
+"""Sums by cell and arm, and by cluster, for uplift from aggregates."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from privcausal.vault.exit import Mechanism, RawMechanism
 from privcausal.vault.queries.sums import HistogramQuery
 from privcausal.vault.transforms import Outcome
 
-# Domains that are bought: ranges of undeclared numbers, levels of undeclared texts.
+# Domains estimated privately: ranges of undeclared numbers, levels of undeclared texts.
 
 LOWEST, SIZE_STEPS = -20, 30
-"""Sizes told apart: below 2^-20 counts as zero; then steps by a factor of four, to 2^40."""
+"""Range of sizes: values below 2^-20 count as zero; cells then grow by a factor of 4, to 2^40."""
 
 FINE_CELLS = 64
 """Cells of the second histogram."""
 
 
 class _Histograms(HistogramQuery, RawMechanism):
-    """A histogram of each raw column; a row without a value is in none of its cells."""
+    """A histogram of each raw column. A row without a value is in none of the column's cells."""
 
     cells: ClassVar[int]
 
@@ -70,7 +70,7 @@ class Magnitudes(_Histograms):
         return f"magnitudes of {len(self.variables)} columns"
 
     def cell(self, name: str, values: Vector) -> Integers:
-        """Cells from the most negative through zero to the most positive."""
+        """Cells from the most negative values through zero to the most positive."""
         with np.errstate(divide="ignore"):
             exponent = np.floor((np.log2(np.abs(values)) - LOWEST) / 2)
         size = np.clip(exponent + 1, 0, SIZE_STEPS)
@@ -84,7 +84,7 @@ class Magnitudes(_Histograms):
 
 @dataclass(frozen=True)
 class Grid(_Histograms):
-    """Histogram of each variable on `CELLS` equal cells of a released range."""
+    """Histogram of each variable on `FINE_CELLS` equal cells of a released range."""
 
     variables: tuple[str, ...]
     ranges: tuple[Interval, ...]
@@ -96,7 +96,7 @@ class Grid(_Histograms):
 
     def cell(self, name: str, values: Vector) -> Integers:
         interval = self.ranges[self.variables.index(name)]
-        # what lies beyond the coarse range is piled up at its ends: it was seen there, coarsely
+        # Values beyond the coarse range are counted at its ends.
         inside = np.clip(values, interval.lo, interval.hi)
         position = np.floor((inside - interval.lo) / interval.width * FINE_CELLS)
         return np.clip(position, 0, FINE_CELLS - 1).astype(np.int64)
@@ -108,15 +108,16 @@ class LabelSelection:
 
     Privacy
     -------
-    Labels present in both neighbours form a histogram of l2 sensitivity sqrt(2) k (substitution)
-    or k, with k = max_rows: rho-zCDP with discrete Gaussian noise of sd sigma. A label present in
-    one neighbour only comes from one unit, so its count is at most k, and there are at most k such
-    labels; each passes the threshold k + z sigma with probability at most delta_label, where
-    exp(-z^2/2) = delta_label bounds the discrete Gaussian's tail (Canonne, Kamath and Steinke
-    2020, Fact 7 with a subgaussian bound). Together: (rho, k delta_label)-approximate zCDP.
-    Released labels are sorted by their text, so their order says nothing. It is Gaussian noise
-    as well: of the labels present in both, 2 k at most have other counts, and only these need the
-    slack of discrete noise.
+    Let k = max_rows. Labels present in both neighboring data sets form a histogram of l2
+    sensitivity sqrt(2) k (substitution) or k. With discrete Gaussian noise of sd sigma, this
+    histogram is rho-zCDP. A label present in only one neighbor comes from one unit. Its count is at
+    most k, and there are at most k such labels. Each passes the threshold k + z sigma with
+    probability at most delta_label. Here, exp(-z^2/2) = delta_label bounds the discrete Gaussian's
+    tail (Canonne, Kamath, and Steinke 2020, Fact 7 with a subgaussian bound). Together, the release
+    is (rho, k delta_label)-approximate zCDP. Released labels are sorted by their text, so their
+    order carries no information. The noise also counts as Gaussian noise: among the labels present
+    in both data sets, at most 2 k have different counts. Only these labels need the slack of
+    discrete noise.
     """
 
     column: str
@@ -132,7 +133,7 @@ class LabelSelection:
         return (math.sqrt(2.0) if neighbors == "substitute" else 1.0) * self.max_rows
 
     def threshold(self, sigma: float) -> int:
-        """Smallest noisy count that is let through."""
+        """Smallest noisy count that passes."""
         per_label = self.delta / self.max_rows
         return math.ceil(self.max_rows + sigma * math.sqrt(2 * math.log(1 / per_label))) + 1
 
@@ -144,50 +145,54 @@ CellArray = Vector | Integers
 Form = Literal["ends", "count_sum"]
 
 SQUARES_WEIGHT = 0.1
-"""Weight of the sums of squares in the l1 norm; they take a twentieth of epsilon."""
+"""Weight of the sums of squares in the l1 norm. These sums use a twentieth of epsilon."""
 
 L2_WEIGHTS: dict[Neighbors, tuple[float, float]] = {
     "substitute": (0.9, 0.1),
     "add_remove": (0.5, 0.05),
 }
-"""Squared weights (beta^2, gamma^2) of counts and squares in the l2 norm. Under substitution they
-are free while their sum is at most 1; where a row is added each is paid for."""
+"""Squared weights (beta^2, gamma^2) of counts and squares in the l2 norm. Under substitution, they
+are free while their sum is at most 1. Under add_remove, each adds to the sensitivity.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class CellSums(Mechanism):
-    """Sums by cell and arm of a row's outcome, and its square by arm.
+    """Sums by cell and arm of a row's outcome, and sums of its square by arm.
 
-    x in [-1, 1] is the outcome's place between its bounds, on a grid of 2^-30. With
-    ``form="count_sum"`` the entries are sums of x and of 1 (Betlei et al. 2021, Algorithm 1); with
-    ``"ends"`` sums of the distances (1 + x)/2 and (1 - x)/2 from both bounds, whose sum is the
-    count and whose difference is the sum of x. `squares` adds sums of x^2 by arm.
+    x in [-1, 1] is the position of the outcome between its bounds, on a grid of 2^-30. With
+    ``form="count_sum"``, the entries are sums of x and of 1 (Betlei et al. 2021, Algorithm 1). With
+    ``"ends"``, they are sums of the distances (1 + x)/2 and (1 - x)/2 from both bounds. The sum of
+    these two is the count, and their difference is the sum of x. `squares` adds sums of x^2 by arm.
 
     Privacy
     -------
-    A row's cell depends on that row alone. A complete row in a cell adds to the entries of one cell
-    and arm only; any other row adds nothing. In l1, with counts weighted so that one row counts as
-    much as the largest x, it adds 1 + |x| <= 2 for count and sum, or (1 + x) + (1 - x) = 2 for both
-    ends (in units of 2^30 grid steps), and w x^2 <= w for its square. So adding a row moves the
-    sums by at most 2 + w, replacing one by at most twice that. This is Lap(2/eps) for counts and
-    Lap(D/eps) for sums of an outcome of range D when a row is added, and twice as much when one is
-    replaced. Noise on both ends, Lap(1/eps) or Lap(2/eps), has half the variance of that on count
-    and sum.
+    *l1.* A row's cell depends only on that row. A complete row in a cell adds only to the entries
+    of one cell and arm. All other rows add zero. Counts are weighted so that one row counts as much
+    as the largest x. In units of 2^30 grid steps, a row adds 1 + |x| <= 2 for count and sum, or (1
+    + x) + (1 - x) = 2 for both ends. It adds w x^2 <= w for its square. Therefore adding a row
+    changes the sums by at most 2 + w, and replacing a row changes them by at most twice that
+    amount. If a row is added, the noise is Lap(2/eps) for counts and Lap(D/eps) for sums of an
+    outcome of range D. If a row is replaced, the noise scales are twice as large. Noise on both
+    ends, Lap(1/eps) or Lap(2/eps), has half the variance of noise on count and sum.
 
-    The paper prints Lap(2/eps) and Lap(2D/eps) for sums of y itself, which one row moves by up to
-    max|y|. Where a row is added this is epsilon-DP for outcomes in [0, 1] but 1.5 epsilon for
-    [5, 10]; where one is replaced it is 2 and 3 epsilon.
+    The paper prints Lap(2/eps) and Lap(2D/eps) for sums of y itself. One row changes these sums by
+    up to max|y|. If a row is added, the paper's noise is epsilon-DP for outcomes in [0, 1] but 1.5
+    epsilon-DP for [5, 10]. If a row is replaced, it is 2 and 3 epsilon-DP.
 
-    In l2 (counts and sums), with weights beta and gamma of counts and squares, a row has squared
-    norm at most S = 1 + beta^2 + gamma^2. Replaced by a row of another cell or arm it moves the
-    sums by at most 2 S (all entries apart, or those of x^2 in common and both not negative), by one
-    of the same by (x - x')^2 (1 + gamma^2 (x + x')^2) <= 4 for gamma <= 1, since
-    |x + x'| <= 2 - |x - x'|. So Delta^2 = max(4, 2 S), and S where a row is added.
+    *l2* (counts and sums). Let beta and gamma be the weights of counts and squares. A row has
+    squared norm at most S = 1 + beta^2 + gamma^2. Replacement by a row of another cell or arm
+    changes the sums by at most 2 S in squared norm. Either all entries are separate, or only the
+    entry of x^2 is shared. In that case, both values are nonnegative. Replacement by a row of the
+    same cell and arm changes the sums by (x - x')^2 (1 + gamma^2 (x + x')^2) <= 4 for gamma <= 1,
+    since |x + x'| <= 2 - |x - x'|. Therefore Delta^2 = max(4, 2 S), and Delta^2 = S if a row is
+    added.
 
-    Where somebody else has added the rows up, the sum of x in each cell and arm that changes may
-    move by `rounding` grid steps more (see `CellTable`): one entry of the sums, or both ends, in
-    one cell and arm where a row is added, in two at most where one is replaced. By the triangle
-    inequality this adds at most 2 or 4 `rounding` in l1, and 1 or sqrt(2) `rounding` in l2.
+    *Rounding.* If the rows were aggregated by another party, the sum of x in each cell and arm that
+    changes may change by a further `rounding` grid steps (see `CellTable`). This affects one entry
+    of the sums, or both ends. It affects one cell and arm if a row is added, and at most two if a
+    row is replaced. By the triangle inequality, this adds at most 2 or 4 `rounding` in l1, and 1 or
+    sqrt(2) `rounding` in l2.
     """
 
     partition: Partition
@@ -216,12 +221,12 @@ class CellSums(Mechanism):
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
-        """Numbers of sums or ends, of counts or other ends, and of squares."""
+        """Number of sums or first ends, of counts or second ends, and of squares."""
         return self._groups, self._groups, 2 if self.squares else 0
 
     @property
     def _kinds(self) -> tuple[float, float]:
-        """Weights of counts and of squares; of the sums it is 1."""
+        """Weights of counts and of squares. The weight of the sums is 1."""
         if self.law == "laplace":
             return float(CELL_UNIT), SQUARES_WEIGHT
         beta2, gamma2 = L2_WEIGHTS[self.neighbors]
@@ -264,7 +269,7 @@ class CellSums(Mechanism):
         counted = batch.complete & (cell >= 0) & (cell < self.partition.size)
         arm = (batch.t[counted] == 1).astype(np.int64)
         at = 2 * cell[counted] + arm
-        # whole numbers below 2^53: sums of floats are exact in any order
+        # All sums are whole numbers below 2^53, so float sums are exact in any order.
         count = np.bincount(at, minlength=self._groups)
         total = np.bincount(at, x[counted], minlength=self._groups)
         squares = np.bincount(arm, square[counted], minlength=2)
@@ -273,7 +278,7 @@ class CellSums(Mechanism):
     def counted(
         self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
     ) -> Integers | None:
-        """None where SQL is not exact."""
+        """None if SQL is not exact."""
         formula = layout.request.formula
         if not isinstance(self.partition, Product) or formula.response is not None:
             return None
@@ -319,19 +324,21 @@ class CellSums(Mechanism):
 
 @dataclass(frozen=True, eq=False)
 class ClusterSums(Mechanism):
-    """Sums of z, and of 1, over the rows nearest to each centre (DP-Lloyd, Su et al. 2016).
+    """Sums of z, and of 1, over the rows nearest to each center (DP-Lloyd, Su et al. 2016).
 
-    z has one coordinate in [-1, 1] for each number, and for each column with labels one corner,
-    0 or 1 a label, of which one is 1 at most.
+    z has one coordinate in [-1, 1] for each number. For each column with labels, z has one
+    coordinate of 0 or 1 per label, and at most one of these is 1.
 
     Privacy
     -------
-    A complete row adds to the entries of one cluster only, any other row nothing. With m columns
-    its point has sum |z_j| <= m and sum z_j^2 <= m, on the grid too, since whole numbers bound each
-    coordinate. With the count weighted by the root of m in l2 (by m in l1) a row has squared norm
-    at most 2 m (norm at most 2 m). So adding a row moves the sums by at most sqrt(2 m) in l2 and
-    2 m in l1. Replacing it moves them by at most twice that in l1; in l2 by 2 sqrt(m): two
-    clusters, 2 m + 2 m; the same cluster, |z - z'|^2 <= 4 m, the count stays.
+    A complete row adds only to the entries of one cluster. All other rows add nothing. With m
+    columns, a row's point has sum |z_j| <= m and sum z_j^2 <= m. This also holds on the grid, since
+    whole numbers bound each coordinate. The count has weight sqrt(m) in l2 and weight m in l1.
+    Therefore a row has squared l2 norm at most 2 m and l1 norm at most 2 m. Adding a row changes
+    the sums by at most sqrt(2 m) in l2 and 2 m in l1. Replacing a row changes them by at most twice
+    that amount in l1. In l2, it changes them by at most 2 sqrt(m). For two clusters, the squared
+    change is at most 2 m + 2 m. For the same cluster, |z - z'|^2 <= 4 m, and the count stays the
+    same.
     """
 
     nearest: Nearest
@@ -379,9 +386,9 @@ class ClusterSums(Mechanism):
 
 
 def public_centres(coordinates: Coordinates, size: int) -> Matrix:
-    """Where the centres start: public points spread over the domain, shape (size, coordinates)."""
+    """Starting centers: public points spread over the domain, shape (size, coordinates)."""
     steps = np.arange(1.0, size + 1)[:, None]
-    # fractions of multiples of the roots of primes, which fill a cube evenly
+    # Fractional parts of multiples of the square roots of primes fill a cube evenly.
     primes = [p for p in range(2, 10_000) if all(p % q for q in range(2, int(p**0.5) + 1))]
     roots = np.sqrt(np.array(primes[: coordinates.size], np.float64))
     return np.asarray(2.0 * ((steps * roots) % 1.0) - 1.0)

@@ -1,4 +1,4 @@
-"""Regularised regression on a public basis, solved on the rows; its weights leave once, noisy."""
+"""Regularized regression on a public basis, solved on the rows; noisy weights are released once."""
 
 from __future__ import annotations
 
@@ -18,86 +18,95 @@ from privcausal.vault.guard import Opaque
 from privcausal.vault.transforms import Transform
 
 SOLVER_TOLERANCE = 2.0**-10
-"""eta / L: the solver ends at a gradient this small; it costs as much of the sensitivity."""
+"""T: gradient norm at which the solver ends, in units of L and up to rounding.
+
+It adds to the sensitivity (see `KernelRegression`).
+"""
 
 BITS = 20
-"""Grid steps of a weight, against the sensitivity over sqrt(p)."""
+"""Each sensitivity over sqrt(p) is divided into 2^BITS grid steps of a weight."""
 
 RIDGE_FLOOR, RIDGE_CEILING = 1e-6, 1e18
-"""Ridges between which weights, their grid and the solver stay well inside of floats."""
+"""Range of ridges for which weights, their grid, and the solver stay well within float range."""
 
 BLOCK = 1 << 10
-"""Rows a block: the order of sums is fixed, whatever the batches are, and a block fits the cache
-between its two uses in a gradient."""
+"""Rows per block. The order of sums is fixed and does not depend on the batches. A block stays in
+the cache between its two uses in a gradient.
+"""
 
 KEEP = 200_000_000
-"""Basis values that are kept between passes (1.6 GB); beyond, they are computed again."""
+"""Maximum number of basis values kept between passes (1.6 GB). Others are computed again."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRegression(Solution):
-    """Weights w of the g(x) = phi(x)'w that minimises
+    """Weights w of the g(x) = phi(x)'w that minimizes
 
-        F(w) = sum_i a_i l_i(g(x_i) - t_i / a_i) + (lambda / 2) ||w||^2,
+        F(w) = sum_i a_i l_i(g(x_i) - t_i / a_i) + (lambda / 2) ||w||^2.
 
-    Gaussian-kernel regression of a pseudo-outcome t_i / a_i with weight a_i (Schroeder et al. 2025,
-    Eq. 18, with lambda / 2 = n times their lambda). ||phi|| = 1, so ||w|| is the norm of g in the
-    RKHS of the basis' kernel.
+    This is Gaussian-kernel regression of a pseudo-outcome t_i / a_i with weight a_i (Schroeder et
+    al. 2025, Eq. 18, with lambda / 2 = n times their lambda). ||phi|| = 1, so ||w|| is the norm of
+    g in the RKHS of the basis' kernel.
 
     Attributes
     ----------
     curvature : Transform
-        a in [0, A], A its bound.
+        a in [0, A], where A is its bound.
     target : Transform
         t = a x pseudo-outcome.
     lipschitz : float
-        L. With ``loss="huber"`` the loss of row i is Huber's with its corner at L / a_i, so that
-        no row's gradient is longer than L. With ``"squared"`` it is what is proven below, and t is
-        cut to [-cut, cut].
+        L. With ``loss="huber"``, the loss of row i is Huber's with its corner at L / a_i. Then no
+        row's gradient is longer than L. With ``"squared"``, L is the bound proven below, and t is
+        clipped to `[-cut, cut]`.
     ridge : float
         lambda, public.
-    cut, reach : float
-        Only for ``"squared"``: the cut of t, and the bound of |t_i| / sqrt(a_i).
+    cut : float
+        Clipping threshold of t. Only for ``"squared"``.
     rows : float
-        Public number that the rows do not exceed; only rounding depends on it.
+        Public upper bound on the number of rows. It determines the solver's steps and the bounds on
+        rounding.
 
     Privacy
     -------
-    F is lambda-strongly convex. Let F' be that of a neighbour, with rows z, z' exchanged, and w*,
-    w'* the minimisers. Then grad F'(w*) = grad f_z'(w*) - grad f_z(w*), and strong convexity gives
-    ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda, or L / lambda for a row added, removed
-    or incomplete in one table (it adds nothing to F). (Lemma 1 of the paper, with the right power
-    of K(x, x), which is 1 here.)
+    F is lambda-strongly convex. Let F' be the objective of a neighbor with row z' instead of row z.
+    Let w* and w'* be the minimizers. Then grad F'(w*) = grad f_z'(w*) - grad f_z(w*). Strong
+    convexity gives ||w'* - w*|| <= ||grad F'(w*)|| / lambda <= 2 L / lambda. The bound is
+    L / lambda for a row that is added, removed, or incomplete in one table, because it adds zero to
+    F there. (This is Lemma 1 of the paper, with the right power of K(x, x), which is 1 here.)
 
-    *Huber*: grad f(w) = clip(a phi'w - t, -L, L) phi, and ||phi|| = 1. *Squared*: grad f(w*) =
-    (a phi'w* - t) phi is bounded at w*, which is all the argument needs: (lambda / 2) ||w*||^2 <=
-    F(0) <= n reach^2 / 2, so ||w*|| <= B = reach sqrt(n / lambda) and L = A B + cut, with n a
-    public bound on the number of rows.
+    *Huber*: grad f(w) = clip(a phi'w - t, -L, L) phi, and ||phi|| = 1.
 
-    *The solver* returns w with ||grad F(w)|| <= eta, hence within eta / lambda of w*: with both
-    tables' that adds 2 eta / lambda. With u = 2^-53 and n rows, the computed gradient errs by
+    *Squared*: grad f(w*) = (a phi'w* - t) phi. The argument needs only a bound at w*. Let `reach`
+    be a bound on |t_i| / sqrt(a_i). Then (lambda / 2) ||w*||^2 <= F(0) <= n reach^2 / 2, so
+    ||w*|| <= B = reach sqrt(n / lambda) and L = A B + `cut`, with n a public bound on the number of
+    rows.
 
-    - its sum: at most n u (BLOCK + n / BLOCK) L, some 10^-6 L for a million rows;
-    - its residuals a phi'w - t: |fl(phi'w) - phi'w| <= p u ||w|| in any order of the sum (Higham
-      2002, Eq. 3.5; about sqrt(p) u ||w|| as a rule), since ||phi|| = 1. And ||w|| <= n L / lambda,
-      as lambda w* is minus a sum of n gradients that are no longer than L. The factor a, the
-      difference and the clip add at most 2 u (A ||w|| + L). That is R L over all rows, with
-      R = 2 (p + 4) A u n^2 / lambda.
+    *The solver* returns w with ||grad F(w)|| <= eta, hence within eta / lambda of w*. For both
+    tables together, this adds 2 eta / lambda. Let u = 2^-53. With n rows, the computed gradient has
+    two errors:
 
-    A computed gradient below (T / 2 + R) L, T = `TOLERANCE`, is within reach of floats, and makes
-    the true one shorter than eta = (T + 2 R) L, the other T / 2 paying for the sum. The method is
-    Taylor and Drori's (2023, Algorithm 1) from zero, with a number of steps fixed by the public n,
-    A and lambda (`schedule`). F is lambda-strongly convex and S-smooth with S = A n + lambda, so
-    after N steps ||w_N - w*||^2 <= ||w*||^2 / (1 + A_N lambda / S) by their Theorem 3, whatever
-    the rows are; ||w*|| <= n L / lambda and ||grad F(w_N)|| <= S ||w_N - w*|| then give half of the
-    T / 2. The gradient's length is checked once, at the end: arithmetic that is not IEEE 754's
-    stops the fit, and releases nothing. Rows that do not count have a = t = 0 and are not left out,
-    so that work does not depend on their number. Nothing is divided by less than lambda, which is
-    refused below `FLOOR`.
+    - Its sum: at most n u (BLOCK + n / BLOCK) L, about 10^-6 L for a million rows.
+    - Its residuals a phi'w - t. Since ||phi|| = 1, |fl(phi'w) - phi'w| <= p u ||w|| in any order of
+      the sum (Higham 2002, Eq. 3.5). As a rule it is about sqrt(p) u ||w||. Also ||w|| <= n
+      L / lambda, because lambda w* is minus a sum of n gradients, each no longer than L. The factor
+      a, the difference, and the clipping add at most 2 u (A ||w|| + L). Over all rows, this error
+      is R L, with R = 2 (p + 4) A u n^2 / lambda.
 
-    *The grid*: weights are rounded to multiples of u, which moves each table's by at most sqrt(p)
-    u / 2. So integers move by at most Delta / u + sqrt(p), Delta = (2 L + 2 eta) / lambda.
-    Max_rows k rows exchanged: k gradients each, k L for L; multiplying all of it by k covers that.
+    Let T = `SOLVER_TOLERANCE`. A computed gradient below (T / 2 + R) L is attainable in floats. It
+    implies that the true gradient is shorter than eta = (T + 2 R) L, where the other T / 2 covers
+    the error of the sum. The method is Algorithm 1 of Taylor and Drori (2023), started at zero. Its
+    number of steps is fixed by the public n, A, and lambda (`schedule`). F is lambda-strongly
+    convex and S-smooth with S = A n + lambda. By their Theorem 3, after N steps ||w_N - w*||^2 <=
+    ||w*||^2 / (1 + A_N lambda / S), for all possible rows. Then ||w*|| <= n L / lambda and
+    ||grad F(w_N)|| <= S ||w_N - w*|| give half of the T / 2. The gradient's length is checked once,
+    at the end. If the arithmetic does not follow IEEE 754, the fit stops and does not release
+    anything. Incomplete rows have a = t = 0 and are kept, so that the work does not depend on their
+    number. All divisors are at least lambda, and lambda below `RIDGE_FLOOR` is refused.
+
+    *The grid*: weights are rounded to multiples of a unit h (`units`), which changes each table's
+    weights by at most sqrt(p) h / 2. Therefore the integers change by at most Delta / h + sqrt(p),
+    Delta = (2 L + 2 eta) / lambda. If max_rows = k, k rows are exchanged. They have k gradients in
+    each table, so k L replaces L. Multiplying the whole sensitivity by k covers this case.
     """
 
     features: Fourier
@@ -138,7 +147,7 @@ class KernelRegression(Solution):
 
     @property
     def _rounding(self) -> float:
-        """R: what rounding may do to the residuals' part of the gradient, in units of L."""
+        """R: effect of rounding on the residuals' part of the gradient, in units of L."""
         a = self.curvature.bound
         return (self.features.size + 4) * a * self.rows**2 / self.ridge * 2.0**-52
 
@@ -154,12 +163,12 @@ class KernelRegression(Solution):
 
     @property
     def smooth(self) -> float:
-        """S: no table has a steeper gradient."""
+        """S, an upper bound on the gradient's Lipschitz constant for every table."""
         return (self.curvature.bound * self.rows + self.ridge) * (1 + 2.0**-30)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What the solver does, on every table."""
+        """The solver's steps, the same on every table."""
         shorter = 4 * self.rows * self.smooth / (self.ridge * SOLVER_TOLERANCE)
         return schedule(self.ridge / self.smooth, shorter)
 
@@ -172,8 +181,8 @@ class KernelRegression(Solution):
             )
             t.append(counted * np.clip(np.nan_to_num(self.target(batch)), -self.cut, self.cut))
             scaled = batch.rows.scaled(self.features.design)[:, self.features.columns]
-            points.append(np.nan_to_num(scaled))  # finite for every row
-        if not a:  # a table without rows
+            points.append(np.nan_to_num(scaled))  # Finite for every row.
+        if not a:  # A table without rows.
             return np.zeros(self.features.size)
         corner = self.lipschitz if self.loss == "huber" else np.inf
         problem = KernelProblem(
@@ -198,10 +207,11 @@ class KernelAnswers(KernelRegression):
 
     Privacy
     -------
-    Answers Z w move by at most ||Z||_op times as far in l2 as w does. (Independent noise of that
-    size is never smaller than the noise Z xi that noise on w leaves at the points, and as small
-    where these are orthogonal in the RKHS, as one point is: hiding all Z u, ||u|| <= Delta, at the
-    price of Delta / sigma takes a covariance of at least sigma^2 Z Z', which Z xi has.)
+    Answers Z w change by at most ||Z||_op times the change of w, in l2. (Noise xi on w would give
+    noise Z xi at the points. Independent noise of this size is never smaller than Z xi. It is
+    equally small if the points are orthogonal in the RKHS, as a single point is. To hide all Z u,
+    ||u|| <= Delta, at the cost of Delta / sigma, the noise needs a covariance of at least
+    sigma^2 Z Z', which Z xi has.)
     """
 
     points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -235,11 +245,11 @@ class Step(NamedTuple):
 
 
 def schedule(share: float, shorter: float) -> tuple[Step, ...]:
-    """Steps after which w is nearer to the minimum than zero is, by the factor `shorter`.
+    """Steps that bring w closer to the minimum than zero is, by the factor `shorter`.
 
     Taylor and Drori (2023), "An optimal gradient method for smooth strongly convex minimization",
-    Algorithm 1, with q = `share` = lambda / S; 1 + q A_N >= shorter^2 by their Theorem 3. About
-    sqrt(S / lambda) log(shorter sqrt(S / lambda)) steps.
+    Algorithm 1, with q = `share` = lambda / S. By their Theorem 3, 1 + q A_N >= shorter^2 is
+    sufficient. The schedule has about sqrt(S / lambda) log(shorter sqrt(S / lambda)) steps.
     """
     q, a, steps = share, 0.0, []
     while 1 + q * a < shorter**2:
@@ -283,7 +293,7 @@ class KernelProblem(Opaque):
         return total
 
     def minimum(self, smooth: float, steps: Sequence[Step]) -> Vector:
-        """Where `steps` lead from zero; `smooth` is S. No row decides how many they are."""
+        """Result of `steps` from zero; `smooth` is S. Their number does not depend on any row."""
         x = z = np.zeros(self.features.size)
         q = self.ridge / smooth
         for mix, length in steps:

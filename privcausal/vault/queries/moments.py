@@ -1,4 +1,4 @@
-"""Counts, histograms, Gram matrices and cross moments: what regressions need of the rows."""
+"""Counts, histograms, Gram matrices, and cross moments, for regressions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ PRODUCT_UNIT = float(1 << TWO_FACTOR)
 
 
 def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
-    """weight phi on an integer grid, with sum of squares <= 4^TWO_FACTOR for sure, shape (n, p).
+    """weight phi on an integer grid, with sum of squares always <= 4^TWO_FACTOR, shape (n, p).
 
-    ||weight phi|| <= cut. Rounding to nearest moves a row by at most sqrt(p)/2, for which the scale
-    leaves room. The integer check then fails on a fault alone; such a row counts zero, since an
-    exception would depend on the data. Column by column, so that each stays in cache.
+    ||weight phi|| is at most `cut`. Rounding to nearest changes a row by at most sqrt(p)/2, and the
+    scale leaves room for this change. Therefore the integer check fails only on a fault. Such a row
+    counts as zero, since an exception would depend on the data. The function works column by
+    column, so that each column stays in cache.
     """
     factor = weight * (row_scale(features.size) / features.cut)
     ints = rows.matrix(features.size)
@@ -37,22 +38,23 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
 def _made_rows(
     features: expansions.Interactions | expansions.RescaledFeatures, rows: Rows
 ) -> Matrix:
-    """The same at the features' own weights, for features that are made as 32-bit floats.
+    """Same as `grid_rows` at the features' own weights, for features computed as 32-bit floats.
 
-    These hold the whole numbers, and `row_scale` leaves room for the error of their norm before
-    rounding, so that again the integer check fails on a fault alone.
+    32-bit floats hold these whole numbers. `row_scale` leaves room for the error of the rows' norm
+    before rounding. Therefore the integer check again fails only on a fault.
     """
     values, weight = features.weighted(rows)
     factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
-    turned, ints = values.T, rows.matrix(features.size)  # row by row in memory
+    turned, ints = values.T, rows.matrix(features.size)  # Row-major in memory.
     np.rint(np.multiply(turned, factor, out=turned), out=turned)
     np.copyto(ints, values)
     return _surely(ints)
 
 
 def _surely(ints: Matrix) -> Matrix:
-    """Whole numbers, those rows zero whose norm is beyond the bound."""
-    # sums of whole numbers below 2^53 are exact in any order, and others are not below 4^TWO_FACTOR
+    """Set rows of whole numbers to zero if their norm exceeds the bound."""
+    # Sums of whole numbers below 2^53 are exact in any order. Other sums are not below
+    # 4^TWO_FACTOR.
     norm2 = np.einsum("ji,ji->i", ints.T, ints.T)
     fine = norm2 <= PRODUCT_UNIT * PRODUCT_UNIT  # False for NaN
     if not fine.all():
@@ -61,10 +63,11 @@ def _surely(ints: Matrix) -> Matrix:
 
 
 def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
-    """`grid_rows` at the features' own weights, part by part, each valid until the next.
+    """`grid_rows` at the features' own weights, part by part. Each part is valid until the next.
 
-    Several cross moments share them, so rows that stay keep them: whole numbers of at most
-    2^TWO_FACTOR, which 32-bit floats hold. Features laid out for one release are not kept.
+    Several cross moments share these values. Therefore rows that stay in memory keep them, as whole
+    numbers of at most 2^TWO_FACTOR, which 32-bit floats hold. Features built for one release are
+    not kept.
     """
     if (
         not rows.keeps_matrices
@@ -97,8 +100,9 @@ def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
 def row_scale(size: int) -> float:
     """Integers per bound of a row of `size` entries.
 
-    With room for rounding, and for a norm summed in 32-bit floats: each of `size` steps and a few
-    more has a relative error of 2^-24 at most, and a norm half that of its square.
+    The scale leaves room for rounding, and for a norm summed in 32-bit floats. Each of `size` steps
+    and a few more has a relative error of at most 2^-24. The relative error of a norm is half the
+    error of its square.
     """
     return grid_scale(TWO_FACTOR, np.sqrt(size) / 2 + PRODUCT_UNIT * (size / 2 + 4) / 2**24)
 
@@ -111,10 +115,10 @@ class Gram(Mechanism):
 
     Privacy
     -------
-    With u = sqrt(w) r phi / C on the grid, ||u||^2 <= 4^k in integers. The upper triangle with
-    weights 1 on the diagonal and sqrt(2) off it has the Frobenius norm of u u'. Two such matrices
-    are PSD, so their inner product is not negative and replacing a row moves the sum by at most
-    sqrt(2) 4^k, adding one by 4^k.
+    With u = sqrt(w) r phi / C on the grid, ||u||^2 <= 4^k in integers. The upper triangle, with
+    weights 1 on the diagonal and sqrt(2) off it, has the Frobenius norm of u u'. Two such matrices
+    are PSD, so their inner product is nonnegative. Therefore replacing a row changes the sum by at
+    most sqrt(2) 4^k, and adding a row changes it by at most 4^k.
     """
 
     features: Features
@@ -147,8 +151,9 @@ class Gram(Mechanism):
         u = grid_rows(self.features, batch.rows, root)
         if not batch.complete.all():
             u = u * batch.complete[:, None]
-        # whole numbers below 2^53: the float64 product is exact in any order. In two halves, of
-        # which neither is a table with itself: that would be the whole square, and no faster
+        # All values are whole numbers below 2^53, so the float64 product is exact in any order. The
+        # two halves avoid multiplying a table by itself, which computes the whole square and is no
+        # faster.
         half = (u.shape[1] + 1) // 2
         gram = np.zeros((u.shape[1],) * 2)
         gram[:half] = basis.by_rows(u[:, :half], u)
@@ -162,13 +167,14 @@ class Gram(Mechanism):
 
 @dataclass(frozen=True)
 class Cross(Mechanism):
-    """Sum of w r phi over rows, r a bounded target cut to [-cut, cut]; all rows or per arm.
+    """Sum of w r phi over rows, for a target r clipped to `[-cut, cut]`; all rows or per arm.
 
     Privacy
     -------
     v = w phi / C has ||v||^2 <= 4^k and |r| <= 2^k in integers, so one row's vector has norm at
-    most 4^k: replacing it moves the sum by at most 2 4^k, adding it by 4^k. With `by_arm` the
-    row's vector sits in one of two blocks: same bounds.
+    most 4^k. Therefore replacing a row changes the sum by at most 2 4^k, and adding a row changes
+    it by at most 4^k. With `by_arm`, the row's vector is in one of two blocks, and the same bounds
+    hold.
     """
 
     features: Features
@@ -201,7 +207,7 @@ class Cross(Mechanism):
 
 
 BINS = 16
-"""Public bins over a declared interval; what is made of them is smooth, so that few will do."""
+"""Public bins over a declared interval. Estimates from them are smooth, so few bins are enough."""
 
 
 @dataclass(frozen=True)
@@ -221,12 +227,12 @@ class Marginals(HistogramQuery, Mechanism):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of bins of each variable; a study without covariates counts its rows."""
+        """Number of bins of each variable. Without covariates, one cell counts the rows."""
         return tuple(bins(self.schema, name, self.parts) for name in self.variables) or (1,)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if not self.variables:
-            return 1.0  # one cell: replacing a complete row by an incomplete one
+            return 1.0  # One cell: a complete row becomes incomplete.
         return super().sensitivity(neighbors)
 
     def integers(self, batch: Batch) -> Integers:
@@ -236,7 +242,7 @@ class Marginals(HistogramQuery, Mechanism):
         counts = []
         for name, size in zip(self.variables, self.sizes, strict=True):
             cell = self._bin(name, batch.rows.frame)
-            cell[missing] = size  # beyond the last one
+            cell[missing] = size  # Beyond the last cell.
             counts.append(np.bincount(cell, minlength=size + 1)[:size])
         return np.concatenate(counts).astype(np.int64)
 
@@ -247,7 +253,7 @@ class Marginals(HistogramQuery, Mechanism):
             position /= domain.width
             position *= self.parts
             np.clip(position, 0, self.parts - 1, out=position)
-            # towards zero, which is down here; in two steps, of which each is fast
+            # Truncation rounds down here. Two casts are faster than one.
             return position.astype(np.int32).astype(np.int64)
         codes = values.astype(np.int64)
         if isinstance(domain, Levels):
@@ -256,7 +262,7 @@ class Marginals(HistogramQuery, Mechanism):
 
 
 def bins(schema: Schema, name: str, parts: int = BINS) -> int:
-    """Cells of a variable's histogram; the last of a level's is for undeclared labels."""
+    """Number of cells of a variable's histogram. For levels, the last is for undeclared labels."""
     domain = schema[name]
     if isinstance(domain, Interval):
         return parts
@@ -281,7 +287,7 @@ class SizeHistogram(HistogramQuery, Mechanism):
 
     def integers(self, batch: Batch) -> Integers:
         size = np.abs(self.target(batch))
-        # |r| > -1 holds for every row, what is no number counts in the last cell
+        # |r| > -1 holds for every row. NaN counts in the last cell.
         size[~batch.complete] = -1.0
         beyond = np.empty(len(size), bool)
         above = [np.count_nonzero(batch.complete)]
@@ -295,16 +301,16 @@ class SizeHistogram(HistogramQuery, Mechanism):
 class PolynomialSums(Mechanism):
     """Sums of x phi and of the upper triangle of phi phi' by arm: the functional mechanism.
 
-    x in [-1, 1] is the outcome's place between its bounds, phi polynomials of a row's features
-    with |phi_j| <= 1 and sum |phi_j| <= A (Zhang et al. 2012, Algorithm 1).
+    x in [-1, 1] is the position of the outcome between its bounds. phi are polynomials of a row's
+    features with |phi_j| <= 1 and sum |phi_j| <= A (Zhang et al. 2012, Algorithm 1).
 
     Privacy
     -------
-    A complete row adds to the entries of its arm sum |x phi_j| <= A and
-    sum over i <= j of |phi_i phi_j| = (|phi|_1^2 + |phi|_2^2) / 2 <= (A^2 + A) / 2, since
-    phi_j^2 <= |phi_j|; any other row nothing. So adding a row moves the sums by at most
-    A + (A^2 + A) / 2 in l1, replacing one by at most twice that. The grid leaves room for rounding
-    each entry.
+    A complete row adds only to the entries of its arm. Its two parts have l1 norms sum |x phi_j| <=
+    A, and sum over i <= j of |phi_i phi_j| = (|phi|_1^2 + |phi|_2^2) / 2 <= (A^2 + A) / 2, since
+    phi_j^2 <= |phi_j|. All other rows add zero. Therefore adding a row changes the sums by at most
+    A + (A^2 + A) / 2 in l1, and replacing a row changes them by at most twice that amount. The grid
+    leaves room for rounding each entry.
     """
 
     polynomials: expansions.Polynomials
@@ -328,7 +334,7 @@ class PolynomialSums(Mechanism):
         return np.full(2 * self._entries, 1.0 / self._scale)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        return self.l1_sensitivity(neighbors)  # an l2 norm is at most the l1 norm
+        return self.l1_sensitivity(neighbors)  # An l2 norm is at most the l1 norm.
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         a = self.polynomials.bound

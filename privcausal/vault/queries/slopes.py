@@ -1,4 +1,4 @@
-"""What balance needs of the rows: bounded sums of design columns within the arms."""
+"""Bounded sums within arms: scores for slopes on a treatment, and design columns for balance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privcausal.vault.batch import Batch
 from privcausal.vault.queries import sums
 from privcausal.vault.transforms import Outcome
 
-# Sums for slopes on a treatment: one row's residuals by arm, their scores, and products.
+# Slopes on a treatment: residuals by arm, their scores, and products.
 
 Functions = tuple[Function, ...]
 
@@ -25,12 +25,12 @@ Functions = tuple[Function, ...]
 class SlopeScores:
     """s_j = d_j (Y - eta_j - sum_i c_i d_i) for d = T - e, j = 1, ..., J; as a transform, |s|.
 
-    T_j says whether the row is in arm j, and arm 0 is the reference. The e_j are in [0, 1], and
-    divided by their sum where that is above 1. In the reference |d|^2 = sum e_j^2 <= 1, and in arm
-    a it is (1 - e_a)^2 + sum_(j not a) e_j^2 <= 2 (1 - e_a)^2, as a sum of squares is at most the
-    square of the sum: |d| <= D = sqrt(2), and D = 1 for J = 1. With a `cut`, T is one number, and
-    D is where T - e is cut. With |Y - eta_j| <= R, |s| <= D (R + D |c|). `es` and `etas` hold the
-    functions by fold.
+    T_j indicates that the row is in arm j. Arm 0 is the reference. The e_j are in [0, 1], and are
+    divided by their sum if the sum is above 1. In the reference arm, |d|^2 = sum e_j^2 <= 1. In arm
+    a, |d|^2 = (1 - e_a)^2 + sum_(j not a) e_j^2 <= 2 (1 - e_a)^2, because a sum of squares is at
+    most the square of the sum. Hence |d| <= D = sqrt(2), and D = 1 for J = 1. With a `cut`, T is
+    one number, T - e is clipped to [-D, D], and D = `cut`. With |Y - eta_j| <= R, |s| <= D (R + D
+    |c|). `es` and `etas` hold the functions by fold.
     """
 
     es: tuple[Functions, ...]
@@ -41,12 +41,12 @@ class SlopeScores:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Numbers of residuals d and of scores s."""
+        """Number of residuals d, and number of scores s."""
         return len(self.centre), len(self.centre)
 
     @property
     def reach(self) -> float:
-        """D."""
+        """The bound D of |d|."""
         return self.cut or (1.0 if len(self.centre) == 1 else float(np.sqrt(2)))
 
     @property
@@ -65,7 +65,7 @@ class SlopeScores:
         else:
             e /= np.maximum(combine(e, np.ones(e.shape[1])), 1.0)[:, None]
             left = (batch.t[:, None] == np.arange(1, len(self.centre) + 1)) - e
-        # in a fixed order, as any block must give a row the same bits
+        # The order is fixed, so that a row gets the same bits in every block.
         rest = batch.y[:, None] - _by_fold(self.etas, batch) - combine(left, self.centre)[:, None]
         return left, left * rest
 
@@ -74,9 +74,9 @@ class SlopeScores:
 class InstrumentScores:
     """d (Y - eta - c (T - e)) and d (T - e) times `scale`, for d = Z - m; as a transform, the norm.
 
-    As in `SlopeScores`, |d| <= D: 1 for Z of 0 and 1, else where it is cut. With |Y - eta| <= R and
-    |T - e| <= `most`, the norm is at most D times that of (R + |c| most, scale most). The functions
-    are by fold: one m, one e and one eta.
+    As in `SlopeScores`, |d| <= D. D is 1 if Z is 0 or 1, and otherwise D is the clipping bound
+    `cut`. With |Y - eta| <= R and |T - e| <= `most`, the norm is at most D times the norm of (R +
+    |c| most, scale most). The functions are given by fold: one m, one e, and one eta.
     """
 
     ms: tuple[Functions, ...]
@@ -90,12 +90,12 @@ class InstrumentScores:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Numbers of residuals d and of scores."""
+        """Number of residuals d, and number of scores."""
         return 1, 2
 
     @property
     def reach(self) -> float:
-        """D."""
+        """The bound D of |d|."""
         return self.cut or 1.0
 
     @property
@@ -116,28 +116,28 @@ class InstrumentScores:
 
 
 def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
-    """Each row's values by its own fold's functions, shape (n, J)."""
+    """Each row's values by the functions of the row's fold, shape (n, J)."""
     each = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
     return each[0] if len(each) == 1 else np.where(batch.part[:, None] == 0, *each)
 
 
 BETA2 = 0.5
-"""Squared weight of either product in the norm: scores have a fifth more noise than alone."""
+"""Squared weight of either product in the norm. It adds a fifth to the noise of the scores."""
 
 
 @dataclass(frozen=True, eq=False)
 class SlopeSums(sums.BlockSums):
     """Sums of s, and of the upper triangles of d d' and s s', over complete rows.
 
-    d and s are of treatments or of an instrument. s is shortened to the norm `cut` where it is
-    longer; x is s over the cut, and u is d over D.
+    d and s belong to treatments or to an instrument. An s with norm above `cut` is shortened to
+    norm `cut`. Below, x is s divided by `cut`, and u is d divided by D.
 
     Privacy
     -------
-    The rule is that of `BlockSums`. A row adds (x, beta u u', beta x x') with |x| <= 1 and
-    |u| <= 1, and so |u u'| <= 1 and |x x'| <= 1 by Frobenius. Replacing it moves x by at most 2;
-    the products are positive semidefinite. Together at most sqrt(4 + 4 beta^2). `grid_sum` leaves
-    out a row whose norm is larger (a fault).
+    The rule of `BlockSums` applies. A row adds (x, beta u u', beta x x') with |x| <= 1 and |u| <=
+    1. Therefore |u u'| <= 1 and |x x'| <= 1 in the Frobenius norm. Replacing a row changes x by at
+    most 2. The products are positive semidefinite. In total, the change is at most sqrt(4 + 4
+    beta^2). `grid_sum` drops a row with a larger norm (a fault).
     """
 
     scores: SlopeScores | InstrumentScores
@@ -169,19 +169,21 @@ class SlopeSums(sums.BlockSums):
 class ArmMeans(sums.BlockSums):
     """Sums of a and of h a over the rows of each arm; a = (1, alpha z), z scaled design columns.
 
-    h = clip / e(x) for the treated and clip / (1 - e(x)) for the controls: the inverse-propensity
-    weight times its bound, so h lies in [0, 1]. The mean of z in an arm is a ratio of its sums,
-    with weights or without.
+    h = clip / e(x) for the treated and clip / (1 - e(x)) for the controls. This is the
+    inverse-propensity weight divided by its bound, so h lies in [0, 1]. The mean of z in an arm,
+    weighted or not, is a ratio of the arm's sums.
 
     Privacy
     -------
-    ||a||^2 <= A (1 without columns, else 2, see `Regressors`). Let gamma be the norm's weight of
-    the weighted sums. A row adds v = (a, h a) to the block of its arm, of weighted norm at most N,
-    N^2 = (1 + gamma^2) A. Rows of different arms are orthogonal. For two rows of one arm
-    a . a' = 1 + alpha^2 z . z' >= 0, since alpha ||z|| <= 1, and h >= 0, so v . v' >= 0. So
-    replacing a row moves the sums by at most sqrt(2) N, adding one by N.
+    ||a||^2 <= A (A = 1 without columns, otherwise A = 2; see `Regressors`). Let gamma be the norm's
+    weight of the weighted sums. A row adds v = (a, h a) to the block of its arm. The weighted norm
+    of v is at most N, N^2 = (1 + gamma^2) A. Rows of different arms are orthogonal. For two rows of
+    one arm, a . a' = 1 + alpha^2 z . z' >= 0, since alpha ||z|| <= 1. Also h >= 0, so v . v' >= 0.
+    Therefore replacing a row changes the sums by at most sqrt(2) N, and adding a row changes them
+    by at most N.
 
-    A row without a propensity counts zero, as one that fails the check of its norm (a fault) does.
+    A row without a propensity counts as zero, as does a row that fails the check of its norm (a
+    fault).
     """
 
     e: Function
@@ -196,16 +198,16 @@ class ArmMeans(sums.BlockSums):
 
     @cached_property
     def gamma(self) -> float:
-        """gamma^2 = 1 / (2 clip), which with equal arms gives the least sum of both variances.
+        """gamma^2 = 1 / (2 clip), which minimizes the sum of both variances if the arms are equal.
 
-        The noise sd of an arm's mean is sd / (rows of the arm) without weights and
-        sd / (gamma clip x all rows) with them, and sd^2 is proportional to 1 + gamma^2.
+        The noise sd of an arm's mean is sd / (rows of the arm) without weights. With weights, it is
+        sd / (gamma clip x all rows). Here, sd^2 is proportional to 1 + gamma^2.
         """
         return float(np.sqrt(0.5 / self.clip))
 
     @property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:
-        """Sums of weights, then of alpha z: plain, and with the weight 1 / e itself."""
+        """Sums of weights, then of alpha z: first unweighted, then with the weight 1 / e itself."""
         width, norm2 = self.regressors.width, self.regressors.norm2
         plain = sums.QueryBlock((width,), norm2)
         return plain, replace(plain, weight=self.gamma**2, unit=1.0 / self.clip)

@@ -1,4 +1,4 @@
-"""Sums of cut scores and of outcomes by arm: what average effects need of the rows."""
+"""Sums of clipped scores and of outcomes by arm, for average effects."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, Mechanism, Query, grid_scale
 from privcausal.vault.transforms import ScoreVector, Transform
 
-# Queries as lists of blocks: rules of sensitivity that several queries share, each proven once.
+# Queries as lists of blocks. They share sensitivity rules, and each rule is proven once.
 #
-# A row's vector consists of blocks, of which a query states the bounds. The coordinates, their
-# weights, the sensitivity, the exact sum and how a release is read follow (`BlockSums`). `Counts`
-# is
-# the rule of histograms.
+# A row's vector consists of blocks, and a query states the bounds of each block. `BlockSums`
+# derives the coordinates, weights, sensitivity, exact sum, and layout of a release.
+# `HistogramQuery` has the rule for histograms.
 
 UNIT = float(1 << ONE_FACTOR)
 
@@ -35,9 +34,9 @@ class HistogramQuery(Query):
 
     Privacy
     -------
-    A row's cell depends on that row alone. A row adds one to at most one cell of each of d
-    histograms, and to none where it does not count: adding it moves the joint vector by at most
-    sqrt(d) in l2, replacing it by sqrt(2 d).
+    A row's cell depends only on that row. A row adds one to at most one cell of each of d
+    histograms. A row that is not counted adds nothing. Therefore adding a row changes the joint
+    vector by at most sqrt(d) in l2, and replacing a row changes it by at most sqrt(2 d).
     """
 
     @property
@@ -56,7 +55,7 @@ class HistogramQuery(Query):
 
 @dataclass(frozen=True, eq=False)
 class QueryBlock:
-    """Entries of a row's vector that lie next to each other.
+    """Adjacent entries of a row's vector.
 
     Attributes
     ----------
@@ -64,15 +63,15 @@ class QueryBlock:
     added : float
         Largest squared norm of a row's entries.
     replaced : float, optional
-        Largest squared distance of two complete rows' entries. None: their inner product is never
-        negative, which makes it twice `added`.
+        Largest squared distance between two complete rows' entries. None means that their inner
+        product is never negative, which bounds the squared distance by twice `added`.
     weight : float
         Squared weight of the entries in the norm of the whole vector.
     unit : float or array
         Natural units of an entry of 1, by `shape` or broadcast to it.
     matrix : int, optional
-        Each entry of `shape` is a symmetric matrix of this size, held by its upper triangle (row by
-        row), and measured by its Frobenius norm.
+        Each entry of `shape` is a symmetric matrix of this size. It is stored as its upper triangle
+        (row by row) and measured by its Frobenius norm.
     """
 
     shape: tuple[int, ...]
@@ -84,31 +83,31 @@ class QueryBlock:
 
     @property
     def entries(self) -> tuple[int, ...]:
-        """The shape of its numbers."""
+        """Shape of the block's numbers."""
         if self.matrix is None:
             return self.shape
         return *self.shape, self.matrix * (self.matrix + 1) // 2
 
     def moved(self, neighbors: Neighbors) -> float:
-        """Largest squared change when a row is added, or replaced by a complete one."""
+        """Largest squared change if a row is added, or replaced by a complete row."""
         twice = 2 * self.added if self.replaced is None else self.replaced
         return twice if neighbors == "substitute" else self.added
 
     @property
     def weights(self) -> Vector:
-        """Of each number in the norm, shape (size,)."""
+        """Weight of each number in the norm, shape (size,)."""
         own = np.ones(1) if self.matrix is None else triangle_weights(self.matrix)
         return np.broadcast_to(np.sqrt(self.weight) * own, self.entries).ravel()
 
     def read(self, values: Vector) -> Vector:
-        """Its part of a release along the last axis, in its shape."""
+        """The block's part of a release along the last axis, in the block's shape."""
         shaped = values.reshape((*values.shape[:-1], *self.entries))
         return shaped if self.matrix is None else symmetric(shaped, self.matrix)
 
 
 def squared_change(blocks: Iterable[QueryBlock], neighbors: Neighbors) -> float:
-    """Largest squared norm of what moves when a row is added, or replaced by a complete one."""
-    by_weight: dict[float, float] = {}  # before they are weighed these are small whole numbers
+    """Largest squared norm of the change if a row is added, or replaced by a complete row."""
+    by_weight: dict[float, float] = {}  # Unweighted values are small whole numbers.
     for block in blocks:
         by_weight[block.weight] = by_weight.get(block.weight, 0.0) + block.moved(neighbors)
     return sum(weight * change for weight, change in by_weight.items())
@@ -119,20 +118,22 @@ class BlockSums(Mechanism):
 
     Privacy
     -------
-    Block b has the weight w_b. A subclass proves of each that a row has norm at most A_b there, and
-    that two complete rows differ by at most R_b; any other row adds nothing. Blocks are different
-    coordinates, so squares add up. Adding a row, or replacing it by one that adds nothing, moves
-    the sums by at most A, A^2 = sum of w_b^2 A_b^2. Replacing a complete row by another moves them
-    by at most R, R^2 = sum of w_b^2 R_b^2. Substitution may be either: the larger of the two.
+    Block b has the weight w_b. A subclass proves two bounds for each block: a row has norm at most
+    A_b there, and two complete rows differ by at most R_b. All other rows add zero. Blocks are
+    different coordinates, so squares add up. Adding a row, or replacing it by one that adds zero,
+    changes the sums by at most A, A^2 = sum of w_b^2 A_b^2. Replacing a complete row by another
+    changes them by at most R, R^2 = sum of w_b^2 R_b^2. Substitution covers both cases, so its
+    bound is the larger of A and R.
 
-    Where the inner product of any two rows' entries is never negative (numbers that are not, and
-    positive semidefinite matrices), |v - v'|^2 <= |v|^2 + |v'|^2, so R_b^2 = 2 A_b^2.
+    In some blocks, the inner product of any two rows' entries is never negative. Examples are
+    nonnegative numbers and positive semidefinite matrices. There |v - v'|^2 <= |v|^2 + |v'|^2, so
+    R_b^2 = 2 A_b^2.
 
-    With two `arms` each has sums of its own, and a row adds to those of its arm. Two rows of
-    different arms have nothing in common: they differ by at most sqrt(2) A.
+    With two `arms`, each arm has its own sums, and a row adds only to the sums of its arm. Two rows
+    of different arms share no coordinates, so they differ by at most sqrt(2) A.
 
-    `sum_scale` shows that whole numbers on the grid keep within these bounds, and `grid_sum` checks
-    each row's norm, or the query the factors that it is made of.
+    `sum_scale` shows that whole numbers on the grid stay within these bounds. `grid_sum` checks
+    each row's norm, unless the query checks the factors of the row's vector.
     """
 
     arms: ClassVar[int] = 1
@@ -140,7 +141,7 @@ class BlockSums(Mechanism):
     @property
     @abstractmethod
     def blocks(self) -> tuple[QueryBlock, ...]:
-        """What a row's vector consists of, in this order."""
+        """Blocks of a row's vector, in this order."""
 
     @cached_property
     def row_weights(self) -> Vector:
@@ -153,7 +154,7 @@ class BlockSums(Mechanism):
 
     @cached_property
     def row_norm(self) -> float:
-        """A."""
+        """The bound A of a row's weighted norm."""
         return float(np.sqrt(squared_change(self.blocks, "add_remove")))
 
     @property
@@ -163,7 +164,7 @@ class BlockSums(Mechanism):
 
     @property
     def natural(self) -> Vector:
-        """Natural units of a row's numbers where these are 1."""
+        """Natural units per unit of each number in a row's vector."""
         return np.concatenate([np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks])
 
     @property
@@ -179,13 +180,13 @@ class BlockSums(Mechanism):
         return float(np.sqrt(max(added, squared_change(self.blocks, neighbors)))) * UNIT
 
     def summed(self, columns: Columns, counted: Mask, fine: Mask | None = None) -> Integers:
-        """Exact sum of the rows that are counted, by their scaled `columns` (see `grid_sum`)."""
+        """Exact sum of the `counted` rows, from their scaled `columns` (see `grid_sum`)."""
         return grid_sum(columns, self.row_weights, self.row_norm, counted, fine)
 
     def split(self, values: Vector) -> tuple[Any, ...]:
-        """A release (natural units), or its noise sds, by blocks and in their shapes.
+        """Split a release (natural units), or its noise sds, into blocks with their shapes.
 
-        Two arms are the first axis of each: control and treated.
+        With two arms, the first axis of each block is the arm: control and treated.
         """
         ends = np.cumsum([math.prod(block.entries) for block in self.blocks])[:-1]
         if self.arms > 1:
@@ -203,7 +204,7 @@ def symmetric(upper: Vector, size: int) -> Matrix:
 
 
 def triangle_weights(size: int) -> Vector:
-    """By which the upper triangle has the Frobenius norm of the whole matrix."""
+    """Weights that give the upper triangle the Frobenius norm of the whole matrix."""
     i, j = np.triu_indices(size)
     return np.where(i == j, 1.0, np.sqrt(2.0))
 
@@ -212,14 +213,14 @@ def triangle_weights(size: int) -> Vector:
 
 
 def cut_share(values: Vector, bound: float, least: float) -> Vector:
-    """values / bound, cut to [least, 1]; NaN is 0."""
+    """values / bound, clipped to [least, 1]. NaN becomes 0."""
     out = values / bound
     out[np.isnan(out)] = 0.0
     return np.clip(out, least, 1.0, out=out)
 
 
 Columns = Callable[[float], Iterator[Vector]]
-"""From a scale to the scaled coordinates of the rows' vectors, each valid until the next."""
+"""Map a scale to the scaled coordinates of the rows' vectors. Each is valid until the next."""
 
 
 def grid_sum(
@@ -227,16 +228,16 @@ def grid_sum(
 ) -> Integers:
     """Exact integer sum of `counted` rows whose weighted norm is at most `norm`.
 
-    A row that fails the check of its norm in integers (a fault) counts zero. A mechanism that has
-    checked the factors of its products says by `fine` which rows passed: a row whose norm is at
-    most `norm` before rounding passes, by `sum_scale`, and its products need no check.
+    A row whose integers fail the norm check (a fault) counts as zero. A mechanism that has checked
+    the factors of its products passes a mask of the accepted rows as `fine`. By `sum_scale`, a row
+    whose norm is at most `norm` before rounding passes the check, so its products need no check.
 
-    Sums of floats are exact here: no entry is above 2^30 norm / weight, and with blocks of 2^15
-    rows there is room below 2^53 for a norm of 200 times a weight.
+    Sums of floats are exact here. No entry is above 2^30 norm / weight. With blocks of 2^15 rows,
+    sums stay below 2^53 for a norm of up to 200 times a weight.
     """
     scale, rows = sum_scale(weights, norm), counted.astype(np.float64)
     ints = np.empty(len(rows))
-    # sums of squares by weight
+    # Sums of squares by weight.
     squares = {} if fine is not None else {w: np.zeros(len(rows)) for w in weights.tolist()}
     sums = np.empty(len(weights))
     for k, (column, weight) in enumerate(zip(columns(scale), weights.tolist(), strict=True)):
@@ -256,10 +257,11 @@ def grid_sum(
 def sum_scale(weights: Vector, norm: float) -> float:
     """Integers per unit of a row of weighted norm at most `norm`.
 
-    Rounding moves a row by at most r/2 in the weighted norm, r = ||weights||, and the difference of
-    two rows by at most r. With r / norm taken off, one row stays within 2^k norm, and two differ by
-    at most 2^k Delta wherever Delta >= norm bounds that before rounding. (Outer products are
-    rounded entry by entry and need no longer be PSD: this pays for it.)
+    Rounding changes a row by at most r/2 in the weighted norm, r = ||weights||. It changes the
+    difference of two rows by at most r. The scale is reduced by r / norm. Then one row stays within
+    2^k norm. Two rows differ by at most 2^k Delta if Delta >= norm bounds the difference before
+    rounding. (Outer products are rounded entry by entry and may stop being PSD. The reduced scale
+    covers this case.)
     """
     return grid_scale(ONE_FACTOR, float(np.sqrt(squared_norm(weights[None, :])[0])) / norm)
 
@@ -269,7 +271,7 @@ class Regressors:
     """The small vector (a, g): a = (1, alpha z) with z scaled design columns, g group indicators.
 
     alpha = 1/sqrt(largest ||z||^2), so ||a||^2 <= 2 for any number of columns. `group_sets` is the
-    largest number of groups a row is in.
+    largest number of groups that contain a row.
     """
 
     design: Design
@@ -304,7 +306,7 @@ class Regressors:
 
 @dataclass(frozen=True, eq=False)
 class CutScore:
-    """One score over its cut, in [-1, 1], as a vector of one entry."""
+    """One score divided by its clipping threshold, in [-1, 1], as a vector of one entry."""
 
     score: Transform
     cut: float
@@ -322,32 +324,36 @@ class CutScore:
 
 
 Scores = CutScore | ScoreVector
-"""A vector of norm 1 at most for each row."""
+"""A vector of norm at most 1 for each row."""
 
 
 MASS_COST = 0.2
-"""Extra squared sensitivity paid for the masses: a tenth more noise on the scores."""
+"""Extra squared sensitivity for the masses. It adds a tenth to the noise of the scores."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums(BlockSums):
-    """Sums of x_j (a, g), of the upper triangle of a a', of masses, and in groups, over rows.
+    """Sums over rows of x_j (a, g), the upper triangle of a a', masses, and sums in groups.
 
-    x in R^J is the row's vector of scores, or its one score; q_k in [0, 1] are the masses, the
-    estimands' denominators over their bounds. `by_group` says what is summed in groups beside the
-    scores, by its place in (1, q_1, q_2, ...). With `slopes`, which one score alone has, products
-    with z are of that score, over the same cut.
+    x in R^J is the row's vector of scores, or its one score. q_k in [0, 1] are the masses: the
+    estimands' denominator weights, divided by their bounds. `by_group` lists the quantities that
+    are also summed in groups, in addition to the scores, by position in (1, q_1, q_2, ...).
+    `slopes` requires a single score. Products with z then use the score `slopes`, over the same
+    clipping threshold.
 
     Privacy
     -------
-    The rule is that of `BlockSums`. Let A = ||a||^2 and m = ||g||^2 at most. Scores:
-    ||x (a, g)||^2 <= A + m; with `slopes`, (x, x' alpha z, x g) is no longer, since |x'| <= 1.
-    All else has one weight. ||a a'||^2 = ||a||^4 <= A^2 (and two rows differ by nothing where
-    a = 1). K masses: each at most 1, and no further apart. Each of the sums in groups: ||g||^2 <= m
-    or ||q_k g||^2 <= m, and no entry is negative.
+    The rule of `BlockSums` applies. Let A and m be the largest ||a||^2 and ||g||^2. The bounds are:
 
-    `scores` and `cut_share` hold x, x' and q in their ranges, whatever the row; A, m and the norm
-    of x are checked for each row, by the floats that are multiplied (`_bounded`).
+    - Scores: ||x (a, g)||^2 <= A + m. With `slopes`, (x, x' alpha z, x g) has the same bound, since
+      |x'| <= 1.
+    - All other blocks share one weight. ||a a'||^2 = ||a||^4 <= A^2 (and two rows have distance
+      zero if a = 1).
+    - K masses: each is at most 1, and two rows' masses differ by at most 1.
+    - Each sum in groups: ||g||^2 <= m or ||q_k g||^2 <= m. All entries are nonnegative.
+
+    `scores` and `cut_share` clip x, x', and q to their ranges, for every row. A, m, and the norm of
+    x are checked for each row, on the floats that are multiplied (`_bounded`).
     """
 
     scores: Scores
@@ -380,7 +386,7 @@ class ScoreSums(BlockSums):
 
     @property
     def units(self) -> Vector:
-        return self.natural * (1.0 / self.scale)  # of the last digit: what is released stays
+        return self.natural * (1.0 / self.scale)  # Keeps the last digit of releases.
 
     def integers(self, batch: Batch) -> Integers:
         x = self.scores(batch)
@@ -407,10 +413,10 @@ class ScoreSums(BlockSums):
         return self.summed(columns, batch.complete, self._bounded(x, a.T, g.T))
 
     def _bounded(self, x: Matrix, a: Matrix, g: Matrix) -> Mask:
-        """The rows with ||x|| <= 1, ||a||^2 <= A and ||g||^2 <= m, but for the floats' rounding.
+        """Mark rows with ||x|| <= 1, ||a||^2 <= A, and ||g||^2 <= m, up to float rounding.
 
-        That moves a product, and so the row's norm, by a share of 2^-50, for which `grid_scale`
-        takes off one integer of 2^30 beyond the rounding.
+        Float rounding changes a product, and thus the row's norm, by a factor within 2^-50 of one.
+        `grid_scale` covers this change: it takes off one integer of 2^30 beyond the rounding.
         """
         # False for NaN
         inside = squared_norm(a) <= self.regressors.norm2 * (1 + 2.0**-40)
@@ -422,12 +428,14 @@ class ScoreSums(BlockSums):
 
 @dataclass(frozen=True, eq=False)
 class VectorScores(BlockSums):
-    """Sum of x v over complete rows: x a score over its cut, in [-1, 1], v a vector of features.
+    """Sum of x v over complete rows, for a score x and a feature vector v.
+
+    x is the score divided by its clipping threshold, in [-1, 1].
 
     Privacy
     -------
-    With the features' own weight w, ||w v|| <= C, and |x| <= 1. So a row has norm at most C, and
-    two differ by at most 2 C. `grid_sum` checks the norm in integers.
+    With the features' own weight w, ||w v|| <= C, and |x| <= 1. Therefore a row has norm at most C,
+    and two rows differ by at most 2 C. `grid_sum` checks the norm in integers.
     """
 
     score: Transform
@@ -460,16 +468,16 @@ class VectorScores(BlockSums):
 class ScoreSquares(BlockSums):
     """Sums of the upper triangle of x x' over all rows and in each group; x as in `ScoreSums`.
 
-    With `meat`, which one score alone has, also of the upper triangle of x^2 a a'.
+    With `meat`, which requires a single score, the query also sums the upper triangle of x^2 a a'.
 
     Privacy
     -------
-    ||x x'||_F = ||x||^2 <= 1, so x x' (1, g) has squared norm at most 1 + ||g||^2, and x^2 a a' at
-    most ||a||^4. Any two rows have inner products of at least zero: those of x x' and y y' are
-    (x'y)^2, and all other factors are not negative or positive semidefinite. One number x^2 in
-    [0, 1], without groups or meat, moves by at most 1. (With m = ||g||^2 and without meat the
-    distance of (s, s g) and (s', s' g') is convex in s and s' and largest at their ends,
-    sqrt(max(1 + m, 2 m)): the stated bound is never below it.)
+    ||x x'||_F = ||x||^2 <= 1. Therefore x x' (1, g) has squared norm at most 1 + ||g||^2, and
+    x^2 a a' at most ||a||^4. Any two rows have nonnegative inner products: the inner product of x
+    x' and y y' is (x'y)^2, and all other factors are nonnegative or positive semidefinite. One
+    number x^2 in [0, 1], without groups or meat, changes by at most 1. (Let m = ||g||^2, without
+    meat. The distance between (s, s g) and (s', s' g') is convex in s and s'. It is largest at
+    their ends: sqrt(max(1 + m, 2 m)). The stated bound is never below this value.)
     """
 
     scores: Scores
@@ -505,11 +513,11 @@ class ScoreSquares(BlockSums):
 
 @dataclass(frozen=True, eq=False)
 class ArmHistogram(HistogramQuery, Mechanism):
-    """Counts of a number of each row in public cells, in an `arm` and out of it.
+    """Counts of a number of each row in public cells, inside and outside an `arm`.
 
-    The cells are (-inf, edges[0]], (edges[k], edges[k + 1]], the last of these open, and
-    [edges[-1], inf). Where the number was cut to the edges, the outer cells hold what was cut.
-    A row whose number is NaN is in none.
+    The cells are (-inf, edges[0]], (edges[k], edges[k + 1]] with the last of these open, and
+    [edges[-1], inf). If the number was clipped to the edges, the outer cells hold the clipped rows.
+    A row whose number is NaN is in no cell.
     """
 
     target: Transform
@@ -527,7 +535,7 @@ class ArmHistogram(HistogramQuery, Mechanism):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of cells of both arms: a row is in one of them."""
+        """Number of cells of both arms together. A row is in one of these cells."""
         return (2 * self.cells,)
 
     def integers(self, batch: Batch) -> Integers:
@@ -549,7 +557,7 @@ class ArmHistograms(Mechanism):
 
     Privacy
     -------
-    Each is an `ArmHistogram`, so squared sensitivities add up.
+    Each part is an `ArmHistogram`. Therefore squared sensitivities add up.
     """
 
     parts: tuple[ArmHistogram, ...]
@@ -575,33 +583,35 @@ MASS_WEIGHTS: dict[Neighbors, dict[bool, tuple[float, float]]] = {
 }
 """Squared weights (beta^2, gamma^2) of counts and squares in the norm, with squares or without.
 
-Under substitution they are free while their sum is at most 1. Where a row is added each is paid
-for: the variance of a mean x is then proportional to (1 + beta^2 + gamma^2) (1 + x^2 / beta^2),
-least at beta^2 = |x|, and not much larger at half or twice that.
+Under substitution, counts and squares are free while the sum of their weights is at most 1. Under
+add_remove, each adds to the sensitivity. The variance of a mean x is then proportional to (1 +
+beta^2 + gamma^2) (1 + x^2 / beta^2). It is smallest at beta^2 = |x|, and not much larger at half or
+twice that value.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class ArmSums(Mechanism):
-    """Sums of x, of 1 and (with `squares`) of x^2 by arm, over all its rows and in each group.
+    """Sums of x, of 1, and (with `squares`) of x^2 by arm, in total and in each group.
 
-    x is Y's place in the window of the row's arm, a public interval: -1 at its lower end and
-    below, 1 at its upper end and above.
+    x is the position of Y in the public clipping interval of the row's arm. It is -1 at or below
+    the lower end, and 1 at or above the upper end.
 
     Privacy
     -------
-    Let beta and gamma <= 1 be the norm's weights of counts and squares, m the largest number of
-    groups a row is in. A row adds v = (x, beta, gamma x^2), squared norm at most
-    S = 1 + beta^2 + gamma^2, to the entries of its arm and of each of its groups there: squared
-    norm at most (1 + m) S, which is the bound for adding a row.
+    Let beta and gamma <= 1 be the norm's weights of counts and squares. Let m be the largest number
+    of groups that contain a row. A row adds v = (x, beta, gamma x^2) to the entries of its arm and
+    of each of its groups there. v has squared norm at most S = 1 + beta^2 + gamma^2. In total, the
+    row adds squared norm at most (1 + m) S. This is the bound for adding a row.
 
-    Replaced by a row of the other arm, which moves other entries: at most 2 (1 + m) S. By a row of
-    the same arm that shares k groups: in 1 + k places v moves to v', whose count stays, and in up
-    to 2 (m - k) others one of them appears or is gone. With d = |x - x'| and |x + x'| <= 2 - d,
-    |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2) <= 4, because gamma^2 d^2 (2 - d) <= 32/27 < 2 + d.
-    Together at most 4 (1 + k) + 2 (m - k) S. So replacing a row moves the sums by at most Delta,
-    Delta^2 = (1 + m) max(4, 2 S): counts and squares are free while beta^2 + gamma^2 <= 1.
-    `BlockSums` would add up what cannot move at once: x and x^2 are bounded together here.
+    Replacement by a row of the other arm changes other entries, by at most 2 (1 + m) S in squared
+    norm. Now consider replacement by a row of the same arm that shares k groups. In 1 + k places, v
+    changes to v', and its count stays the same. In up to 2 (m - k) other places, v or v' appears or
+    disappears. With d = |x - x'| and |x + x'| <= 2 - d, |v - v'|^2 <= d^2 (1 + gamma^2 (2 - d)^2)
+    <= 4, because gamma^2 d^2 (2 - d) <= 32/27 < 2 + d. In total, the squared change is at most 4
+    (1 + k) + 2 (m - k) S. Therefore replacing a row changes the sums by at most Delta, Delta^2 =
+    (1 + m) max(4, 2 S). Counts and squares are free while beta^2 + gamma^2 <= 1. `BlockSums` would
+    add changes that cannot occur together, so this proof bounds x and x^2 jointly.
     """
 
     windows: tuple[Interval, Interval]
@@ -618,7 +628,7 @@ class ArmSums(Mechanism):
 
     @property
     def _kinds(self) -> int:
-        """Sums, counts, and squares where they are asked for."""
+        """Number of kinds of sums: sums, counts, and squares if requested."""
         return 3 if self.squares else 2
 
     @property
@@ -628,7 +638,7 @@ class ArmSums(Mechanism):
 
     @property
     def _half(self) -> Vector:
-        """Half the width of each arm's window, shape (2,)."""
+        """Half the width of each arm's clipping interval, shape (2,)."""
         return np.array([0.5 * w.width for w in self.windows])
 
     @property
@@ -664,9 +674,9 @@ class ArmSums(Mechanism):
         return grid_sum(columns, self.weights, norm, batch.complete)
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix, Matrix | None]:
-        """Sums of Y - middle of the window, counts, sums of (Y - middle)^2 or None.
+        """Sums of Y - middle of the interval, counts, and sums of (Y - middle)^2 or None.
 
-        In natural units; each of shape (2, 1 + groups): control and treated, all rows and groups.
+        Natural units. Each has shape (2, 1 + groups): control and treated, by all rows and groups.
         """
         found = values.reshape(2, self._kinds, 1 + self.groups)
         return found[:, 0], found[:, 1], found[:, 2] if self.squares else None
