@@ -531,7 +531,7 @@ def _distance(rho_pico: int) -> float:
 
 
 DELTA_SPLITS = (0.5, 0.1, 0.01)
-"""Shares of delta tried for each group when zCDP and Gaussian events are combined; all are valid."""
+"""Shares of delta tried for each group if zCDP and Gaussian events are combined; all are valid."""
 
 
 @dataclass(frozen=True, slots=True)

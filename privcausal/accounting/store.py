@@ -443,7 +443,7 @@ def _check_schema(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _read_book(connection: sqlite3.Connection, name: str) -> Book:
-    """The content of all tables; a `LedgerError` if a stored hash differs from the recomputed one."""
+    """The content of all tables, or a `LedgerError` if a stored hash is not the recomputed one."""
     _check_schema(connection, name)
     headers = connection.execute(f"SELECT {', '.join(_HEADER)} FROM ledger").fetchall()
     rows = connection.execute(
