@@ -72,16 +72,14 @@ EVENTS = 64
 
 COMPARED_SDS = 16.0
 """Standard deviations within which discrete and rounded noise are compared: see `rounding_slack`.
-The mass outside is 1e-55. Multiplied by e^64 and by 10^12 coordinates, it is below any delta.
-"""
+The mass outside is 1e-55. Multiplied by e^64 and by 10^12 coordinates, it is below any delta."""
 
 MOST_PATTERNS = 4096
 """Maximum number of loss combinations of pure mechanisms to average over; beyond, epsilons add."""
 
 DELTA_ROUNDING = 1e-11
 """Relative amount by which a delta is raised. Its factors are accurate to about 1e-13 each if the
-exponent a^2 / 2 of their size is below 1,000. Beyond that, delta is below the smallest float.
-"""
+exponent a^2 / 2 of their size is below 1,000. Beyond that, delta is below the smallest float."""
 
 
 def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
@@ -244,8 +242,7 @@ ORDERS = sorted({round(2 * 1.1**k) for k in range(81)})
 """Orders of the Rényi divergence, from 2 to about 4,000. Each order gives a valid epsilon, and the
 smallest epsilon is used. An order 10% from the best one gives an epsilon larger by one part in 200.
 Fractional orders between small ones could save up to 3% of the noise. They are not used because
-their series are not finite sums.
-"""
+their series are not finite sums."""
 
 EPSILON_ROUNDING = 1e-9
 """Relative amount by which divergences, and then epsilon, are raised. Both are float sums with

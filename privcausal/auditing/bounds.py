@@ -36,8 +36,7 @@ from privcausal.typing import Integers, Neighbors, Vector
 
 SEED = 4
 """Seed of the noise in the answers that all tables receive. Any answers are valid. With this seed,
-every query of the catalog meets tables that are hard for it.
-"""
+every query of the catalog meets tables that are hard for it."""
 
 FitCall = Callable[[Any], Any]
 """Fits a table and returns its result."""

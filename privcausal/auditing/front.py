@@ -411,8 +411,7 @@ def _number(statistic: AuditStatistic, target: AuditTarget, table: int) -> float
 EPSILON = 8.0
 """Epsilon of the catalog, a budget of mu = 1.5. At epsilon = 1, mu is 0.25 and the share of one
 query is less than a tenth of it; ten thousand draws would show no loss. The releases differ only in
-scale.
-"""
+scale."""
 
 _CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
 

@@ -38,8 +38,7 @@ WEIGHT_CURVES: dict[str, tuple[RealFunction, RealFunction]] = {
     "entropy": (lambda p: -p * np.log(p) - (1 - p) * np.log(1 - p), lambda p: np.log((1 - p) / p)),
 }
 """lambda(pi) and its slope. All are concave and not negative on [0, 1]. rho(a, pi) is the height of
-the tangent at a. It is therefore not negative, and is largest where pi is furthest from a.
-"""
+the tangent at a. It is therefore not negative, and is largest where pi is furthest from a."""
 
 
 @dataclass(frozen=True, eq=False)
