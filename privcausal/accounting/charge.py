@@ -21,7 +21,7 @@ PARALLEL = "(parallel)"
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether `value` is a real number. Booleans and strings do not qualify."""
+    """Whether `value` is a real number; not a bool or a string, though Python could add it."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

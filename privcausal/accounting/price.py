@@ -1,6 +1,6 @@
 """The total epsilon of releases priced in rho, in pure epsilon and in delta.
 
-Two totals are valid, and the smaller one is reported:
+Each of these totals is valid, and the smallest is reported:
 
 1. *Everything as zCDP.* Events in rho add up. A pure event is counted either as its own epsilon,
    or as rho = epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4). Every choice of the pure
@@ -260,9 +260,9 @@ def divergence(order: int, rate: float, multiplier: float) -> float:
     has standard deviation s = `multiplier`. The worst case is (1 - q) N(0, s^2) + q N(1, s^2)
     against N(0, s^2). Its divergence is at least the divergence in the other direction (Mironov,
     Talwar and Zhang, Theorems 4 and 5), so the result is valid in both directions. For a whole
-    order a the divergence is log(A) / (a - 1). A is the sum over k = 0, ..., a
-    of choose(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 s^2)). The binomial probabilities add up
-    to 1 and can be subtracted. The terms of A - 1 are then positive, so there is no cancellation.
+    order a the divergence is log(A) / (a - 1). A is the sum over k = 0, ..., a of
+    choose(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 s^2)). The binomial probabilities add up to
+    1 and can be subtracted. The terms of A - 1 are then positive, so they cannot cancel.
     """
     k = np.arange(2.0, order + 1)
     rise = k * (k - 1) / (2 * multiplier**2)
@@ -450,7 +450,7 @@ def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
         return _zcdp_epsilon(rho, delta) <= epsilon
 
     rho = largest_gaussian(epsilon, delta) if gdp else 0
-    if rho and not enough(rho + 1):  # always false, except for tiny and for huge epsilon
+    if rho and not enough(rho + 1):  # usually true; false for tiny or huge epsilon
         return rho
     return max(rho, _most(enough, _guess(epsilon, delta)))
 

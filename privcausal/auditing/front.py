@@ -189,8 +189,8 @@ def audit(
 
     The audit invents two neighboring tables from the declared domains. Each has `rows` ordinary
     rows. One unit is at a corner of the domains, and is replaced by another corner, added or
-    removed. The audit reads no data and charges nothing. If the fit's answers distinguish the two
-    tables, this bounds its loss from below (see `privcausal.auditing.bounds`).
+    removed. The audit reads no data and makes no charge. The better the fit's answers distinguish
+    the two tables, the larger is the lower bound on its loss (see `privcausal.auditing.bounds`).
 
     Parameters
     ----------
@@ -409,8 +409,8 @@ def _number(statistic: AuditStatistic, target: AuditTarget, table: int) -> float
 
 
 EPSILON = 8.0
-"""Epsilon of the catalog, a budget of mu = 1.5. At epsilon = 1, mu is 0.25 and the share of one
-query is less than a tenth of it; ten thousand draws would show no loss. The releases differ only in
+"""Epsilon of the catalog, a budget of mu = 1.5. At epsilon = 1, mu is 0.25 and one query's part
+of it is less than a tenth. Ten thousand draws would then show no loss. The releases differ only in
 scale."""
 
 _CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}

@@ -33,9 +33,9 @@ from privcausal.vault.guard import Opaque
 # -------
 # A name is a function of its own cell and of the column's type. Suppose two units shared a name.
 # Then the rows of one unit would decide which rows of the other unit are used, and the number of
-# units would depend on both. To prevent this, each text below can be converted back to its value.
-# None, NaN, NaT and NA do not name a unit, and other types, such as lists, do not either. Such rows
-# are not used.
+# units would reveal information about both. Therefore each text below can be read back into its
+# value. None, NaN, NaT and NA do not name a unit, and other types, such as lists, do not either.
+# Rows with such values are not used.
 
 MARK = "\x1f"
 """Prefix of each name that is not the unchanged text of a cell."""
