@@ -1,6 +1,6 @@
-"""What it costs: the zCDP budget, conversions, trade-off functions and the ledger.
+"""Privacy accounting: the zCDP budget, conversions, trade-off functions and the ledger.
 
-No value of a row is ever seen in this room.
+This subpackage never sees a value of a row.
 """
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico

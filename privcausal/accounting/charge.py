@@ -1,4 +1,4 @@
-"""What one release costs (`Charge`) and what comes out of the vault (`Release`)."""
+"""The cost of one release (`Charge`) and the released numbers themselves (`Release`)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from privcausal.stored import stored
 from privcausal.typing import Neighbors, Vector
 
 PICO = 10**12
-"""Privacy amounts are integers in units of 1e-12: float budgets lose small spends."""
+"""Privacy amounts are integers in units of 1e-12, because float budgets lose small charges."""
 
 
 PARALLEL = "(parallel)"
-"""Ends the query of a parallel charge in ledgers, and in fits saved before it was a field."""
+"""Suffix of a parallel charge's query, in ledgers and in fits saved before the field existed."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether `value` is a real number; a bool or a string is not, though Python might add it."""
+    """Whether `value` is a real number; not a bool or a string, though Python could add it."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def exact(amount: float) -> Fraction:
-    """The decimal number a person means by a float: 0.1 is one tenth, not 0.1000000000000000055."""
+    """The decimal number that a float stands for: 0.1 is one tenth, not 0.1000000000000000055."""
     return Fraction(repr(float(amount)))
 
 
 def pico(amount: float) -> int:
-    """The least integer number of pico-units that is not below `amount` (finite, >= 0)."""
+    """The smallest integer number of pico-units that is at least `amount` (finite, >= 0)."""
     if not is_number(amount) or not 0 <= amount < math.inf:
         raise BudgetError("a privacy amount is a finite number that is not negative")
-    # in exact arithmetic: a float product may round down, and below the true amount is a leak
+    # Exact arithmetic: a float product may round down, and charging too little would be a leak.
     return math.ceil(exact(amount) * PICO)
 
 
@@ -43,9 +43,9 @@ def pico(amount: float) -> int:
 class Cost:
     """An amount of privacy loss in the three currencies of the ledger, in pico-units.
 
-    `rho` counts zero-concentrated DP (zCDP), `epsilon` pure DP, `delta` a failure probability.
-    `gdp` says that rho is mu^2 / 2 of discrete Gaussian noise on the vault's fine grid, which
-    converts to less than zCDP does (`privcausal.accounting.price`).
+    `rho` counts zero-concentrated DP (zCDP), `epsilon` pure DP, and `delta` a failure probability.
+    If `gdp` is True, rho is mu^2 / 2 of discrete Gaussian noise on the vault's fine grid. Such rho
+    converts to a smaller epsilon than zCDP does (`privcausal.accounting.price`).
     """
 
     rho: int = 0
@@ -65,12 +65,12 @@ class Cost:
 @stored
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One line of the budget: what was asked, by which mechanism, at which price.
+    """One line of the budget: a query, its mechanism and its cost.
 
     Attributes
     ----------
     stage, query, mechanism : str
-        For people: ``"nuisance"``, ``"moments, p = 17"``, ``"discrete Gaussian"``.
+        For readers: ``"nuisance"``, ``"moments, p = 17"``, ``"discrete Gaussian"``.
     neighbors : {"substitute", "add_remove"}
     sensitivity : float
         In the natural units of the released numbers.
@@ -78,14 +78,15 @@ class Charge:
         Standard deviation of the noise in the same units.
     cost : Cost
     rows : float
-        Public share of the rows that were seen, in (0, 1]; never a count.
+        Public share of the rows that were used, in (0, 1]; never a count.
     unit : str
-        Whose data the price protects: ``"row"``, or ``"patient_id (at most 3 rows)"``.
+        The protected unit: ``"row"``, or ``"patient_id (at most 3 rows)"``.
     parallel : bool
-        For work on rows of its own, which others have paid for as dearly: it is charged less.
+        True for a release on separate rows, if a release on other rows was already charged at
+        least as much. The parallel release is then charged less.
     price : Cost, optional
-        What a parallel release priced in (epsilon, delta) would cost by itself. (That of one priced
-        in rho is in its noise.)
+        The cost of a parallel release priced in (epsilon, delta), if it were the only one. For
+        releases priced in rho, the noise determines this cost.
     """
 
     stage: str
@@ -103,7 +104,7 @@ class Charge:
     def __post_init__(self) -> None:
         if self.neighbors not in get_args(Neighbors):
             raise BudgetError(f"neighbors of a charge is one of {', '.join(get_args(Neighbors))}")
-        # a count of rows may be private; a share is public
+        # A count of rows may be private; a share is public.
         if not 0 < self.rows <= 1:
             raise BudgetError("rows of a charge is a share in (0, 1], never a count")
         if not isinstance(self.unit, str) or not self.unit.strip():
@@ -111,21 +112,21 @@ class Charge:
 
     @property
     def alone(self) -> int:
-        """pico-rho of this release by itself: that of its noise where others have paid for it."""
+        """pico-rho of this release alone; from its noise if it is a parallel release."""
         if self.price is not None:
             return self.price.rho
         if not self.parallel or math.isnan(self.noise_sd):
-            return self.cost.rho  # of a private estimator's own noise nothing is known
+            return self.cost.rho  # the noise of a private estimator is unknown
         return pico((self.sensitivity / self.noise_sd) ** 2 / 2)
 
 
 @stored
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Numbers that left the vault, with their noise and their price.
+    """Released numbers, with their noise and their cost.
 
-    `value` and `noise_sd` have the same shape and units; `labels` names released levels where
-    the query selects them.
+    `value` and `noise_sd` have the same shape and units. `labels` names the released levels if the
+    query selects them.
     """
 
     value: Vector

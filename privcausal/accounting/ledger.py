@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 class BudgetExhaustedError(BudgetError):
-    """The ledger has less left than was asked for; nothing was spent.
+    """The ledger's remaining budget is less than the request; the request was not charged.
 
     Attributes
     ----------
@@ -31,8 +31,8 @@ class BudgetExhaustedError(BudgetError):
         Total epsilon of the refused charges alone, at the ledger's delta.
     remaining : Remaining
     payable : float
-        Epsilon that the ledger could pay for a smaller fit of the refused one's kind; 0 where
-        delta is what it lacks.
+        Epsilon that the ledger could pay for a smaller fit of the same kind. It is 0 if too little
+        delta remains.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class BudgetExhaustedError(BudgetError):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What all charges of a ledger add up to, in natural units.
+    """The total of all charges of a ledger, in natural units.
 
     Attributes
     ----------
     epsilon : float
-        The total guarantee, at the ledger's delta; less than the sum over fits.
+        The total guarantee, at the ledger's delta. It is less than the sum over fits.
     pure_epsilon, rho, delta : float
         Sums of the charges in each of the three currencies.
     kind : {"proven", "published"}
-        "published" for ever once one charge rests on a published, unproven claim.
+        "published" permanently, as soon as one charge relies on a published, unproven claim.
     """
 
     epsilon: float
@@ -68,28 +68,33 @@ class Spent:
 class Ledger(Strict):
     """A privacy budget that outlives the process; one file for one data set.
 
-    Charges are committed to the disk before a release may be drawn, are never refunded, and are
-    refused when the total would pass the cap. A ledger that cannot be read, was changed, rolled
-    back or is read-only answers nothing (`LedgerError`). Old copies of the file and of
-    ``<path>.head`` put back *together* cannot be told from an honest ledger. The file must lie
-    on a local disk, because locks do not work on network drives.
+    Charges are committed to disk before a release is drawn. They are never refunded. A charge is
+    refused if the total would exceed the cap.
 
-    The cap holds for prices fixed beforehand. It holds for prices chosen after seeing answers, too,
-    where no charge has a delta and all are Gaussian noise (Smith and Thakurta 2022), all other
-    noise in rho (Feldman and Zrnic 2021), or all pure in a ledger with ``delta=0`` (Rogers et al.
-    2016). Else it is not proven for these, and there are choices with which it fails: the best way
-    of counting then depends on what was seen.
+    The ledger refuses every operation with a `LedgerError` if it is unreadable, read-only, changed
+    or rolled back. It cannot detect that old copies of the file and of ``<path>.head`` were put
+    back *together*. The file must be on a local disk, because locks do not work on network drives.
+
+    The cap holds for prices fixed beforehand. It also holds for prices chosen after seeing answers
+    in three cases:
+
+    - No charge has a delta, and all charges are Gaussian noise (Smith and Thakurta 2022).
+    - No charge has a delta, and all charges are other noise in rho (Feldman and Zrnic 2021).
+    - All charges are pure epsilon in a ledger with ``delta=0`` (Rogers et al. 2016).
+
+    In other cases the cap is not proven for prices chosen after seeing answers. For some such
+    choices it fails, because the best way of counting then depends on the answers.
 
     Parameters
     ----------
     path : str or path-like
         Created if it does not exist; its folder must exist. Links are followed.
     dataset : str
-        A label of the data; public. Reopening needs the same one.
+        A public label of the data. Reopening requires the same label.
     eps, delta : float
-        The cap on everything charged. ``delta=0`` takes charges of pure epsilon only.
+        The cap on all charges together. ``delta=0`` accepts only charges of pure epsilon.
     allow_published : bool
-        Whether published mechanisms (`privcausal.paper`) are taken; fixed when it is created.
+        Whether published mechanisms (`privcausal.paper`) are accepted; fixed at creation.
     """
 
     def __init__(
@@ -108,7 +113,7 @@ class Ledger(Strict):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """The ledger that exists at `path`, with the data set and cap it was created with."""
+        """Open the existing ledger at `path`, with its original data set and cap."""
         ledger = cls.__new__(cls)
         ledger._store = store.Store(path)
         ledger._header = ledger._store.open()
@@ -131,30 +136,30 @@ class Ledger(Strict):
 
     @property
     def allow_published(self) -> bool:
-        """Whether published mechanisms are taken."""
+        """Whether published mechanisms are accepted."""
         return bool(self._header["allow_published"])
 
     @property
     def fits(self) -> int:
-        """How many runs were charged, whether or not they then succeeded."""
+        """Number of charged runs, including those that failed afterwards."""
         return _fits(self._read())
 
     @property
     def spent(self) -> Spent:
-        """What was spent so far."""
+        """The total spent to date."""
         return self._spent(self._read())
 
     @property
     def remaining(self) -> price.Remaining:
-        """What the cap leaves; for rho, what the cap's rho leaves, converted."""
+        """The remaining budget under the cap; the remaining rho is also converted to epsilon."""
         return price.remaining(_events(self._read()), self.epsilon, self.delta)
 
     @property
     def history(self) -> pd.DataFrame:
         """One line per charge, in order; amounts in natural units, days in UTC.
 
-        `question` is the call that was charged, without data and bounds; empty where an older
-        version charged it.
+        `question` is the call that was charged, without data and bounds. It is empty if an older
+        version made the charge.
         """
         import pandas as pd
 
@@ -170,8 +175,8 @@ class Ledger(Strict):
     def runs(self) -> pd.DataFrame:
         """One line per run, in order: run question day releases rho pure delta epsilon.
 
-        `epsilon` is what the run costs by itself at the ledger's delta, and infinite where none is
-        defined. Those of several runs add up to more than `spent`. `pure` is in pure epsilon.
+        `epsilon` is the cost of the run alone at the ledger's delta, and infinite if undefined. The
+        epsilons of several runs add up to more than `spent`. `pure` is in pure epsilon.
         """
         import pandas as pd
 
@@ -190,35 +195,35 @@ class Ledger(Strict):
         return pd.DataFrame(rows, columns=names)
 
     def affordable(self, cost: Cost) -> bool:
-        """Whether `cost` could be charged now; another process may still be faster."""
+        """Whether `cost` could be charged now. Another process may still charge first."""
         costs = [*_costs(self._read()), cost]
         return price.within(price.Events.of(costs), self.epsilon, self.delta)
 
     def after(self, *costs: Cost) -> price.Remaining | None:
-        """What would be left once `costs` are paid as well; None where they cannot be paid."""
+        """The remaining budget after also paying `costs`; None if they cannot be paid."""
         events = price.Events.of([*_costs(self._read()), *costs])
         payable = price.within(events, self.epsilon, self.delta)
         return price.remaining(events, self.epsilon, self.delta) if payable else None
 
     def charge(self, run: str, charges: Sequence[Charge], published: bool = False) -> None:
-        """Spend all `charges` of one fit, in one transaction, committed before this returns.
+        """Charge all `charges` of one fit in one transaction, committed before this returns.
 
         Parameters
         ----------
         run : str
-            A new name; the same run is never charged, or answered, twice.
+            A new name. A run is never charged or answered twice.
         charges : sequence of Charge
-            Their costs add up. Stages on disjoint rows: give the joint cost, not each stage's.
+            Their costs add up. For stages on disjoint rows, pass the joint cost, not one per stage.
         published : bool
             Whether the guarantee is only a published claim.
 
         Raises
         ------
         BudgetExhaustedError
-            A `BudgetError`: the total would pass the cap. Nothing was spent.
+            A `BudgetError`: the total would exceed the cap. The request was not charged.
         LedgerError
-            The ledger cannot be used, or the run, the neighbours or the unit do not fit what it
-            holds. If the disk failed midway the charge may have been spent, and must not be
+            The ledger cannot be used, or the run, the neighbors or the unit do not fit its
+            contents. If the disk failed midway, the charge may have been spent and must not be
             answered.
         """
         charges = tuple(charges)
@@ -238,7 +243,7 @@ class Ledger(Strict):
         self._store.append(decide)
 
     def verify(self) -> str:
-        """Check pages, chain, head, neighbours, units and sums; a report, or a `LedgerError`."""
+        """Check pages, chain, head, neighbors, units and sums; report or raise `LedgerError`."""
         book = self._read()
         self._store.check_pages()
         if not price.within(_events(book), self.epsilon, self.delta):
@@ -285,12 +290,12 @@ class Ledger(Strict):
             raise LedgerError(f"{self._store.path.name} was replaced by another ledger")
 
     def _check_run(self, book: store.Book, lines: Sequence[dict[str, Any]]) -> None:
-        """Raise unless the run is new, and its neighbours and unit those of the runs before."""
+        """Raise unless the run is new and has the same neighbors and unit as earlier runs."""
         run = lines[0]["run"]
         if any(line["run"] == run for line in book.lines):
             raise LedgerError(f"run {run!r} was charged to this ledger before; use a new name")
         if len({line["neighbors"] for line in (*book.lines, *lines)}) > 1:
-            # a total over both relations would be a statement about neither
+            # A total over both relations would be valid for neither of them.
             raise LedgerError(
                 f"ledger {self.dataset!r} would mix substitute and add_remove neighbours; "
                 "keep one ledger for each"
@@ -310,13 +315,13 @@ class Ledger(Strict):
         left = price.remaining(before, self.epsilon, self.delta)
         lines = [f"this fit needs more than ledger {self.dataset!r} has left."]
         payable = 0.0
-        # without any delta beside its own no epsilon would help: rho is converted at that
+        # Converting rho needs a delta beyond the fit's own. Without it, no epsilon would help.
         converts = asked.converted or (asked.delta > 0 and before.converted)
         if asked.delta + int(converts) > pico(left.delta):
             wanted = f"delta {'above ' * converts}{at_most(asked.delta / PICO, DELTA_DIGITS)}"
             lines += _without_delta(wanted, left, self.delta)
         else:
-            # its own delta is paid first: rho is converted at what is then left
+            # Subtract the fit's own delta first, then convert rho at the remaining delta.
             own = Cost(0, 0, asked.delta)
             rest = price.remaining(price.Events.of([*spent, own]), self.epsilon, self.delta)
             payable = rest.pure_epsilon if asked.pure else rest.epsilon
@@ -343,7 +348,7 @@ def _why(asked: price.Events, rest: price.Remaining, cap: float) -> str:
 
 
 def _comparison(requested: float, payable: float, why: str) -> str:
-    """What was asked, rounded up, beside what is left in the same currency, rounded down."""
+    """The request, rounded up, and the remaining budget in the same currency, rounded down."""
     return f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} ({why})"
 
 

@@ -1,16 +1,17 @@
 """The total epsilon of releases priced in rho, in pure epsilon and in delta.
 
-Each of these is a valid total, and the least of them is reported:
+Each of these totals is valid, and the smallest is reported:
 
-1. *All as zCDP.* Events in rho add up; a pure event is counted as it is, or as rho = epsilon^2 / 2
-   (Bun and Steinke 2016, Proposition 1.4). For every choice of the pure events that are counted as
-   they are, sum of their epsilon + epsilon_of(rho of all the rest, delta - sum of delta events).
-2. *As Gaussian noise.* Events whose rho is mu^2 / 2 of discrete Gaussian noise, and pure events,
-   have the joint delta of `gaussian.delta_of`. What other events in rho there are is converted at a
-   part of delta of its own (`SPLITS`), and epsilons and deltas of both add up.
+1. *Everything as zCDP.* Events in rho add up. A pure event is counted either as its own epsilon,
+   or as rho = epsilon^2 / 2 (Bun and Steinke 2016, Proposition 1.4). Every choice of the pure
+   events counted as epsilon gives the total
+   sum of their epsilon + epsilon_of(rho of all other events, delta - sum of delta events).
+2. *Gaussian noise separately.* Discrete Gaussian events, whose rho is mu^2 / 2, and pure events
+   have the joint delta of `delta_of`. Other events in rho are converted at a share of delta of
+   their own (`DELTA_SPLITS`). The epsilons of the two groups add up, and so do the deltas.
 
-Amounts are integers of pico-units, and compared as such. A float that a person typed stands for
-its shortest decimal, so that three spends of 0.1 fit a cap of 0.3.
+Amounts are integers of pico-units and are compared as integers. A float that a user typed means
+its shortest decimal, so that three charges of 0.1 fit a cap of 0.3.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ from privcausal.errors import BudgetError
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.typing import Vector
 
-# What discrete Gaussian noise costs: Gaussian differential privacy, with a stated slack.
+# The cost of discrete Gaussian noise: Gaussian differential privacy, with a stated slack.
 #
-# Every number that the vault releases with Gaussian noise is a whole number plus discrete Gaussian
-# noise on a grid so fine that its standard deviation is at least `FINEST` steps. Such releases are
-# those of a Gaussian mechanism that is rounded, but for a slack that is proven in `rounding_slack`.
+# A number released with Gaussian noise is a whole number plus discrete Gaussian noise. The grid is
+# so fine that the standard deviation of the noise is at least `FINEST` steps. Such a release equals
+# a rounded Gaussian mechanism up to a slack, which `rounding_slack` proves.
 #
 # Privacy
 # -------
 # Let q(D) be whole numbers, and R = round(G) for G ~ N(0, sigma^2). Then q + R = round(q + G) is
-# post-processing of the Gaussian mechanism, so that an adaptive sequence of such releases, the i-th
-# moved by at most Delta_i in l2, is mu-GDP with mu^2 = sum of (Delta_i / sigma_i)^2 (Dong, Roth and
-# Su 2022, Corollary 3.3), also where the next price depends on the answers before, as long as mu^2
-# stays within a budget (Smith and Thakurta 2022). It is held as rho = mu^2 / 2, which adds up. So
+# post-processing of the Gaussian mechanism. Take an adaptive sequence of such releases, the i-th
+# with l2 sensitivity Delta_i. The sequence is mu-GDP with mu^2 = sum of (Delta_i / sigma_i)^2
+# (Dong, Roth and Su 2022, Corollary 3.3). This also holds if later prices depend on earlier
+# answers, as long as mu^2 stays within a budget (Smith and Thakurta 2022). The code stores
+# rho = mu^2 / 2, which adds up. Therefore
 #
 #     delta_mu(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
 #
@@ -52,44 +54,43 @@ from privcausal.typing import Vector
 #
 #     delta(epsilon) <= e^h delta_mu(epsilon - 2 h) + (1 + e^(epsilon - h)) t,    (h, t) of d.
 #
-# Beside it may stand mechanisms of pure epsilon_i. Each is dominated by randomised response, which
-# loses epsilon_i with probability e^epsilon_i / (1 + e^epsilon_i) and gains it else (Kairouz, Oh
-# and
-# Viswanath 2015, Theorem 3.3; an (epsilon_i, delta_i)-DP one fails besides with probability
-# delta_i),
-# and an adaptive sequence is dominated by the product (Zhu, Dong and Wang 2022, Theorem 10). So
-# delta_mu(epsilon) above is averaged over what they lose: the mean of delta_mu(epsilon - loss).
+# The sequence may also contain mechanisms of pure epsilon_i. Each is dominated by randomized
+# response. Its privacy loss is epsilon_i with probability e^epsilon_i / (1 + e^epsilon_i), and
+# -epsilon_i otherwise (Kairouz, Oh and Viswanath 2015, Theorem 3.3). An (epsilon_i, delta_i)-DP
+# mechanism also fails with probability delta_i. An adaptive sequence is dominated by the product
+# (Zhu, Dong and Wang 2022, Theorem 10). delta_mu(epsilon) above is therefore replaced by its
+# average over the loss of the pure mechanisms: the mean of delta_mu(epsilon - loss).
 
 FINEST = 2.0**26
-"""Least standard deviation of the vault's discrete Gaussian noise, in steps of its grid."""
+"""Minimum standard deviation of the vault's discrete Gaussian noise, in steps of its grid."""
 
 NUMBERS = 2**20
-"""Most numbers that one event releases: each is charged the slack of so many."""
+"""Maximum count of numbers in one event. Each event is charged the slack for this many."""
 
 EVENTS = 64
-"""Most events of one fit, whose slack is taken off its epsilon beforehand: 3.2e-7."""
+"""Maximum count of events in one fit. Their slack, 3.2e-7, is taken off epsilon beforehand."""
 
 COMPARED_SDS = 16.0
 """Standard deviations within which discrete and rounded noise are compared: see `rounding_slack`.
-Beyond them is a mass of 1e-55, which e^64 times 10^12 coordinates leaves below any delta."""
+The mass outside is 1e-55. Multiplied by e^64 and by 10^12 coordinates, it is below any delta."""
 
 MOST_PATTERNS = 4096
-"""Combinations of losses of pure mechanisms that are averaged over; more are simply added up."""
+"""Maximum number of loss combinations of pure mechanisms to average over; beyond, epsilons add."""
 
 DELTA_ROUNDING = 1e-11
-"""By which a delta is raised, as a part of it. Its factors are right to some 1e-13 each, where the
-exponent a^2 / 2 of its size is below 1,000; beyond, it is below the least float."""
+"""Relative amount by which a delta is raised. Its factors are accurate to about 1e-13 each if the
+exponent a^2 / 2 of their size is below 1,000. Beyond that, delta is below the smallest float."""
 
 
 def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
-    """How far discrete Gaussian noise is from rounded Gaussian noise, over a whole transcript.
+    """Distance of discrete Gaussian noise from rounded Gaussian noise, over a whole transcript.
 
     Parameters
     ----------
     coordinates : int
-        Whole numbers that get noise, d in all, each perhaps chosen with those before in view.
+        Total count d of whole numbers with noise. Each may be chosen in view of earlier answers.
     sd : float
-        The least standard deviation, sigma >= 16, in steps of the grid.
+        The smallest standard deviation, sigma >= 16, in steps of the grid.
 
     Returns
     -------
@@ -99,28 +100,32 @@ def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
 
     Privacy
     -------
-    Let G be N(0, sigma^2) with density phi, R = round(G), Z the discrete Gaussian, K = 16, and k
-    whole with abs(k) <= K sigma. As phi(k + u) = phi(k) exp(-k u / sigma^2 - u^2 / (2 sigma^2)),
+    Let G be N(0, sigma^2) with density phi, R = round(G), Z the discrete Gaussian and K = 16. Let k
+    be a whole number with abs(k) <= K sigma. Use
+    phi(k + u) = phi(k) exp(-k u / sigma^2 - u^2 / (2 sigma^2)).
 
-    - P[R = k] / phi(k) is the mean of that exponential over u in [-1/2, 1/2]. By Jensen's
-      inequality it is at least exp(-1 / (24 sigma^2)). Without u^2 it is sinh(x) / x for
-      x = k / (2 sigma^2), so that it is at most exp(x^2 / 6) <= exp(K^2 / (24 sigma^2)).
-    - P[Z = k] / phi(k) is one over the sum of phi over the whole numbers, which by Poisson's
-      formula is 1 + 2 sum_m exp(-2 pi^2 sigma^2 m^2): it is between
+    - P[R = k] / phi(k) is the mean of this exponential over u in [-1/2, 1/2]. By Jensen's
+      inequality it is at least exp(-1 / (24 sigma^2)). Without the u^2 term it is sinh(x) / x for
+      x = k / (2 sigma^2), so it is at most exp(x^2 / 6) <= exp(K^2 / (24 sigma^2)).
+    - P[Z = k] / phi(k) is one over the sum of phi over the whole numbers. By Poisson's formula this
+      sum is 1 + 2 sum_m exp(-2 pi^2 sigma^2 m^2). The ratio is therefore between
       exp(-3 exp(-2 pi^2 sigma^2)) and 1.
 
-    So abs(log(P[Z = k] / P[R = k])) <= eta = K^2 / (24 sigma^2) + 3 exp(-2 pi^2 sigma^2). Beyond
-    K sigma, Z has mass 2 exp(-K^2 / 2) at most (Canonne, Kamath and Steinke, Proposition 25), and R
-    that of abs(G) > K sigma - 1/2, at most exp(-(K - 1 / (2 sigma))^2 / 2) <=
-    exp(-K^2 / 2 + K / (2 sigma)): both are below 2.1 exp(-K^2 / 2) for sigma >= K.
+    Hence abs(log(P[Z = k] / P[R = k])) <= eta = K^2 / (24 sigma^2) + 3 exp(-2 pi^2 sigma^2).
 
-    Fix a table and all coins. Given the numbers released so far, the next exact number is fixed, so
-    that the probabilities of a transcript under Z and under R are products of d such masses: where
-    all noise is within K sigma they differ by a factor in exp(+-h), h = d eta. Transcripts with
-    noise beyond have at most mass t = 2.1 d exp(-K^2 / 2) under either. So for any event E,
-    P_Z(E) <= e^h P_R(E) + t, and the same with Z and R changed places. Both sides may be averaged
-    over the coins, whose law knows nothing of the rows: it holds of mechanisms with secret coins
-    too. Then, for a neighbouring table,
+    Beyond K sigma, Z has mass at most 2 exp(-K^2 / 2) (Canonne, Kamath and Steinke, Proposition
+    25). R has the mass of abs(G) > K sigma - 1/2, which is at most
+    exp(-(K - 1 / (2 sigma))^2 / 2) <= exp(-K^2 / 2 + K / (2 sigma)). Both masses are below
+    2.1 exp(-K^2 / 2) for sigma >= K.
+
+    Fix a table and all random bits. Given the numbers released before, the next exact number is
+    fixed. The probability of a transcript, under Z or under R, is therefore a product of d such
+    masses. If all noise is within K sigma, the two probabilities differ by a factor in exp(+-h),
+    h = d eta. Transcripts with larger noise have at most mass t = 2.1 d exp(-K^2 / 2) under either
+    distribution. Hence P_Z(E) <= e^h P_R(E) + t for any event E, and the same with Z and R
+    exchanged. Both sides may be averaged over the random bits, whose distribution does not depend
+    on the rows. The bound therefore also holds for mechanisms with secret random bits. Then, for a
+    neighboring table,
 
     P_Z(E) <= e^h P_R(E) + t <= e^h (e^epsilon P_R'(E) + delta) + t
     <= e^(epsilon + 2 h) P_Z'(E) + e^h delta + (1 + e^(epsilon + h)) t.
@@ -134,14 +139,14 @@ def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
 def gaussian_delta(epsilon: Vector, mu: float) -> Vector:
     """delta_mu(epsilon), rounded up; `epsilon` of any sign, shape (k,), `mu` above 0.
 
-    Both terms carry the factor exp(-a^2 / 2), taken out so that the tail keeps its digits; what
-    the subtraction can lose is added back as an error of 1e-13 in each term.
+    The factor exp(-a^2 / 2) is taken out of both terms so that the tail keeps its digits. The
+    subtraction can lose digits, so an error of 1e-13 in each term is added back.
     """
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     root = math.sqrt(2)
     with np.errstate(over="ignore", invalid="ignore"):
         factor = np.exp(-(a**2) / 2) / 2
-        # where b <= 0, e^epsilon Phi(-b) as it stands: epsilon < 0, so that nothing overflows
+        # If b <= 0, compute e^epsilon Phi(-b) directly: epsilon < 0, so it cannot overflow.
         plain = np.exp(np.minimum(epsilon, 0)) * ndtr(-b)
         behind = np.where(b > 0, factor * erfcx(np.maximum(b, 0) / root), plain)
         far = factor * erfcx(np.maximum(a, 0) / root)
@@ -151,23 +156,23 @@ def gaussian_delta(epsilon: Vector, mu: float) -> Vector:
 
 
 def delta_of(epsilon: float, rho: int, events: int, pure: tuple[int, ...] = ()) -> float:
-    """A delta, never too small, with which releases are (epsilon, delta)-DP together.
+    """An upper bound of the delta with which releases are (epsilon, delta)-DP together.
 
     Parameters
     ----------
     epsilon : float
     rho : int
-        pico-rho = mu^2 / 2 of all discrete Gaussian noise of `FINEST` steps or more.
+        pico-rho = mu^2 / 2 of all discrete Gaussian noise with sd of `FINEST` steps or more.
     events : int
-        How many releases that is, each of at most `NUMBERS` numbers.
+        Number of these releases, each of at most `NUMBERS` numbers.
     pure : tuple of int
-        pico-epsilon of each pure mechanism beside them.
+        pico-epsilon of each additional pure mechanism.
     """
     return float(deltas_of(np.array([epsilon]), rho, events, pure)[0])
 
 
 def deltas_of(epsilon: Vector, rho: int, events: int, pure: tuple[int, ...] = ()) -> Vector:
-    """`delta_of` of several epsilons, shape (k,)."""
+    """`delta_of` for several epsilons, shape (k,)."""
     h, t = rounding_slack(NUMBERS * events, FINEST)
     rest = np.nextafter(epsilon - 2 * h, -np.inf)
     loss, chance = _losses(pure)
@@ -190,7 +195,7 @@ def gaussian_mu(rho: int) -> float:
 
 @lru_cache(maxsize=256)
 def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
-    """What randomised responses lose together, rounded up, and how likely that is; shape (k,)."""
+    """Joint losses of randomized responses, rounded up, and their probabilities; shape (k,)."""
     counts = Counter(pure)
     if math.prod(n + 1 for n in counts.values()) > MOST_PATTERNS:
         return np.array([sum(pure) / charge.PICO * (1 + DELTA_ROUNDING)]), np.ones(1)
@@ -208,7 +213,7 @@ def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
 
 
 def epsilon_at(delta: float, rho: int, events: int, pure: tuple[int, ...] = ()) -> float:
-    """The least epsilon with `delta_of` at most `delta`, to 1e-12; infinite without one."""
+    """The smallest epsilon with `delta_of` at most `delta`, to 1e-12; infinite if there is none."""
     if not delta > 0:
         return math.inf
     if not rho and not pure:
@@ -225,41 +230,43 @@ def epsilon_at(delta: float, rho: int, events: int, pure: tuple[int, ...] = ()) 
     return high
 
 
-# The Poisson-subsampled Gaussian mechanism, composed, and what it costs to draw its noise exactly.
+# The Poisson-subsampled Gaussian mechanism under composition, with exactly sampled noise.
 #
 # Sources: Mironov, Talwar and Zhang (2019), *Rényi Differential Privacy of the Sampled Gaussian
 # Mechanism*; Canonne, Kamath and Steinke (2020), *The Discrete Gaussian for Differential Privacy*.
 
 LEAST_MULTIPLIER, MOST_MULTIPLIER = 0.25, 2.0**20
-"""Noise multipliers: below the first no epsilon is of any use, above the second no number."""
+"""Noise multipliers. Below the first, epsilon is useless; above the second, the answers are."""
 
 ORDERS = sorted({round(2 * 1.1**k) for k in range(81)})
-"""Orders of the Rényi divergence from 2 to some 4,000. Each gives a valid epsilon, so the least
-counts; a tenth more or less than the best order makes it one part in 200 larger. Between small ones
-orders that are not whole could save up to 3 % of the noise, but their series are no finite sums."""
+"""Orders of the Rényi divergence, from 2 to about 4,000. Each order gives a valid epsilon, and the
+smallest epsilon is used. An order 10% from the best one gives an epsilon larger by one part in 200.
+Fractional orders between small ones could save up to 3% of the noise. They are not used because
+their series are not finite sums."""
 
 EPSILON_ROUNDING = 1e-9
-"""By which divergences, and then epsilon, are raised. Both are sums of floats of hardly any
-cancellation, off by some 1e-11 of their size from the logarithms of factorials."""
+"""Relative amount by which divergences, and then epsilon, are raised. Both are float sums with
+almost no cancellation. Logarithms of factorials make them inaccurate by about 1e-11 of their size.
+"""
 
 LARGEST_EPSILON = 64.0
-"""A larger epsilon protects nobody, and gets the noise of this one."""
+"""A larger epsilon gives no useful protection, and gets the noise of this epsilon."""
 
 
 def divergence(order: int, rate: float, multiplier: float) -> float:
-    """Rényi divergence of one step, times order - 1, either way, for a row added or removed.
+    """Rényi divergence of one step, times order - 1, for adding or removing a row.
 
-    A row enters by a coin of probability `rate` and then moves the sum by at most 1 in l2; the
-    noise has the standard deviation `multiplier`. The worst case is (1 - q) N(0, s^2) + q N(1, s^2)
-    against N(0, s^2), which diverges no less than the other way round (their Theorems 4 and 5). For
-    a whole order a its divergence is log(A) / (a - 1), where A is the sum over k = 0, ..., a of
-    choose(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 s^2)). The binomial law's masses add up
-    to 1 and so can be taken off: what is left of A - 1 are positive terms, of which nothing
-    cancels.
+    A row enters with probability q = `rate` and then changes the sum by at most 1 in l2. The noise
+    has standard deviation s = `multiplier`. The worst case is (1 - q) N(0, s^2) + q N(1, s^2)
+    against N(0, s^2). Its divergence is at least the divergence in the other direction (Mironov,
+    Talwar and Zhang, Theorems 4 and 5), so the result is valid in both directions. For a whole
+    order a the divergence is log(A) / (a - 1). A is the sum over k = 0, ..., a of
+    choose(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 s^2)). The binomial probabilities add up to
+    1 and can be subtracted. The terms of A - 1 are then positive, so they cannot cancel.
     """
     k = np.arange(2.0, order + 1)
     rise = k * (k - 1) / (2 * multiplier**2)
-    # log(e^rise - 1), whatever its size
+    # log(e^rise - 1), accurate for any size of rise
     log_rise = np.where(
         rise < 1, np.log(np.expm1(np.minimum(rise, 1))), rise + np.log1p(-np.exp(-rise))
     )
@@ -269,7 +276,7 @@ def divergence(order: int, rate: float, multiplier: float) -> float:
 
 
 def epsilon_of_steps(multiplier: float, delta: float, rate: float, steps: int) -> float:
-    """Epsilon at `delta` of `steps` such steps, each chosen with those before in view.
+    """Epsilon at `delta` of `steps` such steps, each chosen in view of the previous answers.
 
     Divergences of one order add up (Mironov 2017), and (a, D) gives epsilon = D + log(1 - 1/a) -
     log(a delta) / (a - 1) (Canonne, Kamath and Steinke, Proposition 12).
@@ -292,7 +299,7 @@ def multiplier_for_replaced(
     Parameters
     ----------
     rate, steps : float, int
-        Probability of each row to enter a step, and their number.
+        Probability that a row enters a step, and number of steps.
     coordinates : int
         Numbers released in a step.
     grid : float
@@ -301,15 +308,16 @@ def multiplier_for_replaced(
     Raises
     ------
     BudgetError
-        No noise of these orders is enough.
+        The largest noise multiplier is too small, by all these orders.
 
     Privacy
     -------
-    A row is replaced by removing one and adding one. Where each is (e, f)-DP with noise that is
-    rounded, both are (2 e, (1 + exp(e)) f)-DP, and with discrete noise
-    (2 e + 2 h, exp(h) (1 + exp(e)) f + (1 + exp(2 e + h)) t)-DP, by `rounding_slack` at the least
-    multiplier: h and t fall with the noise. With 2 e = epsilon - 2 h the last factor is below
-    1 + exp(epsilon), and f is chosen so that the whole is `delta`.
+    Replacing a row means removing one and adding one. Suppose each of these is (e, f)-DP with
+    rounded noise. Then both together are (2 e, (1 + exp(e)) f)-DP. By `rounding_slack` at the
+    smallest multiplier, discrete noise makes them
+    (2 e + 2 h, exp(h) (1 + exp(e)) f + (1 + exp(2 e + h)) t)-DP. These h and t hold for every
+    multiplier, because h and t decrease as the noise grows. With 2 e = epsilon - 2 h the last
+    factor is below 1 + exp(epsilon). f is chosen so that the whole delta equals `delta`.
     """
     epsilon = min(epsilon, LARGEST_EPSILON)
     h, t = rounding_slack(steps * coordinates, LEAST_MULTIPLIER * grid)
@@ -330,25 +338,26 @@ def multiplier_for_replaced(
     return high
 
 
-# Between the user's (epsilon, delta) and the house currency, rho.
+# Conversion between the user's (epsilon, delta) and the internal currency rho.
 #
-# Of any mechanism, rho is that of zero-concentrated DP: Canonne, Kamath and Steinke (2020), *The
-# Discrete Gaussian for Differential Privacy*, Proposition 12 and Corollary 13, as computed by
-# OpenDP's ``make_zCDP_to_approxDP``, which rounds towards a larger epsilon. Of discrete Gaussian
-# noise on a fine grid it is also mu^2 / 2, and converts to less: see `gaussian`.
+# For any mechanism, rho is the parameter of zero-concentrated DP: Canonne, Kamath and Steinke
+# (2020), *The Discrete Gaussian for Differential Privacy*, Proposition 12 and Corollary 13.
+# OpenDP's ``make_zCDP_to_approxDP`` computes the conversion and rounds towards a larger epsilon.
+# For discrete Gaussian noise on a fine grid, rho is also mu^2 / 2 and converts to a smaller epsilon
+# (see above).
 
 MIN_EPSILON = 1e-6
-"""Below this an epsilon buys noise only; it is a mistake, such as delta in its place."""
+"""A smaller epsilon releases only noise. It is a mistake, such as passing delta in its place."""
 
 MAX_EPSILON = 1e4
-"""Above this an epsilon protects nobody, and the conversion nears the end of the floats."""
+"""A larger epsilon gives no protection, and the conversion comes close to the largest floats."""
 
 MAX_RHO = 50_000 * charge.PICO
-"""The most rho that is converted, in pico-units; its epsilon is above `MAX_EPSILON`."""
+"""The largest rho that is converted, in pico-units; its epsilon is above `MAX_EPSILON`."""
 
 
 def check_epsilon(epsilon: float) -> float:
-    """`epsilon` as a float in [1e-6, 1e4], or a `BudgetError` that says what it must be."""
+    """Return `epsilon` as a float in [1e-6, 1e4], or raise a `BudgetError` with the range."""
     if not charge.is_number(epsilon) or not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise BudgetError(
             f"epsilon must be a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}, not {epsilon!r}; "
@@ -358,7 +367,7 @@ def check_epsilon(epsilon: float) -> float:
 
 
 def check_delta(delta: float) -> float:
-    """`delta` as a float in (0, 1), or a `BudgetError` that says what it must be."""
+    """Return `delta` as a float in (0, 1), or raise a `BudgetError` with the range."""
     if not charge.is_number(delta) or not 0 < delta < 1:
         raise BudgetError(
             f"delta must be a number strictly between 0 and 1, not {delta!r}; "
@@ -368,13 +377,13 @@ def check_delta(delta: float) -> float:
 
 
 USUAL_EPSILON, USUAL_DELTA = 10.0, 1e-4
-"""Of a promise that is worth something; beyond them a fit is warned of."""
+"""Largest epsilon and delta of a meaningful guarantee. A fit warns if it exceeds either."""
 
 
 def weak_promise(epsilon: float, delta: float, size: int | None) -> tuple[str, ...]:
-    """What a promise is not worth, a sentence or two each; empty where it is worth something.
+    """Caveats about a weak guarantee, one or two sentences each; empty if there are none.
 
-    `size` is the public number of rows or units, or None; a `delta` of 0 promises without a slack.
+    `size` is the public number of rows or units, or None. A `delta` of 0 means pure epsilon.
     """
     said = []
     if epsilon > USUAL_EPSILON:
@@ -397,15 +406,15 @@ def weak_promise(epsilon: float, delta: float, size: int | None) -> tuple[str, .
 
 
 def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
-    """Epsilon at `delta` of a total of `rho_pico` 1e-12; 0.0 for nothing spent.
+    """Epsilon at `delta` of a total of `rho_pico` 1e-12; 0.0 if nothing was spent.
 
-    Never below the true value, and infinite above `MAX_RHO`.
+    The result is never below the true value, and is infinite above `MAX_RHO`.
 
     Parameters
     ----------
     gdp : bool
-        Whether it is of discrete Gaussian noise of the vault, in at most `EVENTS` releases; else it
-        is zCDP of whatever mechanism.
+        True for discrete Gaussian noise of the vault in at most `EVENTS` releases. False for zCDP
+        of any mechanism.
     """
     if type(rho_pico) is not int or rho_pico < 0:
         raise BudgetError("rho is an integer number of pico-units >= 0")
@@ -413,9 +422,9 @@ def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
 
 
 def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
-    """The largest rho, in pico-units, that (`epsilon`, `delta`) pays for; `epsilon_of` undone.
+    """The largest rho, in pico-units, within (`epsilon`, `delta`); the inverse of `epsilon_of`.
 
-    `gdp` as there: such noise gets 18 % more rho at (1, 1e-5).
+    `gdp` is as in `epsilon_of`. Discrete Gaussian noise gets 18% more rho at (1, 1e-5).
     """
     rho = largest_rho(check_epsilon(epsilon), check_delta(delta), gdp)
     if rho == 0:
@@ -427,7 +436,7 @@ def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
 
 
 def noise_multiplier(rho: float) -> float:
-    """sigma / Delta = 1 / sqrt(2 rho) of the Gaussian noise that costs `rho` (natural units)."""
+    """sigma / Delta = 1 / sqrt(2 rho) of Gaussian noise that costs `rho` (natural units)."""
     if not charge.is_number(rho) or not 0 < rho < math.inf:
         raise BudgetError(f"rho must be a finite number above 0, not {rho!r}")
     return 1 / math.sqrt(2 * rho)
@@ -435,13 +444,13 @@ def noise_multiplier(rho: float) -> float:
 
 @lru_cache(maxsize=1024)
 def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
-    """`rho_of` for numbers already checked, and 0 where not even one pico-unit fits."""
+    """`rho_of` for numbers already checked; 0 if even one pico-unit does not fit."""
 
     def enough(rho: int) -> bool:
         return _zcdp_epsilon(rho, delta) <= epsilon
 
     rho = largest_gaussian(epsilon, delta) if gdp else 0
-    if rho and not enough(rho + 1):  # as it is but for tiny and for huge epsilon
+    if rho and not enough(rho + 1):  # usually true; false for tiny or huge epsilon
         return rho
     return max(rho, _most(enough, _guess(epsilon, delta)))
 
@@ -450,7 +459,7 @@ def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
 def largest_gaussian(
     epsilon: float, delta: float, events: int = EVENTS, pure: tuple[int, ...] = ()
 ) -> int:
-    """The largest pico-rho of Gaussian noise with `gaussian.delta_of` at most `delta`, or 0."""
+    """The largest pico-rho of Gaussian noise with `delta_of` at most `delta`, or 0."""
 
     def enough(rho: int) -> bool:
         return rho <= MAX_RHO and delta_of(epsilon, rho, events, pure) <= delta
@@ -459,13 +468,13 @@ def largest_gaussian(
 
 
 def _guess(epsilon: float, delta: float) -> int:
-    """epsilon <= rho + 2 sqrt(rho log(1/delta)), the textbook's bound, solved for pico-rho."""
+    """Solve the textbook bound epsilon <= rho + 2 sqrt(rho log(1/delta)) for pico-rho."""
     log = -math.log(delta)
     return max(1, int(charge.PICO * (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2))
 
 
 def _most(enough: Callable[[int], bool], guess: int) -> int:
-    """The largest whole number that is enough, given that smaller ones are; 0 without one."""
+    """The largest number that is enough, given that smaller numbers are; 0 if there is none."""
     low, high = 0, guess
     while enough(high):
         low, high = high, 2 * high
@@ -487,22 +496,22 @@ def _epsilon_of(rho_pico: int, delta: float, gdp: bool) -> float:
 def _zcdp_epsilon(rho_pico: int, delta: float) -> float:
     if rho_pico == 0:
         return 0.0
-    # beyond it OpenDP's exponentials overflow; infinity is a bound too, and no cap allows it
+    # Beyond MAX_RHO, OpenDP's exponentials overflow. Infinity is valid too: no cap allows it.
     return float(profile(rho_pico).epsilon(delta)) if rho_pico <= MAX_RHO else math.inf
 
 
 def profile(rho_pico: int) -> Any:
     """OpenDP's privacy profile of zCDP, with methods ``epsilon(delta)`` and ``delta(epsilon)``.
 
-    `rho_pico` lies between 1 and `MAX_RHO`.
+    `rho_pico` must be between 1 and `MAX_RHO`.
     """
     return _gaussian().map(_distance(rho_pico))
 
 
 @lru_cache(maxsize=1)
 def _gaussian() -> Any:
-    """OpenDP's Gaussian of scale 1, whose zCDP at distance d is d^2/2, seen as approximate DP."""
-    import opendp.prelude as dp  # 1.3 s: not at the top, where everyone would pay it
+    """OpenDP's Gaussian of scale 1, with zCDP d^2/2 at distance d, converted to approximate DP."""
+    import opendp.prelude as dp  # takes 1.3 s, so not imported at the top
 
     dp.enable_features("contrib")
     space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
@@ -510,7 +519,7 @@ def _gaussian() -> Any:
 
 
 def _distance(rho_pico: int) -> float:
-    """A float d, least or next to it, with d^2/2 >= rho in exact arithmetic."""
+    """The smallest float d with d^2/2 >= rho in exact arithmetic, or the float next to it."""
     rho = Fraction(rho_pico, charge.PICO)
     d = math.sqrt(2 * rho)
     while Fraction(d) ** 2 < 2 * rho:
@@ -519,15 +528,15 @@ def _distance(rho_pico: int) -> float:
 
 
 DELTA_SPLITS = (0.5, 0.1, 0.01)
-"""Parts of delta, tried for either side where zCDP stands beside Gaussian noise: each is valid."""
+"""Shares of delta tried for each group if zCDP and Gaussian events are combined; all are valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What was spent, in pico-units.
+    """All amounts spent, in pico-units.
 
-    `rho` is the total of events that are zCDP alone, `gdp` that of `releases` with Gaussian
-    noise; `pure` are epsilons one by one, `delta` is a total.
+    `rho` is the total of events that are only zCDP. `gdp` is the total rho of `releases` with
+    Gaussian noise. `pure` lists the pure epsilons one by one, and `delta` is a total.
     """
 
     rho: int = 0
@@ -538,7 +547,7 @@ class Events:
 
     @classmethod
     def of(cls, costs: Iterable[charge.Cost]) -> Events:
-        """The events of several releases; a cost of zero is no event."""
+        """The events of several releases; zero costs are left out."""
         costs = tuple(costs)
         return cls(
             sum(cost.rho for cost in costs if not cost.gdp),
@@ -550,24 +559,26 @@ class Events:
 
     @property
     def converted(self) -> bool:
-        """Whether there is rho, which takes a delta to convert."""
+        """Whether any rho was spent, whose conversion needs a delta."""
         return self.rho + self.gdp > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What a cap leaves, in natural units; any one of the first three may be spent, not all.
+    """The remaining budget under a cap, in natural units.
+
+    Any one of the first three amounts may be spent, but not all of them.
 
     Attributes
     ----------
     epsilon : float
-        What the rho that is left converts to: a fit with Gaussian noise may ask for this much.
+        The remaining rho, converted: the largest epsilon for a fit with Gaussian noise.
     pure_epsilon : float
-        What is left for a fit of pure epsilon.
+        The remaining budget for a fit of pure epsilon.
     rho : float
-        What is left for Gaussian noise; a fit priced in zCDP alone may find less.
+        The remaining budget for Gaussian noise. Less may remain for a fit priced only in zCDP.
     delta : float
-        What is left for selecting labels, and at which `epsilon` holds.
+        The remaining budget for selecting labels, and the delta at which `epsilon` holds.
     """
 
     epsilon: float
@@ -577,21 +588,21 @@ class Remaining:
 
 
 class Assignment(NamedTuple):
-    """`pure`: the sum counted as epsilon; `rho`: that of all the rest (pico-units)."""
+    """`pure` is the sum counted as epsilon, `rho` the sum over all other events (pico-units)."""
 
     pure: int
     rho: int
 
 
 def delta_after(delta: float, spent: int) -> float:
-    """The delta at which rho is converted, less `spent` pico-units; rounded down."""
+    """The delta for converting rho: `delta` minus `spent` pico-units, rounded down."""
     left = charge.exact(delta) - Fraction(spent, charge.PICO)
     found = float(left) if spent else float(delta)
     return found if not spent or Fraction(found) <= left else math.nextafter(found, -math.inf)
 
 
 def total_epsilon(events: Events, delta: float) -> float:
-    """The least total epsilon at `delta`; infinite where no finite one is known."""
+    """The smallest total epsilon at `delta`; infinite if no finite total is known."""
     left = delta_after(delta, events.delta)
     as_zcdp = min(float(_total(choice, left)) for choice in _shortlist(events, left))
     return min(
@@ -604,9 +615,9 @@ def total_epsilon(events: Events, delta: float) -> float:
 
 
 def within(events: Events, epsilon: float, delta: float) -> bool:
-    """Whether the total is at most `epsilon` at `delta`; every rounding is towards no."""
+    """Whether the total is at most `epsilon` at `delta`; every rounding is towards False."""
     left = delta_after(delta, events.delta)
-    # `rho_of` searches by these very comparisons: a plan that takes the cap's whole rho fits
+    # `rho_of` searches by these same comparisons, so a plan that uses the cap's whole rho fits.
     return left >= 0 and (
         any(
             delta_of(_less(epsilon, before), events.gdp, events.releases, events.pure) <= own
@@ -617,7 +628,7 @@ def within(events: Events, epsilon: float, delta: float) -> bool:
 
 
 def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
-    """What a cap of (`epsilon`, `delta`) leaves after `events`."""
+    """The remaining budget of a cap of (`epsilon`, `delta`) after `events`."""
     left = max(0.0, delta_after(delta, events.delta))
     as_zcdp = max(_room(choice, epsilon, left) for choice in _shortlist(events, left, epsilon))
     releases = events.releases + EVENTS
@@ -629,7 +640,7 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
     gap = float(charge.exact(epsilon) - charge.exact(min(total_epsilon(events, delta), epsilon)))
     return Remaining(
         epsilon=_payable(rho, left) if left else 0.0,
-        # a pure event is counted on top of the total, or as rho = epsilon^2 / 2
+        # A pure event is added to the total, or counted as rho = epsilon^2 / 2.
         pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / charge.PICO)),
         rho=rho / charge.PICO,
         delta=left,
@@ -637,9 +648,9 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
 
 
 def _payable(rho: int, delta: float) -> float:
-    """Epsilon of a fit with Gaussian noise that needs no more than `rho`."""
+    """Epsilon of a fit with Gaussian noise that needs at most `rho`."""
     epsilon = epsilon_of(rho, delta, gdp=True)
-    whole = round(epsilon, 9)  # 1 and not 0.99999999998, where that is what was meant
+    whole = round(epsilon, 9)  # 1 instead of 0.99999999998, if 1 was meant
     if whole > MIN_EPSILON and largest_rho(whole, delta, gdp=True) <= rho:
         return whole
     while epsilon > MIN_EPSILON and largest_rho(epsilon, delta, gdp=True) > rho:
@@ -648,7 +659,7 @@ def _payable(rho: int, delta: float) -> float:
 
 
 def _beside(events: Events, delta: float) -> Iterator[tuple[float, float]]:
-    """Epsilon of the events that are zCDP alone, and the delta that is left to the others."""
+    """Epsilon of the events that are only zCDP, and the delta that remains for the others."""
     if not delta > 0:
         return
     if not events.rho:
@@ -679,7 +690,7 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
 
 
 def _room(choice: Assignment, epsilon: float, delta: float) -> int:
-    """The rho that may be added to `choice`, in pico-units."""
+    """The rho that can be added to `choice`, in pico-units."""
     rest = charge.exact(epsilon) - Fraction(choice.pure, charge.PICO)
     if rest < 0 or not delta > 0:
         return 0
@@ -689,12 +700,12 @@ def _room(choice: Assignment, epsilon: float, delta: float) -> int:
 def _assignments(events: Events) -> list[Assignment]:
     """Every assignment that counts the largest pure events as epsilon and the others as rho.
 
-    Others need no look. `epsilon_of` is a least of lines s rho + c(s) (one for each Renyi order
-    s), so the least total is the least over s of
+    Other assignments need not be tried. `epsilon_of` is a minimum of lines s rho + c(s), one for
+    each Renyi order s. The smallest total is therefore the minimum over s of
 
         c(s) + s rho + sum over pure events of min(epsilon_j, s epsilon_j^2 / 2),
 
-    and the inner minimum takes epsilon_j itself exactly when epsilon_j >= 2/s: a threshold.
+    and the inner minimum equals epsilon_j exactly when epsilon_j >= 2/s, which is a threshold.
     """
     as_epsilon = accumulate(events.pure, initial=0)
     as_rho = list(accumulate((_pure_as_rho(e) for e in events.pure), initial=0))
@@ -710,10 +721,11 @@ def _pure_as_rho(epsilon: int) -> int:
 
 
 def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:
-    """The few assignments worth an exact conversion: both ends, and the best by a float formula.
+    """The few assignments to convert exactly: both ends, and the best by a float formula.
 
-    The formula only chooses: each assignment is valid, so a poor choice costs budget, not privacy.
-    With a `cap` the best is the one that leaves the most rho below it, else the least total.
+    The formula only selects. Each assignment is valid: a poor selection costs budget, not privacy.
+    With a `cap`, the best assignment is the one with the most remaining rho. Without a cap, it is
+    the one with the smallest total.
     """
     choices = _assignments(events)
     if len(choices) <= 2 or not delta > 0:

@@ -1,25 +1,27 @@
-"""The ledger's file: an append-only, hash-chained SQLite database and the head kept beside it.
+"""The ledger's file: an append-only, hash-chained SQLite database, and its head in a second file.
 
-What may happen to a file, and what then holds:
+The files are protected against these events:
 
-- *A crash anywhere.* WAL with ``synchronous=FULL``: a commit that returned is on the disk, one
-  that did not is there whole or not at all. SQLite mends the rest at the next opening.
-- *An edit or damage.* Every line holds the hash of itself and of the line before, and the first
-  that of the header; all are recomputed whenever the file is read. Triggers refuse UPDATE and
-  DELETE, and the schema is compared with the one written here.
+- *A crash at any time.* The mode is WAL with ``synchronous=FULL``. A commit that returned is on
+  the disk. A commit that did not return is stored completely or not at all. SQLite repairs the
+  file at the next opening.
+- *An edit or damage.* Every line holds a hash of itself and of the line before. The first line's
+  hash includes the header's hash. All hashes are recomputed whenever the file is read. Triggers
+  refuse UPDATE and DELETE, and the schema is compared with the one in this module.
 - *An old copy put back, or the file deleted.* ``<path>.head`` holds the length of the chain and
-  its last hash. It is written after the commit, so a crash between the two leaves it *behind*,
-  at a prefix of the chain, which is accepted; *ahead* of the database it proves that charges were
-  lost, and nothing is answered. It is written under the database's write lock, from what the
-  database then says, so no slower process can move it back.
-- *An old copy of both files.* Cannot be seen from here; nobody is protected from it.
-- *Other accounts of the machine.* A new ledger is its owner's alone (mode 0600). Its head, and the
-  write-ahead log and index that SQLite makes beside it, take the mode that the database has.
-  The path is resolved once, when the ledger is opened; a link found in the place of one of the
-  files afterwards is refused, and a draft of the head is a new file of an unpredictable name.
-  Whoever may write to the folder can still replace the files: it should be the owner's.
+  its last hash. It is written after the commit. After a crash between the two, the head is
+  *behind*, at a prefix of the chain, which is accepted. A head *ahead* of the database proves that
+  charges were lost, and then every operation is refused. The head is written under the database's
+  write lock, from the current content of the database, so a slower process cannot move it back.
+- *An old copy of both files.* This module cannot detect it, and there is no protection.
+- *Other accounts of the machine.* Only the owner has access to a new ledger (mode 0600). Its head
+  takes the mode of the database, as do the write-ahead log and index that SQLite creates. The path
+  is resolved once, when the ledger is opened. If a link later replaces one of the files, it is
+  refused. A draft of the head is a new file with an unpredictable name. Anyone with write access
+  to the folder can still replace the files, so only the owner should have it.
 
-Every operation opens its own connection: nothing is shared between threads, or with a child.
+Every operation opens its own connection. Connections are never shared between threads, or with a
+child process.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ from privcausal.accounting import price
 from privcausal.accounting.charge import PARALLEL, Charge, is_number
 from privcausal.errors import BudgetError, LedgerError
 
-# What a ledger writes down: its header, and one line per charge, as plain values for SQLite.
+# Contents of a ledger: its header, and one line per charge, as plain values for SQLite.
 
 _LARGEST = 2**63 - 1
-"""SQLite's integers end here, far above any cap."""
+"""The largest integer in SQLite, much larger than any cap."""
 
 
 def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
-    """What a ledger is created with, checked; raises before any file is touched."""
+    """The checked header of a new ledger; raises before any file is touched."""
     if not isinstance(dataset, str) or not _is_label(dataset):
         raise LedgerError("dataset is a label of the data, a printable string that is not empty")
     if not isinstance(allow_published, bool):
@@ -62,7 +64,7 @@ def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> 
     if not (is_number(delta) and delta == 0):
         price.rho_of(
             epsilon, price.check_delta(delta)
-        )  # also refuses caps too small to hold anything
+        )  # also refuses caps too small for any charge
     return {
         "id": uuid.uuid4().hex,
         "dataset": dataset,
@@ -73,7 +75,7 @@ def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> 
 
 
 def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None:
-    """Raise where a ledger is reopened with anything but what it was created with."""
+    """Raise if a ledger is reopened with other arguments than at its creation."""
     for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
         if wanted[key] != found[key]:
             raise LedgerError(
@@ -88,28 +90,29 @@ def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None
 
 
 LONGEST = 1000
-"""Characters of a question that are kept."""
+"""Maximum length of a stored question, in characters."""
 
 
 def run_name(question: str) -> str:
-    """A new name of a run: random digits, then the public question that it answers."""
+    """A new name of a run: random digits, followed by the public question that it answers."""
     said = "".join(c if c.isprintable() else " " for c in question)
     return f"{secrets.token_hex(8)}: {said[:LONGEST]}"
 
 
 def question_of(run: str) -> tuple[str, str]:
-    """A run's name without its question, and that, empty where it has none."""
+    """Split a run's name into the name alone and the question, which is empty if there is none."""
     known = re.fullmatch("([0-9a-f]{16}): (.*)", run)
     return (known[1], known[2]) if known else (run, "")
 
 
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
-    """The lines to store for one run, without their place in the chain."""
+    """The lines to store for one run, without their position in the chain."""
     if not isinstance(run, str) or not _is_label(run):
         raise LedgerError("a run is named by a printable string that is not empty")
     if not charges or not all(isinstance(charge, Charge) for charge in charges):
         raise LedgerError("a run needs at least one Charge")
-    day = datetime.now(UTC).date().isoformat()  # the day only: finer times tell of the data
+    # the day only: finer times reveal information about the data
+    day = datetime.now(UTC).date().isoformat()
     return [
         {"run": run, "line": number, "day": day, "published": int(published), **_stored(charge)}
         for number, charge in enumerate(charges)
@@ -137,12 +140,12 @@ def _stored(charge: Charge) -> dict[str, Any]:
 
 
 def _real(value: float) -> float | None:
-    """As SQLite gives it back: NaN becomes NULL and the sign of zero is lost."""
+    """Convert to the value that SQLite returns: NaN becomes NULL, and zero loses its sign."""
     return None if math.isnan(value) else float(value) + 0.0
 
 
 def _text(text: str) -> str:
-    """As UTF-8 can write it: queries name columns, and those may hold anything."""
+    """Make a text valid UTF-8: queries contain column names, which may hold any characters."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -151,13 +154,14 @@ def _is_label(text: str) -> bool:
 
 
 BUSY_SECONDS = 30.0
-"""How long another process may hold the file before we give up."""
+"""Maximum wait, in seconds, while another process holds the file."""
 
 STORE_VERSION = 2
-"""Of the tables below; kept in the file as ``user_version``. A file of version 1 has no table of
-Gaussian releases, and gets it with the first of them: what it held before stays zCDP alone."""
+"""Version of the tables below, stored as ``user_version``. A file of version 1 has no table of
+Gaussian releases. The table is added with the first such release; earlier charges stay pure zCDP.
+"""
 
-_APPLICATION_ID = 0x70727663  # "prvc": tells our files from other SQLite databases
+_APPLICATION_ID = 0x70727663  # "prvc": distinguishes our files from other SQLite databases
 
 _HEADER = ("id", "dataset", "epsilon", "delta", "allow_published")
 _LINE = (
@@ -181,7 +185,7 @@ _SCHEMA = (
         for table in ("ledger", "charges")
         for action in ("UPDATE", "DELETE")
     ),
-    # INSERT OR REPLACE deletes without asking the triggers above
+    # INSERT OR REPLACE deletes without running the triggers above
     "CREATE TRIGGER ledger_once BEFORE INSERT ON ledger WHEN EXISTS (SELECT 1 FROM ledger)"
     " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
     "CREATE TRIGGER charges_in_order BEFORE INSERT ON charges"
@@ -191,7 +195,7 @@ _SCHEMA = (
 )
 
 _GAUSSIAN = (
-    # charges whose rho is that of Gaussian noise; the hash of such a line says so too
+    # charges with rho of Gaussian noise; the hash of such a line includes this fact
     "CREATE TABLE gaussian (seq INTEGER PRIMARY KEY) STRICT",
     *(
         f"CREATE TRIGGER gaussian_no_{action} BEFORE {action} ON gaussian"
@@ -221,10 +225,11 @@ _CAUSES = {
 T = TypeVar("T")
 
 _OWNER = 0o600
-"""Mode of a new ledger; the files beside it take the mode that the database then has."""
+"""Mode of a new ledger; the accompanying files take the current mode of the database."""
 
 _CREATING = threading.Lock()
-if hasattr(os, "register_at_fork"):  # no child may find it held by a thread that it lacks
+# a child must not inherit the lock from a thread that it does not have
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_CREATING.acquire,
         after_in_parent=_CREATING.release,
@@ -234,17 +239,17 @@ if hasattr(os, "register_at_fork"):  # no child may find it held by a thread tha
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What the file said at one moment, with the chain already recomputed.
+    """The content of the file at one moment, with the chain already recomputed.
 
     Attributes
     ----------
     header : dict
         ``id dataset epsilon delta allow_published``.
     lines : tuple of dict
-        One per charge, in the order of spending; the amounts in pico-units, and whether its rho is
-        of Gaussian noise.
+        One per charge, in the order of spending. Amounts are in pico-units. Each line also says
+        whether its rho is of Gaussian noise.
     hashes : tuple of str
-        Of the header, then of every line.
+        The header's hash, then the hash of every line.
     """
 
     header: dict[str, Any]
@@ -253,16 +258,16 @@ class Book:
 
 
 class Store:
-    """The two files of one ledger. Every failure is a `LedgerError`; nothing is ever repaired."""
+    """The two files of one ledger. Every failure is a `LedgerError`; no repair is attempted."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _resolve(path)
         self.head = self.path.with_name(self.path.name + ".head")
 
     def create(self, header: dict[str, Any]) -> None:
-        """Make the ledger unless there is one; safe to call from many processes at once."""
+        """Create the ledger if it does not exist; safe to call from many processes at once."""
         with self._refusing():
-            # the head first: it is written last, so a head alone means a deleted database
+            # Check the head first. It is written last, so a head alone means a deleted database.
             if os.path.lexists(self.head):
                 return
             _make_empty(self.path)
@@ -272,7 +277,7 @@ class Store:
                 self._advance_head(connection)
 
     def open(self) -> dict[str, Any]:
-        """The header, once the whole file is found in order."""
+        """The header, after checking the whole file."""
         header = self.read().header
         self.check_pages()
         return header
@@ -283,9 +288,9 @@ class Store:
             return book
 
     def append(self, decide: Callable[[Book], Sequence[dict[str, Any]]]) -> None:
-        """Append the lines that `decide` makes of the book, all of them or, if it raises, none.
+        """Append the lines that `decide` returns for the book; if it raises, append no line.
 
-        They are on the disk when this returns, and no other process wrote in between.
+        They are on the disk when this returns. Other processes cannot write in between.
         """
         with self._refusing(), self._transaction() as (connection, book):
             _insert(connection, book, decide(book))
@@ -301,7 +306,7 @@ class Store:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Whatever goes wrong with the files becomes a `LedgerError`."""
+        """Convert every failure of the files to a `LedgerError`."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -322,16 +327,16 @@ class Store:
             raise LedgerError(f"{self.path.name} {lost}; restore it, nothing can be spent without")
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"{self.path.name} is not a file")
-        # the bits, not os.access: the administrator's right to write does not undo the intent
+        # Check the mode bits, not os.access: root may write even to a file set read-only.
         if not status.st_mode & stat.S_IWUSR:
             raise LedgerError(f"{self.path.name} is read-only, so nothing can be charged to it")
         if status.st_nlink > 1:
-            # two names would have two write-ahead logs and two heads for one budget
+            # Two names would have two write-ahead logs and two heads for one budget.
             raise LedgerError(f"{self.path.name} is a hard link; a ledger has one name")
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, Book]]:
-        """The checked book under the write lock, so that head and database cannot move apart."""
+        """The checked book under the write lock, so that head and database stay consistent."""
         self._check_file()
         with self._connect() as connection:
             _begin(connection)
@@ -339,7 +344,7 @@ class Store:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own; leaving it rolls back whatever was not committed."""
+        """A new connection; uncommitted changes are rolled back at the end."""
         address = f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
         try:
@@ -349,11 +354,11 @@ class Store:
             connection.close()
 
     def _checked_book(self, connection: sqlite3.Connection) -> Book:
-        """The book, or a `LedgerError` where the chain or the head says that it was changed."""
+        """The book, or a `LedgerError` if the chain or the head shows a change."""
         book = _read_book(connection, self.path.name)
         head = self._read_head()
         if head is None and book.lines:
-            # an unused ledger may lack it: a crash while it was created
+            # An unused ledger may lack its head, after a crash during creation.
             raise LedgerError(f"{self.head.name} is missing; a ledger moves with its head")
         if head is not None and head["id"] != book.header["id"]:
             raise LedgerError(f"{self.path.name} and {self.head.name} are of two ledgers")
@@ -375,14 +380,14 @@ class Store:
         _begin(connection)
         book = self._checked_book(connection)
         head = {"id": book.header["id"], "lines": len(book.lines), "hash": book.hashes[-1]}
-        # two accounts that share the database share the head
+        # Two accounts that share the database also share the head.
         access = stat.S_IMODE(self.path.stat().st_mode) & 0o666
         _write_whole(self.head, json.dumps(head), access)
         connection.execute("ROLLBACK")
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:
-    """The one real path behind `path`, so that two links to a file are one ledger."""
+    """The single real path of `path`, so that two links to one file are one ledger."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise LedgerError("the path of a ledger is a string or a path")
     text = os.fspath(path)
@@ -395,12 +400,12 @@ def _resolve(path: str | os.PathLike[str]) -> Path:
 
 
 def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
-    """Create the tables in an empty database; leave any other as it is."""
+    """Create the tables in an empty database; leave other databases unchanged."""
     if _tables(connection):
         return
     _patiently(lambda: _use_wal(connection))
     _begin(connection)
-    if not _tables(connection):  # nobody was faster
+    if not _tables(connection):  # no other process created them first
         for statement in _TABLES[STORE_VERSION]:
             connection.execute(statement)
         marks = ", ".join("?" * len(header))
@@ -438,7 +443,7 @@ def _check_schema(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _read_book(connection: sqlite3.Connection, name: str) -> Book:
-    """All that is in the tables, or a `LedgerError` where a hash is not the one recomputed."""
+    """The content of all tables, or a `LedgerError` if a stored hash is not the recomputed one."""
     _check_schema(connection, name)
     headers = connection.execute(f"SELECT {', '.join(_HEADER)} FROM ledger").fetchall()
     rows = connection.execute(
@@ -484,7 +489,7 @@ def _line_digest(previous: str, fields: Sequence[Any], gaussian: bool) -> str:
 
 
 def _digest(previous: str, fields: Sequence[Any]) -> str:
-    # `repr` stands in for types that only a damaged file can hold
+    # `repr` handles types that only a damaged file can hold
     text = json.dumps([previous, *fields], separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -494,7 +499,7 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 
 def _patiently(action: Callable[[], T]) -> T:
-    """`action`, again while the file is busy: in WAL some waits skip SQLite's own timeout."""
+    """Repeat `action` while the file is busy: in WAL mode, some waits skip SQLite's own timeout."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -522,8 +527,8 @@ def _parse_head(text: str) -> dict[str, Any]:
 
 
 def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
-    """The file itself, and not one that a link in its place leads to."""
-    no_link = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+    """Open the file itself, never the target of a link in its place."""
+    no_link = getattr(os, "O_NOFOLLOW", 0)  # does not exist on Windows
 
     def own(name: str, flags: int) -> int:
         return os.open(name, flags | no_link, access)
@@ -532,19 +537,19 @@ def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
 
 
 def _make_empty(path: Path) -> None:
-    """An empty file, which SQLite takes for a new database, unless there is something already.
+    """Create an empty file, which SQLite accepts as a new database, unless the path exists.
 
-    SQLite itself would let everybody read it, and follow a link.
+    SQLite itself would make the file readable for everyone, and would follow a link.
     """
-    # to close a file undoes this process' locks on it, and SQLite's are such: nobody may have
-    # begun to use the file in between
+    # Closing a file removes all locks of this process on it, including SQLite's locks. Therefore
+    # the file must not be in use by another thread in between.
     with _CREATING, suppress(FileExistsError):
         _opened(path, "x").close()
 
 
 def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:
-    """Replace a file by new text so that a crash leaves the old one or the new one."""
-    # a name that nobody can guess: a file or link planted under it would be found, but in the way
+    """Replace a file's text so that a crash leaves either the old text or the new text."""
+    # The name is unpredictable: a planted file or link would be detected, but would block us.
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
     try:
         with _opened(draft, "x", access) as file:

@@ -1,17 +1,17 @@
-"""Trade-off functions of f-DP: what parallel parts of one fit promise together.
+"""Trade-off functions of f-DP: the joint guarantee of parallel parts of one fit.
 
-f(alpha) is the least type II error of any test at level alpha between two neighbouring tables
-(Dong, Roth and Su 2019). All functions here are symmetric, f(f(alpha)) = alpha, so the half
-with slope -1 or steeper says everything.
+f(alpha) is the smallest type II error of any test at level alpha between two neighboring tables
+(Dong, Roth and Su 2019). All functions here are symmetric, f(f(alpha)) = alpha. The half with slope
+-1 or steeper therefore determines the whole function.
 
 Never above the truth
 ---------------------
-A represented function must not lie above the true one: that would promise privacy that is not
-there. Chords of a convex function lie above it, so knots are never points of a curve. A curve is
-replaced by finitely many supporting lines, that is by finitely many proven pairs
-(epsilon_i, delta_i) with f >= 1 - delta_i - exp(epsilon_i) alpha, and the knots are the corners
-of their maximum, which lies below the curve everywhere. From then on all operations are exact on
-piecewise-linear functions, up to float rounding; knots are moved down by `MARGIN` to cover that.
+A represented function must not lie above the true one, because it would then claim too much
+privacy. Chords of a convex function lie above it, so knots are never points of a curve. A curve is
+replaced by finitely many supporting lines. Each line is a proven pair (epsilon_i, delta_i) with
+f >= 1 - delta_i - exp(epsilon_i) alpha. The knots are the corners of the maximum of these lines,
+which lies below the curve everywhere. From then on, all operations are exact on piecewise-linear
+functions, up to float rounding. Knots are moved down by `MARGIN` to cover the rounding.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from privcausal.stored import stored
 from privcausal.typing import Vector
 
 MARGIN = 4e-15
-"""Some 20 units of the last place, by which knots and answers are moved to cover rounding."""
+"""About 20 units in the last place. Knots and answers are moved by this much to cover rounding."""
 
 MAX_LOSS = 700.0
-"""Privacy losses above this count as certain: exp(700) is the end of the floats."""
+"""Privacy losses above this count as certain, because exp(700) is close to the largest float."""
 
 
 @stored
@@ -49,8 +49,8 @@ class TradeOff:
     level : Vector, shape (k,)
         alpha of the knots, increasing from 0 to the point where f(alpha) = alpha.
     power : Vector, shape (k,)
-        1 - f at the knots, increasing. Held in place of f, which near alpha = 0 is 1 minus
-        something that a small delta makes far smaller than a float at 1 can show.
+        1 - f at the knots, increasing. Stored instead of f. Near alpha = 0, f is 1 minus an amount
+        that, for a small delta, is much smaller than a float near 1 can represent.
     """
 
     level: Vector
@@ -78,7 +78,7 @@ class TradeOff:
     def from_gaussian(cls, mu: float) -> Self:
         """G_mu, the test between N(0, 1) and N(mu, 1), with `mu` from 1e-9 to 30.
 
-        For audits, and for stages a user declares. Its profile (Balle and Wang 2018) is
+        For audits, and for stages that a user declares. Its profile (Balle and Wang 2018) is
         delta(epsilon) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
         """
         _need("mu", mu, 1e-9, 30)
@@ -92,17 +92,17 @@ class TradeOff:
         Parameters
         ----------
         rho : int
-            pico-rho of all of it; mu from 1e-9 to 30.
+            Total pico-rho; mu from 1e-9 to 30.
         releases : int
-            Of at most `gaussian.NUMBERS` numbers each.
+            Number of releases, each of at most `price.NUMBERS` numbers.
         failing : float
-            A delta beside it.
+            An additional delta.
         """
         mu = price.gaussian_mu(rho)
         _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
         delta = price.deltas_of(epsilon, rho, releases)
-        # far out the slack, or `failing`, is all there is: lines beyond would be rounding
+        # Far out, only the slack or `failing` remains, and further lines would be rounding error.
         low = delta <= max(1e-6 * failing, 2 * float(delta.min()))
         last = int(np.argmax(low)) + 1 if low.any() else len(delta)
         return cls._from_profile(epsilon[:last], np.minimum(1, delta[:last] + failing))
@@ -111,7 +111,7 @@ class TradeOff:
     def from_zcdp(cls, rho: float) -> Self:
         """sup over delta of f_(epsilon(delta), delta) for rho-zCDP, `rho` from 1e-12 to 450.
 
-        What is proven of any rho-zCDP mechanism, hence below G_mu at mu = sqrt(2 rho).
+        This is proven for any rho-zCDP mechanism, hence below G_mu at mu = sqrt(2 rho).
         """
         _need("rho", rho, 1e-12, min(450, price.MAX_RHO))
         epsilon, curve = _losses(math.sqrt(2 * rho)), price.profile(pico(rho))
@@ -121,14 +121,14 @@ class TradeOff:
     def minimum(cls, *functions: TradeOff) -> Self:
         """min{f_1, ..., f_k}**, the guarantee of stages on disjoint rows (Niu et al. Theorem 6).
 
-        Valid where the part of a row does not depend on the data: a split by index under
-        substitution, by independent coins under add_remove.
+        Valid if the part of a row does not depend on the data: a split by index under
+        substitution, or by independent random bits under add_remove.
         """
         if not functions:
             raise BudgetError("the minimum needs at least one trade-off function")
         level = np.concatenate([f.level for f in functions])
         power = np.concatenate([f.power for f in functions])
-        # the function that is least on the diagonal ends the half; knots beyond are its mirror's
+        # The function with the smallest diagonal value ends the half; later knots are mirrored.
         half = level <= min(f.level[-1] for f in functions)
         level, power = convex_envelope(level[half], -power[half])
         return cls(level, -power)
@@ -136,14 +136,15 @@ class TradeOff:
     @classmethod
     def _from_profile(cls, epsilon: Vector, delta: Vector) -> Self:
         """The maximum of the lines 1 - delta_i - e^epsilon_i alpha and of their mirror images."""
-        telling = delta < 1 - 1e-9  # the others say nothing, and their corners are rounding
+        # other lines carry no information, and their corners are rounding error
+        telling = delta < 1 - 1e-9
         if not telling.any():
             return cls(np.zeros(1), np.ones(1))
-        # as a function of e^epsilon, delta is convex: a line off the envelope touches nowhere
-        # (e^epsilon - 1, because the differences of e^epsilon are rounding when epsilon is small)
+        # As a function of e^epsilon, delta is convex: a line off the envelope touches nowhere.
+        # (e^epsilon - 1 is used because differences of e^epsilon lose digits if epsilon is small.)
         excess, gap = convex_envelope(np.expm1(epsilon[telling]), delta[telling])
         corner = (gap[:-1] - gap[1:]) / np.diff(excess)
-        # each line meets its mirror image on the diagonal f(alpha) = alpha, where the half ends
+        # Each line meets its mirror image on the diagonal f(alpha) = alpha, where the half ends.
         middle = float(((1 - gap) / (2 + excess)).max()) * (1 - MARGIN)
         half = corner < middle
         level = np.concatenate([[0], corner[half][::-1], [middle]])
@@ -167,7 +168,7 @@ class TradeOff:
         return float(np.clip(self.power - math.exp(epsilon) * self.level, 0, 1).max())
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 with (epsilon, delta)-DP; infinite where there is none."""
+        """The smallest epsilon >= 0 with (epsilon, delta)-DP; infinite if there is none."""
         _need("delta", delta, 0, 1)
         above = self.power > delta
         with np.errstate(divide="ignore"):
@@ -188,7 +189,7 @@ def convex_envelope(x: Vector, y: Vector) -> tuple[Vector, Vector]:
     order = np.lexsort((y, x))
     for point in zip(x[order].tolist(), y[order].tolist(), strict=True):
         if hull and hull[-1][0] == point[0]:
-            continue  # the lowest point over this x came first
+            continue  # the lowest point at this x came first
         while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
             hull.pop()
         hull.append(point)
@@ -201,8 +202,8 @@ def _slope(p: tuple[float, float], q: tuple[float, float]) -> float:
 
 
 def _settle(level: Vector, power: Vector) -> tuple[Vector, Vector]:
-    """Knots a `MARGIN` lower; of knots that rounding put on one level, the lowest."""
-    # not the first: its power is a delta as it was given, and (0, delta) must stay delta
+    """Lower the knots by a `MARGIN`; if rounding put several on one level, keep the lowest."""
+    # not the first: its power is a delta as given, and (0, delta) must stay delta
     lower = np.append(power[:1], np.minimum(1, power[1:] * (1 + MARGIN)))
     power = np.maximum.accumulate(lower)
     power[-1] = 1 - level[-1]
@@ -218,14 +219,14 @@ def _is_half_tradeoff(level: Vector, power: Vector) -> bool:
         return False
     slopes = rises / steps
     on_diagonal = abs(level[-1] + power[-1] - 1) < 1e-12
-    # slopes of 1 - f fall to no less than 1; the slack is for the rounding of tiny differences
+    # slopes of 1 - f decrease to at least 1; the slack covers rounding of tiny differences
     return bool(on_diagonal and (slopes[1:] <= slopes[:-1] * (1 + 1e-6)).all())
 
 
 def _losses(mu: float) -> Vector:
-    """A grid of epsilon, even in standard deviations of the Gaussian privacy loss.
+    """A grid of epsilon, evenly spaced in standard deviations of the Gaussian privacy loss.
 
-    It reaches a delta of about 1e-105, or `MAX_LOSS`. A step of 1/70 sd keeps epsilon(delta)
+    It extends to a delta of about 1e-105, or to `MAX_LOSS`. A step of 1/70 sd keeps epsilon(delta)
     within 1e-4 of its value.
     """
     sd = np.linspace(-22, 22, 3001)

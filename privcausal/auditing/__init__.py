@@ -1,4 +1,4 @@
-"""DOES IT HOLD: lower bounds on the privacy loss of a fit, on invented tables. No rows here."""
+"""Privacy audits: lower bounds on the privacy loss of a fit, on invented tables. No real rows."""
 
 from privcausal.auditing.bounds import epsilon_bound, mu_bound, product_bound
 from privcausal.auditing.front import CASES, AuditResult, Line, audit, audit_all, audit_case

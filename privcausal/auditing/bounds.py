@@ -1,7 +1,7 @@
-"""A fit that is audited, and the tables it is tried on.
+"""An audited fit, its invented tables, and lower bounds on its privacy loss.
 
-The tables are neighbours: ordinary rows, and one unit at a corner of the declared domains. All rows
-are invented, since an audit is of the mechanism and uses domains alone.
+The tables are neighbors: ordinary rows, and one unit at a corner of the declared domains. All rows
+are invented, because an audit tests the mechanism and uses only domains.
 """
 
 from __future__ import annotations
@@ -28,30 +28,28 @@ from privcausal.request.request import Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.typing import Integers, Neighbors, Vector
 
-# What a fit asks of two neighbours on the same earlier answers, and how well answers tell them.
+# Recording the queries of a fit on two neighbors, and comparing their answers.
 #
-# The statistic is the log likelihood ratio of all answers under the noise that each query states:
-# the
-# best that anyone who knows both tables can use (Neyman and Pearson). It is zero on coordinates
-# that
-# do not differ, so only the others are drawn.
+# The statistic is the log likelihood ratio of all answers under the noise that each query states.
+# It is the best statistic for anyone who knows both tables (Neyman and Pearson). It is zero on
+# coordinates that do not differ, so only the other coordinates are drawn.
 
 SEED = 4
-"""Of the noise in the answers that all tables are given: any answers do, and with these every query
-of the catalogue meets tables that are hard for it."""
+"""Seed of the noise in the answers that all tables receive. Any answers are valid. With this seed,
+every query of the catalog meets tables that are hard for it."""
 
 FitCall = Callable[[Any], Any]
 """Fits a table and returns its result."""
 
 
 class Departure(Exception):
-    """On the same answers something else differed: it depends on a row and was not paid for."""
+    """Given the same answers, something else differed: it depends on a row and was not paid for."""
 
 
 def record(
     fit: FitCall, table: Any, seed: int = SEED, *, system: bool = False
 ) -> tuple[tuple[testing.Call, ...], Any]:
-    """Queries of one fit with noise from a seed, or with that of real fits, and its result."""
+    """The queries of one fit and its result, with noise from a seed or with real noise."""
     with quiet(), testing.recorded(seed, system=system) as recorder:
         result = fit(table)
     return tuple(recorder.calls), result
@@ -60,17 +58,18 @@ def record(
 def replay(
     fit: FitCall, table: Any, told: Sequence[testing.Call], result: Any, seed: int = SEED
 ) -> tuple[testing.Call, ...]:
-    """The same queries on a neighbour, answered as they were; `result` came of these answers.
+    """Repeat the queries on a neighbor, with the recorded answers that led to `result`.
 
     Raises
     ------
     Departure
-        Its number of queries, a public part of one, or a byte of what is released is another.
+        The neighbor differs in its number of queries, in a public part of a query, or in any byte
+        of the released result.
     """
     with quiet(), testing.recorded(seed, told) as recorder:
         try:
             other: Any = fit(table)
-        except (IndexError, ValueError):  # there is no answer, or none of this shape
+        except (IndexError, ValueError):  # an answer is missing, or has another shape
             other = None
     if other is None or len(recorder.calls) != len(told):
         raise Departure("a neighbour was asked another number of queries")
@@ -85,7 +84,7 @@ def replay(
 
 
 def _document(result: Any) -> bytes:
-    """Everything that is released, as it is saved."""
+    """The whole released result, as it is saved."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "fit.json"
         result.save(path)
@@ -93,12 +92,12 @@ def _document(result: Any) -> bytes:
 
 
 def quiet() -> warnings.catch_warnings[None]:
-    """Within this block no fit warns: its table is small on purpose."""
+    """Suppress warnings of fits within this block; the audit's tables are small on purpose."""
     return warnings.catch_warnings(action="ignore")
 
 
 def loss(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> float:
-    """mu of the queries' exact answers, or epsilon where the noise is Laplace's."""
+    """mu between the queries' exact answers, or epsilon if the noise is Laplace."""
     moves = [
         (a.exact - b.exact).astype(np.float64) * a.query.weights / a.query.scale
         for a, b in zip(one, two, strict=True)
@@ -108,7 +107,7 @@ def loss(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> float:
 
 
 def law(calls: Iterable[testing.Call]) -> str:
-    """The one law of the noise of these queries."""
+    """The noise distribution of these queries, which must be the same for all."""
     laws = {call.query.law for call in calls}
     if len(laws) != 1:
         raise CapabilityError("a white-box audit is of noise of one law, Gaussian or Laplace")
@@ -116,15 +115,15 @@ def law(calls: Iterable[testing.Call]) -> str:
 
 
 class Drawn(NamedTuple):
-    """Real answers on two tables, drawn again and again.
+    """Repeatedly drawn real answers on two tables.
 
     Attributes
     ----------
     one, two : Vector, shapes (trials,)
-        Likelihood ratios.
+        Log likelihood ratios.
     quiet, beyond : Integers, shapes (k,)
-        How often each number that differs reached its exact value on the second table, or went
-        beyond it, with noise on the first table and on the second.
+        Per differing number, how often it reached or passed its exact value on the second table.
+        Noise is added on the first table for `quiet`, on the second table for `beyond`.
     """
 
     one: Vector
@@ -134,7 +133,7 @@ class Drawn(NamedTuple):
 
 
 def draw(one: Sequence[testing.Call], two: Sequence[testing.Call], trials: int) -> Drawn:
-    """`trials` answers on each table."""
+    """Draw `trials` answers on each table."""
     found = np.zeros((2, trials))
     counts: tuple[list[Integers], list[Integers]] = ([], [])
     for a, b in zip(one, two, strict=True):
@@ -153,7 +152,7 @@ def draw(one: Sequence[testing.Call], two: Sequence[testing.Call], trials: int) 
 
 
 def told_apart(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> float:
-    """The likelihood ratio of the answers that the first calls hold, of `two` to `one`."""
+    """The log likelihood ratio, `two` to `one`, of the noisy answers recorded in `one`."""
     total = 0.0
     for a, b in zip(one, two, strict=True):
         at = a.exact != b.exact
@@ -170,46 +169,50 @@ def _ratio(noisy: Any, one: testing.Call, two: testing.Call, at: Any) -> Vector:
     return np.asarray((off**2 - other**2).sum(axis=1) / 2)
 
 
-# How far apart two laws are at least, from draws of one statistic: mu or epsilon, at a level.
+# Lower bounds on the distance between two distributions, from draws of one statistic.
 #
-# A test says "two" where the statistic is above a cut. From counts of its false alarms and misses,
-# Clopper and Pearson (1934) bound their rates alpha and beta from above, each with chance
-# 1 - level / 2. Then, with chance at least 1 - level,
+# A test decides for the second distribution if the statistic is above a threshold. Clopper and
+# Pearson (1934) bound its false positive rate alpha and its false negative rate beta from above,
+# from counts of errors. Each bound holds with probability 1 - level / 2. With probability at least
+# 1 - level,
 #
-# - mu >= Phi^-1(1 - alpha) - Phi^-1(beta), since a mu-GDP mechanism allows no test below G_mu
+# - mu >= Phi^-1(1 - alpha) - Phi^-1(beta), because a mu-GDP mechanism allows no test below G_mu
 #   (Dong, Roth and Su 2022, Definition 4), and
-# - epsilon >= log((1 - beta - delta) / alpha), and with the two laws exchanged, since an
-#   (epsilon, delta)-DP mechanism allows none (Kairouz, Oh and Viswanath 2017, equation 3).
+# - epsilon >= log((1 - beta - delta) / alpha), because any test of an (epsilon, delta)-DP mechanism
+#   has 1 - beta <= e^epsilon alpha + delta (Kairouz, Oh and Viswanath 2017, equation 3). This bound
+#   also holds with the two distributions exchanged.
 #
-# The cut is chosen on the first half of the draws and tested on the second; a cut chosen where it
-# is
-# tested would make the bound too large.
+# The threshold is chosen on the first half of the draws and tested on the second half. Choosing and
+# testing it on the same draws would make the bound too large.
 #
-# Where epsilon is spread over many numbers with independent noise, all of it shows only where every
-# one of them is far out, which is too rare to count. `product_bound` counts each by itself.
+# If epsilon is spread over many numbers with independent noise, the whole of epsilon shows only in
+# draws with every number far out. Such draws are too rare to count, so `product_bound` counts each
+# number separately.
 
 Measure = Literal["mu", "epsilon"]
 
 QUANTILE_CUTS = 200
-"""At so many quantiles of the first half a cut is tried."""
+"""Number of quantiles of the first half at which a threshold is tried."""
 
 
 def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -> float:
-    """A lower bound of mu with chance 1 - `level`, from draws of a statistic larger under `two`.
+    """A lower bound on mu, valid with probability 1 - `level`, from draws of a statistic.
+
+    The statistic must tend to be larger under `two`.
 
     Parameters
     ----------
     one, two : Vector, shapes (n,) and (m,)
-        Independent draws on two neighbouring tables.
+        Independent draws on two neighboring tables.
     level : float
-        Chance that the bound is above the truth, in (0, 1).
+        Probability that the bound exceeds the truth, in (0, 1).
     cut : float, optional
-        Known beforehand; then all draws test it.
+        A threshold fixed beforehand. All draws then test it.
 
     Returns
     -------
     float
-        0 if nothing is shown.
+        0 if the draws give no evidence of a loss.
     """
     return _bound(one, two, level, cut, _mu)
 
@@ -217,22 +220,24 @@ def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -
 def epsilon_bound(
     one: Vector, two: Vector, level: float, delta: float = 0.0, cut: float | None = None
 ) -> float:
-    """A lower bound of epsilon at `delta`, as `mu_bound`."""
+    """A lower bound on epsilon at `delta`, like `mu_bound`."""
     if not 0 <= delta < 1:
         raise CapabilityError("delta of an audit is a number from 0 to 1")
     return _bound(one, two, level, cut, lambda rates: _epsilon(rates, delta))
 
 
 def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -> float:
-    """A lower bound of epsilon with chance 1 - `level`, from one event of each of k numbers.
+    """A lower bound on epsilon with probability 1 - `level`, from one event for each of k numbers.
 
-    The numbers' noise is independent, so all k events together have probability p_1 ... p_k on one
-    table and q_1 ... q_k on the other, and epsilon >= sum of log(p_j / q_j). With observed shares
-    p^_j and q^_j of n draws, Chernoff's bound says that n KL(p^_j || p_j), where p^_j > p_j, and
-    n KL(q^_j || q_j), where q^_j < q_j, exceed x with chance at most exp(-x): their sum is
-    stochastically below a gamma variable of shape 2 k. The bound is the least sum of logarithms
-    where that sum is at most its quantile. It lies at p_j = (m p^_j - 1) / (m - 1),
-    q_j = (m q^_j + 1) / (m + 1) for one multiplier m.
+    The numbers' noise is independent. All k events together therefore have probability p_1 ... p_k
+    on one table and q_1 ... q_k on the other, and epsilon >= sum of log(p_j / q_j).
+
+    Let p^_j and q^_j be the observed shares of n draws. Take n KL(p^_j || p_j) where p^_j > p_j,
+    and n KL(q^_j || q_j) where q^_j < q_j. By Chernoff's bound, each exceeds x with probability
+    at most exp(-x). Their sum is stochastically below a gamma variable of shape 2 k.
+
+    The bound is the smallest sum of logarithms for which that sum is at most its quantile. It is
+    attained at p_j = (m p^_j - 1) / (m - 1), q_j = (m q^_j + 1) / (m + 1) for one multiplier m.
 
     Parameters
     ----------
@@ -244,12 +249,12 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
     Returns
     -------
     float
-        0 if nothing is shown.
+        0 if the draws give no evidence of a loss.
     """
     from scipy.optimize import brentq
     from scipy.stats import gamma
 
-    # a hit less shows no more, and keeps logarithms finite
+    # One hit less never makes the bound larger, and keeps the logarithms finite.
     p, q = np.minimum(hits, trials - 1) / trials, np.asarray(alarms) / trials
     if not len(p) or p.min() <= 0:
         return 0.0
@@ -268,7 +273,7 @@ def product_bound(hits: Integers, alarms: Integers, trials: int, level: float) -
 
 
 def _kl(seen: Vector, share: Vector) -> Vector:
-    """KL of two coins."""
+    """KL divergence of two Bernoulli distributions."""
     from scipy.special import xlogy
 
     rest = xlogy(1 - seen, (1 - seen) / np.maximum(1 - share, 1e-300))
@@ -283,7 +288,8 @@ def _bound(
 ) -> float:
     if not 0 < level < 1:
         raise CapabilityError("level of an audit is a number between 0 and 1")
-    # what differs in the last bits alone is one value: a cut between would split a plateau
+    # Values that differ only in the last bits are one value. A threshold between them would split
+    # a plateau.
     one, two = (np.asarray(np.round(draws, 9), np.float64) for draws in (one, two))
     if cut is None:
         (first, one), (other, two) = _halves(one), _halves(two)
@@ -301,7 +307,7 @@ def _halves(draws: Vector) -> tuple[Vector, Vector]:
 
 
 def _cuts(draws: Vector) -> Vector:
-    """Places between values, at quantiles and both ends: laws with bounds have plateaus there."""
+    """Thresholds between values, at quantiles and both ends, where bounded draws have plateaus."""
     values = np.unique(draws)
     between = (values[1:] + values[:-1]) / 2
     if not len(between):
@@ -313,7 +319,10 @@ def _cuts(draws: Vector) -> Vector:
 def _rates(
     one: Vector, two: Vector, cuts: Vector, level: float
 ) -> tuple[Vector, Vector, Vector, Vector]:
-    """Bounds of 1 - alpha (least), alpha (most), 1 - beta (least), beta (most), at each cut."""
+    """Lower bounds of 1 - alpha and 1 - beta, upper bounds of alpha and beta, at each threshold.
+
+    The order is 1 - alpha, alpha, 1 - beta, beta.
+    """
     quiet, missed = (
         np.asarray(np.searchsorted(np.sort(v), cuts, side="right")) for v in (one, two)
     )
@@ -323,7 +332,7 @@ def _rates(
 
 
 def _most(count: Integers, trials: int, level: float) -> Vector:
-    """The Clopper-Pearson upper limit of a share, which the share exceeds with chance `level`."""
+    """The Clopper-Pearson upper limit of a share; the share exceeds it with probability `level`."""
     from scipy.stats import beta
 
     with np.errstate(invalid="ignore"):
@@ -346,10 +355,10 @@ def _epsilon(rates: tuple[Vector, Vector, Vector, Vector], delta: float) -> Vect
 
 
 MOST_CORNERS = 32
-"""At most this many corners of the domains are tried for the odd row."""
+"""Maximum number of corners of the domains to try for the odd row."""
 
 GOLDEN_STEP = 0.6180339887498949
-"""The golden ratio's fraction, by whose multiples corners are spread where there are more."""
+"""Fractional part of the golden ratio. Its multiples spread the tried corners if there are many."""
 
 _OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "progress"}
 
@@ -358,7 +367,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class AuditTarget:
-    """A fit and the tables it is tried on."""
+    """A fit and the tables to try it on."""
 
     fit: FitCall
     words: str
@@ -366,7 +375,7 @@ class AuditTarget:
     neighbors: Neighbors
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Numbers of tables that are neighbours."""
+        """Index pairs of neighboring tables."""
         if self.neighbors == "add_remove":
             return [(0, k) for k in range(1, len(self.tables))]
         return list(itertools.combinations(range(len(self.tables)), 2))
@@ -382,7 +391,7 @@ def audit_target(
     rows: int,
     options: Mapping[str, Any],
 ) -> AuditTarget:
-    """The fit of a call, and invented tables for it."""
+    """The fit of a call, and its invented tables."""
     own = {"private": api.private, "regress": api.regress}
     fit: Any = own.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
     known = [name for name in inspect.signature(fit).parameters if name not in _OWN]
@@ -390,7 +399,7 @@ def audit_target(
         if name not in known:
             raise CapabilityError(f"audit has no {name}=; known are {', '.join(known)}")
     unit, most = options.get("unit"), options.get("max_rows", 1)
-    Trust(neighbors, unit, most)  # refuses what is wrong
+    Trust(neighbors, unit, most)  # raises if an argument is invalid
     check_whole("rows", rows, 2, 10_000)
     schema = Schema.of(bounds)
     read = CausalFormula.regression if fit is api.regress else CausalFormula.parse
@@ -435,14 +444,14 @@ def _domains(
 def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
     """Rows at the ends of all domains, spread over the corners if these are many.
 
-    Last comes a row with nothing in it, unless the schema declares that none is missing.
+    The last row is empty, unless the schema declares that all values are present.
     """
     ends = {name: _ends(domain) for name, domain in domains.items()}
     rows: list[Row]
     if math.prod(len(values) for values in ends.values()) <= MOST_CORNERS:
         rows = [dict(zip(ends, row, strict=True)) for row in itertools.product(*ends.values())]
     else:
-        # each column walks through its own values by its own step: columns mix
+        # Each column moves through its own values with its own step, so the columns mix.
         rows = [
             {
                 name: values[int((k * GOLDEN_STEP * (j + 1) + j / 7) % 1.0 * len(values))]
@@ -455,7 +464,7 @@ def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
 
 
 def _ordinary(domains: Mapping[str, Domain], k: int) -> Row:
-    """One of many rows that are spread over the domains."""
+    """The k-th ordinary row; such rows are spread over the domains."""
     row: dict[str, Any] = {}
     for j, (name, domain) in enumerate(domains.items()):
         place, ends = (k * GOLDEN_STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
@@ -466,7 +475,7 @@ def _ordinary(domains: Mapping[str, Domain], k: int) -> Row:
 
 
 def _table(rows: Sequence[Row], odd: Row | None, unit: str | None, max_rows: int) -> dict[str, Any]:
-    """Columns of a table whose last unit is `odd`, or absent if None."""
+    """Columns of a table whose last unit is `odd`; None leaves that unit out."""
     added = [] if odd is None else [odd] * max_rows
     every = [*rows, *added]
     columns = {name: np.array([row[name] for row in every]) for name in rows[0]}

@@ -1,4 +1,4 @@
-"""`audit`: does a fit keep what it promises? Tried on two tables that it must not tell apart."""
+"""`audit`: test a fit's privacy claim on two neighboring tables."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# What an audit found: a line per query, one for all of them, and what a fit promises.
+# Results of an audit: a line per query, one line for all queries, and the fit's guarantee.
 
 CLAIM_ROUNDING = 1 + 2.0**-30
-"""Claims are held to this: integers of pico-rho and the rounding of floats lie far below."""
+"""Tolerance of claims. Rounding to integers of pico-rho, and of floats, is much smaller."""
 
 
 AUDIT_READING = (
@@ -55,21 +55,21 @@ AUDIT_READING = (
 
 @dataclass(frozen=True)
 class Line:
-    """One claim and what is known against it.
+    """One claim and the evidence against it.
 
     Attributes
     ----------
     query : str
-        What was released.
+        The release.
     measure : {"mu", "epsilon"}
-        mu of Gaussian noise, sqrt(2 rho); epsilon of Laplace noise, and of the fit's promise.
+        mu of Gaussian noise, sqrt(2 rho). epsilon of Laplace noise, and of the fit's guarantee.
     claimed : float
-        What was charged, or promised.
+        The charged or guaranteed amount.
     exact : float
-        What the exact answers on the worst pair of tables amount to under the noise that the
-        query states; NaN where only outputs were seen.
+        The loss from the exact answers on the worst pair of tables, under the noise that the query
+        states. NaN if only outputs were seen.
     bound : float
-        What the noise that was drawn shows at least.
+        Lower bound on the loss, from the drawn noise.
     trials : int
         Draws on each of the two tables.
     """
@@ -88,19 +88,19 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class AuditResult(Strict):
-    """What `privcausal.audit` found. No row of anybody's was read.
+    """Findings of `privcausal.audit`. An audit reads no private row.
 
     Attributes
     ----------
     call : str
-        What was audited.
+        The audited call.
     lines : tuple of Line
     level : float
-        Chance that code which keeps its promise fails a bound: of all lines together.
+        Probability that correct code fails a bound, over all lines together.
     neighbors : str
     departed : str or None
-        What differed between neighbours on the same answers: it depends on a row beside the noise,
-        and nothing else counts.
+        A difference between neighbors given the same answers. It means that the output depends on
+        a row other than through the noise, so the other lines are meaningless.
     """
 
     call: str
@@ -111,7 +111,7 @@ class AuditResult(Strict):
 
     @property
     def passes(self) -> bool:
-        """Whether no claim was shown to be false."""
+        """Whether every claim passed."""
         return self.departed is None and all(line.holds for line in self.lines)
 
     @property
@@ -186,12 +186,12 @@ def audit(
     rows: int = 20,
     **options: Any,
 ) -> AuditResult:
-    """Lower bounds on the privacy loss of a fit, to hold against what it claims.
+    """Lower bounds on the privacy loss of a fit, to compare with its claims.
 
-    Two neighbouring tables are invented from the declared domains: `rows` ordinary rows, and one
-    unit at a corner, which is replaced by another corner, added or removed. No data are read, and
-    nothing is charged. How well the fit's answers tell the two apart bounds its loss from below
-    (see `privcausal.auditing.bounds`).
+    The audit invents two neighboring tables from the declared domains. Each has `rows` ordinary
+    rows. One unit is at a corner of the domains, and is replaced by another corner, added or
+    removed. The audit reads no data and makes no charge. The better the fit's answers distinguish
+    the two tables, the larger is the lower bound on its loss (see `privcausal.auditing.bounds`).
 
     Parameters
     ----------
@@ -201,37 +201,42 @@ def audit(
         ``"private"`` audits `privcausal.private`, ``"regress"`` `privcausal.regress`, any other
         `privcausal.privcate`, as in `plan`.
     bounds : dict or Schema
-        A domain for every column but a 0/1 treatment. Bounds that are bought are not audited.
+        A domain for every column but a 0/1 treatment. Privately estimated bounds are not audited.
     eps, delta, neighbors
         As for the fit.
     statistic : {"queries", "fits"} or callable
-        White box: the exact answers on both tables are known, and the statistic is the likelihood
-        ratio. ``"queries"`` takes the exact answers of one fit, and of its neighbour on the same
-        earlier answers, and draws their noise `trials` times: a line per query, on its worst pair
-        of corners, and one for all. Laplace noise is also tested number by number. ``"fits"`` makes
-        `trials` whole fits on each table and replays each on the other: later queries then depend
-        on earlier noise, as in use. Black box: a callable takes a result and returns a number, as
-        in ``lambda fit: fit.params["ATE"]``, over `trials` whole fits on each table.
+        The two strings are white-box audits. The exact answers on both tables are known, and the
+        statistic is the likelihood ratio.
+
+        ``"queries"`` takes the exact answers of one fit, and of its neighbor on the same earlier
+        answers, and draws their noise `trials` times. It gives a line per query, on its worst pair
+        of corners, and one line for all. Laplace noise is also tested number by number.
+
+        ``"fits"`` makes `trials` whole fits on each table and replays each on the other. Later
+        queries then depend on earlier noise, as in real use.
+
+        A callable is a black-box audit. It takes a result and returns a number, for example
+        ``lambda fit: fit.params["ATE"]``, over `trials` whole fits on each table.
     trials : int
-        Draws on each table. Half of them choose the test's cut, the others test it.
+        Draws on each table. One half chooses the test's threshold, the other half tests it.
     level : float
-        Chance that correct code fails: of all lines together (Bonferroni).
+        Probability that correct code fails, over all lines together (Bonferroni).
     rows : int
-        Ordinary rows beside the odd one.
+        Number of ordinary rows, in addition to the odd row.
     **options
-        Others of the fit: base, estimand, unit, max_rows, propensity, groups, control.
+        Other options of the fit: base, estimand, unit, max_rows, propensity, groups, control.
 
     Returns
     -------
     AuditResult
-        A line per claim. Gaussian noise is held to mu = sqrt(2 rho), since a test of epsilon at a
-        small delta sees next to nothing of it; Laplace noise to epsilon.
+        A line per claim. Laplace noise is compared in epsilon. Gaussian noise is compared in
+        mu = sqrt(2 rho), because a test of epsilon at a small delta detects almost nothing.
 
     Raises
     ------
     CapabilityError
-        A column without a domain, or a fit whose noise is not of one law and charged by it
-        (networks): give a callable there.
+        A column without a domain. Or a fit that mixes noise distributions, or is not charged by
+        its noise (networks): use a callable `statistic` for these.
     FormulaError, SchemaError, BudgetError
         As the fit would.
     """
@@ -256,22 +261,22 @@ def audit(
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """Exact answers on every table after the same noisy ones, and the first table's result."""
+    """Exact answers on every table given the same noisy answers, and the first table's result."""
 
     calls: tuple[tuple[Call, ...], ...]
     result: Any
 
     def of(self, query: str) -> _Answers:
-        """Those of one query only."""
+        """The answers of one query only."""
         picked = tuple(tuple(c for c in one if c.query.name == query) for one in self.calls)
         return replace(self, calls=picked)
 
     def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """The pair of tables that are furthest apart."""
+        """The pair of tables with the largest loss."""
         return max(among, key=lambda p: bounds.loss(self.calls[p[0]], self.calls[p[1]]))
 
     def charged(self, query: str) -> float:
-        """mu or epsilon that the releases of a query were charged."""
+        """mu or epsilon charged for the releases of a query."""
         releases = self.result.estimate.releases
         charges = [r.charge for r in releases if r.charge.query == query]
         if not charges:
@@ -282,12 +287,12 @@ class _Answers:
 
 
 def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
-    """Answers on all tables; `singly`, of a fit that is charged by the noise of each alone."""
+    """Answers on all tables; `singly` requires a fit charged by the noise of each answer."""
     told, result = bounds.record(target.fit, target.tables[0])
     if singly:
         plan, law = result.estimate.plan, bounds.law(told)
-        # delta of a stage in rho is the chance that its proof fails, beside what noise is charged;
-        # of labels that are selected it pays for which there are
+        # For a stage in rho, delta is the probability that its proof fails, in addition to the cost
+        # of its noise. For selected labels, delta pays for revealing which labels exist.
         other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
         if other or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
             raise CapabilityError(
@@ -340,14 +345,14 @@ def _measure(calls: Sequence[Call]) -> Measure:
 
 
 def _shown(calls: Sequence[Call], drawn: bounds.Drawn, trials: int, level: float) -> float:
-    """The better of two bounds where noise is Laplace's: of all at once, and number by number."""
+    """The larger of two bounds for Laplace noise: all numbers together, and number by number."""
     if _measure(calls) == "mu":
         return mu_bound(drawn.one, drawn.two, level)
     singly = product_bound(drawn.beyond, drawn.quiet, trials, level / 2)
     return max(epsilon_bound(drawn.one, drawn.two, level / 2), singly)
 
 
-# -- what is promised ------------------------------------------------------------------------
+# -- the fit's guarantee ---------------------------------------------------------------------
 
 
 def _promised(result: Any) -> float:
@@ -357,7 +362,7 @@ def _promised(result: Any) -> float:
 
 
 def _as_epsilon(line: Line, result: Any) -> list[Line]:
-    """The promise in (epsilon, delta), against which mu is turned into epsilon at that delta."""
+    """The guarantee in (epsilon, delta), compared with mu converted to epsilon at that delta."""
     if line.measure == "epsilon":
         return []
     budget = result.estimate.plan.request.budget
@@ -376,7 +381,7 @@ def _epsilon_of(mu: float, delta: float) -> float:
 def _outputs(
     statistic: AuditStatistic, target: AuditTarget, trials: int, level: float
 ) -> list[Line]:
-    """What one released number tells, by the noise of real fits and nothing else."""
+    """The loss shown by one released number, using only the noise of real fits."""
     answers = _answers(target, singly=False)
     i, j = answers.worst(target.pairs())
     one, two = (
@@ -384,7 +389,7 @@ def _outputs(
     )
     budget = answers.result.estimate.plan.request.budget
     delta = answers.result.guarantee.delta
-    # on which table the number is larger is not known: both ways are tried
+    # The table with the larger number is unknown, so both directions are tried.
     bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
     name = f"the statistic, epsilon at delta={as_typed(delta)}"
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
@@ -395,17 +400,19 @@ def _number(statistic: AuditStatistic, target: AuditTarget, table: int) -> float
         fit = target.fit(target.tables[table])
     try:
         value = float(statistic(fit))
-    except Exception as error:  # of the caller's own code, on a fit of invented rows
+    except Exception as error:  # an error of the caller's own code, on a fit of invented rows
         raise CapabilityError(
             f"statistic= failed with {type(error).__name__}: it takes a result of the fit and "
             "returns a number"
         ) from error
-    return value if math.isfinite(value) else sys.float_info.max  # one value like any other
+    # treat all non-finite values as one value
+    return value if math.isfinite(value) else sys.float_info.max
 
 
 EPSILON = 8.0
-"""A budget of mu = 1.5: at epsilon = 1, where mu is 0.25 and a query's part of it is less than a
-tenth, ten thousand draws show nothing of it. What is released differs by its scale only."""
+"""Epsilon of the catalog, a budget of mu = 1.5. At epsilon = 1, mu is 0.25 and one query's part
+of it is less than a tenth. Ten thousand draws would then show no loss. The releases differ only in
+scale."""
 
 _CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0, 1)}}
 
@@ -443,19 +450,19 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "adum, kmeans": {"learner": ADUM(partition="kmeans", cells=3, rounds=2), "eps": 4.0},
     "tm": {"learner": "tm", "eps": 1.0},
 }  # fmt: skip
-"""Calls that together release by every additive mechanism, boosting and the kernel."""
+"""Calls that together use every additive mechanism, boosting and the kernel."""
 
 
 def audit_case(
     name: str, neighbors: Neighbors, *, trials: int = 10_000, level: float = 1e-3
 ) -> AuditResult:
-    """The audit of one of `CASES`."""
+    """Audit one of `CASES`."""
     call = {"eps": EPSILON, "rows": 8, **_CALL, **CASES[name]}
     return audit(**call, neighbors=neighbors, trials=trials, level=level)
 
 
 def audit_all(*, trials: int = 10_000, level: float = 1e-3) -> AuditResult:
-    """All of `CASES` by both relations, in one table; `level` is of all of it together."""
+    """Audit all of `CASES` under both relations, in one table; `level` is for the whole table."""
     lines, departed = [], None
     every = list(itertools.product(CASES, get_args(Neighbors)))
     for name, neighbors in every:

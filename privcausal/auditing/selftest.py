@@ -1,7 +1,7 @@
-"""Does it hold here: noise, replay, audits, accounting and ledger, tried on this machine.
+"""Self-test on this machine: noise, replay, audits, accounting and ledger.
 
-All rows are invented. Where it can, a check also tries a planted fault, since a check that sees
-nothing would pass as well.
+All rows are invented. If possible, a check also tries a planted fault, because a check that detects
+no faults would pass too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from privcausal.testing import drawn_noise
 from privcausal.typing import Neighbors
 
 CHECK_LEVEL = 1e-6
-"""Chance that a check fails on correct code, about: for each that draws noise."""
+"""Approximate probability that a check fails on correct code, for each check that draws noise."""
 
 CHECK_DRAWS = 20_000
 
@@ -40,7 +40,7 @@ CAP = accounting.rho_of(2.0, 1e-5, gdp=True)
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """One check: what was tried, what came out, and whether it holds."""
+    """One check: its subject, its outcome, and whether it passes."""
 
     check: str
     figure: str
@@ -51,11 +51,11 @@ class SelfCheck:
 
 
 class Failure(Exception):
-    """A check does not hold; the message is its figure."""
+    """A check failed; the message is its figure."""
 
 
 def findings() -> Iterator[SelfCheck]:
-    """Every check in turn; some forty seconds in all on one core."""
+    """Run every check in turn; about 40 seconds in all on one core."""
     for name, check in CHECKS.items():
         try:
             yield SelfCheck(name, check(), True)
@@ -74,7 +74,7 @@ def _need(holds: bool, words: str) -> None:
 
 
 def _law_of_noise() -> str:
-    """Discrete Gaussian and Laplace noise at three scales; scales a tenth off are told apart."""
+    """Test discrete Gaussian and Laplace noise at three scales; scales 10% off must be detected."""
     laws: tuple[Any, ...] = ("gaussian", "laplace")
     for law in laws:
         for scale in (1.0, 30.0, 1e4):
@@ -92,10 +92,10 @@ def _law_of_noise() -> str:
 
 
 def _chance(drawn: Any, law: str, scale: float) -> float:
-    """Chance of so far off a scale as the draws', or further, if `scale` is right."""
+    """Probability of a deviation from `scale` at least as large as seen, if `scale` is right."""
     from scipy.stats import chisquare, gamma
 
-    if law == "laplace" and scale < 10:  # of whole numbers: their probabilities themselves
+    if law == "laplace" and scale < 10:  # on whole numbers, test the probabilities themselves
         k = np.arange(-60, 61)
         mass = np.exp(-np.abs(k) / scale)
         expected = len(drawn) * mass / mass.sum()
@@ -104,7 +104,7 @@ def _chance(drawn: Any, law: str, scale: float) -> float:
         seen, wanted = (np.append(v[big], v[~big].sum()) for v in (counts.astype(float), expected))
         return float(chisquare(seen, wanted).pvalue)
     size = np.abs(drawn) / scale
-    # sums of squares of normal numbers, and of sizes of Laplace's, follow a gamma law
+    # Sums of squared normal numbers, and of absolute Laplace numbers, have a gamma distribution.
     power, shape = (size**2 / 2, 0.5) if law == "gaussian" else (size, 1.0)
     below = gamma(shape * len(drawn)).cdf(power.sum())
     return float(2 * min(below, 1 - below))
@@ -114,7 +114,7 @@ def _chance(drawn: Any, law: str, scale: float) -> float:
 
 
 def _replayed() -> str:
-    """Every catalogued fit on both relations, on neighbours that have the first one's answers."""
+    """Replay every catalog fit under both relations, on neighbors with the first fit's answers."""
     claims, most = 0, 0.0
     every = list(itertools.product(CASES, get_args(Neighbors)))
     for case, relation in every:
@@ -127,7 +127,7 @@ def _replayed() -> str:
 
 
 def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
-    """Noise on one number, claimed 1: the bound is near it, and above it where noise is narrow."""
+    """Audit noise on one number, claimed 1: the bound is near 1, and above 1 for narrow noise."""
     step, narrow = 1000, 1.25
 
     def shown(by: float) -> float:
@@ -152,7 +152,7 @@ def _audited_fit() -> str:
 
 
 def _no_value_is_shown() -> str:
-    """A label and a number that one row holds are in nothing that is released."""
+    """A label and a number of a single row must not occur in any release."""
     rows = 60
     label, number = "CANARY_ZQX", 77310.4142
     data = {
@@ -176,7 +176,7 @@ def _no_value_is_shown() -> str:
 
 
 def _known_prices() -> str:
-    """Values from the literature, and Gaussian noise against its own exact trade-off."""
+    """Compare with values from the literature, and Gaussian noise with its own exact trade-off."""
     for epsilon, multiplier in ((0.5, 7.67), (1.0, 4.05), (2.0, 2.15)):
         found = accounting.noise_multiplier(accounting.rho_of(epsilon, 1e-5) / accounting.PICO)
         _need(abs(found - multiplier) < 0.005, f"eps {epsilon}: multiplier {found:.3f}")
@@ -199,7 +199,7 @@ def _known_prices() -> str:
 
 
 def _processes_keep_the_cap() -> str:
-    """Four processes start together and ask for twice what the cap holds."""
+    """Four processes start together and request twice the ledger's cap."""
     parts, asked = 40, 20
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
@@ -227,7 +227,7 @@ def _spend(path: Path, line: Any, told: Any, asked: int, price: int, name: int) 
 
 
 def _kills_lose_nothing() -> str:
-    """A process is killed at any moment: what it was told was charged is on the disk."""
+    """A process is killed at a random time: every charge confirmed to it must be on the disk."""
     kills = 8
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
@@ -258,7 +258,7 @@ def _spend_on(path: Path, told: Any, name: int) -> None:
 
 
 def _changes_are_noticed() -> str:
-    """A ledger that was changed, cut, rolled back, or lost its head, answers nothing."""
+    """A ledger that was changed, truncated, rolled back or lost its head must refuse everything."""
     changes: dict[str, Callable[[Path, accounting.Ledger], object]] = {
         "edit": _edit,
         "cut": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
@@ -296,7 +296,7 @@ def _charge(rho: int) -> accounting.Charge:
 
 
 def _context() -> Any:
-    """Children that start at once where that is safe."""
+    """Context of child processes: fork, which starts at once, where it is safe; spawn elsewhere."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 

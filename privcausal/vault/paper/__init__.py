@@ -1,1 +1,1 @@
-"""Mechanisms as their papers print them: what they claim is not proven here."""
+"""Mechanisms as printed in their papers; their privacy claims are not proven here."""

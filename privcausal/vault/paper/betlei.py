@@ -27,16 +27,16 @@ from privcausal.vault.transforms import Outcome
 class PrintedCells(Mechanism):
     """COUNT + Lap(2/eps) and SUM + Lap(2 D_y/eps) of y itself in each cell and arm (Algorithm 1).
 
-    D_y is the width of the outcome's bounds. Numbers lie on grids of 2^-30 (counts) and
-    2^-30 max|y| (sums), so that a noisy count is zero with a probability of 2^-31 or so.
+    D_y is the width of the outcome's bounds. Numbers are on grids of 2^-30 (counts) and
+    2^-30 max|y| (sums). A noisy count is therefore zero with probability of only about 2^-31.
 
     Privacy
     -------
-    Claimed, whatever the relation of neighbours: counts of sensitivity 1 and sums of sensitivity
-    D_y, at epsilon / 2 each. A row that is added moves them by 1 and |y|, so it costs
-    epsilon (1 + max|y| / D_y) / 2: epsilon only for max|y| <= D_y, that is 0 within the bounds. A
-    row that is replaced leaves one cell and enters another, and costs twice that. `CellSums` has
-    scales that are proven.
+    The claim, for either neighboring relation: counts have sensitivity 1 and sums have sensitivity
+    D_y, at epsilon / 2 each. In fact, adding a row changes the count by 1 and the sum by |y|. This
+    costs epsilon (1 + max|y| / D_y) / 2, which is at most epsilon only if max|y| <= D_y, that is,
+    if 0 is within the bounds. Replacing a row removes it from one cell and adds it to another,
+    which costs twice as much. `CellSums` has scales that are proven.
     """
 
     partition: Partition
@@ -68,7 +68,7 @@ class PrintedCells(Mechanism):
         raise CapabilityError("the paper has Laplace noise only")
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
-        """As claimed: 1 for a count and 1 for a sum over D_y."""
+        """The claimed value: 1 for a count and 1 for a sum over D_y."""
         return 2.0 * CELL_UNIT
 
     def integers(self, batch: Batch) -> Integers:
@@ -90,43 +90,47 @@ class PrintedCells(Mechanism):
 
 
 CURVATURE = 0.25
-"""c of the paper: the most that the logistic loss is curved."""
+"""c of the paper: the maximum curvature of the logistic loss."""
 
 RIDGE_SHARE = 0.1
-"""Of epsilon, which the ridge is chosen to cost; the paper leaves its size to the user."""
+"""Share of epsilon that the ridge costs by default. In the paper, users choose the ridge's size."""
 
 MOST_SPENT = 3.0
-"""No more than this is paid for a small ridge: without any there may be no minimum."""
+"""Maximum epsilon spent on making the ridge small. Without a ridge, a minimum may not exist."""
 
 STEPS = 100
-"""Newton steps at most; a dozen are the rule."""
+"""Maximum number of Newton steps; a dozen are usual."""
 
 
 @dataclass(frozen=True, eq=False)
 class PublishedLogits:
     """Coefficients of P(Y = 1 | x, T = t), each arm by Chaudhuri et al. (2011, Algorithm 2).
 
-    With s = 2y - 1 and rows phi scaled so that ||phi|| <= 1, an arm's w minimises
+    Let s = 2y - 1, and scale rows phi so that ||phi|| <= 1. The w of an arm minimizes
 
         sum_i log(1 + exp(-s_i phi_i'w)) + (Lambda / 2) ||w||^2 + b'w,
 
-    b with density proportional to exp(-beta ||b||). (The paper's n Lambda is Lambda, and its b the
-    same: so nothing depends on the private number of rows of an arm.)
+    with b of density proportional to exp(-beta ||b||). The paper's n Lambda is this Lambda, and b
+    is the same. With this notation, the formula does not depend on the private number of rows of
+    an arm.
 
     Privacy
     -------
-    Claimed, for exact numbers: adding or removing a row moves b by at most one at the same w, as
-    the loss has slopes of at most one, and the Jacobian of b in w by a factor of at most
-    1 + c / Lambda, c = `CURVATURE` (a matrix of rank one). That costs beta + log(1 + c / Lambda),
-    and replacing a row, in one arm or across arms, twice that. With k = 1 or 2,
-    beta = epsilon / k - log(1 + c / Lambda) and Lambda = c / (exp(a) - 1), a the lesser of
-    `RIDGE_SHARE` epsilon / k and `MOST_SPENT`. With `C`, Lambda = 1 / C, and no beta is left where
-    `ridge_price` reaches epsilon. The paper then takes Lambda = c / (exp(epsilon / 4) - 1) and
-    beta = epsilon / 4; such a `C` is refused before it comes here.
+    The claim, for exact numbers: at the same w, adding or removing a row changes b by at most one,
+    because the loss has slopes of at most one. It changes the determinant of the Jacobian of b in w
+    by a factor of at most 1 + c / Lambda, c = `CURVATURE` (a matrix of rank one). This costs
+    beta + log(1 + c / Lambda). Replacing a row, in one arm or across arms, costs twice that.
 
-    Nothing is proven for floats: the density ratio is that of a continuous b and an exact minimum.
-    The digits of w tell which b of a grid can have led there (Mironov 2012), and there is no sum on
-    a grid to add noise to.
+    Let k = 1 (add or remove) or k = 2 (replace). Then beta = epsilon / k - log(1 + c / Lambda) and
+    Lambda = c / (exp(a) - 1), with a the smaller of `RIDGE_SHARE` epsilon / k and `MOST_SPENT`.
+
+    If `C` is given, Lambda = 1 / C, and beta would be zero or less if `ridge_price` reaches
+    epsilon. The paper then takes Lambda = c / (exp(epsilon / 4) - 1) and beta = epsilon / 4. Such a
+    `C` is refused earlier.
+
+    The claim is not proven for floats: the density ratio needs a continuous b and an exact minimum.
+    The digits of w reveal which b of a grid can have led to w (Mironov 2012). There is also no sum
+    on a grid to which noise could be added.
     """
 
     polynomials: Polynomials
@@ -164,14 +168,14 @@ class PublishedLogits:
 
 
 def ridge_price(c: float, neighbors: Neighbors) -> float:
-    """What of epsilon a ridge of 1 / c costs: log(1 + c / 4) for each row that changes."""
+    """The part of epsilon that a ridge of 1 / c costs: log(1 + c / 4) for each row that changes."""
     return (2 if neighbors == "substitute" else 1) * math.log1p(CURVATURE * c)
 
 
 def drawn(size: int, add_noise: ClaimedNoise) -> Vector:
-    """A vector of density proportional to exp(-||b||): its length has a Gamma law of shape `size`.
+    """A vector of density proportional to exp(-||b||): its length is Gamma with shape `size`.
 
-    That is half of a chi-square of 2 x `size` degrees of freedom. All directions are alike.
+    The length is half of a chi-square with 2 x `size` degrees of freedom. The direction is uniform.
     """
     unit = 2.0**-ONE_FACTOR
     radius = 0.5 * float((add_noise("length", np.zeros(2 * size), unit, 1.0) ** 2).sum())
@@ -181,7 +185,7 @@ def drawn(size: int, add_noise: ClaimedNoise) -> Vector:
 
 
 def minimum(phi: Matrix, sign: Vector, ridge: float, b: Vector) -> Vector:
-    """The w of `PublishedLogits`, by Newton steps that are halved until the objective falls."""
+    """The w of `PublishedLogits`, by Newton steps that are halved until the objective decreases."""
 
     def objective(w: Vector) -> float:
         loss = np.logaddexp(0.0, -sign * (phi @ w)).sum()

@@ -1,4 +1,4 @@
-"""DP-CATE as its paper prints it (Schroeder et al. 2025): effects at points, with its own noise."""
+"""DP-CATE as printed in its paper (Schroeder et al. 2025): effects at points, with its noise."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ WEIGHT_CURVES: dict[str, tuple[RealFunction, RealFunction]] = {
     "control": (lambda p: 1 - p, lambda p: -np.ones_like(p)),
     "entropy": (lambda p: -p * np.log(p) - (1 - p) * np.log(1 - p), lambda p: np.log((1 - p) / p)),
 }
-"""lambda(pi) and its slope. All are concave and not negative on [0, 1]: so rho(a, pi), the height
-of the tangent at a, is not negative, and largest where pi is furthest from a."""
+"""lambda(pi) and its slope. All are concave and not negative on [0, 1]. rho(a, pi) is the height of
+the tangent at a. It is therefore not negative, and is largest where pi is furthest from a."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +72,16 @@ class SecondStageScores:
 
 
 def tangent(weight: Weight, e: Vector, t: Vector) -> Vector:
-    """rho(t, e): not negative, whatever rounding does."""
+    """rho(t, e), kept nonnegative under rounding."""
     value, slope = WEIGHT_CURVES[weight]
     return np.asarray(np.maximum((t - e) * slope(e) + value(e), 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class _Published:
-    """What both releases share: nuisances, fitted on one part of the rows; g on the other.
+    """Shared base of both releases: nuisance models from one part of the rows, g from the other.
 
-    With `whole` the nuisances were given, and g is fitted on all rows.
+    If `whole`, the nuisance models are given, and g is fitted on all rows.
     """
 
     nuisances: Estimators | NuisanceTriple
@@ -115,8 +115,9 @@ class _Published:
 class PublishedAnswers(_Published):
     """g(queries) + gamma 5 sqrt(2 ln(n) ln(2/delta)) / (eps n) U, U ~ N(0, I_d) (Theorem 1).
 
-    gamma = sup over z of ||h(x)||_2 |rho (phi(z) - g(x))| (Eqs. 11 and 22): exact in treatment and
-    outcome, where the residual is linear, by `Supremum` in the covariates.
+    gamma = sup over z of ||h(x)||_2 |rho (phi(z) - g(x))| (Eqs. 11 and 22). It is exact in
+    treatment and outcome, because the residual is linear in them. In the covariates it is found by
+    `Supremum`.
 
     Attributes
     ----------
@@ -125,10 +126,11 @@ class PublishedAnswers(_Published):
 
     Privacy
     -------
-    None is proven. The theorem takes the influence of one row on g from the influence function at
-    the sample, and gamma as a smooth bound of the sensitivity; neither is shown for a fitted second
-    stage, and gamma is found by a local search. Nuisances that are not private move with a row of
-    their own part without any noise. Noise scales depend on the rows, so none leaves this function.
+    Privacy is not proven. The theorem takes the influence of one row on g from the influence
+    function at the sample, and takes gamma as a smooth bound of the sensitivity. Neither is shown
+    for a fitted second stage, and gamma is found by a local search. Nonprivate nuisance models
+    change with a row of their own part, without any noise. Noise scales depend on the rows, so this
+    function does not return them.
     """
 
     second: SecondStage
@@ -146,7 +148,7 @@ class PublishedAnswers(_Published):
     ) -> Vector:
         """Noisy effects at the queries, shape (d,)."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            # an estimator warns of what it saw in the rows
+            # Suppress warnings: an estimator's warning may describe values of the rows.
             scores, fitted, size = self._fitted(first, second, self.second, self.queries)
             gamma = private.Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(scores, fitted, rows)
@@ -172,15 +174,17 @@ class PublishedAnswers(_Published):
 class PublishedProcess(_Published):
     """g + r U with U a Gaussian process of covariance K (Theorem 3; Algorithms 1 and 2).
 
-    K = (sqrt(2 pi) h)^-q k, k the unit Gaussian kernel, g minimises (1/n) sum rho (phi - g)^2 +
-    ridge ||g||^2 over its RKHS, and r = sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q ridge
-    n eps) as printed (Eq. 19), L the largest |y| of the declared outcome (supplement G.3).
+    K = (sqrt(2 pi) h)^-q k, with k the unit Gaussian kernel. g minimizes
+    (1/n) sum rho (phi - g)^2 + ridge ||g||^2 over its RKHS. As printed (Eq. 19),
+    r = sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q ridge n eps), with L the largest |y| of
+    the declared outcome (supplement G.3).
 
     Privacy
     -------
-    None is proven, and it fails: the exponent of sqrt(2 pi) h should be q/2 (Hall, Rinaldo and
-    Wasserman 2013), so the noise is too small by (sqrt(2 pi) h)^(q/2) wherever that is above one;
-    and the squared loss has no Lipschitz constant on an unbounded g.
+    Privacy is not proven, and it fails. The exponent of sqrt(2 pi) h should be q/2 (Hall, Rinaldo
+    and Wasserman 2013). The noise is therefore too small by a factor of (sqrt(2 pi) h)^(q/2)
+    wherever this factor is above one. Moreover, the squared loss has no Lipschitz constant on an
+    unbounded g.
     """
 
     features: Fourier
@@ -206,7 +210,7 @@ class PublishedProcess(_Published):
     def process(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Process:
-        """g and its noise, to be asked point by point. It is secret."""
+        """g and its noise, to be queried point by point. The process itself is secret."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             model = Ridge(self.features, self.ridge / self.density)
             none = Rows({}, 0, None, {self.design: np.zeros((0, len(self.design)))})
@@ -216,11 +220,11 @@ class PublishedProcess(_Published):
 
 @dataclass(eq=False, repr=False)
 class Process(Opaque):
-    """g(x) + r U(x), with U drawn point by point given what was drawn before (Algorithm 2).
+    """g(x) + r U(x), with U drawn point by point given the earlier draws (Algorithm 2).
 
-    As printed the algorithm conditions on past private *answers* and so loses g after the first
-    query. Here it conditions on past *noise*, which must stay secret, as g must: an answer less its
-    noise is g(x). The same point asked again gets the same answer.
+    As printed, the algorithm conditions on past private *answers*, and therefore loses g after the
+    first query. This class conditions on past *noise* instead. The noise must stay secret, and so
+    must g, because an answer minus its noise is g(x). Repeating a point repeats its answer.
     """
 
     fitted: FittedStage
@@ -242,10 +246,11 @@ class Process(Opaque):
         )
 
     def _noise(self, point: Vector) -> float:
-        """U at a point given U at the points before.
+        """U at a point given U at the earlier points.
 
-        With C = R R' at those points and U = R u there, it is w'u + sd u' for R w = K(., point):
-        the law given U, since C^-1 U = R'^-1 u.
+        Let C = R R' be the covariance at the earlier points, and U = R u there. The value is
+        w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
+        C^-1 U = R'^-1 u.
         """
         key = point.tobytes()
         if key not in self._known:
@@ -264,12 +269,12 @@ class Process(Opaque):
             return np.array([math.sqrt(self.density)])
         v = self.density * self.features.kernel(np.array(self._points), point)
         known = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
-        # points may lie close together
+        # a lower limit, in case points are close together
         left = max(self.density - float(known @ known), 1e-9 * self.density)
         return np.append(known, math.sqrt(left))
 
     def _grow(self, row: Vector) -> None:
-        """Keep the next row of R, in room that is doubled where it is full."""
+        """Store the next row of R; the storage doubles when it is full."""
         k = len(row)
         if k > len(self._root):
             more = k + len(self._root)
@@ -277,11 +282,11 @@ class Process(Opaque):
         self._root[k - 1, :k] = row
 
 
-# -- second stages; what is fitted serves one mechanism and is dropped with it -------------------
+# -- second stages; a fitted stage serves one mechanism and is then discarded --------------------
 
 
 class FittedStage(Opaque, ABC):
-    """g, and how far a unit of residual at x moves it at the queries."""
+    """g, and the change of g at the queries per unit of residual at x."""
 
     @abstractmethod
     def g(self, rows: Rows) -> Vector:
@@ -311,7 +316,7 @@ class _Columns:
 
 
 class Affine(_Columns):
-    """(1, z) of the columns named."""
+    """(1, z) of the named columns."""
 
     def of(self, rows: Rows) -> Matrix:
         z = self.scaled(rows)
@@ -320,11 +325,11 @@ class Affine(_Columns):
 
 @dataclass(frozen=True, eq=False)
 class Ridge(SecondStage):
-    """g = f(x)'w minimising (1/n) sum rho (phi - g)^2 + ridge ||w||^2: Corollaries 1 and 2.
+    """g = f(x)'w minimizing (1/n) sum rho (phi - g)^2 + ridge ||w||^2: Corollaries 1 and 2.
 
-    On the kernel's basis it is kernel ridge regression, h(x) = (L_rho + lambda I)^-1 K(., x) at
-    the queries: Z G^-1 f(x), with G = F'RF / n + ridge I and Z = f(queries). On (1, z) it is the
-    linear model, with h(x) = 2 J H^-1 grad g(x), H = 2 G: the same.
+    On the kernel's basis this is kernel ridge regression: h(x) = (L_rho + lambda I)^-1 K(., x) at
+    the queries. That equals Z G^-1 f(x), with G = F'RF / n + ridge I and Z = f(queries). On (1, z)
+    this is the linear model. Its h(x) = 2 J H^-1 grad g(x), H = 2 G, is the same expression.
     """
 
     features: Fourier | Affine
@@ -343,7 +348,7 @@ class Ridge(SecondStage):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedRidge(FittedStage):
-    """Weights, and the matrix whose product with f(x) is as long as h(x)."""
+    """Weights, and the matrix whose product with f(x) has the length of h(x)."""
 
     features: Fourier | Affine
     weights: Vector
@@ -402,24 +407,25 @@ TANH_WIDTH, TANH_RATE, TANH_BATCH = 32, 0.01, 128
 """Schroeder et al. (2025), supplement G.3."""
 
 NETWORK_CHUNK = 64
-_PUBLIC_SEED = 20_250_601  # starting weights and the order of batches: public, and no noise
+# public seed of starting weights and of the order of batches, not of noise
+_PUBLIC_SEED = 20_250_601
 
 
 @dataclass(frozen=True, eq=False)
 class TanhNetwork(_Columns, SecondStage):
     """g by Adam on the mean weighted squared error; h by the exact Jacobian and Hessian.
 
-    h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1), H from exact Hessian-vector
-    products of the mean loss.
+    h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1). H is the Hessian of the mean
+    loss, from exact Hessian-vector products.
 
     Attributes
     ----------
     scale : float
         Public size of the effect: the network learns g / scale.
     epochs : int
-        The paper does not tell it.
+        The paper does not state its value.
     damping : float
-        Added to the Hessian beyond what makes it positive, as a share of its largest eigenvalue.
+        Added to the Hessian after it was made positive, as a share of its largest eigenvalue.
     """
 
     scale: float
@@ -459,7 +465,7 @@ class FittedNetwork(FittedStage):
 
     def influence(self, rows: Rows) -> Vector:
         slopes = _gradients(self.theta, self.stage.scaled(rows))
-        # the scale of g and that of the residual it is multiplied with cancel
+        # The scale of g cancels with the scale of the residual that it is multiplied with.
         return np.asarray(np.linalg.norm(slopes @ self.moves.T, axis=1))
 
 
@@ -475,7 +481,7 @@ def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _layers(theta: Any, inputs: int) -> Any:
-    """Weights and biases of flat weights, an array or a tensor."""
+    """Split flat weights, an array or a tensor, into weights and biases."""
     shapes = _sizes(inputs)
     ends = np.cumsum([int(np.prod(s)) for s in shapes])
     starts = [0, *ends[:-1]]
@@ -490,7 +496,7 @@ def _forward(theta: Any, x: Any) -> Any:
 
 
 def _loss(theta: Any, x: Any, weight: Any, goal: Any) -> Any:
-    """Mean of rho (phi - g)^2 less rho phi^2, for goal = rho phi: rho may be zero."""
+    """Mean of rho (phi - g)^2 minus rho phi^2, for goal = rho phi; rho may be zero."""
     g = _forward(theta, x)
     return (weight * g**2 - 2 * goal * g).mean()
 
@@ -516,7 +522,7 @@ def _trained(x: Any, weight: Any, goal: Any, epochs: int) -> Any:
 
 
 def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
-    """Of the mean loss, by Hessian-vector products in blocks of directions, shape (p, p)."""
+    """Hessian of the mean loss, by Hessian-vector products in blocks of directions; (p, p)."""
     import torch
     from torch.func import grad, jvp, vmap
 
@@ -527,7 +533,7 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
 
     directions = torch.split(torch.eye(len(theta), dtype=torch.float64), NETWORK_CHUNK)
     blocks = [vmap(product)(v) for v in directions]
-    found = np.nan_to_num(torch.cat(blocks).numpy())  # without any row the mean is no number
+    found = np.nan_to_num(torch.cat(blocks).numpy())  # without rows the mean is NaN
     return np.asarray(0.5 * (found + found.T))
 
 
@@ -543,6 +549,6 @@ def _gradients(theta: Any, x: Matrix) -> Matrix:
 
 
 def _outer(one: Matrix, other: Matrix) -> Matrix:
-    """The outer product in each row, flat; of no rows too."""
+    """The outer product of each pair of rows, flattened; also works without rows."""
     products = one[:, :, None] * other[:, None, :]
     return products.reshape(len(one), one.shape[1] * other.shape[1])

@@ -1,13 +1,16 @@
-"""interpret's DP-EBM, as Niu et al. (2022) plug it into their stages: published, not proven.
+"""interpret's DP-EBM in the stages of Niu et al. (2022): published, not proven.
 
-Weights of rows, which learner "r" alone has
---------------------------------------------
-A round adds to each leaf of a shape -(lr sum_i w_i (s_i - y_i) + noise) / D. In the first code
-(`interpret/glassbox/ebm/ebm.py`, with which the paper's notebook ran: its warnings name line 843 of
-that file) the histogram of the bins counts rows, so that D is a noisy count; since then it adds up
-weights, so that D is a noisy sum of weights. With weights (T - e)^2 of about 0.2 a step of today's
-code, and the noise in it, is about five times as long. Noise is scaled to the largest weight in
-both.
+Row weights, used only by learner "r"
+-------------------------------------
+A boosting round adds -(lr sum_i w_i (s_i - y_i) + noise) / D to each leaf of a shape function. The
+meaning of D depends on the version of `interpret/glassbox/ebm/ebm.py`:
+
+- In its first version the histogram of the bins counts rows, so D is a noisy count. The paper's
+  notebook used this version: its warnings cite line 843 of that file.
+- Later versions add up weights, so D is a noisy sum of weights.
+
+With weights (T - e)^2 of about 0.2, a step of the current version, including its noise, is about
+five times as long. In both versions the noise is scaled to the largest weight.
 """
 
 from __future__ import annotations
@@ -30,17 +33,17 @@ Weighting = Literal["published", "interpret"]
 
 @dataclass(frozen=True, eq=False)
 class PublishedEBM:
-    """interpret's private explainable boosting with its defaults, and the guarantee it claims.
+    """interpret's private explainable boosting with its defaults, and the guarantee that it claims.
 
-    Bounds of columns and target are taken from the rows, as in the paper's experiments; interpret
-    warns that this leaks, and a fit's statement tells what else does. With `classification` it
-    learns the probability of a 0/1 target.
+    Bounds of columns and target are taken from the rows, as in the paper's experiments. interpret
+    warns that this leaks information. A fit's statement lists the other leaks. With
+    `classification`, the model learns the probability of a 0/1 target.
 
     Attributes
     ----------
     weighting : {"published", "interpret"}
-        What a leaf's noisy sum is divided by, where rows have weights: its noisy count of rows, or
-        its noisy sum of weights, as interpret does today.
+        Divisor of a leaf's noisy sum if rows have weights: its noisy count of rows, or its noisy
+        sum of weights, as in current versions of interpret.
     """
 
     epsilon: float
@@ -56,7 +59,7 @@ class PublishedEBM:
     def fit(
         self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
     ) -> Self:
-        """Learn; `bounds` are left unused, as the paper left interpret's."""
+        """Fit the model; `bounds` are not used, because the paper did not set them in interpret."""
         self._state.clear()
         x, target, weight = self._with_public_rows(x, target, bounds, weight)
         by_rows = weight is not None and self.weighting == "published"
@@ -73,11 +76,12 @@ class PublishedEBM:
     def _with_public_rows(
         self, x: Matrix, target: Vector, bounds: tuple[float, float], weight: Vector | None
     ) -> tuple[Matrix, Vector, Vector | None]:
-        """The rows, and public ones where it could not learn from them.
+        """The rows, plus public rows if interpret could not learn from the rows alone.
 
-        It refuses a table of no rows, and its classifier one of a single class; a refusal, or a
-        constant in place of a noisy model, would tell of the rows. So there is one public row in
-        the middle of the domain for each class that is missing, or for no rows at all.
+        interpret refuses a table without rows, and its classifier refuses a single class. A
+        refusal, or a constant in place of a noisy model, would reveal information about the rows.
+        Therefore one public row in the middle of the domain is added for each missing class. For
+        regression, one such row is added if there are no rows.
         """
         wanted = (0.0, 1.0) if self.classification else () if len(target) else (0.5 * sum(bounds),)
         added = [value for value in wanted if not (target == value).any()]
@@ -95,7 +99,7 @@ class PublishedEBM:
 
 @cache
 def _kind(classification: bool, by_rows: bool) -> Any:
-    """interpret's class, or a subclass of it whose bins hold counts of rows."""
+    """interpret's class, or a subclass whose bins hold counts of rows."""
     from interpret.privacy import DPExplainableBoostingClassifier as Classifier
     from interpret.privacy import DPExplainableBoostingRegressor as Regressor
 
@@ -104,10 +108,10 @@ def _kind(classification: bool, by_rows: bool) -> Any:
 
 
 def _fit_by_rows(fit: Any) -> Callable[..., Any]:
-    """interpret's `fit` with its bins made without weights; interpret's own stays as it is.
+    """interpret's `fit`, with bins made without weights; interpret itself is not changed.
 
-    All of a fit is one function, which names what makes bins: this is that function with that one
-    name standing for another.
+    All of a fit is one function, which calls the bin maker by a global name. This returns a copy of
+    that function, with another function under that name.
     """
     bins = fit.__globals__.get("construct_bins")
     if bins is None or "construct_bins" not in fit.__code__.co_names:

@@ -1,4 +1,4 @@
-"""PrivATE as its paper prints it (Schroeder et al. 2025): an estimate and its squared error."""
+"""PrivATE as printed in its paper (Schroeder et al. 2025): an estimate and its squared error."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
 from privcausal.vault.transforms import Aipw, Outcome
 
 FEWEST_ROWS = 3
-"""Formulas are evaluated at no fewer rows: at one row their noise would be zero."""
+"""Minimum number of rows in the formulas: at one row their noise would be zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class PublishedAte:
-    """tau_hat with the noise of Theorem 4.3, and V/n of Theorem 4.6 with that of Theorem 4.5.
+    """tau_hat with the noise of Theorem 4.3, and V/n of Theorem 4.6 with the noise of Theorem 4.5.
 
-    tau_hat is the mean of the AIPW score Gamma over all complete rows, with nuisances fitted on the
-    same rows (no cross-fitting: the paper uses "the complete data", its section 4.2), and
-    sigma_hat^2 the mean of (Gamma - tau_hat)^2 (its Eq. 8). With U standard normal and
+    tau_hat is the mean of the AIPW score Gamma over all complete rows. The nuisance models are
+    fitted on the same rows, without cross-fitting: the paper uses "the complete data" (its section
+    4.2). sigma_hat^2 is the mean of (Gamma - tau_hat)^2 (its Eq. 8). With U standard normal and
     K(eps, delta) = 5 sqrt(2 ln(n) ln(2/delta)) / (eps n),
 
         tau_DP     = tau_hat + gamma K(eps_1, delta_1) U                                  (Eq. 7)
         sigma_DP^2 = max(0, sigma_hat^2 + gamma_sigma K(eps_2, delta_2) U')              (Eq. 11)
         V          = sigma_DP^2 + gamma^2 50 ln(n) ln(2/delta_1) / (n eps_1^2)           (Eq. 16)
 
-    gamma = sup |Gamma(z) - tau_hat| over the declared domain: exact in treatment and outcome, where
-    the score is linear, by `Supremum` in the covariates. gamma_sigma = sup |(Gamma(z) - tau_hat)^2
-    - sigma_hat^2| is max(gamma^2 - sigma_hat^2, sigma_hat^2), since Gamma(z) = tau_hat somewhere.
+    gamma = sup |Gamma(z) - tau_hat| over the declared domain. It is exact in treatment and outcome,
+    because the score is linear in them. In the covariates it is found by `Supremum`.
+    gamma_sigma = sup |(Gamma(z) - tau_hat)^2 - sigma_hat^2| is max(gamma^2 - sigma_hat^2,
+    sigma_hat^2), because Gamma(z) = tau_hat for some z.
 
     Attributes
     ----------
@@ -52,12 +53,12 @@ class PublishedAte:
 
     Privacy
     -------
-    None is proven. With *fixed* nuisances, gamma exact and n large enough the noise is a smooth
-    sensitivity bound (Nissim et al. 2007), and tau_DP and sigma_DP^2 are private. But fitted
-    nuisances move with a row (as does n, which counts complete rows), and the sensitivity is no
-    longer gamma / n: `tests/estimators/test_published.py` has two neighbouring tables for which the
-    noise is far too small. V holds gamma, a function of the rows, without noise of its own; so
-    neither gamma nor a noise scale leaves this function.
+    Privacy is not proven. Suppose the nuisances are *fixed*, gamma is exact and n is large enough.
+    Then the noise is a smooth sensitivity bound (Nissim et al. 2007), and tau_DP and sigma_DP^2 are
+    private. But fitted nuisances change with a row, and so does n, which counts complete rows. The
+    sensitivity is then no longer gamma / n: `tests/estimators/test_published.py` has two
+    neighboring tables for which the noise is far too small. V contains gamma, a function of the
+    rows, without noise of its own. This function therefore does not return gamma or a noise scale.
     """
 
     nuisances: estimators.Estimators | NuisanceTriple
@@ -73,7 +74,7 @@ class PublishedAte:
     ) -> tuple[float, float]:
         """(tau_DP, V/n), each rounded to a fine public grid."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            # an estimator warns of what it saw in the rows
+            # Suppress warnings: an estimator's warning may describe values of the rows.
             nuisance = nuisances_on(
                 self.nuisances, self.design, self.outcome, self.clip, *stacked(batches)
             )
@@ -116,7 +117,7 @@ def nuisances_on(
     t: Vector,
     y: Vector,
 ) -> NuisanceTriple:
-    """Nuisances fitted on these rows, unless they are known."""
+    """Nuisance models fitted on these rows, unless they are given."""
     if isinstance(wanted, NuisanceTriple):
         return wanted
     x, bounds = estimators.unit_columns(rows, design), (outcome.lo, outcome.hi)
@@ -124,7 +125,7 @@ def nuisances_on(
 
 
 def stacked(batches: Sequence[Batch]) -> tuple[Rows, Vector, Vector]:
-    """The rows that count as one block, their treatments and outcomes."""
+    """The complete rows as one block, with their treatments and outcomes."""
     keep = [batch.complete for batch in batches]
 
     def joined(parts: Sequence[Any]) -> Any:
@@ -143,24 +144,24 @@ def noise_scale(size: int, stage: Stage) -> float:
 
 
 HALF_DIFFERENCE = 1.0 / 256.0
-"""Half the width of a central difference, as a share of a variable's range: one of the fine bins
-on which additive bases are tables, so that their steps have a slope too."""
+"""Half the width of a central difference, as a share of a variable's range. It is one of the fine
+bins on which additive bases are tabulated, so that their steps have a slope too."""
 
 CLIMBS = 10
-"""Starts that are improved: as many as the paper has."""
+"""Number of starts to improve, as in the paper."""
 
 LEVEL_ROUNDS = 5
-"""At most so many times are numbers and levels improved in turn."""
+"""Maximum number of rounds that improve first numbers, then levels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Supremum:
     """sup of a function over the declared domain of a design's variables.
 
-    Of `starts`, public points of the unit cube, shape (starts, variables), the `CLIMBS` with the
-    largest values are improved by L-BFGS-B with box constraints (Schroeder et al. 2025, supplement
-    C.2). Two-valued variables and levels, an undeclared label among them, are tried one by one. A
-    local search finds at most the supremum.
+    `starts` are public points of the unit cube, shape (starts, variables). The `CLIMBS` starts with
+    the largest values are improved by L-BFGS-B with box constraints (Schroeder et al. 2025,
+    supplement C.2). Values of two-valued variables, and levels including an undeclared label, are
+    tried one by one. A local search finds at most the supremum.
     """
 
     design: Design
@@ -168,7 +169,7 @@ class Supremum:
 
     @cached_property
     def _values(self) -> tuple[Vector | Integers | None, ...]:
-        """What each variable can be; None for an interval."""
+        """The possible values of each variable; None for an interval."""
         return tuple(_discrete(self.design.schema[name]) for name in self.design.variables)
 
     @cached_property
@@ -177,13 +178,13 @@ class Supremum:
         return np.array([j for j, v in enumerate(self._values) if v is None], np.int64)
 
     def of(self, value: Callable[[Rows], Vector]) -> float:
-        """The largest `value` (of n points, shape (n,)) found."""
+        """The largest `value` found; `value` maps n points to shape (n,)."""
         points = np.stack([self._begin(start) for start in self.starts])
         highest = np.argsort(-value(self._rows(points)), kind="stable")[:CLIMBS]
         return max(self._climb(value, points[k]) for k in highest)
 
     def _begin(self, start: Vector) -> Vector:
-        """A start with the index of its value in place of a discrete variable's coordinate."""
+        """A start, with the index of its value as the coordinate of each discrete variable."""
         point = start.copy()
         for j, values in enumerate(self._values):
             if values is not None:
@@ -250,7 +251,7 @@ class Supremum:
         return np.array(out) if out else np.zeros((0, len(point)))
 
     def _rows(self, points: Matrix) -> Rows:
-        """Points as rows, with their design columns where these are plain."""
+        """Points as rows, with their design columns if these are plain."""
         frame = self._frame(points)
         if self._tables is None:
             return Rows(frame, len(points))
@@ -265,10 +266,10 @@ class Supremum:
 
     @cached_property
     def _tables(self) -> list[tuple[Integers, Matrix]] | None:
-        """For each variable its own design columns, at its values or at both ends of its interval.
+        """Each variable's own design columns, at its values or at both ends of its interval.
 
-        None where a column is a function of variables, which formulaic alone can evaluate. It is
-        slow, so where columns are linear it is asked only once.
+        None if a column is a function of variables, which only formulaic can evaluate. formulaic is
+        slow, so it is called only once if columns are linear.
         """
         columns = self.design.columns
         if any(column.variable is None for column in columns):
@@ -295,7 +296,7 @@ class Supremum:
 
 
 def _discrete(domain: schema.Domain) -> Vector | Integers | None:
-    """The values a variable can have inside the vault: 0 and 1, or level codes (-1: undeclared)."""
+    """The values of a variable inside the vault: 0 and 1, or level codes (-1: undeclared)."""
     if isinstance(domain, schema.Interval):
         return None
     if isinstance(domain, schema.Binary):

@@ -1,4 +1,4 @@
-"""Tables that are aggregated already: cell, arm, count and sum, read strictly."""
+"""Aggregated tables of cell, arm, count and sum, read strictly."""
 
 from __future__ import annotations
 
@@ -20,36 +20,40 @@ from privcausal.vault.sources.memory import RowSource, Wanted
 COLUMNS = ("cell", "arm", "count", "sum")
 
 MOST_COUNT = 2.0**31
-"""Of rows in a line, taken to be public: their sums in whole steps then stay below 2^62, and the
-last digit of a float that holds their sum is known."""
+"""Maximum number of rows in a line, assumed to be public. The sums of these rows in whole steps are
+then below 2^62, and the last digit of a float that holds their sum is known."""
 
 MOST_ROUNDING = 2.0**-10
-"""Of half the outcome's range: sums of floats are refused where their last digit is worth more.
-Noise is raised by as much, so by a thousandth at most."""
+"""Largest float rounding, as a share of half the outcome's range. Float sums with a larger last
+digit are refused. The noise is increased by the rounding, so by at most one part in a thousand."""
 
 SLACK = 1e-9
-"""Relative rounding that a sum of floats may have."""
+"""Relative rounding error allowed in a sum of floats."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CellTable:
-    """Counts and centred sums by cell and arm, shape (cells, 2) each; absent cells are zero.
+    """Counts and centered sums by cell and arm, shape (cells, 2) each; absent cells are zero.
 
-    `steps` are the sums in whole steps of 2^-30 half ranges. The sum of a cell and arm whose rows
-    change may move by `rounding` steps more than they do; what it is follows from bounds and data
-    types, which are public.
+    `steps` are the sums in whole steps of 2^-30 half ranges. If the rows of a cell and arm change,
+    its sum may change by `rounding` steps more than the rows do. `rounding` follows from bounds and
+    data types, which are public.
 
     Privacy
     -------
-    Let s be the exact sum of a line's outcomes less the middle of their bounds, in steps. One row
-    moves it by no more than 2^31 steps where it changes within the line, and 2^30 where it comes
-    or goes. *Steps* are sums of whole numbers of such sizes. *Integers and decimals* give s as a
-    fraction, and it is rounded once, to the nearest step, halves to the even one. That rounding
-    is monotone and maps x + d to that of x and d for an even d, as 2^31 and 2^30 are: it moves by
-    no more than s may. *Floats*: the sum S that is sent is the exact one T rounded once, and |T|
-    <= L = 2^31 max(|lo|, |hi|), so |S - T| <= ulp(L) / 2 in each of two tables. All else is done in
-    fractions, and two roundings to a step add one half each: together ulp(L) / step + 1. The cut
-    to +- count x 2^30 brings no sum further from the exact one, which is within it.
+    Let s be the exact sum of a line's outcomes minus the midpoint of their bounds, in steps. A row
+    changes s by at most 2^31 steps if it changes within the line, and by at most 2^30 steps if it
+    is added or removed.
+
+    - *Steps* are sums of whole numbers of such sizes.
+    - *Integers and decimals* give s as a fraction. It is rounded once, to the nearest step, halves
+      to the even step. This rounding is monotone. It maps x + d to the rounded x plus d for an even
+      d, such as 2^31 and 2^30. It therefore changes by no more than s may change.
+    - *Floats*: the sum S in the table is the exact sum T rounded once, and
+      |T| <= L = 2^31 max(|lo|, |hi|). Hence |S - T| <= ulp(L) / 2 in each of two tables. Everything
+      else is computed in fractions, and two roundings to a step add one half each. Together this is
+      ulp(L) / step + 1. Clipping to +- count x 2^30 never moves a sum further from the exact sum,
+      because the exact sum is within these limits.
     """
 
     count: Matrix
@@ -66,21 +70,21 @@ def read_cells(
     *,
     noisy: bool,
 ) -> CellTable:
-    """A table with the columns cell, arm, count and sum (or steps), a line per cell and arm.
+    """Read a table with the columns cell, arm, count and sum (or steps), a line per cell and arm.
 
     Parameters
     ----------
     cells : sequence of str
         The declared cells, in order.
     noisy : bool
-        Counts may then be below zero and no whole numbers, and sums beyond the bounds.
+        Counts may then be negative or fractional, and sums may be outside the bounds.
 
     Raises
     ------
     DataError
-        A column is absent or of a wrong type, or holds too few digits; a value is missing, an arm
-        or cell unknown, a line twice there; an exact count is negative or no whole number, or its
-        sum beyond what the bounds allow. No value is told.
+        A column is absent, has a wrong type, or has too few digits. A value is missing, an arm or
+        cell is unknown, or a line occurs twice. An exact count is negative or fractional, or its
+        sum is outside the limits from the bounds. The message contains no value.
     """
     table = design.open_frame(frame)
     kinds = design.header(table).kinds
@@ -117,7 +121,7 @@ def read_cells(
 
 
 def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> float:
-    """By how many steps a sum may have moved further than its rows; refused where by too many."""
+    """The extra steps by which a sum may change beyond its rows; raises if there are too many."""
     import narwhals as nw
 
     used = ("count", "steps" if stepwise else "sum")
@@ -149,7 +153,7 @@ def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> fl
 
 
 def _centred(value: Any, count: int, outcome: schema.Interval) -> int:
-    """The sum of `count` outcomes less the middle of their bounds, in the nearest whole step."""
+    """The sum of `count` outcomes minus the midpoint of their bounds, in the nearest whole step."""
     lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
     place: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo)
     return round(place * (1 << GRID_BITS))
@@ -158,7 +162,7 @@ def _centred(value: Any, count: int, outcome: schema.Interval) -> int:
 def _within(
     sums: Sequence[int], count: Integers, room: float, outcome: schema.Interval
 ) -> Integers:
-    """Sums of steps, cut to what so many rows can have; refused where they pass it by too much."""
+    """Sums of steps, clipped to the limits for their rows; raises if a sum is too far outside."""
     found = np.zeros(count.size, np.int64)
     for k, (value, rows) in enumerate(zip(sums, count.ravel().tolist(), strict=True)):
         most = rows << GRID_BITS
@@ -203,8 +207,8 @@ def _filled(table: object, name: str, at: Integers, cells: int) -> Matrix:
 
 
 def _exact(table: Any, name: str, at: Integers, cells: int) -> list[Any]:
-    """The values as they are, integers, decimals or floats, in the order of cells and arms."""
-    _filled(table, name, at, cells)  # all are there, and finite
+    """The values unchanged (integers, decimals or floats), in the order of cells and arms."""
+    _filled(table, name, at, cells)  # checks that all values are present and finite
     out: list[Any] = [0] * (2 * cells)
     for place, value in zip(at.tolist(), table[name].to_list(), strict=True):
         out[place] = value
@@ -222,7 +226,7 @@ def _check_counts(count: Matrix) -> None:
 
 
 class Aggregates(RowSource):
-    """A table of cells in the place of rows, as private as they are; it serves `CellSums` alone."""
+    """A table of cells in place of rows, equally private; used only by `CellSums`."""
 
     __slots__ = ("_table", "header")
     ordered = True
@@ -234,11 +238,11 @@ class Aggregates(RowSource):
         self.header = columns
 
     def size(self) -> int:
-        """The number of rows is not known here; there is something, at least."""
+        """A placeholder of 1: the number of rows is unknown, and the table is not empty."""
         return 1
 
     def counted(self, statement: str, wanted: Wanted) -> Integers | None:
-        """Rows (cell, arm, count, steps, 0): the table is the answer already."""
+        """Rows (cell, arm, count, steps, 0): the table is already the answer."""
         count = self._table.count.astype(np.int64)
         cell, arm = np.indices(count.shape).reshape(2, -1)
         zero = np.zeros(count.size, np.int64)

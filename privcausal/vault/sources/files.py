@@ -1,6 +1,6 @@
-"""Files and relations: read into memory, or opened to be streamed.
+"""Files and relations: read into memory, or opened for streaming.
 
-CSV has no types: each value is read by itself, as a label or a number.
+CSV has no types: each value is read separately, as a label or a number.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ SUFFIXES = (".parquet", ".pq", ".csv")
 
 
 def read_file(path: Path, label_columns: LabelColumns) -> Any:
-    """The table as a pyarrow table in memory.
+    """Read the table as a pyarrow table in memory.
 
     Parameters
     ----------
     path : Path
     label_columns : callable
-        Asked of a CSV file only; its other columns are read as numbers.
+        Used only for CSV files. The other columns are read as numbers.
 
     Raises
     ------
     DataError
-        The suffix is unknown, or the file is not what its suffix says. The reader's own message
-        is not shown: it quotes rows.
+        The suffix is unknown, or the content does not match the suffix. The reader's own message
+        is not shown, because it quotes rows.
     """
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise DataError(f"{path.name} cannot be read; {_known(_READERS)}")
     try:
         table = _READERS[suffix](path)
-    except Exception:  # whatever it is, it may quote a row
+    except Exception:  # any error message may quote a row
         table = None
     if table is None:
         raise DataError(f"{path.name} is not a whole {suffix[1:]} file")
@@ -68,7 +68,7 @@ def _feather(path: Path) -> Any:
 
 
 def _csv(path: Path) -> Any:
-    """Every column as text."""
+    """Read every column as text."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -86,13 +86,13 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 
 
 def check_header(names: Sequence[str], path: Path) -> None:
-    """Refuse a first line that may be a row: it would be read as names, and names are public.
+    """Refuse a first line that may be a row. It would be read as names, and names are public.
 
     Raises
     ------
     DataError
-        A field is empty, reads as a number or a missing value, has no letter (a date, say), or is
-        there twice. Nothing of the line is told.
+        A field is empty, reads as a number or a missing value, has no letter (for example a date),
+        or occurs twice. The message contains no part of the line.
     """
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
@@ -112,8 +112,8 @@ def _is_value(field: str) -> bool:
 def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
     """The columns of a CSV file as labels where `known`, and as numbers elsewhere.
 
-    Guessing types from the values, as most readers do, would let one row decide how all others
-    are read. Here each value is read by itself, and what cannot be read is missing.
+    Most readers guess types from the values. One row would then decide how all other rows are
+    read. Here each value is read separately, and unreadable values are missing.
     """
     import pyarrow as pa
 
@@ -125,7 +125,7 @@ def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
 
 
 def open_relation(relation: Any) -> stored.Stored:
-    """A DuckDB relation, whose rows may come in another order each time."""
+    """Open a DuckDB relation, whose rows may come in another order each time."""
     try:
         return stored.Stored(relation, ordered=False)
     except DataError:
@@ -140,15 +140,15 @@ def _known(suffixes: Iterable[str]) -> str:
 
 
 def open_path(path: str | os.PathLike[str]) -> RowSource:
-    """A Parquet or CSV file, a folder of them, or a pattern such as ``"visits/*.parquet"``.
+    """Open a Parquet or CSV file, a folder of files, or a pattern such as ``"visits/*.parquet"``.
 
-    Or one Stata, SPSS or R file, which is held in memory.
+    A single Stata, SPSS or R file is also accepted, and is held in memory.
 
     Raises
     ------
     DataError
-        There is no such file, it is not whole, or the files differ in columns or types. Nothing of
-        what the files hold is told.
+        The file does not exist or is incomplete, or the files differ in columns or types. The
+        message contains no content of the files.
     """
     place = Path(path)
     if place.suffix.lower() in LABELLED_FILES and place.is_file():
@@ -177,7 +177,7 @@ def _open_parquet(files: Sequence[Path], opened: Connections) -> stored.Stored:
 
 
 def _files(text: str) -> list[Path]:
-    """The files that are meant, sorted by name; all of one kind."""
+    """The selected files, sorted by name; all of the same kind."""
     place = Path(text)
     if place.is_dir():
         found = [p for p in sorted(place.rglob("*")) if _is_table(p, place)]
@@ -205,8 +205,8 @@ def _files(text: str) -> list[Path]:
 def _is_table(path: Path, folder: Path) -> bool:
     """Whether a path inside a folder is one of the table's files.
 
-    As for Spark and Hive, names that begin with a dot or an underscore are not: an editor's copy,
-    or a failed job's leftovers, would count rows twice.
+    As in Spark and Hive, names that begin with a dot or an underscore are excluded. An editor's
+    copy or the leftovers of a failed job would count rows twice.
     """
     hidden = any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
     return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
@@ -219,7 +219,7 @@ _WHOLE_FILE = {
 
 
 def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
-    """A step of opening, before anything is spent."""
+    """Run a step of opening, before any budget is spent."""
     try:
         return step()
     except Exception:
@@ -229,7 +229,7 @@ def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
 
 
 def _parquet_schema(file: Path) -> dict[str, str]:
-    """Names and types; a file that was cut off has lost them, since they stand at its end."""
+    """Names and types. They are at the end of a file, so a truncated file has lost them."""
     import pyarrow.parquet
 
     found = _opened(lambda: pyarrow.parquet.read_schema(file), [file], "Parquet")
@@ -238,7 +238,7 @@ def _parquet_schema(file: Path) -> dict[str, str]:
 
 
 def _check_names(names: Sequence[str], file: Path) -> None:
-    """DuckDB would give one of two columns another name where they differ in case alone."""
+    """Refuse names that differ only in case, because DuckDB would rename one of the two columns."""
     if len(set(names)) < len(names):
         raise DataError(f"{file.name}: two columns have one name; rename one")
     if len({name.casefold() for name in names}) < len(names):
@@ -259,7 +259,7 @@ def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) ->
 
 
 def _open_csv(files: Sequence[Path], opened: Connections) -> stored.Stored:
-    """All values as texts: to guess types from the values would let one row decide for all."""
+    """Read all values as texts: guessing types from values would let one row decide for all."""
     headers = [_csv_names(file) for file in files]
     names = headers[0]
     for other, file in zip(headers, files, strict=True):
@@ -274,7 +274,7 @@ def _open_csv(files: Sequence[Path], opened: Connections) -> stored.Stored:
     )
     relation = _opened(lambda: opened.new().sql(scan), files, "CSV")
     table = stored.Stored(relation, opened, ordered=True, known={})
-    # a row that was cut off is found by counting, before anything is spent
+    # Counting rows detects a truncated row before any budget is spent.
     _opened(table.size, files, "CSV")
     return table
 

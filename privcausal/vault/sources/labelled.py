@@ -1,8 +1,8 @@
-"""Stata, SPSS and R files, held in memory: columns of codes, and what the file says they mean.
+"""Stata, SPSS and R files, held in memory: columns of codes, and the file's labels of the codes.
 
-Each column has the type that the file declares for it, whatever the rows hold. A missing number
-would otherwise make a data frame's whole numbers or truth values something else, and types are
-public. Columns of dates are refused, as in any table, and so not read.
+Each column has the type declared in the file, regardless of the rows. In a data frame, a
+missing number would change the type of whole numbers or Boolean values, and types are public.
+Columns of dates are refused, as in any table, and are therefore not read.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LABELLED_FILES = {
     ".sav": ("pyreadstat", ""),
     ".rds": ("pyreadr", ": one data frame of plain columns, written by saveRDS"),
 }
-"""How the names of such files end, the package that reads them, and what is no such file."""
+"""Suffixes of such files, the package that reads each, and what a readable file must hold."""
 
 _DATES = re.compile(r"%-?[dt]|([AEJS]?DATE|D?TIME|YMDHMS|QYR|MOYR|WKYR)")
-"""How formats of dates and times begin in Stata, and in SPSS."""
+"""Prefixes of date and time formats in Stata, and in SPSS."""
 
 R_MISSING = -(2**31)
-"""What R stores for NA among integers, truth values and the codes of a factor."""
+"""The value that R stores for NA in integers, logical values and factor codes."""
 
 Texts: TypeAlias = Mapping[str, Mapping[str, str]]
-"""By column, the text that each code stands for."""
+"""For each column, the text of each code."""
 
 
 class Labelled(Memory):
-    """Rows of such a file. Its labels count in no column but those that are declared by them."""
+    """Rows of such a file. A column's labels are used only if they are declared for this column."""
 
     __slots__ = ("_texts",)
 
@@ -48,9 +48,9 @@ class Labelled(Memory):
         super().__init__(table)
 
     def typed(self, labels: schema.LabelColumns) -> Memory:
-        """The same rows, with texts for codes in columns of which such a text is declared.
+        """These rows, with texts in place of codes in columns with such a declared text.
 
-        Two codes may have one text, so units go by their codes.
+        Two codes may have the same text, so units are identified by their codes.
         """
         known = labels(self.header.names)
         table = self._frame.to_native()
@@ -63,7 +63,7 @@ class Labelled(Memory):
 
 
 def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) -> Any:
-    """Each code by itself: as it is, where that is declared too, else as its declared text."""
+    """Convert each code separately: unchanged if it is declared, otherwise to its declared text."""
     import pyarrow as pa
 
     codes, keys = labels(series)
@@ -73,7 +73,7 @@ def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) ->
 
 @opening
 def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, list[str]]:
-    """The texts of these columns, in the order of their codes, without those of missing values."""
+    """The texts of these columns, in the order of their codes, without texts of missing values."""
     if not isinstance(place, str | os.PathLike):
         raise DataError(f"the path of a file must be text, not {schema.kind_of(place)}")
     path = Path(place)
@@ -95,7 +95,7 @@ def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[s
 
 
 def _read(path: Path, *, rows: bool) -> tuple[Any, Texts]:
-    """A pyarrow table (of no rows, where the format allows that) and the texts of its codes."""
+    """A pyarrow table (without rows, if the format allows this) and the texts of its codes."""
     suffix = path.suffix.lower()
     package, what = LABELLED_FILES[suffix]
     trouble = f"{path.name} is not a whole {suffix} file{what}"
@@ -103,7 +103,7 @@ def _read(path: Path, *, rows: bool) -> tuple[Any, Texts]:
         return _r(path) if suffix == ".rds" else _coded(path, rows)
     except ModuleNotFoundError as absent:
         missing = absent.name == package
-    except Exception:  # whatever it is, it may quote a row
+    except Exception:  # any error message may quote a row
         missing = False
     if missing:
         raise CapabilityError(f"{suffix} files need {package}: pip install 'privcausal[files]'")
@@ -111,7 +111,7 @@ def _read(path: Path, *, rows: bool) -> tuple[Any, Texts]:
 
 
 def _coded(path: Path, rows: bool) -> tuple[Any, Texts]:
-    """A Stata or SPSS file. What it calls missing is missing, and in texts the empty one too."""
+    """Read a Stata or SPSS file. Its missing values are missing, and so are empty texts."""
     import pyarrow as pa
     import pyreadstat
 
@@ -139,7 +139,7 @@ def _coded(path: Path, rows: bool) -> tuple[Any, Texts]:
 
 
 def _type(kind: str, written: str) -> Any:
-    """The Arrow type of a column, of ReadStat's names for types and the format it is written in."""
+    """The Arrow type of a column, from ReadStat's type name and the written format."""
     import pyarrow as pa
 
     if _DATES.match(written):
@@ -158,9 +158,9 @@ def _column(values: Any, kind: Any) -> Any:
 
 
 def _r(path: Path) -> tuple[Any, Texts]:
-    """A data frame as saveRDS writes it, whose factors are texts; it cannot be read in parts.
+    """Read a data frame saved by saveRDS, with factors as texts; it cannot be read in parts.
 
-    The columns are taken as pyreadr parses them, before it makes types of them by their values.
+    The columns are taken as pyreadr parses them, before it derives types from their values.
     """
     import pyarrow as pa
     from pyreadr._pyreadr_parser import PyreadrParser

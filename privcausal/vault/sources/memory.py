@@ -1,4 +1,4 @@
-"""What the vault asks of a table, and tables in memory: pandas, polars, pyarrow, or arrays."""
+"""The vault's interface to tables, and tables in memory: pandas, polars, pyarrow, or arrays."""
 
 from __future__ import annotations
 
@@ -22,31 +22,29 @@ from privcausal.vault.guard import Opaque
 
 # Names of units: exact texts, so that no two values of a column become one unit.
 #
-# Rows belong to one unit where the type of their column says that their values are equal. A column
-# of
-# Python objects has a type for each cell. There values of different kinds are different units: `1`,
-# `"1"`, `True`, `1.0` and `Decimal(1)` are five. Values of one kind are one unit where they are
-# equal: `Decimal("1.0")` and `Decimal("1.00")`, or one instant in two time zones. A NumPy or pandas
-# scalar is of the kind of the Python type that it stands for, and a member of an Enum is known by
-# its
-# class's name and its own. Labels of a schema or of a Stata or SPSS file never count.
+# Rows belong to one unit if the type of their column says that their values are equal. A column of
+# Python objects has a type for each cell. There, values of different kinds are different units:
+# `1`, `"1"`, `True`, `1.0` and `Decimal(1)` are five units. Values of one kind are one unit if they
+# are equal: `Decimal("1.0")` and `Decimal("1.00")`, or one instant in two time zones. A NumPy or
+# pandas scalar has the kind of its corresponding Python type. A member of an Enum is identified by
+# its class's name and its own. Labels of a schema, or of a Stata or SPSS file, are never used.
 #
 # Privacy
 # -------
-# A name is a function of its own cell and of the column's type. Were two units to share a name,
-# then
-# the rows of one would decide which rows of the other count, and the number of units would tell of
-# both. So each text below can be read back into the value. None, NaN, NaT and NA name no unit, and
-# neither do values of any other type, such as lists: such rows count for nothing.
+# A name is a function of its own cell and of the column's type. Suppose two units shared a name.
+# Then the rows of one unit would decide which rows of the other unit are used, and the number of
+# units would reveal information about both. Therefore each text below can be read back into its
+# value. None, NaN, NaT and NA do not name a unit, and other types, such as lists, do not either.
+# Rows with such values are not used.
 
 MARK = "\x1f"
-"""Begins each name that is not the text of a cell as it is."""
+"""Prefix of each name that is not the unchanged text of a cell."""
 
 
 def unit_key(value: object, *, mixed: bool = True) -> str | None:
-    """The name of a value's unit, text that a file can hold; None for no unit. Never raises.
+    """The name of a value's unit, as text that a file can hold; None for no unit. Never raises.
 
-    `mixed` says that values of the column may be of several kinds, which names then begin with.
+    If `mixed`, values of the column may be of several kinds, and names begin with the kind.
     """
     try:
         for kinds, kind, text in _KINDS:
@@ -60,8 +58,8 @@ def unit_key(value: object, *, mixed: bool = True) -> str | None:
 
 
 def text_key(text: str) -> str:
-    """A text as it is, unless it holds half a character or begins as other names do."""
-    own = str.__str__(text)  # not str(): a subclass may have its own
+    """The unchanged text, unless it holds half a character or begins with `MARK`."""
+    own = str.__str__(text)  # str() could call a subclass's own method
     try:
         own.encode()
     except UnicodeEncodeError:
@@ -70,7 +68,7 @@ def text_key(text: str) -> str:
 
 
 def unit_codes(series: Any) -> RawColumn:
-    """Codes of a frame's column into the names of units; -1 is none. Order: first seen."""
+    """Codes of a frame's column into the names of units, in order of appearance; -1 is no unit."""
     import narwhals as nw
     import pandas as pd
 
@@ -83,12 +81,12 @@ def unit_codes(series: Any) -> RawColumn:
     key = partial(unit_key, mixed=mixed)
     if not mixed and series.dtype != nw.Categorical:
         return _coded(*design.distinct(values), key)
-    # to a dict True is 1, and it takes no lists
+    # A dict treats True as 1, and does not accept lists.
     return _coded(*design.distinct([*map(key, values)]), _as_it_is)
 
 
 def arrow_units(array: Any) -> RawColumn:
-    """The same of an Arrow array, whose values are all of one kind."""
+    """Codes and names of units of an Arrow array, whose values are all of one kind."""
     import pyarrow as pa
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
@@ -110,14 +108,14 @@ def _as_it_is(name: str | None) -> str | None:
 
 def _whole(value: Any) -> str:
     number = int.__int__(value) if isinstance(value, int) else int(value)
-    # of very long numbers Python writes no decimal digits
+    # Python does not write very long numbers in decimal digits.
     return str(number) if number.bit_length() <= 512 else hex(number)
 
 
 def _float(value: Any) -> str | None:
     if isinstance(value, float):
         return schema.number_key(float.__float__(value))
-    number = float(value)  # of a long double not the number itself
+    number = float(value)  # for a long double this is not the exact number
     exact = number == value or np.isnan(number)
     return schema.number_key(number) if exact else _ratio(value.as_integer_ratio())
 
@@ -139,7 +137,7 @@ def _decimal(value: Decimal) -> str | None:
 
 
 def _instant(value: Any) -> str | None:
-    """Nanoseconds since 1970, by the clock of UTC or of no zone."""
+    """Nanoseconds since 1970, on the UTC clock or without a time zone."""
     if schema.library(value) == "pandas":
         if value != value:  # noqa: PLR0124  # NaT differs from itself
             return None
@@ -163,19 +161,19 @@ def _span(value: Any) -> str | None:
 
 
 def _nanoseconds(value: Any) -> int:
-    """Exact, of a time of pandas, which counts seconds or parts of them."""
+    """Exact nanoseconds of a pandas time, which counts seconds or fractions of seconds."""
     unit, _ = np.datetime_data(value.dtype)
     return int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
 
 
 def _numpy_time(value: Any) -> str | None:
-    """Count and unit, so that a time in days is another unit than one in hours."""
+    """Count and unit, so that a time in days and a time in hours are different units."""
     return None if np.isnat(value) else f"{value.dtype} {int(value.astype(np.int64))}"
 
 
 def _member(value: Enum) -> str | None:
     kind, name = type(value), value._name_
-    # flags that no member has are without a name
+    # Flag values that no member has are without a name.
     return None if name is None else repr((kind.__module__, kind.__qualname__, name))
 
 
@@ -185,7 +183,7 @@ def _interval(value: Any) -> str | None:
 
 
 def _of(*libraries: str) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
-    """A text of these libraries' own classes: a subclass may be equal in another way."""
+    """Restrict a text function to these libraries' classes: a subclass may redefine equality."""
 
     def only(text: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
         return lambda value: text(value) if schema.library(value) in libraries else None
@@ -200,13 +198,13 @@ _PANDAS: dict[str, Callable[[Any], str | None]] = {
 
 
 def _of_pandas(value: Any) -> str | None:
-    """By name, since importing pandas takes time."""
+    """Recognize pandas classes by name, because importing pandas takes time."""
     text = _PANDAS.get(type(value).__name__)
     found = None if text is None or schema.library(value) != "pandas" else text(value)
     return None if found is None else f"{type(value).__name__} {found}"
 
 
-# in this order: to Python a bool is an int and a datetime a date, and to NumPy a span is an int
+# The order matters: a Python bool is an int, a datetime is a date, and a NumPy span is an int.
 _KINDS: tuple[tuple[Any, str, Callable[[Any], str | None]], ...] = (
     (Enum, "enum", _member),
     (str, "text", text_key),
@@ -228,7 +226,7 @@ _KINDS: tuple[tuple[Any, str, Callable[[Any], str | None]], ...] = (
 
 
 AsLabels: TypeAlias = bool | Literal["units"]
-"""Whether a column is read as labels; "units": as exact names of units, one for each value."""
+"""Whether a column is read as labels. "units" reads exact names of units, one for each value."""
 
 Wanted: TypeAlias = Sequence[tuple[str, AsLabels]]
 """Names of columns, and how each is read."""
@@ -237,20 +235,20 @@ Blocks: TypeAlias = Iterator[tuple[slice, Mapping[str, RawColumn]]]
 
 
 class RowSource(Opaque):
-    """Private rows, wherever they are kept.
+    """Private rows, wherever they are stored.
 
     Attributes
     ----------
     header : Header
-        Names and types: all of it that is public.
+        Names and types, the only public part.
     ordered : bool
         Whether every reading gives the rows in the same order. Parts of the rows, and rows of a
-        unit, are known by their position, so both need it. (Where rows stay on Spark's executors,
-        both go by the unit's name.)
+        unit, are identified by position, so both need a fixed order. If rows stay on Spark's
+        executors, both are identified by the unit's name instead.
     held : bool
         Whether all rows are in memory together.
     absent : str
-        What is said of rows that are not here to be read.
+        Message if the rows are not available here.
     """
 
     __slots__ = ()
@@ -260,7 +258,7 @@ class RowSource(Opaque):
     absent: str
 
     def size(self) -> int:
-        """Number of rows: private under add_remove, so only the vault may ask."""
+        """Number of rows. It is private under add_remove, so only the vault may use it."""
         raise NotImplementedError
 
     def column(self, name: str, *, as_labels: AsLabels) -> RawColumn:
@@ -272,9 +270,9 @@ class RowSource(Opaque):
         raise CapabilityError(self.absent)
 
     def typed(self, labels: schema.LabelColumns) -> RowSource:
-        """The same rows once it is known which columns hold labels, where the table has no types.
+        """These rows, once it is known which columns hold labels, for a table without types.
 
-        `labels` maps from the names of all columns, since a formula may mean all of them.
+        `labels` takes the names of all columns, because a formula may refer to all columns.
         """
         return self
 
@@ -282,10 +280,10 @@ class RowSource(Opaque):
         """Close what was opened here to read the rows, typed or not; nothing that was given."""
 
     def counted(self, statement: str, wanted: Wanted) -> Integers | None:
-        """Rows of whole numbers that a query over the table `data` gives, shape (m, k).
+        """Rows of whole numbers from a query over the table `data`, shape (m, k).
 
-        None where this table runs no SQL, or where SQL would read one of the wanted columns
-        otherwise than the vault does.
+        None if this table does not run SQL, or if SQL would read one of the wanted columns
+        differently from the vault.
         """
         return None
 
@@ -299,7 +297,7 @@ class Memory(RowSource):
 
     def __init__(self, data: Frame, of_units: Any = None) -> None:
         self._frame: Any = design.open_frame(data)
-        # units are told apart by what the columns held before words were put for codes
+        # Units are identified by the values before texts replaced codes.
         self._of_units: Any = self._frame if of_units is None else of_units
         self._size: int = self._frame.shape[0]
         self._cache: dict[tuple[str, AsLabels], RawColumn] = {}
@@ -329,7 +327,7 @@ class Memory(RowSource):
 
 
 def cut_column(column: RawColumn, at: slice) -> RawColumn:
-    """Some rows of a column, its numbers as float64: block by block, they are made in cache."""
+    """Some rows of a column, with float64 numbers: created block by block, they stay in cache."""
     if column.numbers is not None:
         return RawColumn(numbers=np.asarray(column.numbers[at], np.float64))
     assert column.codes is not None
@@ -343,9 +341,9 @@ def no_rows(wanted: Wanted) -> dict[str, RawColumn]:
 
 
 def at_least_one(blocks: Blocks, wanted: Wanted) -> Blocks:
-    """The blocks, or one block without rows where there are none.
+    """The blocks, or one block without rows if there are none.
 
-    So a table of no rows goes through the same steps as any other, and fails in the same.
+    A table without rows then goes through the same steps as any other, and fails in the same way.
     """
     none = True
     for block in blocks:

@@ -1,7 +1,7 @@
-"""Rows of a Spark DataFrame: orders go to the executors, and nothing but sums comes back.
+"""Rows of a Spark DataFrame: queries run on the executors, and only sums come back.
 
-Classic and Connect sessions are served alike, through `DataFrame.mapInArrow`. The package must be
-installed where the executors run.
+Classic and Connect sessions are both supported, through `DataFrame.mapInArrow`. The package must be
+installed on the executors.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from privcausal.vault.sources.stored import arrow_column
 
 @dataclass(frozen=True, eq=False)
 class RemoteSum:
-    """Sums of mechanisms, carried out where the rows are. It holds public values and no rows.
+    """Sums of mechanisms, computed where the rows are. It holds public values and no rows.
 
-    The part of a row depends on the name of its unit and on `entropy` alone: a unit keeps its part
-    however often rows are computed again, or moved.
+    The part of a row depends only on the name of its unit and on `entropy`. A unit therefore keeps
+    its part however often rows are computed again, or moved.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class RemoteSum:
 
     @property
     def columns(self) -> tuple[tuple[str, memory.AsLabels], ...]:
-        """All columns that it reads, the unit's last."""
+        """All columns that the job reads, the unit's column last."""
         return self.wanted if self.unit is None else (*self.wanted, (self.unit, "units"))
 
     def integers(
@@ -67,7 +67,7 @@ class RemoteSum:
         rows: int,
         space: Space,
     ) -> Integers:
-        """Exact sums over one block of at most `passes.BATCH` rows, worked on in `space`."""
+        """Exact sums over one block of at most `passes.BATCH` rows; `space` is the workspace."""
         keep = np.ones(rows, bool)
         if isinstance(self.mechanism, RawMechanism):
             return self.mechanism.integers(RawBatch(columns, keep))
@@ -80,7 +80,7 @@ class RemoteSum:
         if len(self.shares) == 1:
             return np.zeros(rows, np.int64)
         assert unit is not None
-        # with units the coins are the same under both relations
+        # With units, the random bits are the same under both relations.
         return dealt(
             rows, self.shares, neighbors="add_remove", entropy=self.entropy,
             units=unit.codes, names=unit.labels,
@@ -101,7 +101,7 @@ _UNPLANNED = (
 
 
 class Spark(memory.RowSource):
-    """A Spark DataFrame, computed anew by Spark for each sum."""
+    """A Spark DataFrame, recomputed by Spark for each sum."""
 
     __slots__ = ("_frame", "_rows", "_units", "header")
     ordered = False
@@ -123,14 +123,14 @@ class Spark(memory.RowSource):
         return self._rows
 
     def units(self, unit: str) -> int:
-        """Number of units, public under substitution."""
+        """Number of units; public under substitution."""
         if unit not in self._units:
             names = self._of_units(unit).select(column_of(unit))
             self._units[unit] = int(shielded(lambda: names.distinct().count(), _FAILED))
         return self._units[unit]
 
     def repeats(self, names: Sequence[str]) -> bool:
-        """Whether these columns are the same each time they are computed, by the query's plan."""
+        """Whether, by the query's plan, these columns are the same each time they are computed."""
         found = shielded(lambda: repeatable(self._frame.select(*map(column_of, names))), _UNPLANNED)
         return bool(found)
 
@@ -144,8 +144,8 @@ class Spark(memory.RowSource):
         rows : int
             Rows of a block.
         order : sequence of str
-            By these columns a unit's rows are sorted. Rows that are alike in all of them may stand
-            for one another, so the sum is the same each time.
+            A unit's rows are sorted by these columns. Rows that are equal in all of them are
+            interchangeable, so the sum is the same each time.
         """
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
         asked = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
@@ -158,7 +158,7 @@ class Spark(memory.RowSource):
     def tally(
         self, name: str, unit: str | None, max_rows: int, order: Sequence[str]
     ) -> tuple[tuple[str, ...], Integers]:
-        """The labels of a column and their exact counts, for noise and a threshold."""
+        """The labels of a column and their exact counts, before noise and a threshold."""
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
         found = shielded(frame.groupBy(column_of(name)).count().collect, _FAILED)
         counts: dict[str, int] = {}
@@ -169,7 +169,7 @@ class Spark(memory.RowSource):
         return tuple(counts), np.array(list(counts.values()), np.int64)
 
     def _of_units(self, unit: str) -> Any:
-        """Rows that name their unit."""
+        """Rows with a named unit."""
         from pyspark.sql import functions
 
         column = column_of(unit)
@@ -188,14 +188,14 @@ class Spark(memory.RowSource):
 
 
 def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What each executor runs: from Arrow batches of its rows to one record of sums."""
+    """The function run by each executor: from Arrow batches of its rows to one record of sums."""
 
     def inside(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
         from threadpoolctl import threadpool_limits
 
         total, space = ExactSum(job.size), Space()
-        # Spark runs a task on each core; and NumPy may not warn of a row's value here either
+        # Spark runs one task per core. NumPy must not warn of a row's value here either.
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for batch in batches:
                 columns = [
@@ -231,7 +231,7 @@ def _header(frame: Any) -> Header:
 
 
 def _is_readable(kind: Any) -> bool:
-    # under a collation Spark takes different texts for one unit or level, and the vault does not
+    # Under a collation, Spark treats different texts as one unit or level, and the vault does not.
     return kind.typeName() in _READABLE and "collate" not in kind.simpleString().lower()
 
 
@@ -248,16 +248,17 @@ def column_of(name: str) -> Any:
 
 
 def repeatable(frame: Any) -> bool:
-    """Whether Spark's optimised plan shows nothing that may differ each time it is computed.
+    """Whether Spark's optimized plan contains no operation that may differ between computations.
 
-    That is a random function, which Spark knows of, and what depends on the order or placement of
-    rows, which Spark calls deterministic: limits and samples, the first or any value of a group,
-    and windows that number rows. These are looked for by name in the plan's text (all that Connect
-    has); a plan cut short where it may hold one counts as not repeatable.
+    Such operations are random functions, which Spark marks. They also include operations that
+    depend on the order or placement of rows, which Spark calls deterministic. Examples are limits
+    and samples, the first or any value of a group, and windows that number rows. These are
+    searched by name in the plan's text, which is all that Connect provides. If a plan is truncated
+    where it may hold such an operation, it counts as not repeatable.
 
-    No plan shows a function wrongly declared deterministic, rows from an RDD, a source that changes
-    between reads, or the last digits of sums of floats in another order. Such rows have to be
-    written to files first.
+    A plan cannot show a function wrongly declared deterministic, rows from an RDD, or a source that
+    changes between reads. It also cannot show that float sums differ in their last digits if the
+    order differs. Write such rows to files first.
     """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
@@ -268,23 +269,23 @@ def repeatable(frame: Any) -> bool:
 
 
 def _whole_text(plan: Any) -> str:
-    """The plan's text with all the fields of each node, where this version of Spark can write it.
+    """The plan's text with all the fields of each node, if this version of Spark can write it.
 
-    Its arguments are verbose, a suffix, the most fields, and one or two further things to print.
+    The arguments are: verbose, a suffix, the maximum number of fields, and one or two more options.
     """
     for more in ((False,), (False, False)):
         try:
             return str(plan.treeString(True, False, 2**31 - 1, *more))
-        except Exception:  # not of this version
+        except Exception:  # not available in this version
             pass
-    return str(plan.toString())  # may be cut short, which is noticed
+    return str(plan.toString())  # may be truncated, which is detected
 
 
 _OPTIMISED = "== Optimized Logical Plan =="
 
 
 def _repeats(text: str) -> bool:
-    # names of columns: all those of a table, and any of a function's call, as files may have them
+    # Remove column names: all names of a table, and names like function calls, found in files.
     text = _COLUMNS.sub("", text)
     return _BY_LOT.search(text) is None and _CUT_SHORT.search(text) is None
 

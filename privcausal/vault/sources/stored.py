@@ -1,7 +1,7 @@
-"""Rows that are read anew for each pass: by DuckDB from files or a relation, or by polars.
+"""Rows that are read again for each pass: by DuckDB from files or a relation, or by polars.
 
-They are streamed as Arrow batches of the columns asked for. The numbers are those of the same table
-in memory, to the bit: each value is read by itself, by the functions that read a frame's columns.
+The requested columns are streamed as Arrow batches. The numbers equal the numbers of the same table
+in memory, to the bit: each value is read separately, by the functions for a frame's columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privcausal.vault.sources import memory
 from privcausal.vault.sources.units import Connections, Marks, Parts, Stream, Units
 
 STREAM = 1 << 17
-"""Rows of an Arrow batch; the vault's own blocks are cut from it."""
+"""Rows of an Arrow batch; the vault's own blocks are slices of a batch."""
 
 _WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {
     "INTEGER",
@@ -33,7 +33,7 @@ _SAME: dict[bool, set[str]] = {
     False: {"FLOAT", "DOUBLE", "BOOLEAN", *_WHOLE},
     True: {"VARCHAR", "ENUM", *_WHOLE},
 }
-"""DuckDB types that a cast turns into the numbers, or the labels, of the vault."""
+"""DuckDB types that a cast turns into the vault's numbers or labels."""
 
 _UNREADABLE = (
     "the rows could not be read to their end: the file is damaged, or was changed while it was "
@@ -41,7 +41,7 @@ _UNREADABLE = (
 )
 
 BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
-"""Texts of a CSV file that stand for a missing value."""
+"""Texts in a CSV file that mean a missing value."""
 
 _WORDS = {"true": 1.0, "false": 0.0}
 
@@ -51,9 +51,9 @@ def _read(step: Callable[[], Any]) -> Any:
 
 
 class Stored(memory.RowSource):
-    """Rows that DuckDB reads anew each time: nothing but one batch is held in memory.
+    """Rows that DuckDB reads again each time; only one batch is held in memory.
 
-    A whole column is held only where the curator asks for it.
+    A whole column is held only if the data holder requests it.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Stored(memory.RowSource):
     ) -> None:
         self._relation = relation
         self._opened = Connections() if opened is None else opened
-        self._known = known  # labels by column, of a table of texts; None: it has types
+        self._known = known  # labels by column, for a table of texts; None: the table has types
         self._labels: dict[str, RawColumn] = {}
         self._size: int | None = None
         self._units: dict[str, Units] = {}
@@ -86,11 +86,11 @@ class Stored(memory.RowSource):
         return self._size
 
     def units(self, unit: str) -> int:
-        """Number of units, public under substitution."""
+        """Number of units; public under substitution."""
         return self._of_units(unit).size()
 
     def marks(self, unit: str, max_rows: int, parts: Parts | None) -> Marks:
-        """Which rows count, the first `max_rows` of each unit by their place; and their parts."""
+        """Which rows are used, the first `max_rows` of each unit by position; and their parts."""
         return self._of_units(unit).marks(max_rows, parts)
 
     def _of_units(self, unit: str) -> Units:
@@ -99,7 +99,7 @@ class Stored(memory.RowSource):
         return self._units[unit]
 
     def _names(self, unit: str) -> Stream:
-        """The place and unit's name (or null) of each row; of a plain type as it is."""
+        """The position and unit's name (or null) of each row; plain types are left unchanged."""
         import pyarrow as pa
 
         kind = pa.large_string()
@@ -154,20 +154,21 @@ class Stored(memory.RowSource):
             raise Unreadable(_UNREADABLE)
 
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
-        """Arrow batches of these columns; the others are never read."""
+        """Arrow batches of these columns; other columns are never read."""
         columns = ", ".join(map(sql_name, names))
         reader = _read(lambda: _batches(self._relation.project(columns)))
         while (batch := _read(lambda: next(reader, None))) is not None:
             yield batch
 
     def _raw(self, name: str, array: Any, as_labels: memory.AsLabels) -> RawColumn:
-        if self._known is not None:  # names of units are texts as written, whatever is declared
+        # names of units are the texts as written, regardless of declarations
+        if self._known is not None:
             known = frozenset[str]() if as_labels == "units" else self._known.get(name)
             array = typed_column(array, known)
         return arrow_column(array, as_labels)
 
     def typed(self, labels: LabelColumns) -> Stored:
-        """A table of texts with the types that its formula and schema give it."""
+        """A table of texts, with types from its formula and schema."""
         if self._known is None:
             return self
         known = labels(self.header.names)
@@ -176,7 +177,7 @@ class Stored(memory.RowSource):
             self._relation, self._opened, ordered=self.ordered, known=known,
             columns=Header(kinds),  # type: ignore[arg-type]  # two of the literals
         )  # fmt: skip
-        found._units = self._units  # to be closed with these
+        found._units = self._units  # closed together with these rows
         return found
 
     def close(self) -> None:
@@ -184,11 +185,11 @@ class Stored(memory.RowSource):
         self._opened.close()
 
     def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
-        """The query's rows, where SQL reads its columns as the vault does: of a CSV file never."""
+        """The query's rows, if SQL reads its columns as the vault does; never for a CSV file."""
         if not all(self._reads_alike(name, labels=bool(labels)) for name, labels in wanted):
             return None
         found = _read(lambda: self._relation.query("data", statement))
-        rows = _read(found.fetchall)  # none at all, where no row is complete
+        rows = _read(found.fetchall)  # empty without complete rows
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
 
     def _reads_alike(self, name: str, *, labels: bool) -> bool:
@@ -200,7 +201,7 @@ class Stored(memory.RowSource):
 
 
 class Lazy(Stored):
-    """A query that polars runs anew for each pass; only the columns asked for are computed."""
+    """A query that polars runs again for each pass; only the requested columns are computed."""
 
     __slots__ = ()
 
@@ -233,7 +234,7 @@ class Lazy(Stored):
 def _collected(query: Any) -> Iterator[Any]:
     if hasattr(query, "collect_batches"):
         return iter(query.collect_batches(chunk_size=STREAM, engine="streaming"))
-    # older versions of polars hold the columns asked for
+    # Older versions of polars hold the requested columns in memory.
     return iter(query.collect(engine="streaming").iter_slices(STREAM))
 
 
@@ -246,7 +247,7 @@ def _query_header(frame: Any) -> Header:
 
 
 def _batches(relation: Any) -> Any:
-    # the second is what DuckDB before 1.4 calls the first
+    # DuckDB before 1.4 has the first method under the second name.
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return stream(STREAM)
 
@@ -262,14 +263,14 @@ def _relation_header(relation: Any) -> Header:
 
 
 def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
-    """A batch's column as it is asked for."""
+    """A batch's column in the requested form."""
     if as_labels == "units":
         return memory.arrow_units(array)
     return arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
 
 
 def arrow_numbers(array: Any) -> Any:
-    """The values of an Arrow array as a frame's are read, of whatever type until they are cut."""
+    """The values of an Arrow array, read like a frame's; of any type until they are sliced."""
     plain = array.to_numpy(zero_copy_only=False)
     return plain if plain.dtype.kind in "fiu" else design.numbers(_series(array))
 
@@ -293,7 +294,7 @@ def arrow_labels(array: Any) -> RawColumn:
 
 
 def texts_of(column: RawColumn) -> Any:
-    """The labels of each row as an Arrow array, null where one is missing."""
+    """The label of each row as an Arrow array, null if missing."""
     import pyarrow as pa
 
     assert column.codes is not None
@@ -303,7 +304,7 @@ def texts_of(column: RawColumn) -> Any:
 
 
 def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
-    """An Arrow array of texts as labels where some are `known`, else as float64."""
+    """An Arrow array of texts, as labels if some are `known`, otherwise as float64."""
     import pyarrow as pa
 
     coded = texts.dictionary_encode()

@@ -1,7 +1,8 @@
-"""Which rows of units count, where DuckDB reads the rows: found by its queries, kept in its tables.
+"""Which rows of units are used, if DuckDB reads the rows; found by queries, stored in its tables.
 
-Python holds one batch at a time, however many rows and units there are. The tables are in memory,
-in a database of their own: some tens of bytes a row while rows are ranked, one byte afterwards.
+Python holds one batch at a time, regardless of the number of rows and units. The tables are in
+memory, in a separate database. They use some tens of bytes a row while rows are ranked, and one
+byte a row afterwards.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from privcausal.vault.batch import RawColumn
 from privcausal.vault.sources.memory import Blocks, text_key
 
 Parts: TypeAlias = Callable[[Sequence[str]], Integers]
-"""From names of units to their parts: that of a unit depends on its name only."""
+"""From names of units to their parts; the part of a unit depends only on its name."""
 
 Stream: TypeAlias = tuple[Any, Iterator[Any]]
-"""An Arrow schema, and batches of it."""
+"""An Arrow schema, and batches with this schema."""
 
 Batches: TypeAlias = Callable[[Any], Any]
-"""From a DuckDB relation to an Arrow reader of it."""
+"""From a DuckDB relation to its Arrow reader."""
 
 MarkedBlock: TypeAlias = tuple[slice, Mapping[str, RawColumn], Mask, Integers]
-"""A block of rows, which of them count, and the part of each."""
+"""A block of rows, a mask of the rows that are used, and the part of each row."""
 
 _FAILED = (
     "the rows of units could not be read to their end and ranked: the file is damaged, was changed "
@@ -42,7 +43,7 @@ def _read(step: Callable[[], Any]) -> Any:
 
 
 class Connections:
-    """Databases in memory that are closed together, and not when Python happens to forget them."""
+    """Databases in memory that are closed together, at a definite time rather than by Python."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []
@@ -52,9 +53,9 @@ class Connections:
 
         connection = duckdb.connect()
         self._open.append(connection)
-        # rows of a file are known by their position
+        # rows of a file are identified by position
         connection.execute("SET preserve_insertion_order = true; SET enable_progress_bar = false")
-        connection.execute("SET temp_directory = ''")  # rows are never spilled to a folder
+        connection.execute("SET temp_directory = ''")  # never write rows to a temporary folder
         return connection
 
     def close(self) -> None:
@@ -63,9 +64,9 @@ class Connections:
 
 
 class Units(guard.Opaque):
-    """The units of one table's rows, asked for by queries over their names.
+    """The units of one table's rows, found by queries over their names.
 
-    `names` gives a new stream of each row's `place`, and the name of its `unit` or null.
+    `names` gives a new stream of each row's `place`, and of the name of its `unit` or null.
     """
 
     __slots__ = ("_batches", "_names", "_opened", "_size", "_work")
@@ -75,10 +76,10 @@ class Units(guard.Opaque):
         self._names = names
         self._batches = batches
         self._size: int | None = None
-        self._work: Any = None  # a database with the table `units`, each of them once
+        self._work: Any = None  # a database with the table `units`, one row per unit
 
     def size(self) -> int:
-        """Number of units, public under substitution only."""
+        """Number of units; public only under substitution."""
         if self._size is None:
             self._find()
             found = _read(lambda: self._work.execute("SELECT count(*) FROM units").fetchall())
@@ -86,13 +87,13 @@ class Units(guard.Opaque):
         return self._size
 
     def marks(self, max_rows: int, parts: Parts | None) -> Marks:
-        """Which rows count, as by `batch.first_rows`, and the part of each (None: all in 0)."""
+        """Which rows are used, as by `batch.first_rows`, and the part of each (None: all in 0)."""
         self._find()
         units, part = "units", "0"
         if parts is not None:
             self._deal(parts)
             units, part = "dealt", "part"
-        # names are looked up before rows are ranked: whole numbers take less memory
+        # Names are looked up before rows are ranked, because whole numbers take less memory.
         ranked = f"""
             SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
                    )::TINYINT AS mark
@@ -103,7 +104,7 @@ class Units(guard.Opaque):
             ORDER BY place
             """
         stored_table(self._work, "marks", ranked, self._names())
-        # with its database goes the memory that ranking took
+        # Copy the marks: closing the work database frees the memory that ranking took.
         kept = self._opened.new()
         marks = _read(lambda: self._batches(self._work.table("marks")))
         stored_table(kept, "marks", "FROM given", (marks.schema, marks))
@@ -112,17 +113,18 @@ class Units(guard.Opaque):
         return Marks(kept, self._batches)
 
     def _find(self) -> None:
-        """Each unit once."""
+        """Store each unit once."""
         if self._work is None:
             work = self._opened.new()
-            # of rows that stream in DuckDB knows no number: the table is to be looked up in
+            # DuckDB does not know the number of streamed rows; the lookup must be in the stored
+            # table.
             work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
             stored_table(work, "units", each, self._names())
             self._work = work
 
     def _deal(self, parts: Parts) -> None:
-        """The part of each unit: Python has the keyed hash, and is shown each name once."""
+        """Store the part of each unit. Python computes the keyed hash, and sees each name once."""
         import pyarrow as pa
 
         with closing(self._work.cursor()) as beside:
@@ -139,7 +141,7 @@ class Units(guard.Opaque):
 
 
 def stored_table(connection: Any, table: str, query: str, given: Stream) -> None:
-    """A new table of what a query gives over the stream `given`."""
+    """Create a table from a query over the stream `given`."""
     import pyarrow as pa
 
     schema, batches = given
@@ -149,7 +151,7 @@ def stored_table(connection: Any, table: str, query: str, given: Stream) -> None
         nonlocal pressed
         try:
             yield from batches
-        except KeyboardInterrupt:  # which DuckDB would make an error of its own
+        except KeyboardInterrupt:  # DuckDB would convert it to its own error
             pressed = True
             raise
 
@@ -168,7 +170,7 @@ def stored_table(connection: Any, table: str, query: str, given: Stream) -> None
 
 
 class Marks(guard.Opaque):
-    """The part of each row, or -1 where it does not count, in the order of the rows."""
+    """The part of each row in the order of the rows; -1 if the row is not used."""
 
     __slots__ = ("_batches", "_connection")
 
@@ -177,8 +179,8 @@ class Marks(guard.Opaque):
         self._batches = batches
 
     def beside(self, blocks: Blocks) -> Iterator[MarkedBlock]:
-        """The blocks of a whole pass, with what is known of their rows."""
-        # a pass may end before its time, and leave its answer half read
+        """The blocks of a whole pass, with the mask and parts of their rows."""
+        # a pass may end early, with its answer half read
         with closing(self._connection.cursor()) as own:
             reader = _read(lambda: self._batches(own.table("marks")))
             ahead = np.zeros(0, np.int8)
