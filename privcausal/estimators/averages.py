@@ -130,11 +130,13 @@ def target(
             )
             for p, n in zip(partials, nuisances, strict=True)
         ]
-    else:
+    elif estimand == "ATO":
         mass = by_fold(lambda p: vault.OverlapMass(p.e_soft, soft, scale), partials)
         scores = [
             vault.OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials
         ]
+    else:
+        raise NotImplementedError(f"no score of {estimand}")
     return replace(
         _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, group_masses=True
     )

@@ -540,7 +540,9 @@ def _weights(state: survey.Survey, e: functions.Function, estimand: str) -> Vect
         return np.asarray(1 / ((1 - np.minimum(p, 1 - state.clip)) * np.mean(p)))
     if estimand in RISKS:
         return np.asarray(1 / (p if estimand == RISKS[1] else 1 - p))
-    return np.asarray(1 / (p * (1 - p)))
+    if estimand == "ATE":
+        return np.asarray(1 / (p * (1 - p)))
+    raise NotImplementedError(f"no weights of {estimand}")
 
 
 INTERACTIONS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -415,3 +416,16 @@ def test_audit_of_the_function_at_epsilon_one() -> None:
     narrow = [weights + (first - weights) / 4, other + (second - other) / 4]
     cut = middle + 1.3 * sd / 4
     assert epsilon_bound(narrow[0] @ along, narrow[1] @ along, LEVEL, DELTA, cut) > 1.0
+
+
+def test_the_sensitivity_pays_for_long_sums() -> None:
+    """What rounding adds to a sum of n gradients, by hand; up to 2^26 rows the tolerance pays.
+
+    The ridge is so large that rounded residuals do not matter.
+    """
+    order = regression(study("substitute"), "r", ridge=1e18)
+    for rows, excess in ((2.0**26, 0.0), (2.0**30, 2.0**-3 - TOLERANCE / 2)):
+        long = replace(order, rows=rows)
+        moved = (long.sensitivity("substitute") - np.sqrt(order.features.size)) * long.units[0]
+        stated = (2 + 2 * (TOLERANCE + 2 * excess)) * order.lipschitz / order.ridge
+        assert moved == pytest.approx(stated, rel=1e-5)

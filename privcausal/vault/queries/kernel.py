@@ -90,12 +90,14 @@ class KernelRegression(Solution):
       the sum (Higham 2002, Eq. 3.5). As a rule it is about sqrt(p) u ||w||. Also ||w|| <= n
       L / lambda, because lambda w* is minus a sum of n gradients, each no longer than L. The factor
       a, the difference, and the clipping add at most 2 u (A ||w|| + L). Over all rows, this error
-      is R L, with R = 2 (p + 4) A u n^2 / lambda.
+      is at most 2 (p + 4) A u n^2 L / lambda.
 
-    Let T = `SOLVER_TOLERANCE`. A computed gradient below (T / 2 + R) L is attainable in floats. It
-    implies that the true gradient is shorter than eta = (T + 2 R) L, where the other T / 2 covers
-    the error of the sum. The method is Algorithm 1 of Taylor and Drori (2023), started at zero. Its
-    number of steps is fixed by the public n, A, and lambda (`schedule`). F is lambda-strongly
+    Let T = `SOLVER_TOLERANCE`, and let R L be the error of the residuals plus what the error of the
+    sum exceeds T L / 2 by (from 2^26 rows on). A computed gradient below (T / 2 + R) L is
+    attainable in floats. Together both errors are at most (R + T / 2) L, so the true gradient is
+    then no longer than eta = (T + 2 R) L.
+
+    The method is Algorithm 1 of Taylor and Drori (2023), started at zero. Its number of steps is fixed by the public n, A, and lambda (`schedule`). F is lambda-strongly
     convex and S-smooth with S = A n + lambda. By their Theorem 3, after N steps ||w_N - w*||^2 <=
     ||w*||^2 / (1 + A_N lambda / S), for all possible rows. Then ||w*|| <= n L / lambda and
     ||grad F(w_N)|| <= S ||w_N - w*|| give half of the T / 2. The gradient's length is checked once,
@@ -147,9 +149,11 @@ class KernelRegression(Solution):
 
     @property
     def _rounding(self) -> float:
-        """R: effect of rounding on the residuals' part of the gradient, in units of L."""
+        """R: effect of rounding on the gradient that T / 2 does not cover, in units of L."""
         a = self.curvature.bound
-        return (self.features.size + 4) * a * self.rows**2 / self.ridge * 2.0**-52
+        residuals = (self.features.size + 4) * a * self.rows**2 / self.ridge * 2.0**-52
+        total = self.rows * 2.0**-53 * (BLOCK + self.rows / BLOCK)
+        return residuals + max(0.0, total - SOLVER_TOLERANCE / 2)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return self._moved(neighbors) / float(self.units[0]) + float(np.sqrt(self._size))
