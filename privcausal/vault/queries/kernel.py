@@ -97,13 +97,14 @@ class KernelRegression(Solution):
     attainable in floats. Together both errors are at most (R + T / 2) L, so the true gradient is
     then no longer than eta = (T + 2 R) L.
 
-    The method is Algorithm 1 of Taylor and Drori (2023), started at zero. Its number of steps is fixed by the public n, A, and lambda (`schedule`). F is lambda-strongly
-    convex and S-smooth with S = A n + lambda. By their Theorem 3, after N steps ||w_N - w*||^2 <=
-    ||w*||^2 / (1 + A_N lambda / S), for all possible rows. Then ||w*|| <= n L / lambda and
-    ||grad F(w_N)|| <= S ||w_N - w*|| give half of the T / 2. The gradient's length is checked once,
-    at the end. If the arithmetic does not follow IEEE 754, the fit stops and does not release
-    anything. Incomplete rows have a = t = 0 and are kept, so that the work does not depend on their
-    number. All divisors are at least lambda, and lambda below `RIDGE_FLOOR` is refused.
+    The method is Algorithm 1 of Taylor and Drori (2023), started at zero. Its number of steps is
+    fixed by the public n, A, and lambda (`schedule`). F is lambda-strongly convex and S-smooth with
+    S = A n + lambda. By their Theorem 3, after N steps ||w_N - w*||^2 <= ||w*||^2 / (1 + A_N lambda
+    / S), for all possible rows. Then ||w*|| <= n L / lambda and ||grad F(w_N)|| <= S ||w_N - w*||
+    give half of the T / 2. The gradient's length is checked once, at the end. If the arithmetic
+    does not follow IEEE 754, the fit stops and does not release anything. Incomplete rows have a =
+    t = 0 and are kept, so that the work does not depend on their number. All divisors are at least
+    lambda, and lambda below `RIDGE_FLOOR` is refused.
 
     *The grid*: weights are rounded to multiples of a unit h (`units`), which changes each table's
     weights by at most sqrt(p) h / 2. Therefore the integers change by at most Delta / h + sqrt(p),
