@@ -437,8 +437,10 @@ def networks_tell_their_grid() -> None:
     with mock.patch.object(subsampled, "rounding_slack", told), testing.recorded() as recorder:
         pc.privcate("Y ~ T | X", data, learner="dpcate", base=pc.bases.NN(epochs=1), **call)
     queries = [c.query for c in recorder.calls if c.query.name.startswith("network")]
-    for query, asked in zip(queries, told.call_args_list, strict=True):
-        assert asked.args == (len(query.weights), query.sensitivity / 2 / 4)
+    asked = [each.args for each in told.call_args_list]  # also by what converts whole plans
+    assert queries
+    for query in queries:
+        assert (len(query.weights), query.sensitivity / 2 / 4) in asked
         assert query.scale >= query.sensitivity / 2 / 4 >= 2.0**28
 
 
