@@ -106,7 +106,7 @@ class Recorder:
         return self.seed
 
     def coins(self, size: int, rate: float) -> Mask:
-        """Random bits from the seed, for splits. Draws and replays in between do not change them."""
+        """Random bits from the seed, for splits, unaffected by draws and replays in between."""
         return self._coins.random(size) < rate
 
 
