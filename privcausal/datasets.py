@@ -101,7 +101,7 @@ class TrueEffect:
 
 @dataclass(frozen=True)
 class _Law:
-    """One data-generating process; `x` is one interval for all covariates, or a list of them."""
+    """One data-generating process; `x` is one interval for all covariates, or one for each."""
 
     covariates: Callable[[np.random.Generator, int], Matrix]
     surface: Callable[..., Surface]

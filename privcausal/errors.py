@@ -1,7 +1,8 @@
 """Errors, grouped by the phase that raises them.
 
-A message says what is wrong, where, and what to write instead. It never contains a value from a
-row. Messages contain only the call's own arguments, column names, data types and released numbers.
+A message names the problem, its place, and the text to write instead. It never contains a value
+from a row. Messages contain only the call's own arguments, column names, data types and released
+numbers.
 """
 
 from __future__ import annotations

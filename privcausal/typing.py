@@ -14,7 +14,7 @@ Matrix: TypeAlias = NDArray[np.float64]
 """A float64 array of shape (n, p)."""
 
 Singles: TypeAlias = NDArray[np.float32]
-"""A float32 array: temporary values of rows, for which single precision is enough."""
+"""A float32 array: temporary values of rows that need only single precision."""
 
 Integers: TypeAlias = NDArray[np.int64]
 """An int64 array, usually of shape (m,): exact sums on a public grid."""

@@ -47,7 +47,7 @@ STRING = r"\"[^\"]*\"|'[^']*'"
 
 
 def quoted(name: str) -> str:
-    """Column name as it is written between operators of a formula."""
+    """Column name in the form used between operators of a formula."""
     return name if re.fullmatch(NAME_PATTERN, name) else f"`{name}`"
 
 
@@ -62,7 +62,7 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def alias(name: str) -> str:
-    """The identifier by which formulaic replaces a back-quoted name inside a function."""
+    """The identifier that formulaic substitutes for a back-quoted name inside a function."""
     if name.isidentifier():
         return name
     base = re.sub(r"\W", "_", name)
@@ -317,7 +317,7 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
 
 def _number(call: TypedCall, value: Value) -> Value:
     if value.truth:
-        # NumPy adds truth values as "or", and defines no minus, power or logarithm for them.
+        # NumPy adds truth values as "or", and does not define their minus, power or logarithm.
         raise call.refuse("a truth value is no number here; write I(1 * (x > 3))")
     return value
 
@@ -411,4 +411,4 @@ ENVIRONMENT: Mapping[str, Callable[..., Any]] = MappingProxyType(
 ``s(x)`` returns x here, because its basis is built from released numbers, not by formulaic.
 """
 ON_GRID: Mapping[str, Callable[..., Any]] = MappingProxyType({**ENVIRONMENT, "tan": _branch})
-"""`ENVIRONMENT` for a grid over a whole domain, on which a function with a pole is not finite."""
+"""`ENVIRONMENT` for a grid over a whole domain; there, functions with a pole are not finite."""

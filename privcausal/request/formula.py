@@ -323,7 +323,7 @@ class CausalFormula:
 
     @property
     def assigned(self) -> str:
-        """The variable compared given the covariates: the instrument, or else the treatment.
+        """The variable compared given the covariates: the instrument if any, or the treatment.
 
         A regression has no such variable.
         """
@@ -361,7 +361,7 @@ class CausalFormula:
 
     @property
     def effect_variables(self) -> tuple[str, ...]:
-        """The columns on which the effect may depend."""
+        """The columns that may modify the effect."""
         return expressions.unique(_variables(self.modifiers))
 
     @property
@@ -371,12 +371,12 @@ class CausalFormula:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference label of each column for which the formula names one."""
+        """Reference labels named in the formula, by column."""
         return {f.variables[0]: f.ref for f in self.factors if f.ref is not None}
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
-        """The labels of each column for which the formula lists them."""
+        """Labels listed in the formula, by column."""
         return {f.variables[0]: f.levels for f in self.factors if f.levels}
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ PRICES = ("rho", "epsilon", "delta")
 
 StageGroup = Literal["bounds", "nuisance", "effect", "average", "look"]
 """Purpose of a stage. Each of the first four has a share of the budget, and each "look" (a
-histogram) has a share of its own."""
+histogram or diagnostic release) has a share of its own."""
 
 
 class StageKey(str):
@@ -114,9 +114,9 @@ class Plan:
     rho_cap : int
         Maximum pico-rho that the budget allows.
     least_rows : int
-        Minimum number of rows for which a published claim holds; otherwise 0.
+        Minimum number of rows that a published claim needs; otherwise 0.
     most_rows : int
-        Maximum number of rows that the learner can use; 0 if there is no limit.
+        Maximum number of rows that the learner can use; 0 for no limit.
     partition : Partition or None
         Cells of the aggregates, if the learner reads only aggregates.
     least_part : int

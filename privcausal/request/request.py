@@ -131,7 +131,8 @@ FOLDS = 2
 MOST_CODES = 10
 """A numeric treatment whose bounds are further apart is not read as two coded arms."""
 LEAST_PROPENSITY = 1e-6
-"""Scores that divide by a propensity nearer to 0 or 1 are useless and may overflow."""
+"""If a propensity is nearer to 0 or 1, scores that divide by it are useless; their bounds nearly
+overflow."""
 
 
 @stored
@@ -147,7 +148,7 @@ class Budget:
     delta: float = 1e-5
     shares: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
-    """Whether the guarantee is claimed by a third party. It may then be pure (delta = 0)."""
+    """Whether a third party states the guarantee. It may then be pure (delta = 0)."""
 
     def __post_init__(self) -> None:
         _positive("eps", self.epsilon, upper=math.inf)
@@ -189,7 +190,7 @@ def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 @stored
 @dataclass(frozen=True)
 class Trust:
-    """What the guarantee protects: the neighboring relation and the unit.
+    """The neighboring relation and the unit that the guarantee protects.
 
     With a `panel`, the guarantee covers all rows of a unit.
     """
@@ -268,7 +269,7 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
 @stored
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Points at which an effect is requested. They are declared in the call, so they are public.
+    """Points where an effect is requested. They are declared in the call, so they are public.
 
     Attributes
     ----------
@@ -323,7 +324,7 @@ class Estimand:
     Attributes
     ----------
     names : tuple of str
-        All estimands, in the order requested.
+        All estimands, the first requested average first.
     arms : tuple of str
         Labels of a treatment with more than two arms, the reference first; otherwise empty.
     dose : bool
@@ -345,7 +346,7 @@ class Estimand:
 
     @property
     def averages(self) -> tuple[Average, ...]:
-        """The averages requested, in their order."""
+        """The averages requested, the first one first."""
         return tuple(a for a in self.names if a in AVERAGES)
 
     @property
@@ -393,7 +394,7 @@ class Request:
     tails : {"cubic", "any"}
         Assumption on values hidden by noise beyond a clip.
     queries : Queries or None
-        Public points at which the effect is evaluated; None for the whole function.
+        Public points where the effect is evaluated; None for the whole function.
     more : tuple of str
         Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
     weights : None or str
@@ -556,7 +557,7 @@ class Request:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Columns in which a missing value makes the whole row count as zero."""
+        """Columns whose missing values make the whole row count as zero."""
         extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 

@@ -179,7 +179,7 @@ _TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
 
 
 MAX_WIDTH = 2.0**60
-"""Maximum width of an interval. Above it, a grid of 2^-11 of the width is meaningless."""
+"""Intervals must be narrower. On wider ones, a grid of 2^-11 of the width is meaningless."""
 
 LEAST_WIDTH, LEAST_RELATIVE_WIDTH = 2.0**-60, 2.0**-30
 """Intervals must be wider than the first number, and than the second times their larger end.
@@ -298,7 +298,7 @@ class Binary(Made):
     Notes
     -----
     ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
-    "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` are equivalent to it. Any
+    "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` mean the same. Any
     other pair accepts only its two labels. All other values are missing.
     """
 
