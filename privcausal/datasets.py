@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # The source papers' simulations: studies with a known truth.
 #
 # Every function draws a `Study` of `n` rows from the NumPy generator of a `seed`. It raises
-# `DataError` if n < 1. Only these public simulated data have seeds; privacy noise never has one.
+# `DataError` if n < 1. These data are public, so a seed is safe; privacy noise has none.
 # All studies follow the model
 #
 #     X ~ P_X,   T | X ~ Bernoulli(e(X)),   Y = b(X) + T tau(X) + noise
@@ -485,10 +485,10 @@ def _ward_codes(ward: Any) -> NDArray[np.int64]:
 
 
 def clinic_effect(frame: Frame) -> Vector:
-    """Return the true effect of the programme, in points of recovery, shape (n,).
+    """Return the true effect of the program, in points of recovery, shape (n,).
 
     The effect is 8 + (severity - 4.5) - 4 ((age - 55) / 25)^2 + (2 north, -1 south, 1 west). The
-    programme helps severe cases more, and harms some of the oldest patients.
+    program helps severe cases more, and harms some of the oldest patients.
 
     Parameters
     ----------
@@ -538,9 +538,9 @@ def _clinic_surface(columns: Mapping[str, NDArray[Any]]) -> Surface:
 
 
 def clinic(n: int = 5000, seed: int = 0) -> Study:
-    """Draw patients of a simulated rehabilitation programme that was not randomized.
+    """Draw patients of a simulated rehabilitation program that was not randomized.
 
-    Severe cases and younger patients enter the programme more often. Severe cases recover less
+    Severe cases and younger patients enter the program more often. Severe cases recover less
     without it, so the simple difference of means is much too small. The effect is
     `clinic_effect`, and its average has a closed form.
 

@@ -20,7 +20,7 @@ from privcausal.typing import Integers, Matrix, Singles, Vector
 class Block:
     """Basis functions of one design column.
 
-    A smooth column has a lookup `table` of shape (FINE, K). Any other column has the one function
+    A smooth column has a lookup `table` of shape (FINE_BINS, K). Any other column has one function,
     ``gain * (column - shift)``. `order` is 1 for linear, and 2, 3, ... in order of roughness.
     Functions of the same `group` share a prior variance.
     """

@@ -651,7 +651,7 @@ def _as_column(term: Term, *, full_rank: bool) -> Term:
 def formulaic_terms(terms: Sequence[Term]) -> Any:
     """An intercept and the terms, as a ``formulaic.formula.SimpleFormula``.
 
-    Evaluate it with ``context=ENVIRONMENT`` on a frame with only the formula's columns. Any other
+    Evaluate it with the context of `_fit_spec` on a frame with only the formula's columns. Another
     column could replace the function of the same name.
 
     Raises

@@ -231,7 +231,7 @@ class NuisanceTriple:
 # Step functions on public bins of columns, which boosting learns.
 
 SYNTHETIC_CELLS = 16
-"""Cells of the histogram behind synthetic rows; each has FINE / CELLS fine bins."""
+"""Cells of the histogram behind synthetic rows; each has FINE_BINS / SYNTHETIC_CELLS fine bins."""
 
 LUMP = 0.04
 """Minimum share of rows in a lump's cell. Smaller lumps cannot be distinguished from noise."""
@@ -246,8 +246,8 @@ class TermBins:
     columns : tuple of int
         Design columns: one numeric column, or the indicators of a factor's levels.
     bin_of : Integers or None
-        Bin of each public fine bin of a numeric column, shape (FINE,). A factor has None. Bin 0
-        of a factor is for rows with none of its levels, and bin k for its k-th level.
+        Bin of each public fine bin of a numeric column, shape (FINE_BINS,). A factor has None;
+        its bin 0 is for rows with none of its levels, and its bin k for the k-th level.
     size : int
         Number of bins.
     """
@@ -400,7 +400,7 @@ def _numeric(column: int, values: Vector, most: int) -> TermBins:
 
 
 def _lumps(share: Vector) -> Integers:
-    """Lump of each fine bin, numbered from 1; 0 means no lump. Shape (FINE,).
+    """Lump of each fine bin, numbered from 1; 0 means no lump. Shape (FINE_BINS,).
 
     A lump is a cell of the released histogram with most of the rows in its neighborhood. Such a
     cell holds many rows of one value, for example 0 or 1 of a 0/1 column. The position of that

@@ -178,7 +178,7 @@ def looked_up(table: NDArray[Float], bins: Integers, out: NDArray[Float]) -> NDA
 
 
 def _places(scaled: Vector) -> Any:
-    """`fine_bins` of values known to be in [-1, 1], in little memory; 1 itself gives FINE."""
+    """`fine_bins` of values known to be in [-1, 1], in little memory; 1 itself gives FINE_BINS."""
     position = scaled + 1.0
     position *= FINE_BINS / 2
     return position.astype(np.int16)
@@ -319,7 +319,7 @@ class Rows:
     def bins(self, design: Design, column: int) -> Integers:
         """Index of the fine bin of a design column for `looked_up`, shape (n,).
 
-        The upper end of the range may give FINE, which `looked_up` reads as the last bin.
+        The upper end of the range may give FINE_BINS, which `looked_up` reads as the last bin.
         """
         key = design, column
         if key not in self._bins:

@@ -129,7 +129,7 @@ Tails = Literal["cubic", "any"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
 MOST_CODES = 10
-"""A numeric treatment whose bounds are further apart is not read as two coded arms."""
+"""Maximum width of numeric bounds for which an error suggests that a number codes two arms."""
 LEAST_PROPENSITY = 1e-6
 """If a propensity is nearer to 0 or 1, scores that divide by it are useless; their bounds nearly
 overflow."""
