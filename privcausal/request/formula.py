@@ -274,8 +274,8 @@ class CausalFormula:
         Parameters
         ----------
         text
-            Names and calls of `expressions.FUNCTIONS`, joined by ``+ - : * / %in% **`` and brackets.
-            Put a name that is not an identifier in back-quotes.
+            Names and calls of `expressions.FUNCTIONS`, joined by ``+ - : * / %in% **`` and
+            brackets. Put a name that is not an identifier in back-quotes.
         columns
             The public column names of the data. ``.`` means the columns that the formula does not
             use elsewhere, in this order. Names outside this list are refused.
