@@ -1,8 +1,8 @@
-"""The command line; `_parser` has its commands and exit codes.
+"""Command line of the package; `_parser` lists its commands and exit codes.
 
-Messages go to stderr. They are made of arguments, column names and released numbers; an unexpected
-error shows a constant text, because tracebacks and messages of other libraries quote values of
-rows.
+Messages go to stderr. They contain only arguments, column names and released numbers. An
+unexpected error shows a constant text, because tracebacks and messages of other libraries may
+quote values of rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Words of the command line; those of this process if None.
+        Words of the command line. If None, the arguments of this process.
     """
     chosen = _parser().parse_args(arguments)
     with warnings.catch_warnings():
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             _say(f"{type(error).__name__}: {error}")
             return NO_BUDGET if isinstance(error, BudgetExhaustedError) else WRONG_INPUT
-        except BrokenPipeError:  # as in `privcausal demo | head`: nobody reads on
+        except BrokenPipeError:  # the reader has stopped, as in `privcausal demo | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return UNEXPECTED
         except (Exception, KeyboardInterrupt):
@@ -79,7 +79,7 @@ def _say(text: str) -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
-    # ours are made of released numbers; another library's may depend on a row
+    # Our warnings contain released numbers only; a warning of another library may depend on a row.
     if issubclass(category, PrivcausalWarning):
         _say(f"warning: {message}")
 
@@ -183,7 +183,7 @@ def _add_ledger(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "verify", nargs="?", choices=["verify"], help="only: is it whole, and what was spent"
     )
-    # not `_input`: a deleted ledger has a head beside it, and that is to be said
+    # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
     parser.add_argument("ledger", type=Path, help="the file that a fit's ledger= named")
     parser.add_argument("--csv", action="store_true", help="every charge, as CSV on stdout")
     parser.set_defaults(run=_ledger)
@@ -217,7 +217,7 @@ def _input(text: str) -> Path:
 
 
 def _output(text: str) -> Path:
-    """A path that can be written, found out before any budget is spent."""
+    """A path that can be written, checked before any budget is spent."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists")
@@ -227,7 +227,7 @@ def _output(text: str) -> Path:
 
 
 def _page(text: str) -> Path:
-    """A path for a report, which is HTML."""
+    """A path for an HTML report."""
     path = _output(text)
     if path.suffix.lower() not in ("", ".html", ".htm"):
         raise argparse.ArgumentTypeError(f"a report is HTML: name it '{path.stem}.html'")
@@ -283,7 +283,7 @@ def _plan(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.spec, chosen.plot)
     options = _planned_options(job, chosen.spec.name)
     eps = options.pop("eps", None)
-    # a half-width and n ask for eps: then the one in the spec file is not meant
+    # With a half-width and n, the command computes eps, so the eps of the spec file is not used.
     if chosen.eps is not None or (chosen.width is not None and chosen.n is not None):
         eps = chosen.eps
     plan = pc.plan(
@@ -292,7 +292,7 @@ def _plan(chosen: argparse.Namespace) -> None:
     )  # fmt: skip
     _print_summary(plan, chosen.summary)
     path = job.ledger_path
-    # opening it would found one
+    # Opening a ledger that does not exist would create it.
     ledger = job.open_ledger() if path is not None and path.exists() else None
     if ledger is not None:
         for row in plan.fits(ledger).to_dict("records"):
@@ -304,7 +304,7 @@ def _plan(chosen: argparse.Namespace) -> None:
 
 
 def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
-    """The options of the fit that a plan has too; the others must stand at their defaults."""
+    """Options of the fit that a plan also accepts; all other options must have their defaults."""
     import privcausal as pc
 
     defaults = inspect.signature(getattr(pc, job.task)).parameters
@@ -317,7 +317,7 @@ def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
 
 
 def _learner(job: FileCall) -> str:
-    """By what name plans and audits know the task."""
+    """Name of the task for plans and audits."""
     if job.task == "did":
         raise CapabilityError(
             "did is planned and audited as what it is, an average of changes: write "
@@ -335,7 +335,7 @@ def _report(chosen: argparse.Namespace) -> None:
 
 
 def _ledger(chosen: argparse.Namespace) -> None:
-    """Whether the ledger is whole, then a line for each fit, or each charge."""
+    """Report whether the ledger is intact, then print a line for each fit or each charge."""
     from privcausal.accounting import Ledger
     from privcausal.results.guarantee import ledger_summary
 
@@ -360,7 +360,7 @@ def _audit(chosen: argparse.Namespace) -> int:
         found = audit_all(**drawn)
     else:
         job = _read_job(chosen.spec)
-        # the spec's ledger is left alone: an audit spends nothing
+        # Do not open the spec's ledger, because an audit spends no budget.
         learner = {"learner": _learner(job)}
         statistic = "fits" if chosen.fits else "queries"
         options: dict[str, Any] = {**learner, **job.options, **drawn, "statistic": statistic}
@@ -384,7 +384,7 @@ def _hand_over(
     fit: AteResult | CateResult, style: str, *, report: Path | None, save: Path | None = None
 ) -> None:
     """Save, report and print a fit."""
-    with ExitStack() as steps:  # it is paid for: where one step fails, the others are still taken
+    with ExitStack() as steps:  # the budget is spent, so later steps run even if one fails
         steps.callback(_print_summary, fit, style)
         if report is not None:
             steps.callback(_write, fit.report, report, "report")
@@ -411,7 +411,7 @@ _LEDGER = ("path", "dataset", "eps", "delta")
 
 @dataclass(frozen=True)
 class FileCall:
-    """What a spec file asks for; `ledger` holds the arguments of `Ledger`, or is empty."""
+    """The call that a spec file describes; `ledger` holds arguments of `Ledger`, or is empty."""
 
     task: str
     formula: str
@@ -437,7 +437,7 @@ def _read_job(path: Path) -> FileCall:
     task = content.get("task", "privcate")
     if task not in _TASKS:
         raise CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}")
-    # the keywords of the call that a file can hold; the call itself checks their values
+    # Keywords of the call that a file can hold. The call itself checks their values.
     keywords = inspect.signature(getattr(privcausal, task)).parameters
     known = [name for name in keywords if name not in _NOT_IN_A_FILE]
     _check_keys(content, (*_KEYS, *known), path.name)
@@ -489,7 +489,7 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
     missing = [name for name in _LEDGER[:3] if name not in settings]
     if missing or not isinstance(settings["path"], str):
         raise LedgerError(f"[ledger] in {spec.name} needs path (text), dataset and eps")
-    # beside the spec file, wherever the command runs: another ledger would be a fresh budget
+    # Next to the spec file, whatever the working directory: another ledger would be a new budget.
     return {**settings, "path": spec.parent / settings["path"]}
 
 
@@ -506,7 +506,7 @@ def _read_data(path: Path, job: FileCall) -> Any:
 
 
 def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Columns of labels in a file without types, and the labels declared for each."""
+    """Columns of labels in an untyped file, and the declared labels of each."""
     from privcausal.request.formula import CausalFormula
 
     read = CausalFormula.regression if job.task == "regress" else CausalFormula.parse
@@ -514,7 +514,7 @@ def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str,
     asked = [*formula.categorical, job.options.get("time")]
     found = job.schema.label_columns([name for name in asked if isinstance(name, str)])
     unit = job.options.get("unit")
-    if isinstance(unit, str):  # units are told apart by what is written, whatever is declared
+    if isinstance(unit, str):  # units are compared as text, whatever is declared
         found[unit] = frozenset()
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]
     if unsure:

@@ -1,7 +1,7 @@
-"""Studies with a known truth (the papers' simulations, votes, an invented clinic); CRITEO's file.
+"""Simulated studies with known effects, and readers for the voting and CRITEO-UPLIFT files.
 
-Age, severity and recovery of the clinic are beta-binomial: bounded, whole numbers (or tenths) and
-exact means, so that nothing is rounded or cut and the average effect has a closed form.
+Age, severity and recovery of the clinic are beta-binomial. Their values are bounded whole numbers
+(or tenths) with exact means. No value is rounded or clipped, and the ATE has a closed form.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 # The source papers' simulations: studies with a known truth.
 #
-# Every function draws a `Study` of `n` rows from the NumPy generator of a `seed`, and raises
-# `DataError` if n < 1. Seeds are right here and only here: these data are anyone's to know, and
-# privacy noise is never seeded. All follow one recipe,
+# Every function draws a `Study` of `n` rows from the NumPy generator of a `seed`. It raises
+# `DataError` if n < 1. These data are public, so a seed is safe; privacy noise has none.
+# All studies follow the model
 #
-#     X ~ P_X,   T | X ~ Bernoulli(e(X)),   Y = b(X) + T tau(X) + noise,
+#     X ~ P_X,   T | X ~ Bernoulli(e(X)),   Y = b(X) + T tau(X) + noise
 #
-# with e, b and tau the propensity, baseline and effect, outcome "Y", treatment "T" and covariates
-# "X1", "X2", ... Drawn coefficients and covariances are stored as constants, with the command that
-# drew them, so that a new NumPy cannot move a truth.
+# with propensity e, baseline b and effect tau. The columns are "Y", "T", "X1", "X2", ... Drawn
+# coefficients and covariances are stored as constants, next to the command that drew them. A new
+# NumPy version therefore cannot change the truth.
 #
 # References
 # ----------
@@ -51,21 +51,21 @@ Setup = Literal["A", "B", "C", "D", "E", "D-code", "E-code"]
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One drawn study and everything that is true about it.
+    """One simulated study with its true functions and its true average effect.
 
     Attributes
     ----------
     name, formula : str
     bounds : dict
-        Column to (low, high) or to levels, for `bounds=`. They come from the law, not the rows.
+        Column to (low, high) or to levels, for `bounds=`. They do not depend on the drawn rows.
     ate : float
-        The population's average treatment effect.
+        Population average treatment effect.
     frame : pandas.DataFrame
         The rows, shape (n, 2 + p).
     tau, propensity, baseline : Vector
         E[Y(1) - Y(0) | X], P(T = 1 | X) and E[Y(0) | X] of the rows, shape (n,).
     effect : callable
-        Frame of covariates to true tau, shape (m,).
+        Takes a frame of m rows of covariates and returns their true tau, shape (m,).
     """
 
     name: str
@@ -89,7 +89,7 @@ class Surface(NamedTuple):
 
 @dataclass(frozen=True)
 class TrueEffect:
-    """True tau of a frame; a class and no closure, so that it can be pickled."""
+    """True tau of a frame. A class can be pickled; a closure cannot."""
 
     columns: tuple[str, ...]
     surface: Callable[..., Surface]
@@ -101,7 +101,7 @@ class TrueEffect:
 
 @dataclass(frozen=True)
 class _Law:
-    """The module's recipe; `x` limits all covariates alike, or each."""
+    """One data-generating process; `x` is one interval for all covariates, or one for each."""
 
     covariates: Callable[[np.random.Generator, int], Matrix]
     surface: Callable[..., Surface]
@@ -119,7 +119,7 @@ def bernoulli(rng: np.random.Generator, e: Vector) -> Mask:
 
 
 def _complete(rng: np.random.Generator, e: Vector) -> Mask:
-    """Exactly half of the rows treated; a coin decides an odd one."""
+    """Treat exactly half of the rows; if n is odd, a random bit decides on the last row."""
     n = len(e)
     return rng.permutation(n) < (n + int(rng.integers(2))) // 2
 
@@ -129,7 +129,7 @@ def _cube(rng: np.random.Generator, n: int, *, p: int, low: float = 0.0) -> Matr
 
 
 def _gauss(rng: np.random.Generator, n: int, *, root: Matrix) -> Matrix:
-    """N(0, L L') for the root L, shape (n, p)."""
+    """Draw n rows from N(0, L L') for the root L, shape (n, p)."""
     return rng.standard_normal((n, len(root))) @ root.T
 
 
@@ -154,7 +154,7 @@ def _draw(
     seed: int,
     assign: Callable[[np.random.Generator, Vector], Mask] = bernoulli,
 ) -> Study:
-    """One study from a law: X, then T, then the noise of Y, all from one generator."""
+    """Draw X, then T, then the noise of Y, all from one generator."""
     import pandas as pd
 
     rng = generator(n, seed)
@@ -184,7 +184,7 @@ def _found(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
 
 
 def sigmoid(z: Vector) -> Vector:
-    """1 / (1 + exp(-z)), written with tanh so that no z overflows."""
+    """1 / (1 + exp(-z)), written with tanh to avoid overflow."""
     return 0.5 * (1.0 + np.tanh(0.5 * z))
 
 
@@ -197,11 +197,11 @@ def _softplus(z: Vector) -> Vector:
 
 
 # --- Niu et al. (2022) -----------------------------------------------------------------
-# Y = b + T tau + noise with b = E[Y(0)|X], as in their table 1. Nie and Wager, from whom A to D
-# come, write b + (T - 1/2) tau and halve the b of D.
+# Y = b + T tau + noise with b = E[Y(0)|X], as in their table 1. Setups A to D come from Nie and
+# Wager, who write b + (T - 1/2) tau and halve the b of D.
 
 # The authors' notebook draws m = np.random.RandomState(1).uniform(-1, 1, (12, 12)) and takes
-# (m @ m.T)[:6, :6]; the paper only says "a random data generator".
+# (m @ m.T)[:6, :6]. The paper says only "a random data generator".
 _COVARIANCE = np.array(
     [
         [3.2426, 2.0518, 1.4371, -0.1294, 1.6740, -0.4711],
@@ -213,7 +213,7 @@ _COVARIANCE = np.array(
     ]
 )
 _CODE_ROOT = np.linalg.cholesky(_COVARIANCE)
-# rows scaled to length 1: unit variances, so that one limit of 3.5 fits B to E alike
+# Rows are scaled to length 1. All variances are 1, and the limit 3.5 fits B to E.
 _ROOT = _CODE_ROOT / np.linalg.norm(_CODE_ROOT, axis=1, keepdims=True)
 
 
@@ -250,7 +250,7 @@ def _niu_e(*x: Vector) -> Surface:
 
 
 def _niu_d_code(*x: Vector) -> Surface:
-    baseline = _hinge(x[0] + x[1]) + _hinge(x[3] + x[4])  # no x3 in the notebook
+    baseline = _hinge(x[0] + x[1]) + _hinge(x[3] + x[4])  # the notebook omits x3
     return _niu_d(*x)._replace(baseline=baseline)
 
 
@@ -263,13 +263,13 @@ def _niu_e_code(*x: Vector) -> Surface:
 
 
 def _half_binary(rng: np.random.Generator, n: int) -> Matrix:
-    """Three Gaussian covariates, and three that say whether theirs exceeded 1, shape (n, 6)."""
+    """Three Gaussian covariates and three indicators of a Gaussian above 1, shape (n, 6)."""
     Z = _gauss(rng, n, root=_CODE_ROOT)
     return np.hstack([Z[:, :3], Z[:, 3:] > 1.0])
 
 
 def _two_noises(rng: np.random.Generator, X: Matrix) -> Vector:
-    """Two independent noises, one with standard deviation |1 + x1|."""
+    """Sum of two independent Gaussian noises, with sd |1 + x1| and 1."""
     return (1.0 + X[:, 0]) * rng.standard_normal(len(X)) + rng.standard_normal(len(X))
 
 
@@ -278,9 +278,9 @@ _WIDE = (-3.5, 3.5)
 # E log(1 + exp(Z)), Z ~ N(0, 1), by Gauss-Hermite quadrature with 200 nodes (100 agree):
 # z, w = np.polynomial.hermite_e.hermegauss(200); w @ np.log1p(np.exp(z)) / w.sum()
 _MEAN_SOFTPLUS = 0.8060591833474
-# E max(N(0, s^2), 0) = s / sqrt(2 pi), with s^2 = 3 and 2
+# E max(N(0, s^2), 0) = s / sqrt(2 pi), with s^2 = 3 and 2.
 _ATE_D = (math.sqrt(3.0) - math.sqrt(2.0)) / math.sqrt(2.0 * math.pi)
-# E expit(X1) = 1/2 by symmetry; an indicator's mean is the tail of N(0, s) beyond 1
+# E expit(X1) = 1/2 by symmetry; the mean of an indicator is the tail of N(0, s) beyond 1.
 _ATE_E_CODE = 2.5 + sum(
     0.5 * math.erfc(1.0 / math.sqrt(s) / math.sqrt(2.0)) for s in np.diag(_COVARIANCE)[3:]
 )
@@ -299,24 +299,28 @@ _NIU: dict[Setup, _Law] = {
 
 
 def niu(setup: Setup, n: int = 4000, seed: int = 0) -> Study:
-    """Setups A to E of Niu et al. (2022, table 1), six covariates, noise N(0, 1).
+    """Draw setup A, B, C, D or E of Niu et al. (2022, table 1): six covariates, noise N(0, 1).
 
     Parameters
     ----------
     setup : {"A", "B", "C", "D", "E", "D-code", "E-code"}
         A: uniform covariates, hard baseline. B: trial. C: constant effect 1. D: kinked effect.
-        E: correlated covariates, discontinuous baseline. "D-code" and "E-code" are those of the
-        authors' public notebook (github.com/FengshiNiu/DP-CATE); others raise `CapabilityError`.
+        E: correlated covariates, discontinuous baseline. "D-code" and "E-code" are the versions
+        in the authors' public notebook (github.com/FengshiNiu/DP-CATE). Any other value raises
+        `CapabilityError`.
 
     Notes
     -----
-    Compare E with published figures through "E-code". Table 1 leaves Sigma open (ours is the
-    notebook's covariance, scaled to unit variances), and the notebook simulates another law: X4 to
-    X6 cut to indicators, 5 expit(x1) in the effect, the opposite sign in the propensity,
-    heteroscedastic noise. Their S-learner returns a constant, whose error is Var(tau) plus its own
-    squared error: published 10.12 (n = 16 000, epsilon = 128), and Var(tau) is 10.14 in the
-    notebook's law, 15.5 in table 1 with its covariance. In B the figures are 1.2728 and 1.272.
-    The notebook's D leaves x3 out of the baseline, which does not change Var(tau).
+    Use "E-code" to compare with the published figures for E, because the notebook differs from
+    table 1. Table 1 does not state Sigma; "E" uses the notebook's covariance, scaled to unit
+    variances. The notebook replaces X4 to X6 by indicators and has 5 expit(x1) in the effect. It
+    also has the opposite sign in the propensity, and heteroscedastic noise.
+
+    The authors' S-learner returns a constant. Its error is Var(tau) plus the squared error of the
+    constant. The published error is 10.12 (n = 16,000, epsilon = 128). Var(tau) is 10.14 in the
+    notebook's version, and 15.5 in table 1 with the notebook's covariance. In B, the published
+    error is 1.2728 and Var(tau) is 1.272. The notebook's D omits x3 from the baseline, which does
+    not change Var(tau).
     """
     return _draw(f"niu-{setup}", _found(_NIU, setup, "setup"), n, seed)
 
@@ -327,10 +331,10 @@ def niu(setup: Setup, n: int = 4000, seed: int = 0) -> Study:
 def _threshold(
     *x: Vector, beta: Mapping[int, float], gamma: Mapping[int, float], wave: int | None = None
 ) -> Surface:
-    """T = 1{x'beta >= eta}, eta ~ U(-1, 1), and b = x'gamma; columns are counted from 1.
+    """Surface of T = 1{x'beta >= eta}, eta ~ U(-1, 1), b = x'gamma; columns are counted from 1.
 
-    So e = (1 + x'beta) / 2, cut to [0.1, 0.9] as PrivATE does. The effect is 1, or
-    exp(2 x_1) + 3 sin(4 x_wave) (DP-CATE, eq. 73 and 74).
+    The propensity is e = (1 + x'beta) / 2, clipped to [0.1, 0.9] as in PrivATE. The effect is 1,
+    or exp(2 x_1) + 3 sin(4 x_wave) (DP-CATE, eq. 73 and 74).
     """
     zero = np.zeros_like(x[0])
     toward, baseline = (
@@ -344,13 +348,13 @@ def _threshold(
 
 # dpcate: rng = np.random.default_rng(2); rng.uniform(0, .3, 2); rng.uniform(0, 1, 2);
 # support = rng.permutation(30)[:6] + 1; rng.uniform(0, .3, 6); rng.uniform(0, 1, 6).
-# The first seed from 0 with sum(beta) < 0.8 in dataset 2: overlap then holds without the cut.
+# Seed 2 is the first with sum(beta) < 0.8 in dataset 2, so clipping e changes nothing.
 _DPCATE_1 = {"beta": {1: 0.0785, 2: 0.0895}, "gamma": {1: 0.8142, 2: 0.0919}}
 _DPCATE_2 = {
     "beta": {29: 0.2773, 30: 0.1413, 15: 0.2081, 7: 0.0322, 4: 0.0314, 21: 0.0606},
     "gamma": {29: 0.8844, 30: 0.6798, 15: 0.8492, 7: 0.6444, 4: 0.4065, 21: 0.5166},
 }
-# E exp(2U) + 3 E sin(4U), U ~ U(0, 1): the same in both datasets
+# E exp(2U) + 3 E sin(4U), U ~ U(0, 1), equal in both datasets.
 _ATE_WAVE = (math.exp(2.0) - 1.0) / 2.0 + 3.0 * (1.0 - math.cos(4.0)) / 4.0
 
 # private_ate: rng = np.random.default_rng(3); rng.uniform(0, .3, 2); rng.uniform(0, 1, 2);
@@ -375,7 +379,7 @@ def _oprescu(
     return _Law(partial(_cube, p=p), surface, _uniform, ate, (0.0, 1.0), y)
 
 
-# Y is bounded: the limits are its range, rounded outwards to whole numbers. theta lies in
+# Y is bounded. The limits are its range, rounded outward to whole numbers. theta lies in
 # [1, 5.45] in dataset 1 and in [1 + 3 sin 4, e^2 + 3] = [-1.27, 10.39] in dataset 2.
 _DPCATE = {
     1: _oprescu(2, _DPCATE_1, (-1.0, 8.0), wave=1),
@@ -385,41 +389,41 @@ _PRIVATE = {1: _oprescu(2, _PRIVATE_1, (-1.0, 4.0)), 2: _oprescu(24, _PRIVATE_2,
 
 
 def dpcate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
-    """Datasets 1 and 2 of DP-CATE (Schröder et al. 2025, supplement G.1, eq. 70 to 74).
+    """Draw dataset 1 or 2 of DP-CATE (Schröder et al. 2025, supplement G.1, eq. 70 to 74).
 
     X ~ U(0, 1)^p, p = 2 and 30; T = 1{X'beta >= eta}; Y = theta(X) T + X'gamma + noise; eta and
     noise ~ U(-1, 1). theta = exp(2 X1) + 3 sin(4 X1) and exp(2 X1) + 3 sin(4 X2). The paper draws
-    3000 rows and keeps 10 % as a test sample.
+    3,000 rows and keeps 10% as a test sample.
 
     Notes
     -----
     The paper draws beta from U(0, 0.3) and gamma from U(0, 1) on "a support" of unstated size.
-    Thirty positive coefficients would treat nearly everyone, so beta and gamma of dataset 2 share
-    a support of six, the size that PrivATE states, and propensities stay below 0.88.
+    Thirty positive coefficients would treat nearly all rows. Here, beta and gamma of dataset 2
+    share a support of six, the size stated by PrivATE. Propensities stay below 0.88.
     """
     return _draw(f"dpcate-{dataset}", _found(_DPCATE, dataset, "dataset"), n, seed)
 
 
 def private_ate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
-    """Datasets 1 and 2 of PrivATE (Schröder et al. 2025, supplement C.1.1, eq. 37 to 39).
+    """Draw dataset 1 or 2 of PrivATE (Schröder et al. 2025, supplement C.1.1, eq. 37 to 39).
 
-    X ~ U(0, 1)^p, p = 2 and 24; T = 1{X'beta >= eta}, propensity cut to [0.1, 0.9];
-    Y = T + X'gamma + noise; eta and noise ~ U(-1, 1). The effect is 1 for everyone.
+    X ~ U(0, 1)^p, p = 2 and 24; T = 1{X'beta >= eta}, propensity clipped to [0.1, 0.9];
+    Y = T + X'gamma + noise; eta and noise ~ U(-1, 1). The effect is 1 for all rows.
 
     Notes
     -----
-    The supplement says p = 24, the main text 25: we take 24. Beta and gamma of dataset 2 have six
-    entries each and share three (X4, X6 and X21 confound): the main text says that a subset acts
-    as confounders.
+    The supplement says p = 24 and the main text says 25; this function uses 24. In dataset 2, beta
+    and gamma have six entries each and share three, so X4, X6 and X21 confound. The main text says
+    that a subset of the covariates acts as confounders.
     """
     return _draw(f"private-ate-{dataset}", _found(_PRIVATE, dataset, "dataset"), n, seed)
 
 
 def private_trial(n: int = 1000, seed: int = 0) -> Study:
-    """PrivATE's synthetic trial (Schröder et al. 2025, supplement E.1).
+    """Draw PrivATE's synthetic trial (Schröder et al. 2025, supplement E.1).
 
-    X1 ~ U(0, 1); half of the rows treated by complete randomisation; Y = T + gamma X1 + noise,
-    noise ~ U(-1, 1), gamma as for X1 in `private_ate(1)`. The propensity is 0.5 and known.
+    X1 ~ U(0, 1). Half of the rows are treated by complete randomization. Y = T + gamma X1 + noise,
+    noise ~ U(-1, 1), with the gamma of X1 in `private_ate(1)`. The known propensity is 0.5.
     """
     return _draw("private-trial", _oprescu(1, _TRIAL, (-1.0, 3.0)), n, seed, assign=_complete)
 
@@ -432,16 +436,17 @@ def _sine(x1: Vector) -> Surface:
 
 
 def betlei_sine(n: int = 20_000, seed: int = 0, sigma: float = 1.0) -> Study:
-    """The sine trial of ADUM (Betlei et al. 2021, section 3.1.1, eq. 4).
+    """Draw the sine trial of ADUM (Betlei et al. 2021, section 3.1.1, eq. 4).
 
-    X1 ~ U(-1, 1); T a fair coin; Y = T sin(X1) + N(0, sigma^2), bounded by 1 + 3 sigma on both
-    sides. The average effect is 0.
+    X1 ~ U(-1, 1); T ~ Bernoulli(1/2); Y = T sin(X1) + N(0, sigma^2). The bounds of Y are
+    -(1 + 3 sigma) and 1 + 3 sigma. The average effect is 0.
 
     Parameters
     ----------
     sigma : float
-        1 in the paper's figure 1, 0.1 in its figure 2. Its N(0, sigma) is read as a standard
-        deviation, since section 2.1 has E[noise^2] = sigma^2. `DataError` if negative.
+        Standard deviation of the noise: 1 in the paper's figure 1, 0.1 in its figure 2. The paper
+        writes N(0, sigma), but section 2.1 has E[noise^2] = sigma^2. A negative value raises
+        `DataError`.
     """
     if not sigma >= 0.0:
         raise DataError(f"sigma={sigma} is not a standard deviation; it must be at least 0")
@@ -455,19 +460,19 @@ __all__ = [
     "private_ate", "private_trial", "voting",
 ]  # fmt: skip
 
-_WARDS = ("east", "north", "south", "west")  # sorted: _ward_codes searches
+_WARDS = ("east", "north", "south", "west")  # must be sorted for the search in _ward_codes
 _WARD_SHARE: Vector = np.array([0.30, 0.25, 0.25, 0.20])
 _WARD_EFFECT: Vector = np.array([0.0, 2.0, -1.0, 1.0])  # points of recovery
 _WARD_BASE: Vector = np.array([0.0, -2.0, 1.5, 0.5])  # points of recovery
 _WARD_LOGIT: Vector = np.array([0.0, 0.5, -0.3, 0.2])
-_AGE_MEAN, _AGE_SPREAD = 0.55, 5.0  # of (age - 18) / 77: mean, and the two beta parameters' sum
-_SICK_LOW, _SICK_RISE = 0.25, 0.40  # mean severity / 10 at 18, and its rise up to 95
+_AGE_MEAN, _AGE_SPREAD = 0.55, 5.0  # mean of (age - 18) / 77; sum of the two beta parameters
+_SICK_LOW, _SICK_RISE = 0.25, 0.40  # mean severity / 10 at age 18; its increase up to age 95
 
 
 def _beta_binomial(
     rng: np.random.Generator, mean: Vector, spread: float, steps: int
 ) -> NDArray[np.int64]:
-    """Whole numbers in [0, steps] with mean steps * mean; larger spread, smaller variance."""
+    """Whole numbers in [0, steps] with mean steps * mean; the variance falls with spread."""
     chance = rng.beta(spread * mean, spread * (1.0 - mean))
     return rng.binomial(steps, chance).astype(np.int64)
 
@@ -480,10 +485,10 @@ def _ward_codes(ward: Any) -> NDArray[np.int64]:
 
 
 def clinic_effect(frame: Frame) -> Vector:
-    """True effect of the programme, in points of recovery, shape (n,).
+    """Return the true effect of the program, in points of recovery, shape (n,).
 
-    8 + (severity - 4.5) - 4 ((age - 55) / 25)^2 + (2 north, -1 south, 1 west): it helps the
-    sicker, and harms some of the oldest.
+    The effect is 8 + (severity - 4.5) - 4 ((age - 55) / 25)^2 + (2 north, -1 south, 1 west). The
+    program helps severe cases more, and harms some of the oldest patients.
 
     Parameters
     ----------
@@ -497,10 +502,10 @@ def clinic_effect(frame: Frame) -> Vector:
 
 
 def _clinic_ate() -> float:
-    """Average of `clinic_effect`, from the moments of its columns.
+    """Average of `clinic_effect`, computed from the moments of its columns.
 
-    With m = 0.55, s = 5 and N = 77, a beta-binomial has mean N m and variance
-    N m (1 - m) (s + N) / (s + 1); mean severity is linear in age.
+    With m = 0.55, s = 5 and N = 77, a beta-binomial variable has mean N m and variance
+    N m (1 - m) (s + N) / (s + 1). Mean severity is linear in age.
     """
     m, s, N = _AGE_MEAN, _AGE_SPREAD, 77.0
     age = 18.0 + N * m
@@ -511,7 +516,7 @@ def _clinic_ate() -> float:
 
 
 def _clinic_columns(rng: np.random.Generator, n: int) -> dict[str, NDArray[Any]]:
-    """Age, severity (rises with age), bmi and ward (independent of both)."""
+    """Draw age, severity (increasing in age), bmi and ward (independent of age and severity)."""
     years = _beta_binomial(rng, np.full(n, _AGE_MEAN), _AGE_SPREAD, 77)
     sick = _beta_binomial(rng, _SICK_LOW + _SICK_RISE * years.astype(float) / 77.0, 6.0, 100)
     return {
@@ -523,21 +528,21 @@ def _clinic_columns(rng: np.random.Generator, n: int) -> dict[str, NDArray[Any]]
 
 
 def _clinic_surface(columns: Mapping[str, NDArray[Any]]) -> Surface:
-    """The sicker and the younger are treated more often; sickness, age and weight slow recovery."""
+    """Severe cases and the young are treated more; severity, age and weight lower recovery."""
     years, ward = (columns["age"] - 60.0) / 20.0, _ward_codes(columns["ward"])
     sick, weight = columns["severity"] - 4.5, np.tanh((columns["bmi"] - 28.0) / 8.0)
     logit = 0.5 * sick - 0.8 * years + 0.4 * weight + _WARD_LOGIT[ward]
     baseline = 55.0 - 2.6 * sick - 6.0 * years - 5.0 * weight + _WARD_BASE[ward]
-    # between 0.1 and 0.9, smoothly: the default propensity_clip then costs no bias
+    # A smooth map to (0.1, 0.9): clipping at the default propensity_clip then adds no bias.
     return Surface(0.1 + 0.8 * sigmoid(logit), baseline, clinic_effect(columns))
 
 
 def clinic(n: int = 5000, seed: int = 0) -> Study:
-    """An invented rehabilitation programme, observed and not randomised.
+    """Draw patients of a simulated rehabilitation program that was not randomized.
 
-    The sicker and the younger are sent to the programme more often, and the sicker recover less
-    without it, so the plain difference of means is far too small. The programme's effect is
-    `clinic_effect`, its average in closed form.
+    Severe cases and younger patients enter the program more often. Severe cases recover less
+    without it, so the simple difference of means is much too small. The effect is
+    `clinic_effect`, and its average has a closed form.
 
     Returns
     -------
@@ -580,41 +585,46 @@ _PLACES = ("state", "county", "competiv", "st_sen", "st_hse")
 
 
 def _spiked(frame: Frame) -> Vector:
-    """-VOTE00 / (2 + 100 / AGE), shape (n,); ages are cut to their domain."""
+    """-VOTE00 / (2 + 100 / AGE), shape (n,); ages are clipped to their domain."""
     age = np.clip(np.asarray(frame["age"], dtype=np.float64), 18.0, 100.0)
     return -np.asarray(frame["vote00"], dtype=np.float64) / (2.0 + 100.0 / age)
 
 
 def voting(path: str | Path, seed: int = 0) -> Study:
-    """The voting data of Niu et al. (2022, section 5.1.2), from the public file, effect spiked in.
+    """Read the voting data of Niu et al. (2022, section 5.1.2) and add a known effect.
 
     Arceneaux, Gerber and Green (2006) had people called before the vote of 2002. Nie and Wager
-    (2021) drew three untreated people for two treated ones: 59,264 and 88,896 rows with 11
-    covariates, which are ``experiments_for_paper/section2_example/data_clean.csv`` of
-    github.com/xnie/rlearner (the authors' notebook reads it there; the whole experiment is
-    Mobilization in github.com/gsbDBI/ExperimentData). Calls did next to nothing, so both papers
-    add an effect tau = -VOTE00 / (2 + 100 / AGE): with probability -tau a person's outcomes become
-    Y(0) = 1 and Y(1) = 0, and stay as they were otherwise.
+    (2021) drew three untreated people for two treated ones. Their sample has 59,264 treated and
+    88,896 untreated rows with 11 covariates. The file is
+    ``experiments_for_paper/section2_example/data_clean.csv`` of github.com/xnie/rlearner, from
+    which the authors' notebook reads it. The complete experiment is Mobilization in
+    github.com/gsbDBI/ExperimentData.
+
+    The calls had almost no effect, so both papers add tau = -VOTE00 / (2 + 100 / AGE). With
+    probability -tau, a person's outcomes become Y(0) = 1 and Y(1) = 0. Otherwise, the outcomes are
+    unchanged.
 
     Parameters
     ----------
     path : str or Path
         CSV with a header: Y (voted in 2002), W (to be called), persons, state, county, competiv,
-        st_sen, st_hse, newreg, vote98, vote00, age, female; in any order. It is not shipped.
+        st_sen, st_hse, newreg, vote98, vote00, age, female, in any order. The package does not
+        include the file.
     seed : int
-        Of the coins by which outcomes become others.
+        Seed of the random bits that choose which outcomes change.
 
     Returns
     -------
     Study
-        All rows. `bounds` of state, county, competiv, st_sen and st_hse are codes' ranges in the
-        file, which is public; the others are declared. `propensity` is the share of treated by
-        state and competitiveness, within which treatment was drawn; `baseline` is unknown (NaN).
+        All rows. `bounds` of state, county, competiv, st_sen and st_hse are the ranges of the
+        codes in the public file; the other bounds are declared. Treatment was randomized within
+        state and competitiveness, and `propensity` is the treated share in each such cell.
+        `baseline` is unknown (NaN).
 
     Raises
     ------
     DataError
-        A column is missing, or holds what it cannot.
+        A column is missing, or holds a value that is not allowed.
     """
     import pandas as pd
 
@@ -648,7 +658,7 @@ def voting(path: str | Path, seed: int = 0) -> Study:
 
 
 class Trial(NamedTuple):
-    """Rows of a real trial with a formula and declared domains; nobody knows its effects."""
+    """Rows of a real trial, with a formula and declared domains. The true effect is unknown."""
 
     formula: str
     frame: Any
@@ -663,18 +673,18 @@ _CRITEO_BINARY = ("treatment", "conversion", "visit", "exposure")
 
 
 def criteo(path: str | Path) -> Trial:
-    """CRITEO-UPLIFT v2.1 (Diemert et al. 2018) from its file, CSV (also ``.gz``) or Parquet.
+    """Read CRITEO-UPLIFT v2.1 (Diemert et al. 2018) from CSV (also ``.gz``) or Parquet.
 
-    Domains are whole numbers that were set without the file at hand, so that they are public, and
-    values beyond them are cut; nothing is computed from the rows at `path`. The features have no
+    The domains are whole numbers that were chosen without the file, so they are public. Values
+    outside of them are clipped. No domain is computed from the rows at `path`. The features have no
     units.
 
     Returns
     -------
     Trial
-        Outcome "visit", treatment "treatment" (0 or 1, 85 % treated), modifiers "f0" to "f11" as
-        float32; the file has 13,979,592 rows, which take 0.7 GB. Also "conversion" and "exposure",
-        which come after treatment.
+        Outcome "visit", treatment "treatment" (0 or 1, 85% treated), modifiers "f0" to "f11" as
+        float32. The file has 13,979,592 rows, which take 0.7 GB. The frame also has "conversion"
+        and "exposure", which are measured after treatment.
 
     Raises
     ------
@@ -692,7 +702,7 @@ def criteo(path: str | Path) -> Trial:
             if parquet
             else pd.read_csv(file, usecols=columns, dtype=kinds)[columns]
         )
-    except (ValueError, KeyError):  # texts of these errors may hold values of rows
+    except (ValueError, KeyError):  # messages of these errors may quote values of rows
         raise DataError(f"no file of CRITEO-UPLIFT v2.1: it has {', '.join(columns)}") from None
     bounds = {**_CRITEO, **dict.fromkeys(_CRITEO_BINARY, Binary())}
     return Trial(f"visit ~ treatment | {' + '.join(_CRITEO)}", frame, bounds)

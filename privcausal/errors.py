@@ -1,8 +1,8 @@
 """Errors, grouped by the phase that raises them.
 
-A message says what is wrong, where, and what to write instead. It never holds a value
-taken from a row: messages are built from the call's own arguments, column names, data
-types and released numbers only.
+A message names the problem, its place, and the text to write instead. It never contains a value
+from a row. Messages contain only the call's own arguments, column names, data types and released
+numbers.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ R = TypeVar("R")
 
 
 class PrivcausalError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
 
 class FormulaError(PrivcausalError, ValueError):
-    """The formula cannot be read, or asks for something that is not row-local and public."""
+    """The formula is invalid, or uses an operation that is not row-local and public."""
 
 
 class SchemaError(PrivcausalError, ValueError):
-    """A declared domain (bounds, levels, coding) is wrong."""
+    """A declared domain (bounds, levels, coding) is invalid."""
 
 
 class DataError(PrivcausalError, ValueError):
-    """The data have the wrong shape, columns or types (never: the wrong values)."""
+    """The data have the wrong shape, columns or types. Values of rows never raise this error."""
 
 
 class BudgetError(PrivcausalError, ValueError):
-    """The privacy budget is impossible, badly divided or not left."""
+    """The privacy budget is impossible, divided wrongly, or exhausted."""
 
 
 class LedgerError(PrivcausalError, RuntimeError):
-    """The ledger cannot be trusted or used; nothing is released."""
+    """The ledger cannot be trusted or used. The call releases no results."""
 
 
 class CapabilityError(PrivcausalError, NotImplementedError):
-    """This learner, base or source cannot do what was asked, or has an unknown name."""
+    """The learner, base or source does not support the request, or its name is unknown."""
 
 
 class PrivacyBreach(PrivcausalError, TypeError):
-    """Code tried to look inside the vault (repr, iteration, pickling of private values)."""
+    """Code tried to read private values in the vault (repr, iteration, pickling)."""
 
 
 class PrivcausalWarning(UserWarning):
-    """A warning computed from public or released numbers only.
+    """A warning computed only from public or released numbers.
 
-    Where a filter makes it an error, `fit` has the result, which was paid for.
+    If a warnings filter turns it into an error, `fit` holds the result, whose budget was spent.
     """
 
     fit: object = None
 
 
-HERE = os.path.join(os.path.dirname(__file__), "")  # not of a folder beside it
+HERE = os.path.join(os.path.dirname(__file__), "")  # the separator excludes sibling folders
 
 
 def warn(text: str) -> None:
-    """Warn on the line of the user's that called this package."""
+    """Issue a warning that points to the user's line that called this package."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame, level = frame.f_back, level + 1
@@ -80,7 +80,7 @@ SWAPS = {
     **dict.fromkeys(("file", "filename", "fname", "path_or_buf", "out"), "path"),
     **dict.fromkeys(("X", "x", "exog", "data", "df"), "newdata"),
 }
-"""Keywords of other packages: ours, where a call has it."""
+"""Keywords of other packages, mapped to the keyword of this package."""
 
 EXAMPLES = {"alpha": "alpha=0.05 for 95% intervals", "eps": "eps=1.0"}
 
@@ -110,17 +110,17 @@ def refuse_arguments(
     known: Mapping[str, inspect.Parameter],
     given: int,
     keys: Sequence[str],
-    moved: Mapping[str, str] = {},  # never changed
+    moved: Mapping[str, str] = {},  # not modified
 ) -> None:
-    """Refuse keywords that a call has not, and one that it needs and was not given.
+    """Refuse unknown keywords, and the absence of a required argument.
 
     Parameters
     ----------
     given : int
-        How many arguments have no name. These and the values of `keys` may be rows, and would stay
-        in the variables of a traceback, so neither is handed over.
+        Number of positional arguments. Positional arguments and the values of `keys` may be rows,
+        and a traceback would keep them in its variables. The caller therefore does not pass them.
     moved : mapping
-        By unknown keyword what to write instead; see `SWAPS` for those of other packages.
+        Unknown keyword to the advice shown for it. `SWAPS` holds the keywords of other packages.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def refuse_arguments(
 
 
 def named(call: Callable[P, R]) -> Callable[P, R]:
-    """The call, which refuses wrong keywords in words of our own."""
+    """Wrap a call so that wrong keywords raise this package's own error."""
     name, own = call.__name__, dict(inspect.signature(call).parameters)
     if name == "__init__":
         name = call.__qualname__.split(".")[-2]
@@ -151,14 +151,14 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
         try:
             refuse_arguments(name, own, len(args) - held, list(options))
             return call(*args, **options)
-        finally:  # they may be rows, which a traceback would keep
+        finally:  # arguments may be rows, which a traceback would keep
             del args, options
 
     return checked
 
 
 class Made:
-    """Base of what a user makes: it refuses unknown keywords in words of our own."""
+    """Base of classes that users create; unknown keywords raise this package's own error."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class Made:
 
 
 class Strict(Made):
-    """Base of public classes whose methods, too, refuse wrong keywords in words of our own."""
+    """Base of public classes whose methods also refuse wrong keywords with this package's error."""
 
     __slots__ = ()
 

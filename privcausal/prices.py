@@ -1,8 +1,8 @@
-"""Epsilon, delta, rho and what follows from them, as text that stays true.
+"""Formatting of epsilon, delta, rho and quantities derived from them, with safe rounding.
 
-What is promised or spent is rounded up, what is left or shown at least is rounded down. A float
-whose shortest decimal has few digits is that decimal: 0.1 is one tenth, as the person who typed it
-meant, though the float lies a little above.
+Guaranteed and spent amounts are rounded up. Remaining amounts and lower limits are rounded down. A
+float is read as its shortest decimal. For example, 0.1 is read as one tenth, which the user meant,
+although the float is slightly larger.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 
 DELTA_DIGITS = 3
-"""Significant digits of a delta; an epsilon and a rho have one more."""
+"""Significant digits of a delta; an epsilon or a rho has one more."""
 
 
 def at_most(amount: float, digits: int = 4) -> str:
-    """`amount` in at most so many significant digits, rounded up."""
+    """Format `amount` with at most `digits` significant digits, rounded up."""
     return _text(_rounded(amount, digits, ROUND_CEILING))
 
 
 def at_least(amount: float, digits: int = 4) -> str:
-    """`amount` in at most so many significant digits, rounded down."""
+    """Format `amount` with at most `digits` significant digits, rounded down."""
     return _text(_rounded(amount, digits, ROUND_FLOOR))
 
 
 def as_typed(amount: float) -> str:
-    """All digits: what has to be typed to get the same float."""
+    """Format `amount` with all digits, so that the text reads back as the same float."""
     return _text(_decimal(amount))
 
 
 def pair(epsilon: float, delta: float) -> str:
-    """``"(1, 1e-05)"``."""
+    """Format (epsilon, delta), for example as ``"(1, 1e-05)"``."""
     return f"({at_most(epsilon)}, {at_most(delta, DELTA_DIGITS)})"
 
 
 def column(amounts: Iterable[float]) -> tuple[str, ...]:
-    """Prices in one column, rounded up: equal decimals, blank where NaN."""
+    """Format a column of amounts, rounded up, with equal decimals; NaN gives a blank."""
     spent = [float(amount) for amount in amounts]
     paid = [amount for amount in spent if math.isfinite(amount) and amount > 0]
     decimals = 4
@@ -55,13 +55,13 @@ def _cell(amount: float, decimals: int) -> str:
 
 
 def percent(share: float) -> str:
-    """How often at most, in tenths of a percent and without the sign: ``"55.4"``."""
+    """Format an upper limit in tenths of a percent, without the percent sign: ``"55.4"``."""
     tenths = (100 * _decimal(share)).quantize(Decimal("0.1"), ROUND_CEILING)
     return _text(min(tenths, Decimal(100)))
 
 
 def chance(delta: float) -> str:
-    """A failure chance at most, in words: ``"1 in 100,000"``."""
+    """Format an upper limit of a failure probability: ``"1 in 100,000"``."""
     if not 1e-9 <= delta < 0.5:
         return at_most(delta, DELTA_DIGITS)
     whole = round(1 / delta)
@@ -69,20 +69,21 @@ def chance(delta: float) -> str:
 
 
 CERTAIN = 1_000_000
-"""Odds above it are told as more than that."""
+"""Larger odds are shown as more than this number."""
 
 
 def odds(prior: float, epsilon: float = 0.0) -> str:
-    """The furthest that a belief can move, as odds: ``"73.2:26.8"``.
+    """Format the most extreme posterior odds, for example ``"73.2:26.8"``.
 
-    Prior odds times e^epsilon, rounded away from the prior; a negative epsilon is for the least.
-    Out of a hundred where that shows both sides, else to one: ``"22,100:1"``.
+    They are the prior odds times e^epsilon, rounded away from the prior. A negative epsilon gives
+    the lower limit. The two sides add up to one hundred if this shows both; otherwise one side is
+    one: ``"22,100:1"``.
     """
     if math.isnan(epsilon):
         return "unknown"
     rounding = ROUND_CEILING if epsilon > 0 else ROUND_FLOOR
     with localcontext(Context(prec=50)):
-        # beyond 100 all odds are above `CERTAIN`, and infinity has no quotient
+        # Above 100 all odds exceed `CERTAIN`, and infinity has no quotient.
         against = 1 - _decimal(prior)
         odds_for = _decimal(prior) * _decimal(min(max(epsilon, -100.0), 100.0)).exp()
         share = (100 * odds_for / (against + odds_for)).quantize(Decimal("0.1"), rounding)
@@ -98,7 +99,7 @@ def odds(prior: float, epsilon: float = 0.0) -> str:
 
 
 def _decimal(amount: float) -> Decimal:
-    """The shortest decimal that reads back as the float."""
+    """The shortest decimal that reads back as the same float."""
     return Decimal(repr(float(amount)))
 
 
@@ -107,5 +108,5 @@ def _rounded(amount: float, digits: int, rounding: str) -> Decimal:
 
 
 def _text(amount: Decimal) -> str:
-    """As Python writes a float of these digits: ``1``, ``0.125``, ``1e-05``."""
+    """Text of a float with these digits, as in Python: ``1``, ``0.125``, ``1e-05``."""
     return repr(float(amount)).removesuffix(".0")

@@ -1,4 +1,4 @@
-"""What every call that fits does: arguments checked, then planned, charged and fitted."""
+"""Steps shared by all calls that fit: check the arguments, plan, charge the budget, fit."""
 
 from __future__ import annotations
 
@@ -85,16 +85,16 @@ MOVED = {
     **dict.fromkeys(("vcov", "se_type", "robust"), "write control=pc.Control(cov_type='HC0')"),
     **dict.fromkeys(("n_estimators", "num_trees"), "write base='gam', which has no trees"),
 }
-"""Keywords that these calls have not: what to write instead."""
+"""Keywords that these calls do not have, and the advice for each."""
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
-    """The call, which refuses a keyword it has not in words of our own."""
+    """Wrap a call so that unknown keywords raise this package's own error."""
     known = inspect.signature(call).parameters
     first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     @wraps(call)
-    # `data` as the calls name it: it may hold rows
+    # The calls name this argument `data`. It may hold rows.
     def checked(*data: P.args, **options: P.kwargs) -> R:
         try:
             formulas = [
@@ -113,17 +113,17 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__} takes {' and '.join(first)} by position, and all else by "
                     f"name: {instead}"
                 )
-            if "bounds" in options:  # first: it may have changed places with the data
+            if "bounds" in options:  # first, because it may have been swapped with the data
                 options["bounds"] = Schema.of(options["bounds"])
             return call(*data, **options)
-        finally:  # a traceback would keep them
+        finally:  # a traceback would keep these variables
             del data, options
 
     return checked
 
 
 def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFormula:
-    """The formula, checked against the columns of the data."""
+    """Parse the formula and check it against the columns of the data."""
     header = source.header
     read = CausalFormula.regression if regression else CausalFormula.parse
     return read(formula, header.names, quote=not header.untyped)
@@ -138,7 +138,7 @@ def request_of(
     control: Control,
     **options: Any,
 ) -> Request:
-    """The request of a call; `options` are its other fields."""
+    """Build the request of a call; `options` are its other fields."""
     if not isinstance(control, Control):
         raise CapabilityError("control takes a pc.Control, such as pc.Control(split='crossfit')")
     if control.shares is not None and not isinstance(control.shares, Mapping):
@@ -173,7 +173,8 @@ def run(
     result: type[ResultT],
     progress: bool,
 ) -> ResultT:
-    """Plan, charge, fit."""
+    """Plan the stages, charge the ledger, and fit."""
+    # First, check everything that does not need rows.
     # all that can be checked without rows
     source = typed(source, request.label_columns)
     check_columns(source.header, request.read)
@@ -182,7 +183,7 @@ def run(
     free += [request.formula.treatment, *filter(None, [request.trust.unit])]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
     strange = [n for n in request.declared if n not in source.header.names]
-    # others may be of other tables, which share a schema
+    # Other names may belong to other tables that share this schema.
     if strange := [n for n in strange if get_close_matches(n, source.header.names, 1, 0.75)]:
         warn_user(
             f"bounds has {_some(strange)}, no column of the data: that was not used. Correct the "
@@ -191,7 +192,7 @@ def run(
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
-    # to count units, rows must be read: their number is held against delta in the summary
+    # Counting units requires reading rows. The summary compares their number with delta.
     counts = not plan.pure and request.trust.unit is None
     warn_of_weak(plan, public_size(source, request) if counts else None)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
@@ -200,34 +201,34 @@ def run(
         try:
             vault = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
         except accounting.BudgetExhaustedError as refused:
-            # where units are protected, their number is public and that of the rows is not
+            # If units are protected, their number is public and the number of rows is not.
             rows = public_size(source, request) if request.trust.unit is None else None
 
             def planner() -> Planner:
                 return Planner(learner, base, request, schema, undeclared, assume(request))
 
             raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
-        # the matrices are small: handing them to several BLAS threads takes five times as long;
-        # and a likelihood that underflows is zero, whatever the caller's numpy.seterr asks for
+        # The matrices are small; using several BLAS threads makes the fit five times slower. A
+        # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
         with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
             estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
     return with_warnings(result(estimate, call, ledger_line(ledger)))
 
 
 def warn_each(texts: Iterable[str]) -> None:
-    """Warnings on the user's line."""
+    """Issue each warning at the user's line."""
     for text in texts:
         warn_user(text)
 
 
 def warn_of_weak(plan: Plan, size: int | None) -> None:
-    """Warn of a promise that is worth little; `size` is the public number of rows or units."""
+    """Warn if the guarantee is weak; `size` is the public number of rows or units."""
     budget = plan.request.budget
     warn_each(accounting.weak_promise(budget.epsilon, 0.0 if plan.pure else budget.delta, size))
 
 
 def with_warnings(result: ResultT) -> ResultT:
-    """The result, when what is serious of it was warned of on the user's line."""
+    """Return the result after issuing its serious alerts as warnings at the user's line."""
     for text in result.alerts.values():
         try:
             warn_user(_brief(text))
@@ -238,8 +239,8 @@ def with_warnings(result: ResultT) -> ResultT:
 
 
 MOST_BOUGHT = 5
-"""Columns taken by ``.`` whose domains may be bought: who names no covariate may have forgotten an
-identifier or a free text, and each costs budget."""
+"""Maximum number of columns taken by ``.`` whose domains may be estimated. A user who names no
+covariate may have overlooked an identifier or a text column, and each domain costs budget."""
 
 
 def _check_rest(request: Request, undeclared: Undeclared, *, quote: bool) -> None:
@@ -253,7 +254,7 @@ def _check_rest(request: Request, undeclared: Undeclared, *, quote: bool) -> Non
 
 
 def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:
-    """What is told before anything is charged: what ``.`` takes, and the price of levels."""
+    """Warnings issued before any charge: the columns taken by ``.``, and the cost of levels."""
     if rest := plan.request.formula.rest:
         yield f"'.' takes {len(rest)} of the columns{f': {_some(rest)}' if quote else ''}."
     bought = [plan.stage(key) for key in map(Stages.levels, labels) if plan.has(key)]
@@ -283,7 +284,7 @@ LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lin
 
 
 def _brief(text: str) -> str:
-    """Its first sentences, as many as three lines hold; the summary has all."""
+    """The first sentences of a text, up to three lines; the summary shows the whole text."""
     if len(text) <= LONGEST_WARNING:
         return text
     end = text.rfind(". ", 0, LONGEST_WARNING) + 1
@@ -296,18 +297,18 @@ def _with_plan(
     asked: float,
     rows: int | None,
 ) -> accounting.BudgetExhaustedError:
-    """The refusal, with the planned half-width of a fit that the ledger could pay.
+    """Add to the refusal the planned half-width of a fit that the ledger can still pay for.
 
-    `asked` is the epsilon of the refused fit, whose planner may fail; `rows` their public number,
-    or None where it is private, and then nothing is planned.
+    `asked` is the epsilon of the refused fit, and its planner may fail. `rows` is the public number
+    of rows. If it is private (None), no plan is made.
     """
-    left = float(at_least(refused.payable))  # as the refusal tells it
+    left = float(at_least(refused.payable))  # as shown in the refusal
     if rows is None or not LEAST_EPSILON <= left < asked:
         return refused
     try:
         fits = planner()
         smaller, now = (float(fits.at(rows, e).half_width(0.05)[0]) for e in (left, asked))
-    except PrivcausalError:  # what has no plan is refused without one
+    except PrivcausalError:  # no plan can be made, so return the refusal unchanged
         return refused
     return accounting.BudgetExhaustedError(
         f"{refused} With eps={as_typed(left)} the planned 95% half-width is "
@@ -318,10 +319,10 @@ def _with_plan(
     )
 
 
-# -- the bar ---------------------------------------------------------------------------------------
+# -- the progress bar ------------------------------------------------------------------------------
 
 TICK = 1.0
-"""Seconds between two looks at the clock: within a long stage, as of boosting, it goes on."""
+"""Seconds between updates of the elapsed time, also within a long stage such as boosting."""
 
 PROGRESS_BAR = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
 
@@ -331,14 +332,14 @@ Tell = Callable[[str, float | None, str], None]
 
 @contextmanager
 def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
-    """What is to be told of each stage and of the share of what it has done of its rows or rounds.
+    """Yield a function that reports each stage and the share of its rows or rounds done.
 
-    None where nothing is shown.
+    Yields None if no bar is shown.
 
     Parameters
     ----------
     names : sequence of str
-        All planned stages in order; one that is not needed in the end is passed over.
+        All planned stages in order. A stage that turns out to be unnecessary is skipped.
     """
     if not shown:
         yield None
@@ -346,7 +347,7 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
     bars: list[Any] = []
 
     def tell(name: str, share: float | None, of: str) -> None:
-        if not bars:  # not before there is something to wait for: arguments may be refused
+        if not bars:  # wait for the first stage, because arguments may still be refused
             bars.append(_bar(len(names)))
         (bar,) = bars
         text = name if not share or share == 1 else f"{name}, {share:.0%} of the {of}"
@@ -370,7 +371,7 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
 
 @contextmanager
 def _clock(bars: Sequence[Any]) -> Iterator[None]:
-    """Draws the bars anew at each tick, with the time elapsed, whatever the fit is busy with."""
+    """Redraw the bars with the elapsed time at each tick, whatever the fit is doing."""
     over = Event()
 
     def tick() -> None:
@@ -388,7 +389,7 @@ def _clock(bars: Sequence[Any]) -> Iterator[None]:
 
 
 def _bar(total: int) -> Any:
-    with warnings.catch_warnings(action="ignore"):  # a notebook without widgets has the plain bar
+    with warnings.catch_warnings(action="ignore"):  # without widgets, a notebook shows a plain bar
         from tqdm.auto import tqdm
 
         return tqdm(total=total, dynamic_ncols=True, bar_format=PROGRESS_BAR)

@@ -1,4 +1,4 @@
-"""The classes whose instances a saved fit may hold, each registered where it is defined."""
+"""Registry of classes whose instances a saved fit may hold. Each registers where it is defined."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TypeVar
 KindT = TypeVar("KindT", bound=type)
 
 CLASSES: dict[str, type] = {}
-"""By the name that files have for them."""
+"""Classes by their name in files."""
 
 
 def stored(kind: KindT) -> KindT:
-    """Let saved fits hold a frozen dataclass; its fields are checked by their types.
+    """Allow saved fits to hold this frozen dataclass; the types of its fields are checked.
 
-    What a row map could trip over is refused by `results.sound`, which has a rule for each.
+    `results.sound` has a rule for each class, and refuses values that could make a row map fail.
     """
     if CLASSES.setdefault(kind.__name__, kind) is not kind:
         raise TypeError(f"files know another class by the name {kind.__name__}")

@@ -1,4 +1,4 @@
-"""Other noise sources, for tests only: nothing made with them is private, and every output says so.
+"""Noise sources for tests only. Their results are not private, and every output says this.
 
 >>> with privcausal.testing.zero_noise():
 ...     fit = privcausal.privcate("Y ~ T | X1", data, eps=1, bounds=bounds)
@@ -22,7 +22,7 @@ Draw = Callable[[Integers, noise.NoiseQuery], Vector]
 
 @dataclass
 class _Seeded:
-    """Noise from a NumPy generator: repeatable, fast and not private."""
+    """Noise from a NumPy generator. It is repeatable, fast and not private."""
 
     seed: int
     real: bool = False
@@ -48,7 +48,7 @@ class _Seeded:
 
 
 class _Zero(_Seeded):
-    """No noise at all: the textbook estimator."""
+    """Adds no noise. The result is the textbook estimator."""
 
     def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         return np.asarray(exact, np.float64)
@@ -61,7 +61,7 @@ class _Zero(_Seeded):
 
 @dataclass(frozen=True)
 class Call:
-    """One query as the noise source saw it: all of it but `exact` is public."""
+    """One query as the noise source received it. All fields except `exact` are public."""
 
     query: noise.NoiseQuery
     exact: Integers
@@ -70,11 +70,11 @@ class Call:
 
 @dataclass
 class Recorder:
-    """Records every query and its answer, or plays recorded answers back (`frozen`).
+    """Records all queries and answers, or replays recorded answers (`frozen`).
 
-    Played back on a neighbouring table, every public part of each query must be the same, and the
-    exact answers may differ by no more than the stated sensitivity. `drawn` is the source of what
-    is not played back; whatever it is, a recorded fit shows exact answers and is not private.
+    On a neighboring table, a replay must show equal public parts of each query. The exact answers
+    may differ by at most the stated sensitivity. `drawn` is the noise source for everything that
+    is not replayed. A recorded fit shows exact answers, so it is never private.
     """
 
     seed: int = 0
@@ -106,17 +106,17 @@ class Recorder:
         return self.seed
 
     def coins(self, size: int, rate: float) -> Mask:
-        """Of the seed, as splits are: the same whatever is drawn or played back in between."""
+        """Random bits from the seed, for splits, unaffected by draws and replays in between."""
         return self._coins.random(size) < rate
 
 
 def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
-    """Within this block every fit is made without noise and is marked NOT PRIVATE."""
+    """Inside this block, fits add no noise and are marked NOT PRIVATE."""
     return noise.replaced(_Zero(0))
 
 
 def seeded_noise(seed: int) -> AbstractContextManager[noise.NoiseSource]:
-    """Within this block noise comes from a seed; every fit is marked NOT PRIVATE."""
+    """Inside this block, noise comes from a seed, and every fit is marked NOT PRIVATE."""
     return noise.replaced(_Seeded(seed))
 
 
@@ -124,9 +124,9 @@ def seeded_noise(seed: int) -> AbstractContextManager[noise.NoiseSource]:
 def recorded(
     seed: int = 0, frozen: Sequence[Call] | None = None, *, system: bool = False
 ) -> Iterator[Recorder]:
-    """Within this block queries are recorded, or answered from `frozen` ones.
+    """Inside this block, queries are recorded, or answered from the `frozen` ones.
 
-    With `system` they get the noise of a real fit, and `seed` is for splits of the rows.
+    With `system`, answers get the noise of a real fit; `seed` only controls splits of the rows.
     """
     recorder = Recorder(seed, frozen, noise.OperatingSystem() if system else None)
     with noise.replaced(recorder):
@@ -134,7 +134,7 @@ def recorded(
 
 
 def drawn_again(query: noise.NoiseQuery, exact: Integers, times: int) -> Matrix:
-    """Answers to one query as a real fit would give them, drawn `times` times, shape (times, m)."""
+    """Draw `times` answers to one query with the noise of a real fit, shape (times, m)."""
     source = noise.OperatingSystem()
     many = replace(query, weights=np.tile(query.weights, times))
     draw = source.laplace if query.law == "laplace" else source.gaussian
@@ -142,6 +142,6 @@ def drawn_again(query: noise.NoiseQuery, exact: Integers, times: int) -> Matrix:
 
 
 def drawn_noise(law: noise.Law, scale: float, times: int) -> Vector:
-    """Noise of a scale as a real fit adds it to one number, drawn `times` times."""
+    """Draw the noise that a real fit of this scale adds to one number, `times` times."""
     query = noise.NoiseQuery("noise", np.ones(1), 1.0, scale, law)
     return drawn_again(query, np.zeros(1, np.int64), times)[:, 0]

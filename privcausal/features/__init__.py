@@ -1,1 +1,1 @@
-"""Public maps of one row: from cleaned covariates to bounded features. No state comes from rows."""
+"""Public maps of one row from cleaned covariates to bounded features, without state from rows."""

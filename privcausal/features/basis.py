@@ -20,9 +20,9 @@ from privcausal.typing import Integers, Matrix, Singles, Vector
 class Block:
     """Basis functions of one design column.
 
-    Smooth columns have a `table` of shape (FINE, K), which is looked up; otherwise the one function
-    is ``gain * (column - shift)``. `order` is 1 for linear, 2, 3, ... by roughness; functions of a
-    `group` share a prior variance.
+    A smooth column has a lookup `table` of shape (FINE_BINS, K). Any other column has one function,
+    ``gain * (column - shift)``. `order` is 1 for linear, and 2, 3, ... in order of roughness.
+    Functions of the same `group` share a prior variance.
     """
 
     column: int
@@ -40,7 +40,7 @@ class Block:
 
     @property
     def reach(self) -> float:
-        """Largest absolute value of the functions."""
+        """Maximum absolute value of the functions."""
         if self.table is None:
             return abs(self.gain) * (1.0 + abs(self.shift))
         return float(np.abs(self.table).max())
@@ -58,8 +58,8 @@ class Block:
 class FeatureMap:
     """phi(x) = (1, basis functions), with row weight w = min(1, (C / ||phi||)^2).
 
-    So ||sqrt(w) phi|| <= C and ||w phi|| <= C, which bounds the Gram matrix and the cross moments.
-    Predictions use phi without weights.
+    Then ||sqrt(w) phi|| <= C and ||w phi|| <= C, which bounds the Gram matrix and the cross
+    moments. Predictions use phi without weights.
     """
 
     design: Design
@@ -72,7 +72,7 @@ class FeatureMap:
 
     @cached_property
     def order(self) -> Integers:
-        """0 for the intercept, else the order of roughness of each function."""
+        """0 for the intercept, otherwise the order of roughness of each function."""
         return np.array([0, *(o for b in self.blocks for o in b.order)], np.int64)
 
     @cached_property
@@ -81,7 +81,7 @@ class FeatureMap:
 
     @cached_property
     def variables(self) -> tuple[tuple[str, ...], ...]:
-        """Variables that each function depends on; the intercept depends on none."""
+        """Variables of each function; the intercept has no variables."""
         of = {term.name: term.variables for term in self.design.terms}
         return tuple(of[self.design.columns[c].term] if c >= 0 else () for c in self.column)
 
@@ -98,7 +98,7 @@ class FeatureMap:
         return out
 
     def columns(self, rows: Rows) -> Iterator[Vector]:
-        """One feature after another, each valid until the next; they stay in cache."""
+        """Yield features one by one, each valid until the next; the buffer stays in CPU cache."""
         out = np.empty(len(rows))
         for number in range(self.size):
             yield self.one(rows, number, out)
@@ -121,7 +121,7 @@ class FeatureMap:
 
     @cached_property
     def owner(self) -> list[tuple[Block, int]]:
-        """The block of each function after the first, and its number there."""
+        """The block of each function after the first, and its number within the block."""
         return [(block, k) for block in self.blocks for k in range(len(block.order))]
 
     def one(self, rows: Rows, number: int, out: Vector) -> Vector:
@@ -153,11 +153,11 @@ class FeatureMap:
 
     def norm_of(self, rows: Rows, quantile: float) -> float:
         """A quantile of ||phi(x)|| over the rows."""
-        phi = np.ascontiguousarray(self.of(rows))  # summed along rows
+        phi = np.ascontiguousarray(self.of(rows))  # the norm sums along rows
         return float(np.quantile(np.linalg.norm(phi, axis=1), quantile))
 
     def restricted(self, terms: Sequence[str]) -> FeatureMap:
-        """The functions of some terms only, with the same tables and cut."""
+        """Keep only the functions of some terms, with the same tables and clip."""
         columns = self.design.columns
         blocks = tuple(b for b in self.blocks if columns[b.column].term in terms)
         return FeatureMap(self.design, blocks, self.cut)
@@ -167,7 +167,7 @@ class FeatureMap:
 class Turned:
     """Linear combinations of features, turn'phi of shape (k,), with weights as in `FeatureMap`.
 
-    Sums run over the features in a fixed order, so that a row's are the same in any block.
+    Features are summed in a fixed order, so that a row's values do not depend on its block.
     """
 
     features: FeatureMap
@@ -180,7 +180,7 @@ class Turned:
 
     @property
     def reach(self) -> float:
-        """A bound of ||turn'phi||."""
+        """An upper bound of ||turn'phi||."""
         ends = np.array([1.0, *(b.reach for b, _ in self.features.owner)])
         return float(np.linalg.norm(np.abs(self.turn).T @ ends))
 
@@ -196,12 +196,12 @@ class Turned:
 
 
 TINY = 1e-300
-"""No squared norm that is divided by is less."""
+"""Lower limit of squared norms used as divisors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """u / ||u|| of some features u: rows of norm one, and of norm zero where u is."""
+    """u / ||u|| of features u. Rows have norm one, or norm zero if u is zero."""
 
     features: Turned
     cut: float = 1.0
@@ -224,10 +224,10 @@ class Directions:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """constant + a function of each design column: a slope, or a table on the fine bins.
+    """A constant plus a function of each design column: a slope, or a table on the fine bins.
 
-    A column's basis functions are summed once, in its table, in a fixed order, so that every
-    engine, block and machine gives the same bits.
+    The basis functions of a column are summed once, in its table, in a fixed order. All engines,
+    blocks and machines therefore give the same bits.
     """
 
     design: Design
@@ -246,7 +246,7 @@ class Sum:
 
 
 def squared_norm(phi: Matrix | Singles) -> Vector:
-    """Squared row norms, summed in a fixed order on every engine and batch."""
+    """Squared row norms, summed in a fixed order for every engine and batch."""
     total, square = np.zeros(len(phi), phi.dtype), np.empty(len(phi), phi.dtype)
     for j in range(phi.shape[1]):
         total += np.multiply(phi[:, j], phi[:, j], out=square)
@@ -254,16 +254,16 @@ def squared_norm(phi: Matrix | Singles) -> Vector:
 
 
 SMALL_PRODUCT = 1 << 10
-"""Rows that OpenBLAS multiplies without copies of its own."""
+"""Number of rows that OpenBLAS multiplies without making its own copies."""
 
 
 def by_rows(left: Matrix, right: Matrix) -> Matrix:
-    """left' right, whose sums are exact in any order."""
+    """left' right, for inputs whose sums are exact in any order."""
     pieces = len(left) // SMALL_PRODUCT
     rows, p, q = pieces * SMALL_PRODUCT, left.shape[1], right.shape[1]
     total = left[rows:].T @ right[rows:]
     if rows:
-        # all sizes are given: NumPy cannot infer one of a table without columns
+        # Give all sizes, because NumPy cannot infer one for a table without columns.
         parts = (
             left[:rows].T.reshape(p, pieces, SMALL_PRODUCT),
             right[:rows].T.reshape(q, pieces, SMALL_PRODUCT),
@@ -273,7 +273,7 @@ def by_rows(left: Matrix, right: Matrix) -> Matrix:
 
 
 def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
-    """Write phi lift to `out`; both are Fortran-ordered, and sums are exact in any order."""
+    """Write phi lift to `out`. Both are Fortran-ordered, and sums are exact in any order."""
     pieces = len(phi) // SMALL_PRODUCT
     rows, (p, k) = pieces * SMALL_PRODUCT, lift.shape
     np.matmul(lift.T, phi[rows:].T, out=out[rows:].T)
@@ -283,7 +283,7 @@ def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
 
 
 FEW_ROWS = 256
-"""Up to so many rows, one call on a table of products is faster than one per column."""
+"""Up to this number of rows, one call on a table of products is faster than one per column."""
 
 
 def combine(phi: Matrix, coef: Vector) -> Vector:
@@ -297,7 +297,7 @@ def combine(phi: Matrix, coef: Vector) -> Vector:
 
 
 def columns_of(features: Features, rows: Rows) -> Iterator[Vector]:
-    """Columns of phi one after another, each valid until the next."""
+    """Columns of phi one after another; each is valid until the next is read."""
     if isinstance(features, FeatureMap):
         return features.columns(rows)
     return iter(rows.phi(features).T)

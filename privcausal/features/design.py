@@ -1,7 +1,7 @@
-"""From a formula and declared domains to design columns, each scaled to a known range.
+"""Design columns from a formula and declared domains, each scaled to a known range.
 
-A `Design` is the formula materialised on a skeleton, a small public frame that spans the declared
-domains. Whatever a term learns (knots, polynomial coefficients, levels) it learns there.
+A `Design` is the formula fitted to a skeleton, a small public frame that spans the declared
+domains. Terms learn everything from the skeleton: knots, polynomial coefficients and levels.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from privcausal.request.schema import (
 )
 from privcausal.typing import Frame, Integers, Matrix, Vector
 
-# Formulaic's cubic splines, their constraint absorbed in a fixed order of additions.
+# Formulaic's cubic splines, with their constraint absorbed by additions in a fixed order.
 #
-# Formulaic multiplies matrices for that, and a matrix product may round a row otherwise where it
-# stands alone: then the values of one row would tell of others.
+# Formulaic uses a matrix product for this. Its rounding of a row may depend on the other rows in
+# the matrix, and the row's values would then reveal information about other rows.
 
 
 def _ordered(name: str) -> Callable[..., Any]:
-    """The transform of this name, as formulaic calls it."""
+    """The spline transform of this name, in formulaic's calling convention."""
 
     def spline(x: Any, *args: Any, _state: dict[str, Any], **options: Any) -> Any:
         from formulaic.materializers.types import FactorValues
@@ -47,7 +47,7 @@ def _ordered(name: str) -> Callable[..., Any]:
 
         own = TRANSFORMS[name]
         unused = {key: options.pop(key) for key in ("_metadata", "_spec", "_context")}
-        if not _state:  # on the public skeleton: knots and the constraint
+        if not _state:  # on the public skeleton, learn the knots and the constraint
             own(x, *args, _state=_state, **unused, **options)
         constraint = _state["constraints"]
         free = own(x, *args, _state={**_state, "constraints": None}, **unused, **options)
@@ -75,10 +75,10 @@ SPLINES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 
 
-# Reading columns of any data frame into plain arrays: total functions that never raise on a value.
+# Reading columns of any data frame into plain arrays, without ever raising on a value.
 #
-# The vault applies them to rows, `predict` to new data. Errors are about what is public: the
-# container, column names and data types.
+# The vault applies these functions to rows, and `predict` applies them to new data. Errors concern
+# only public facts: the container, column names and data types.
 
 
 def open_frame(native: Frame) -> Any:
@@ -108,7 +108,7 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
         raise DataError("column names must be text")
     for name, values in columns.items():
         if not hasattr(values, "dtype"):
-            # the type of a list is that of its values: one row would decide how it is read
+            # The type of a list depends on its values: one row would decide how it is read.
             raise DataError(f"column {name!r} of the dict has no type; pass np.array(...)")
         if not _keeps_its_type(values):
             raise DataError(
@@ -123,10 +123,10 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
 
 
 def _keeps_its_type(values: Any) -> bool:
-    """Whether pandas can hold these without looking at the values.
+    """Whether pandas can hold these values without inspecting them.
 
-    Otherwise pandas infers a type: a missing value (a null of polars, the mask of an array) would
-    turn whole numbers into floats, or truth values into objects.
+    Otherwise, pandas infers a type. A missing value (a null of polars, the mask of an array) would
+    then turn whole numbers into floats, or truth values into objects.
     """
     import pandas as pd
 
@@ -141,21 +141,21 @@ def _is_polars(values: Any) -> bool:
 
 
 def _as_pandas(values: Any) -> Any:
-    """A pandas Series or array of the same type. Columns belong together by position."""
+    """A pandas Series or array of the same type. Columns are aligned by position."""
     import pandas as pd
 
-    if _is_polars(values) and str(values.dtype) == "Object":  # which Arrow does not have
+    if _is_polars(values) and str(values.dtype) == "Object":  # Arrow does not have this type
         values = np.fromiter(values.to_list(), dtype=object, count=len(values))
     if _is_polars(values):
         return pd.Series(pd.arrays.ArrowExtensionArray(values.rechunk().to_arrow()))
     if isinstance(values, pd.Series | pd.Index):
         return pd.Series(values.array, dtype=values.dtype)
     if isinstance(values, np.ndarray):
-        plain = np.ndarray.view(values, np.ndarray)  # a subclass may have hooks
-        if plain.dtype.kind == "O":  # pandas would call it text or not by its values
+        plain = np.ndarray.view(values, np.ndarray)  # a subclass may override methods
+        if plain.dtype.kind == "O":  # pandas would decide by the values whether it is text
             return pd.Series(plain, dtype=object)
         if plain.dtype.kind == "U":
-            # by pandas itself: Arrow would refuse half a character, whose escape is another text
+            # Use pandas: Arrow refuses a lone surrogate, whose escape is a different text.
             return pd.array(plain.astype(object), dtype=pd.StringDtype("python"))
         return plain
     return values
@@ -182,7 +182,7 @@ def header(frame: Any) -> Header:
 def holds_objects(series: Any) -> bool:
     import narwhals as nw
 
-    # narwhals decides by the values whether a pandas column of objects is text: ask for the type
+    # narwhals inspects the values of a pandas object column, so read the type directly.
     native = getattr(series.to_native(), "dtype", None)
     return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
 
@@ -190,7 +190,7 @@ def holds_objects(series: Any) -> bool:
 def _kind(dtype: Any) -> ColumnKind:
     import narwhals as nw
 
-    if dtype in (nw.Int128, nw.UInt128):  # Arrow has none, so that only an empty table could pass
+    if dtype in (nw.Int128, nw.UInt128):  # Arrow lacks these; only an empty table could pass
         return "other"
     if dtype.is_numeric():
         return "numeric"
@@ -207,22 +207,22 @@ def numbers(series: Any) -> Vector:
     if dtype.is_numeric() or str(dtype) == "Boolean":
         try:
             return np.asarray(series.to_numpy(), dtype=np.float64)
-        except Exception:  # then value by value
+        except Exception:  # convert value by value instead
             pass
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a warning of complex numbers would reveal one
+        warnings.simplefilter("ignore")  # a warning about complex numbers would reveal one
         return np.fromiter((_number(v) for v in series.to_list()), np.float64, len(series))
 
 
 def _number(value: Any) -> float:
     try:
         return float(value)
-    except Exception:  # a value may be any object; it must read as missing, whatever it does
+    except Exception:  # a value may be any object; if it raises, read it as missing
         return math.nan
 
 
 def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
-    """Codes of shape (n,) into canonical label texts; -1 is missing. Order: first seen.
+    """Codes of shape (n,) and the label texts they refer to, in order of appearance; -1 is missing.
 
     The label of a row is `label_key` of its own cell, whatever the other rows hold.
     """
@@ -233,16 +233,16 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
         return by_label(native.cat.codes.to_numpy(), list(native.cat.categories))
     values = series.to_list()
     if not _is_plain(series):
-        # equal values may have different labels: True equals 1, and an instant is the same in all
-        # time zones. In a hash table the first would name the others, so each is read by itself
+        # Equal values may have different labels: True equals 1, and one instant is equal in all
+        # time zones. A hash table would give them the label of the first. Read each separately.
         values = [value if type(value) is str else label_key(value) for value in values]
     return by_label(*distinct(values))
 
 
 def distinct(values: Sequence[Any]) -> tuple[Integers, list[Any]]:
-    """Codes of shape (n,) into the values that differ, in the order in which they are met.
+    """Codes of shape (n,) and the distinct values they refer to, in order of appearance.
 
-    By Python's own equality: pandas takes half a character for the quoted text that stands for it.
+    This uses Python's equality. pandas confuses a lone surrogate with the text of its escape.
     """
     place: dict[Any, int] = {}
     codes = np.fromiter((place.setdefault(v, len(place)) for v in values), np.int64, len(values))
@@ -252,7 +252,7 @@ def distinct(values: Sequence[Any]) -> tuple[Integers, list[Any]]:
 def by_label(
     codes: Integers, values: Iterable[Any], key: Callable[[Any], str | None] = label_key
 ) -> tuple[Integers, tuple[str, ...]]:
-    """Codes into the labels of these distinct values; -1 stays missing."""
+    """Replace codes of distinct values by codes of their labels; -1 stays missing."""
     keys = [key(value) for value in values]
     names = tuple(dict.fromkeys(key for key in keys if key is not None))
     position = {name: i for i, name in enumerate(names)}
@@ -261,7 +261,7 @@ def by_label(
 
 
 def _is_plain(series: Any) -> bool:
-    """Whether the column's type makes all values of one kind, so that equal ones look alike."""
+    """Whether all values of this column type are of one kind, so that equal values look equal."""
     import narwhals as nw
 
     dtype = series.dtype
@@ -269,11 +269,11 @@ def _is_plain(series: Any) -> bool:
     return same and not holds_objects(series)
 
 
-_LINE = 4097  # points at which the range of a function of one variable is taken
-_SQUARE, _CUBE, _MORE = 129, 33, 17  # of each variable, for functions of two, three and more
+_LINE = 4097  # grid points for the range of a function of one variable
+_SQUARE, _CUBE, _MORE = 129, 33, 17  # points per variable, for two, three and more variables
 MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
-"""Entries of a design's largest table on a grid, a gigabyte, and of all its tables."""
-_GRID = 257  # prime, so that strides give every variable the same uniform skeleton marginal
+"""Maximum entries of a design's largest table on a grid (a gigabyte), and of all its tables."""
+_GRID = 257  # prime, so that any stride gives a variable the same uniform distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class Column:
         return (values - 0.5 * (self.lo + self.hi)) / (0.5 * (self.hi - self.lo))
 
     def natural(self, scaled: Vector) -> Vector:
-        """The values that `scale` maps to these."""
+        """The original values of scaled ones; the inverse of `scale`."""
         return self.middle + scaled / self.per_unit
 
     @property
@@ -305,7 +305,7 @@ class Column:
 
     @property
     def per_unit(self) -> float:
-        """Scaled units per natural unit: a slope in natural units is slope x per_unit."""
+        """Scaled units per natural unit. A slope in natural units is slope x per_unit."""
         return 1.0 if self.kind == "indicator" else 2.0 / (self.hi - self.lo)
 
 
@@ -316,7 +316,7 @@ class Design:
     ----------
     terms : sequence of Term
     schema : Schema
-        Has a domain, declared or bought, for every variable of the terms.
+        Has a domain, declared or estimated, for every variable of the terms.
     full_rank : bool
         Drop a reference level per factor (regression tables), or keep all (shrunken bases).
     """
@@ -324,7 +324,7 @@ class Design:
     def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
         self.asked = tuple(terms)
         columns = [_as_column(term, full_rank=full_rank) for term in terms]
-        # x + s(x) is one column
+        # x + s(x) is one column.
         self.terms = tuple({frozenset(f.expr for f in t.factors): t for t in columns}.values())
         smooth = [t.factors[0] for t in terms if t.factors[0].kind == "smooth"]
         self.smooth = {f.variables[0]: cast("int | None", dict(f.options).get("k")) for f in smooth}
@@ -346,7 +346,7 @@ class Design:
     def scaled(self, frame: Mapping[str, Vector | Integers], size: int) -> Matrix:
         """Scaled columns, shape (n, q), from clipped numbers and level codes of the variables.
 
-        A value that is not finite is NaN.
+        Values that are not finite become NaN.
         """
         if not self.columns:
             return np.zeros((size, 0))
@@ -359,8 +359,8 @@ class Design:
     def into(self, out: Matrix, frame: Mapping[str, Vector | Integers]) -> Matrix:
         """Write `scaled` of values inside their domains to `out`.
 
-        Numbers and levels are looked up, which gives the same bits many times faster; formulaic
-        evaluates the other columns.
+        Numbers and levels are looked up, which is many times faster and gives the same bits.
+        Formulaic evaluates the other columns.
         """
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
@@ -375,13 +375,13 @@ class Design:
         """Write a numeric or indicator column of values inside their domains to `out`."""
         column = self.columns[j]
         if column.kind == "indicator":
-            # -1, an undeclared label, is the last entry; no other code is out of range
+            # -1, an undeclared label, is the last entry. All other codes are in range.
             codes = frame[str(column.variable)].astype(np.intp)
             own = self._codes[j].take(codes, mode="wrap")
         else:
             own = np.asarray(frame[str(column.variable)], np.float64)
             if self._inside[j]:
-                # the same bits as of `Column.scale`, in half the steps
+                # This gives the same bits as `Column.scale`, in half the steps.
                 np.subtract(own, 0.5 * (column.lo + column.hi), out=out)
                 return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
         out[:] = column.scale(own)
@@ -389,7 +389,7 @@ class Design:
 
     @cached_property
     def _inside(self) -> list[bool]:
-        """Which columns are numbers with their domain as range."""
+        """Which columns are numbers whose range equals their domain."""
         domains = [self.schema[c.variable] if c.variable else None for c in self.columns]
         return [
             isinstance(domain, Interval) and (domain.lo, domain.hi) == (c.lo, c.hi)
@@ -398,10 +398,10 @@ class Design:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether every column is a number or a level, and so finite."""
+        """Whether all columns are numbers or levels, and therefore finite."""
         return all(column.kind in ("numeric", "indicator") for column in self.columns)
 
-    # -- materialisation ---------------------------------------------------------------------
+    # -- materialization ---------------------------------------------------------------------
 
     def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
         if not self.terms:
@@ -409,8 +409,8 @@ class Design:
         self._check_size()
         spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
         if self.full_rank:
-            # the intercept says what the first function of a spline says whose functions sum
-            # to one: it is nobody's
+            # If the functions of a spline sum to one, its first function is redundant with the
+            # intercept. Give this function no owner.
             owners = [
                 None
                 if owner and owner.factors[0].sums_to_one and owner not in owners[:j]
@@ -423,13 +423,13 @@ class Design:
             if owner is None or self._undeclared in name:
                 continue
             lo, hi = ranges[j]
-            if hi > lo:  # a constant column says what the intercept says
+            if hi > lo:  # a constant column is redundant with the intercept
                 keep.append(j)
                 columns.append(self._column(name, owner, lo, hi))
         return spec, keep, tuple(columns)
 
     def _check_size(self) -> None:
-        """Many levels, or products of them, would take all memory, or hours."""
+        """Refuse designs whose levels, or products of them, need too much memory or time."""
         columns = sum(math.prod(map(self._width, term.factors)) for term in self.terms)
         rows = [self._grid_size(terms[0].variables) for terms in self._evaluated_together()]
         if max(rows) * columns > MOST_ENTRIES or sum(rows) * columns > MOST_WORK:
@@ -439,19 +439,19 @@ class Design:
             )
 
     def _width(self, factor: Factor) -> int:
-        """Columns of a factor, at most."""
+        """Maximum number of columns of a factor."""
         if factor.kind in LABEL_KINDS:
             domain = self.schema[factor.variables[0]]
             return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
         return expressions.MAX_BASIS if factor.kind in ("spline", "poly") else 1
 
     def _grid_size(self, variables: tuple[str, ...]) -> int:
-        """Rows of the grid on which a term of these variables is evaluated."""
+        """Number of rows in the evaluation grid of a term of these variables."""
         points = [len(axis) for axis in self._axes(variables)]
         return math.prod(points) if len(points) > 1 else max(_LINE, *points)
 
     def _axes(self, variables: Sequence[str]) -> list[Any]:
-        """Points of each variable on the grid of a term, with those that it is compared with."""
+        """Grid points of each variable of a term, including the numbers compared with it."""
         size = {1: _LINE, 2: _SQUARE, 3: _CUBE}.get(len(variables), _MORE)
         axes = []
         for name in variables:
@@ -463,7 +463,7 @@ class Design:
 
     @cached_property
     def _cuts(self) -> dict[str, list[float]]:
-        """Numbers that a term compares each numeric variable with."""
+        """Numbers that a term compares with each numeric variable."""
         found: dict[str, list[float]] = {}
         for factor in (f for t in self.terms for f in t.factors):
             cuts = cast("tuple[float, ...]", dict(factor.options).get("cuts", ()))
@@ -490,7 +490,7 @@ class Design:
             return found
         points = {v: self._coded(v) for v in self.variables}
         rows = max(map(len, points.values()))
-        # a shorter variable's last value fills its rows to the end: -1 for levels
+        # Shorter variables are padded with their last value, which is -1 for levels.
         frame = {v: np.append(p, np.repeat(p[-1:], rows - len(p))) for v, p in points.items()}
         values = self._evaluate(frame)
         for j, column in enumerate(self.columns):
@@ -532,7 +532,7 @@ class Design:
                 own, beyond = frame[name], len(domain.labels)
                 codes = np.where((own >= 0) & (own < beyond), own, beyond)
                 if name in self._contrasts:
-                    # a label of none of the levels is missing: contrasts must not count it as one
+                    # Make an undeclared label missing, so that contrasts do not count it as one.
                     codes, categories = np.where(codes == beyond, -1, codes), categories[:-1]
                 out[name] = pd.Categorical.from_codes(codes.astype(np.int64), categories=categories)
             else:
@@ -552,7 +552,7 @@ class Design:
     ) -> Matrix:
         """The model matrix before columns are dropped and scaled."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # a warning of NumPy would reveal a row's value
+            # A NumPy warning would reveal a row's value.
             warnings.simplefilter("ignore")
             matrix = spec.get_model_matrix(
                 self._as_frame(frame), context={**environment, **SPLINES}
@@ -562,9 +562,9 @@ class Design:
     def _ranges(
         self, spec: Any, names: Sequence[str], owners: Sequence[Term | None]
     ) -> dict[int, tuple[float, float]]:
-        """Smallest and largest value of each column on a grid of its term's domain.
+        """Minimum and maximum of each column on a grid of its term's domain.
 
-        Rows are clipped to it, so a grid that misses an extreme costs accuracy, not privacy.
+        Rows are clipped to this range. A grid that misses an extreme costs accuracy, not privacy.
         """
         out = {}
         for terms in self._evaluated_together():
@@ -591,7 +591,7 @@ class Design:
         )
 
     def _evaluated_together(self) -> list[list[Term]]:
-        """Terms of one variable each, which share a grid, and every other term by itself."""
+        """Groups of terms that share a grid: all one-variable terms, then each other term alone."""
         alone = [t for t in self.terms if len(t.variables) == 1]
         return [*([alone] if alone else []), *([t] for t in self.terms if t not in alone)]
 
@@ -608,9 +608,9 @@ class Design:
 
 
 def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
-    """A `Design`, from a cache if it was made before: it is public, and formulaic is slow."""
+    """A `Design`, cached because it is public and formulaic is slow."""
     found = copy(_made(tuple(terms), schema, full_rank))
-    found.asked, found.schema = tuple(terms), schema  # what is saved refers to these very objects
+    found.asked, found.schema = tuple(terms), schema  # saved files refer to these exact objects
     return found
 
 
@@ -620,9 +620,10 @@ def _made(terms: tuple[Term, ...], schema: Schema, full_rank: bool) -> Design:
 
 
 def _unlike(texts: Sequence[str]) -> str:
-    """A label for undeclared levels that occurs in none of `texts`, since labels may be bought.
+    """A label for undeclared levels that occurs in none of `texts`; labels may be estimated.
 
-    No formula holds a control character, so nothing else can put the label into a column name.
+    A formula cannot contain control characters, so column names contain this label only for
+    undeclared levels.
     """
     marker = "<\x1fundeclared>"
     while any(marker in text for text in texts):
@@ -631,9 +632,9 @@ def _unlike(texts: Sequence[str]) -> str:
 
 
 def _as_column(term: Term, *, full_rank: bool) -> Term:
-    """The term with ``s(x)`` as the column x; the base decides how smooth it is.
+    """Replace ``s(x)`` by the column x; the basis decides how smooth it is.
 
-    With all levels kept, contrasts are what formulaic makes of them: an indicator of each level.
+    If all levels are kept, formulaic turns a contrast into one indicator per level.
     """
 
     def plain(f: Factor) -> Factor:
@@ -650,13 +651,13 @@ def _as_column(term: Term, *, full_rank: bool) -> Term:
 def formulaic_terms(terms: Sequence[Term]) -> Any:
     """An intercept and the terms, as a ``formulaic.formula.SimpleFormula``.
 
-    Evaluate it with ``context=ENVIRONMENT`` on a frame of the formula's own columns only: any other
-    column could replace the function of its name.
+    Evaluate it with the context of `_fit_spec` on a frame with only the formula's columns. Another
+    column could replace the function of the same name.
 
     Raises
     ------
     FormulaError
-        If a factor is not what `CausalFormula.parse` makes: a loaded file may hold anything.
+        If `CausalFormula.parse` cannot create a factor; a loaded file may hold anything.
     """
     from formulaic.formula import SimpleFormula
     from formulaic.parser.types import Factor as Formulaic
@@ -665,7 +666,7 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
     def convert(factor: Factor) -> Any:
         if factor.kind == "numeric":
             return Formulaic(factor.expr, eval_method="lookup")
-        # the last gate before formulaic evaluates the text
+        # This is the last check before formulaic evaluates the text.
         if call_factor(factor.expr) != factor.evaluated:
             raise FormulaError(
                 f"{expressions.short(factor.expr)} is not a factor as this package writes it"

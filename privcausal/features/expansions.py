@@ -1,4 +1,4 @@
-"""Features beyond additive ones: products of columns, and powers of two released indices."""
+"""Non-additive features: products of columns, and powers of two released indices."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from privcausal.typing import Integers, Matrix, Singles, Vector
 # Public expansions of bounded norm: Fourier features of a Gaussian kernel, and polynomials.
 
 PAIRS = 4096
-"""Public pairs of points at which the basis is compared with the kernel."""
+"""Number of public pairs of points for comparing the basis with the kernel."""
 
-_PUBLIC_SEED = 20_250_601  # frequencies and points of comparison are public, and no noise
+_PUBLIC_SEED = 20_250_601  # for public frequencies and comparison points, not for noise
 _ORDERS = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 
 
@@ -31,9 +31,9 @@ class Fourier:
     """phi(x) with <phi(x), phi(x')> near exp(-||z - z'||^2 / (2 h^2)) and ||phi(x)|| = 1.
 
     phi(x) = (sqrt(p_j) cos(w_j'z), sqrt(p_j) sin(w_j'z))_j with public frequencies w_j and weights
-    p_j that sum to one (Rahimi and Recht 2007). z are the design columns named by `columns`, scaled
-    to [-1, 1] by their declared ranges (indicators are 0/1). The basis defines a kernel of its own,
-    for which proofs hold exactly; `error` is its distance from the Gaussian one.
+    p_j that sum to one (Rahimi and Recht 2007). z are the design columns given by `columns`, scaled
+    to [-1, 1] by their declared ranges (indicators are 0/1). Proofs hold exactly for the kernel
+    that the basis defines. `error` is the distance of this kernel from the Gaussian kernel.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Fourier:
         return out
 
     def weight(self, phi: Matrix) -> Vector:
-        """One for every row, since all have norm one."""
+        """Weight one for every row, because all rows have norm one."""
         return np.ones(len(phi))
 
     def kernel(self, z: Matrix, other: Matrix) -> Vector:
@@ -90,7 +90,7 @@ class Fourier:
         return float(np.quantile(np.abs(found - self.kernel(z, other)), 0.99))
 
     def pairs(self, seed: int) -> tuple[Matrix, Matrix]:
-        """Pairs of points, the first uniform over the domain, the second at any distance."""
+        """Pairs of points. The first is uniform over the domain, the second at any distance."""
         rng = np.random.default_rng(seed)
         lo = [-1.0 if self.design.columns[c].kind != "indicator" else 0.0 for c in self.columns]
         shape = (PAIRS, len(self.columns))
@@ -99,11 +99,11 @@ class Fourier:
 
 
 def fourier(design: Design, columns: Integers, bandwidth: float, size: int) -> Fourier:
-    """The basis of at most `size` functions with the least error.
+    """The basis of at most `size` functions with the smallest error.
 
-    In one or two columns Gauss-Hermite quadrature of the kernel's spectrum is nearly exact unless
-    the bandwidth is small (Mutny and Krause 2018). Otherwise frequencies are random (and public),
-    orthogonal within blocks (Yu et al. 2016).
+    In one or two columns, Gauss-Hermite quadrature of the kernel's spectrum is nearly exact unless
+    the bandwidth is small (Mutny and Krause 2018). The alternative is random public frequencies
+    that are orthogonal within blocks (Yu et al. 2016).
     """
     m, q = size // 2, len(columns)
     found = [Fourier(design, columns, *law, bandwidth) for law in _laws(m, q, bandwidth)]
@@ -111,7 +111,7 @@ def fourier(design: Design, columns: Integers, bandwidth: float, size: int) -> F
 
 
 def _laws(m: int, q: int, bandwidth: float) -> list[tuple[Matrix, Vector]]:
-    if q == 0:  # no effect modifiers: a constant
+    if q == 0:  # without effect modifiers, the basis is a constant
         return [(np.zeros((1, 0)), np.ones(1))]
     laws = [(_orthogonal(m, q) / bandwidth, np.full(m, 1.0 / m))]
     if q <= 2:
@@ -120,7 +120,7 @@ def _laws(m: int, q: int, bandwidth: float) -> list[tuple[Matrix, Vector]]:
 
 
 def _quadrature(order: int, q: int) -> tuple[Matrix, Vector]:
-    """Nodes and weights for the normal law; one of each pair w, -w, which share a cosine."""
+    """Nodes and weights for the normal distribution; w and -w share a cosine, so keep one."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(order)
     weights = weights / weights.sum()
     if q == 1:
@@ -128,7 +128,7 @@ def _quadrature(order: int, q: int) -> tuple[Matrix, Vector]:
         return nodes[half, None], 2 * weights[half]
     first, second = np.meshgrid(nodes, nodes, indexing="ij")
     mass = np.outer(weights, weights)
-    half = first > 0  # orders are even, so no node is zero
+    half = first > 0  # orders are even, so every node differs from zero
     return np.column_stack([first[half], second[half]]), 2 * mass[half]
 
 
@@ -146,9 +146,9 @@ def _orthogonal(m: int, q: int) -> Matrix:
 @stored
 @dataclass(frozen=True)
 class Polynomials:
-    """1, then Legendre polynomials up to `degree` of every number, and the labels' dummies.
+    """1, then Legendre polynomials up to `degree` of each number, and dummies of the labels.
 
-    A sum of functions of one feature each; there are no products of features.
+    The features are additive: each depends on one column, without products.
     """
 
     coordinates: Coordinates
@@ -156,7 +156,7 @@ class Polynomials:
 
     @cached_property
     def _numeric(self) -> tuple[bool, ...]:
-        """Which features are numbers."""
+        """Which columns are numbers."""
         schema = self.coordinates.schema
         return tuple(isinstance(schema[n], Interval) for n in self.coordinates.variables)
 
@@ -166,11 +166,11 @@ class Polynomials:
 
     @property
     def bound(self) -> float:
-        """Largest sum of absolute values: at most one dummy of a column with labels is 1."""
+        """Maximum sum of absolute values; at most one dummy of a column of labels is 1."""
         return float(1 + sum(self.degree if numeric else 1 for numeric in self._numeric))
 
     def of(self, frame: Mapping[str, Vector | Integers]) -> Matrix:
-        """Shape (n, size); cut to [-1, 1], so that no rounding passes the bound."""
+        """Shape (n, size), clipped to [-1, 1] so that rounding cannot exceed the bound."""
         columns: list[Matrix] = []
         for name, numeric in zip(self.coordinates.variables, self._numeric, strict=True):
             z = Coordinates(self.coordinates.schema, (name,)).of(frame)
@@ -191,17 +191,17 @@ FEATURE_BITS = 24
 """Bits of a feature in exact products with the lift."""
 
 PART = 1 << 13
-"""Rows whose products are made at once: thirty columns of them are two megabytes."""
+"""Rows whose products are computed together: thirty columns of them take two megabytes."""
 
 PRODUCT_SDS = 2.5
-"""Indices and factors of products are clipped to this many standard deviations; otherwise a few
+"""Indices and factors of products are clipped to this many standard deviations. Otherwise, a few
 rows would determine the norm."""
 
 
 @stored
 @dataclass(frozen=True, eq=False)
 class Index:
-    """A released linear combination of additive features, standardised and clipped."""
+    """A released linear combination of additive features, standardized and clipped."""
 
     coef: Vector
     shift: float
@@ -213,11 +213,11 @@ class Index:
 class Interactions:
     """psi(x): products of columns, with the additive features phi regressed out.
 
-    Columns: if there are indices u, v of propensity and outcome, all their products of degree 2 and
-    3 (an index gathers what confounds, whatever the number of columns); products of pairs of linear
-    features; and for some pairs products with their curvatures. `lift` (p, K) is the regression of
-    the raw columns on phi in the synthetic population; `gain` (K,) sets their sizes. Rows get the
-    weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
+    If there are indices u, v of propensity and outcome, the first columns are all their products
+    of degree 2 and 3. An index summarizes confounding for any number of columns. Next come products
+    of pairs of linear features and, for some pairs, products with their curvatures. `lift` (p, K)
+    is the regression of the raw columns on phi in the synthetic population. `gain` (K,) sets the
+    sizes of the columns. Rows have the weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
     """
 
     features: FeatureMap
@@ -234,17 +234,17 @@ class Interactions:
         return len(self.gain)
 
     def of(self, rows: Rows) -> Matrix:
-        """psi, shape (n, K): gain times the raw columns less phi'lift."""
+        """psi, shape (n, K): gain times (raw columns - phi'lift)."""
         return np.asarray(self.singles(rows), np.float64)
 
     def singles(self, rows: Rows) -> Singles:
-        """The same in single precision."""
+        """psi in single precision."""
         out = rows.singles(self.size)
         self.beyond(rows, self.steps(rows), out)
         return out
 
     def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
-        """psi, and the rows' weights."""
+        """psi, and the weights of the rows."""
         psi = self.singles(rows)
         return psi, self.weight(psi)
 
@@ -263,8 +263,8 @@ class Interactions:
     def beyond(self, rows: Rows, steps: Matrix, out: Singles) -> None:
         """Write psi of rows with these `steps` to `out`.
 
-        phi and the lift are on grids of 2^-a and 2^-b on which no partial sum reaches 2^53, so the
-        matrix product is exact, and the same in any order and of any block.
+        phi and the lift are on grids of 2^-a and 2^-b, and every partial sum stays below 2^53.
+        The matrix product is therefore exact, in any order and for any block.
         """
         whole, lifted = rows.matrix(self.size), rows.singles(self.size)
         onto(steps, self._lift, whole)
@@ -282,7 +282,7 @@ class Interactions:
 
     @cached_property
     def step(self) -> float:
-        """A power of two; no feature exceeds 2^FEATURE_BITS times it."""
+        """A power of two; features are at most 2^FEATURE_BITS times this step."""
         reach = max([1.0, *(block.reach for block in self.features.blocks)])
         return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
 
@@ -305,17 +305,17 @@ class Interactions:
         return np.asarray(np.rint(whole * scale) * (-self.step / scale))
 
     def raw(self, rows: Rows) -> Iterator[Singles]:
-        """Products before phi is regressed out: K columns, each valid until the next.
+        """Products before phi is regressed out: K columns, each valid until the next is read.
 
-        They are cheaper to recompute than to keep.
+        Recomputing them is cheaper than keeping them.
         """
         indices = rows.memo((self,), lambda: self._indices(rows))
-        # a lookup in the tables costs less than keeping the columns
+        # A lookup in the tables costs less than keeping the columns.
         linear = rows.scratch((self,), lambda: self._linear(rows))
         if indices:
             u, v = indices
             uu, uv, vv = u * u, u * v, v * v
-            # Hermite products: what squares already say is left out
+            # Hermite products, without the part that the squares already express.
             yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
         out = np.empty(len(rows), np.float32)
         for i, j in self.pairs:
@@ -326,7 +326,7 @@ class Interactions:
                 yield np.multiply(one, two, out=out)
 
     def _indices(self, rows: Rows) -> tuple[Singles, ...]:
-        """Both indices, or none."""
+        """Both indices, or an empty tuple."""
         return tuple(
             np.clip((one(rows) - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS).astype(
                 np.float32
@@ -335,13 +335,13 @@ class Interactions:
         )
 
     def _linear(self, rows: Rows) -> dict[int, Singles]:
-        """The linear features of the products, standardised and clipped."""
+        """The linear features of the products, standardized and clipped."""
         values = rows.singles(len(self._columns)).T
         return {j: self.linear(rows, j, own) for j, own in zip(self._columns, values, strict=True)}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
-        """Linear features that are in some product."""
+        """Linear features that occur in a product."""
         return tuple(sorted({j for pair in (*self.pairs, *self.curved) for j in pair}))
 
     @cached_property
@@ -349,7 +349,7 @@ class Interactions:
         return [self.features.total(index.coef) for index in self.indices or ()]
 
     def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
-        """Write a linear feature, standardised and clipped, to `out`."""
+        """Write a linear feature, standardized and clipped, to `out`."""
         table = self._standard[number]
         if table is not None:
             bins = rows.bins(self.features.design, int(self.features.column[number]))
@@ -387,7 +387,7 @@ class Interactions:
 
 
 def _pieces(features: FeatureMap, rows: Rows) -> Iterator[tuple[slice, Rows]]:
-    """Parts of the rows, which share the bins by which features are looked up."""
+    """Parts of the rows, which share the bins used for looking up features."""
     for block in features.blocks:
         if block.table is not None:
             rows.bins(features.design, block.column)
@@ -407,7 +407,7 @@ class Extra:
 
 
 def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
-    """Several functions of the same products, which are computed once."""
+    """Evaluate several functions of the same products, computing the products once."""
     values = [one.additive(rows) for one in asked]
     coefs = np.array([one.coef for one in asked]).T.tolist()
     if any(map(any, coefs)):
@@ -424,11 +424,12 @@ def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
 
 @dataclass(frozen=True, eq=False)
 class RescaledFeatures:
-    """Features for one release, each stretched by what its moment is worth.
+    """Features for one release, each stretched according to the value of its moment.
 
-    These are stretch x (phi, psi), with row weights w = min(w_phi, cut / ||stretch x (phi, psi)||).
-    So ||w stretch x (phi, psi)|| <= cut, which bounds cross moments (not a Gram matrix), and rows
-    shorter than the cut weigh as much as in moments of phi alone. `stretch` (p + K,) is positive.
+    The features are stretch x (phi, psi), with row weights
+    w = min(w_phi, cut / ||stretch x (phi, psi)||). Then ||w stretch x (phi, psi)|| <= cut, which
+    bounds cross moments (not a Gram matrix). Rows whose norm is below `cut` have the same weight
+    as in moments of phi alone. `stretch` (p + K,) is positive.
     """
 
     features: FeatureMap
@@ -444,7 +445,7 @@ class RescaledFeatures:
         return np.asarray(self.singles(rows), np.float64)
 
     def singles(self, rows: Rows) -> Singles:
-        """The same in single precision."""
+        """The stretched features in single precision."""
         out, p = rows.singles(self.size), self.features.size
         if self.products is None:
             np.copyto(out, rows.phi(self.features), casting="same_kind")
@@ -459,7 +460,7 @@ class RescaledFeatures:
         return out
 
     def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
-        """The stretched features, and the rows' weights."""
+        """The stretched features, and the weights of the rows."""
         values = self.singles(rows)
         return values, self._weight(self.features.norm2(rows), values)
 

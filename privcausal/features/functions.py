@@ -1,10 +1,10 @@
-"""A small network as a public function of a row: one hidden layer of rectified units.
+"""Public functions of a row: nuisances, effects, step functions, and a small network.
 
-Of a row it computes a fixed sequence of operations that IEEE 754 rounds correctly: sums, products,
-quotients, comparisons, and roundings to whole numbers. So the result has the same bits whatever
-other rows there are, and on any instructions and threads. Sums over the columns of a row are loops
-over whole columns: NumPy's own sums depend on the shape, matrix products even more, and NumPy's
-exponential differs between processors.
+The network has one hidden layer of rectified units. For each row it computes a fixed sequence of
+operations that IEEE 754 rounds correctly: sums, products, quotients, comparisons, and roundings to
+whole numbers. The result therefore has the same bits for any other rows, instructions and threads.
+Sums over the columns of a row are loops over whole columns. NumPy's own sums and matrix products
+depend on the shape, and its exponential differs between processors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from privcausal.typing import Integers, Matrix, Vector
 
 
 class Function(Protocol):
-    """A map from covariates to a number; calling it gives shape (n,)."""
+    """A map from covariates to a number; calling it returns shape (n,)."""
 
     def __call__(self, rows: Rows) -> Vector: ...
 
@@ -36,7 +36,7 @@ class Function(Protocol):
 @stored
 @dataclass(frozen=True)
 class Constant:
-    """The same number for every row."""
+    """A constant: one number for all rows."""
 
     value: float
 
@@ -47,7 +47,7 @@ class Constant:
 @stored
 @dataclass(frozen=True)
 class Known:
-    """A value that comes with the row (a trial's propensity), clipped to declared bounds."""
+    """A value supplied with the row (a trial's propensity), clipped to declared bounds."""
 
     lo: float
     hi: float
@@ -88,7 +88,7 @@ class Additive:
 @stored
 @dataclass(frozen=True, eq=False)
 class Extended:
-    """A function plus psi(x)' coef, clipped to its [lo, hi] if it is additive."""
+    """A function plus psi(x)' coef, clipped to the function's [lo, hi] if that is additive."""
 
     base: Function
     features: expansions.Interactions
@@ -102,7 +102,7 @@ class Extended:
 
     @cached_property
     def _own(self) -> Additive | None:
-        """The base, if it is additive in the features that the products are made of."""
+        """The base, if it is additive in the features of the products."""
         base = self.base
         own = type(base) is Additive and isinstance(base.features, basis.FeatureMap)
         return base if own else None  # type: ignore[return-value]
@@ -128,7 +128,7 @@ class Extended:
 
     @staticmethod
     def together(rows: Rows, functions: Sequence[Function]) -> None:
-        """Cache the sums of those with the same products, which are then computed once."""
+        """Compute and cache the sums of functions that share the same products."""
         new = [f for f in functions if isinstance(f, Extended) and not rows.has(f._key)]
         if len(new) > 1 and all(f.features is new[0].features for f in new):
             for function, value in zip(
@@ -142,8 +142,8 @@ class Extended:
 class ArmMean:
     """mu_t(x) = eta(x) + (t - e(x)) tau(x), clipped to the outcome's bounds [lo, hi].
 
-    The mean of Y is eta = mu_0 + e tau (Nie and Wager 2021, Eq. 1), so this is exact where eta,
-    e and tau are.
+    The mean of Y is eta = mu_0 + e tau (Nie and Wager 2021, Eq. 1). The formula is therefore exact
+    wherever eta, e and tau are exact.
     """
 
     arm: float
@@ -167,7 +167,7 @@ class ArmMean:
 @stored
 @dataclass(frozen=True)
 class Mixture:
-    """e(x) mu1(x) + (1 - e(x)) mu0(x): the mean outcome eta, or the X-learner's joined effect."""
+    """e(x) mu1(x) + (1 - e(x)) mu0(x): the mean outcome eta, or the X-learner's combined effect."""
 
     e: Function
     at_one: Function
@@ -198,7 +198,7 @@ class LinearFunction:
 
 @dataclass(frozen=True)
 class Capped:
-    """The smaller of a function and a number."""
+    """The minimum of a function and a number."""
 
     base: Function
     hi: float
@@ -231,10 +231,10 @@ class NuisanceTriple:
 # Step functions on public bins of columns, which boosting learns.
 
 SYNTHETIC_CELLS = 16
-"""Cells of the histogram that synthetic rows come from; each has FINE / CELLS fine bins."""
+"""Cells of the histogram behind synthetic rows; each has FINE_BINS / SYNTHETIC_CELLS fine bins."""
 
 LUMP = 0.04
-"""Least share of the rows in a lump's cell: smaller ones do not stand out from noise."""
+"""Minimum share of rows in a lump's cell. Smaller lumps cannot be distinguished from noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,10 +244,10 @@ class TermBins:
     Attributes
     ----------
     columns : tuple of int
-        Design columns: a numeric one, or the indicators of a factor's levels.
+        Design columns: one numeric column, or the indicators of a factor's levels.
     bin_of : Integers or None
-        Bin of each public fine bin of a numeric column, shape (FINE,). None for a factor, whose
-        bin 0 is for rows of none of its levels and bin k for its k-th level.
+        Bin of each public fine bin of a numeric column, shape (FINE_BINS,). A factor has None;
+        its bin 0 is for rows with none of its levels, and its bin k for the k-th level.
     size : int
         Number of bins.
     """
@@ -265,7 +265,7 @@ class TermBins:
         return np.asarray(np.bincount(self.bin_of, middles) / np.bincount(self.bin_of))
 
     def codes(self, scaled: Matrix) -> Integers:
-        """Bin of each row, shape (n,); some bin for every value."""
+        """Bin of each row, shape (n,); every value has a bin."""
         if self.bin_of is not None:
             return np.asarray(self.bin_of[fine_bins(scaled[:, self.columns[0]])])
         code = np.zeros(len(scaled), np.int64)
@@ -276,12 +276,12 @@ class TermBins:
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Public bins of every term of a design, numbered consecutively over all axes.
+    """Public bins of all terms of a design, numbered consecutively over all axes.
 
     Attributes
     ----------
     share : Vector
-        Public estimate of each bin's share of the rows, shape (M,): it sums to one on each axis.
+        Public estimate of each bin's share of the rows, shape (M,). It sums to one on each axis.
     """
 
     design: Design
@@ -294,12 +294,12 @@ class Bins:
 
     @cached_property
     def start(self) -> Integers:
-        """Number of each axis's first bin, and the number of bins, shape (p + 1,)."""
+        """Number of each axis's first bin, then the number of bins, shape (p + 1,)."""
         return np.cumsum([0, *(axis.size for axis in self.axes)]).astype(np.int64)
 
     @cached_property
     def features(self) -> basis.FeatureMap:
-        """Indicators of all bins as features; a factor's bin 0 has none, its shape is zero."""
+        """Indicators of all bins as features, except a factor's bin 0, whose shape is zero."""
         blocks: list[basis.Block] = []
         columns = self.design.columns
         for axis in self.axes:
@@ -318,7 +318,7 @@ class Bins:
     def to_coef(self) -> Matrix:
         """Matrix from (constant, shapes), shape (1 + M,), to coefficients of `features`.
 
-        What a factor's bin 0 holds goes into the constant and off its levels.
+        The value of a factor's bin 0 is added to the constant and subtracted from its levels.
         """
         rows = [np.eye(1 + self.size)[0]]
         for k, axis in enumerate(self.axes):
@@ -332,7 +332,7 @@ class Bins:
         return np.array(rows)
 
     def restricted(self, terms: Collection[str]) -> Bins:
-        """The axes of some terms only."""
+        """Keep only the axes of some terms."""
         columns = self.design.columns
         kept = [k for k, axis in enumerate(self.axes) if columns[axis.columns[0]].term in terms]
         shares = [self.share[self.start[k] : self.start[k + 1]] for k in kept]
@@ -340,7 +340,7 @@ class Bins:
         return Bins(self.design, axes, np.concatenate([np.zeros(0), *shares]))
 
     def within(self, other: Bins) -> Integers:
-        """Where (constant, shapes) of these bins stand among those of `other`, shape (1 + M,)."""
+        """Positions of (constant, shapes) of these bins in the order of `other`, shape (1 + M,)."""
         at = {axis: other.start[k] for k, axis in enumerate(other.axes)}
         own = [1 + at[axis] + np.arange(axis.size) for axis in self.axes]
         return np.concatenate([[0], *own]).astype(np.int64)
@@ -372,7 +372,7 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
 
 
 def _terms(design: Design) -> list[tuple[int, ...]]:
-    """Columns of each axis: the indicators of a factor together, every other column alone."""
+    """Columns of each axis: all indicators of a factor together, any other column alone."""
     factors: dict[str, list[int]] = {}
     found: list[list[int]] = []
     for j, column in enumerate(design.columns):
@@ -386,10 +386,10 @@ def _terms(design: Design) -> list[tuple[int, ...]]:
 
 
 def _numeric(column: int, values: Vector, most: int) -> TermBins:
-    """Fine bins joined into about `most` bins of equal shares of the rows."""
+    """Join fine bins into about `most` bins of equal shares of the rows."""
     share = np.bincount(fine_bins(values), minlength=FINE_BINS) / max(len(values), 1)
     lump = _lumps(share)
-    # mixed with the uniform, so that no stretch of the domain is one bin for lack of rows
+    # Mix with the uniform distribution, so that an empty stretch of the domain is not one bin.
     share = 0.9 * share + 0.1 / FINE_BINS
     middle = np.cumsum(share) - 0.5 * share
     place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
@@ -400,12 +400,12 @@ def _numeric(column: int, values: Vector, most: int) -> TermBins:
 
 
 def _lumps(share: Vector) -> Integers:
-    """Which lump each fine bin is in, from 1; 0 for none. Shape (FINE,).
+    """Lump of each fine bin, numbered from 1; 0 means no lump. Shape (FINE_BINS,).
 
-    A cell of the released histogram with most of the rows near it holds many rows of one value, as
-    those of 0 and 1 do for a 0/1 column. The place of that value in its cell is not known, nor what
-    smoothing has moved to the next one: a border there could make a bin that seems to have rows
-    and has none.
+    A lump is a cell of the released histogram with most of the rows in its neighborhood. Such a
+    cell holds many rows of one value, for example 0 or 1 of a 0/1 column. The position of that
+    value in the cell is unknown, and smoothing may have moved an unknown amount to the next cell. A
+    border there could make a bin that seems to have rows but is empty.
     """
     cells = np.pad(share.reshape(SYNTHETIC_CELLS, -1).sum(axis=1), 2)
     own, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
@@ -427,7 +427,7 @@ class Steps(Additive):
 
     @cached_property
     def _whole(self) -> basis.Sum:
-        """With the offset, which is added first."""
+        """The sum including the offset, which is added first."""
         total = self.features.total(self.coef)
         return replace(total, constant=self.offset + total.constant)
 
@@ -444,28 +444,29 @@ def expit(z: Vector) -> Vector:
 
 
 NETWORK_WIDTH = 32
-"""A power of two, for `folded`."""
+"""Number of hidden units. It must be a power of two for `folded`."""
 
 _LN2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""log 2 in two parts; the first has so few bits that its product with a small integer is exact."""
+"""log 2 in two parts. The first is short enough that its product with a small integer is exact."""
 
 _EXP = [1 / math.factorial(k) for k in range(13, -1, -1)]
-"""1/13!, ..., 1/1!, 1/0!: the next term is below 2^-57 for |r| <= log(2) / 2."""
+"""1/13!, ..., 1/1!, 1/0!. The next term is below 2^-57 for |r| <= log(2) / 2."""
 
 
 @stored
 @dataclass(frozen=True, eq=False)
 class Network:
-    """offset + gain f(z), cut to [lo, hi], f = w2' max(0, W1 z + b1) + b2 (sigmoid(f) for a share).
+    """A network of one hidden layer, offset + gain f(z), clipped to [lo, hi].
 
-    z are the scaled design columns, followed by `arm` where that is not None.
+    f = w2' max(0, W1 z + b1) + b2, or sigmoid(f) for a share. z are the scaled design columns,
+    followed by `arm` unless it is None.
 
     Attributes
     ----------
     weights : Vector
         W1 (32 x q, by rows), b1, w2, b2.
     share : bool
-        Pass f through the logistic function.
+        Whether f is passed through the logistic function.
     """
 
     design: Design
@@ -487,7 +488,7 @@ class Network:
 
 
 def inputs(rows: Rows, design: Design, arm: float | Vector | None = None) -> Matrix:
-    """Scaled columns, finite for every row, and the arm as the last if it is given."""
+    """Scaled columns, finite for every row, followed by the arm if it is given."""
     z = np.nan_to_num(rows.scaled(design))
     return z if arm is None else np.column_stack([z, np.broadcast_to(arm, len(z))])
 
@@ -502,7 +503,7 @@ def before(w1: Matrix, b1: Vector, z: Matrix) -> Matrix:
 
 
 def folded(parts: Matrix) -> Vector:
-    """Sums over the first axis, whose length is a power of two, by halves: (m, n) -> (n,)."""
+    """Sums over the first axis by halves: (m, n) -> (n,). m must be a power of two."""
     while len(parts) > 1:
         half = len(parts) // 2
         parts = parts[:half] + parts[half:]
@@ -510,7 +511,7 @@ def folded(parts: Matrix) -> Vector:
 
 
 def logistic(f: Vector) -> Vector:
-    """1 / (1 + e^-f), f clipped to [-40, 40], to a few units in the last place."""
+    """1 / (1 + e^-f), f clipped to [-40, 40], accurate to a few units in the last place."""
     x = -np.minimum(np.abs(f), 40.0)
     twos = np.rint(x / _LN2[0])
     r = (x - twos * _LN2[0]) - twos * _LN2[1]
@@ -522,9 +523,9 @@ def logistic(f: Vector) -> Vector:
 
 
 def start(width: int) -> Vector:
-    """Public weights that training starts from, flat, drawn with a fixed seed; they are no noise.
+    """Public starting weights for training, flat, drawn with a fixed seed. They are not noise.
 
-    W1 is normal with variance 2/q, w2 standard normal, and b1 and b2 are zero.
+    W1 is normal with variance 2/q, w2 is standard normal, and b1 and b2 are zero.
     """
     weights = np.random.default_rng(20_250_601).standard_normal(size(width))
     w1, b1, _, _ = split(weights, width)

@@ -1,7 +1,7 @@
 """A function of the outcome, as in ``log(Y) ~ T``: its domain and its values.
 
-It is read like a term of the right-hand side, and what it may be on the declared bounds is found
-on the same public grid. Rows are cut to the bounds, mapped, and cut to what was found there.
+The function is read like a term of the right-hand side. Its range on the declared bounds is found
+on the same public grid. Rows are clipped to the bounds, transformed, and clipped to this range.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from privcausal.typing import Vector
 
 
 def transformed(schema: Schema, formula: CausalFormula) -> Schema:
-    """The schema with the domain of the outcome as the formula has it.
+    """The schema with the domain of the transformed outcome.
 
     Raises
     ------
     SchemaError, FormulaError
-        The outcome has no numeric bounds, or the function is constant or not finite on them.
+        If the outcome has no numeric bounds, or the function is constant or not finite there.
     """
     name, function = formula.outcome, formula.response
     raw = schema.get(name)

@@ -1,4 +1,4 @@
-"""Cleaned covariates of some rows, and what public maps make of them."""
+"""Cleaned covariates of some rows, and cached values of public functions of these covariates."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from privcausal.request import schema
 from privcausal.request.request import Queries
 from privcausal.typing import Frame, Integers, Mask, Matrix, Singles, Vector
 
-# Points given by the analyst: read like rows, but with errors that say what is wrong with them.
+# Points given by the analyst. They are read like rows, but errors may describe their values.
 
 
 def read_points(
     design: Design, variables: tuple[str, ...], newdata: Frame, propensity: str | None = None
 ) -> tuple[Rows, Mask, Any]:
-    """Rows for prediction, which of them are complete, and their index.
+    """Return rows for prediction, a mask of the complete ones, and their index.
 
-    Numbers are clipped to the declared bounds, as in fitting. Columns on which the effect does not
-    depend may be absent, and so may `propensity`.
+    Numbers are clipped to the declared bounds, as in fitting. Columns that do not affect the
+    effect may be absent, and so may `propensity`.
 
     Raises
     ------
     DataError
-        A needed column is absent, of a type that cannot be read, or has an undeclared level. The
-        traceback ends here, since the frames below hold points.
+        If a required column is absent, has an unreadable type, or has an undeclared level. The
+        traceback ends here, because the frames below hold points.
     """
     try:
         return _read_all(design, variables, newdata, propensity)
@@ -69,9 +69,9 @@ def _read_all(
 
 
 def _typed(newdata: Frame) -> Frame:
-    """Lists as arrays: unlike the rows of a study, new points may be typed by their values.
+    """Convert lists to arrays. Unlike rows of a study, new points may be typed by their values.
 
-    A single value stands for all points, as in a data frame made of a dict.
+    A single value applies to all points, as in a data frame made from a dict.
     """
     import pandas as pd
 
@@ -107,7 +107,7 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
 
 
 def warn_beyond(design: Design, newdata: Frame) -> None:
-    """Warn of points outside the bounds of a column: they are the analyst's own."""
+    """Warn of points outside a column's bounds. The points are the analyst's own."""
     frame = open_frame(_typed(newdata))
     domains = {n: d for n in design.variables if isinstance(d := design.schema[n], schema.Interval)}
     for name, domain in domains.items():
@@ -120,14 +120,14 @@ def warn_beyond(design: Design, newdata: Frame) -> None:
 
 
 def middle(domain: schema.Domain, size: int) -> Vector | Integers:
-    """A value inside the domain, for a column on which nothing depends."""
+    """A value inside the domain, for a column that does not affect the result."""
     if isinstance(domain, schema.Levels):
         return np.zeros(size, np.int64)
     return np.full(size, domain.mid if isinstance(domain, schema.Interval) else 0.0)
 
 
 MOST_QUERY_POINTS = 5000
-"""Most points that `queries=` takes."""
+"""Maximum number of points in `queries=`."""
 
 
 def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
@@ -136,7 +136,7 @@ def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
     Raises
     ------
     DataError, CapabilityError
-        A column is absent, there are no points, or too many.
+        If a column is absent, or the number of points is zero or too large.
     """
     table = open_frame(_typed(frame))
     for name in wanted:
@@ -157,7 +157,7 @@ def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
 
 
 def read_queries(queries: Queries, design: Design) -> Rows:
-    """The points as rows of a design; `DataError` if a level is undeclared or a value missing."""
+    """Read the points as rows; raise `DataError` for an undeclared level or a missing value."""
     frame = queries.columns or {"": (0.0,)}
     rows, present, _ = read_points(design, tuple(queries.columns), frame)
     if not present.all():
@@ -169,29 +169,29 @@ T = TypeVar("T")
 Float = TypeVar("Float", np.float32, np.float64)
 
 FINE_BINS = 256
-"""Public fine bins over a column's range; basis functions are tables on them."""
+"""Number of public fine bins over a column's range; basis functions are tables on these bins."""
 
 
 def looked_up(table: NDArray[Float], bins: Integers, out: NDArray[Float]) -> NDArray[Float]:
-    """table[bins]; in any mode but "clip" NumPy would make a copy."""
+    """table[bins], in the mode "clip" because NumPy makes a copy in other modes."""
     return table.take(bins, out=out, mode="clip")
 
 
 def _places(scaled: Vector) -> Any:
-    """`fine_bins` of values surely in [-1, 1], in little memory; 1 itself gives FINE."""
+    """`fine_bins` of values known to be in [-1, 1], in little memory; 1 itself gives FINE_BINS."""
     position = scaled + 1.0
     position *= FINE_BINS / 2
     return position.astype(np.int16)
 
 
 def fine_bins(scaled: Vector) -> Integers:
-    """Index of the public fine bin of values in [-1, 1]; a row with NaN has weight zero."""
+    """Index of the public fine bin of values in [-1, 1]. A row with NaN has weight zero."""
     position = scaled + 1.0
     position *= FINE_BINS / 2
     position[np.isnan(position)] = FINE_BINS / 2
     np.minimum(position, FINE_BINS - 1, out=position)
     np.maximum(position, 0.0, out=position)
-    return position.astype(np.int64)  # towards zero, which is down here
+    return position.astype(np.int64)  # rounds toward zero, which is down for these values
 
 
 class Features(Protocol):
@@ -209,13 +209,13 @@ class Features(Protocol):
 
 
 CHUNK = 1 << 22
-"""Singles in a piece of lasting memory: so many that NumPy asks for huge pages."""
+"""Size of a chunk of lasting memory, in singles; large enough that NumPy requests huge pages."""
 
 
 class Space:
-    """Memory for one block of rows after another: new memory would be cleared each time.
+    """Memory reused by one block of rows after another. New memory would be cleared each time.
 
-    A block that sets `taken` to 0 overwrites what earlier ones had in it, except arrays that are
+    A block that sets `taken` to 0 overwrites the arrays of earlier blocks, except arrays that are
     `lasting`.
     """
 
@@ -225,7 +225,7 @@ class Space:
         self._chunk = np.empty(0, np.float32)
 
     def matrix(self, rows: int, columns: int, number: type[Float]) -> NDArray[Float]:
-        """An uninitialised Fortran-ordered array."""
+        """An uninitialized Fortran-ordered array."""
         if self.taken == len(self._buffers):
             self._buffers.append(np.empty(0, np.uint8))
         size = rows * columns * np.dtype(number).itemsize
@@ -236,7 +236,7 @@ class Space:
         return flat.reshape(columns, rows).T
 
     def lasting(self, rows: int, columns: int) -> Singles:
-        """An array that no other block overwrites."""
+        """An array that later blocks do not overwrite."""
         size = rows * columns
         if len(self._chunk) < size:
             self._chunk = np.empty(max(CHUNK, size), np.float32)
@@ -245,12 +245,12 @@ class Space:
 
 
 Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
-"""By the ids of some objects: the objects, and their value on some rows."""
+"""Maps the ids of some objects to the objects and their value on some rows."""
 
 
 @dataclass(eq=False)
 class Rows:
-    """Cleaned covariates of n rows, which cache what is computed from them.
+    """Cleaned covariates of n rows, with a cache of values computed from them.
 
     Attributes
     ----------
@@ -260,12 +260,12 @@ class Rows:
     propensity : Vector, optional
         The known propensity of each row.
     by_column : bool
-        Store matrices column by column, and cache what `memo` makes: for blocks of rows on which
-        many functions are evaluated. Values are the same.
+        Store matrices column by column, and cache the results of `memo`. Use it for blocks of rows
+        on which many functions are evaluated. Values are the same.
     space : Space, optional
-        Where large matrices are while the rows are worked on; see `within`.
+        Memory for large matrices while the rows are in use; see `within`.
     before : mapping
-        What `remembered` gave when the same rows were read before.
+        Result of `remembered` from an earlier pass over the same rows.
     keeps_matrices : bool
         Whether the batch stays in memory, with room for its matrices.
     """
@@ -313,13 +313,13 @@ class Rows:
         return self._columns[key]
 
     def _passing(self, design: Design) -> bool:
-        """Whether columns are made for one pass only, so that kept rows take little memory."""
+        """Whether columns are computed for one pass only, so that kept rows use little memory."""
         return self.space is not None and design.plain and design not in self._scaled
 
     def bins(self, design: Design, column: int) -> Integers:
         """Index of the fine bin of a design column for `looked_up`, shape (n,).
 
-        The upper end of the range may give FINE, which is looked up as the last bin.
+        The upper end of the range may give FINE_BINS, which `looked_up` reads as the last bin.
         """
         key = design, column
         if key not in self._bins:
@@ -338,7 +338,7 @@ class Rows:
 
     @contextmanager
     def within(self, space: Space) -> Iterator[None]:
-        """Work with large matrices in `space`; they and what `scratch` keeps are then forgotten."""
+        """Put large matrices in `space`. At the end, forget them and the results of `scratch`."""
         self.space, space.taken = space, 0
         try:
             yield
@@ -347,7 +347,7 @@ class Rows:
             self._phi.clear()
             self._brief.clear()
             self._places.clear()
-            # vectors that this pass did not ask for are dropped
+            # Drop vectors that this pass did not request.
             self._made = {
                 key: one
                 for key, one in self._made.items()
@@ -356,9 +356,9 @@ class Rows:
             self._asked.clear()
 
     def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:
-        """Pieces of at most `size` rows with their caches, each valid until the next.
+        """Pieces of at most `size` rows with their caches, each valid until the next is read.
 
-        All use the same part of the space.
+        All pieces use the same part of the space.
         """
         taken = 0 if self.space is None else self.space.taken
         for start in range(0, self.size, size):
@@ -378,19 +378,19 @@ class Rows:
         return part
 
     def matrix(self, columns: int) -> Matrix:
-        """An uninitialised Fortran-ordered array of these rows."""
+        """An uninitialized Fortran-ordered array for these rows."""
         if self.space is None:
             return np.empty((self.size, columns), order="F")
         return self.space.matrix(self.size, columns, np.float64)
 
     def singles(self, columns: int) -> Singles:
-        """The same in single precision."""
+        """An uninitialized Fortran-ordered array in single precision."""
         if self.space is None:
             return np.empty((self.size, columns), np.float32, order="F")
         return self.space.matrix(self.size, columns, np.float32)
 
     def lasting(self, columns: int) -> Singles:
-        """The same, to be kept with the rows."""
+        """An array in single precision that is kept with the rows."""
         if self.space is None:
             return self.singles(columns)
         return self.space.lasting(self.size, columns)
@@ -402,12 +402,12 @@ class Rows:
         key = tuple(map(id, objects))
         self._asked.add(key)
         if key not in self._made:
-            # the objects are kept too, so that no others can get their ids
+            # Keep the objects, so that other objects cannot get their ids.
             self._made[key] = self.before[key] if key in self.before else (objects, make())
         return cast(T, self._made[key][1])
 
     def scratch(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
-        """The same, cached only while the rows are `within` a space."""
+        """Like `memo`, but cached only while the rows are `within` a space."""
         if self.space is None:
             return make()
         key = tuple(map(id, objects))
@@ -416,16 +416,16 @@ class Rows:
         return cast(T, self._brief[key][1])
 
     def store(self, objects: tuple[object, ...], value: object) -> None:
-        """Let `memo` give this value for these objects."""
+        """Let `memo` return this value for these objects."""
         self.memo(objects, lambda: value)
 
     def has(self, objects: tuple[object, ...]) -> bool:
-        """Whether `memo` has it (or caches nothing)."""
+        """Whether `memo` has cached these objects. Always true if caching is off."""
         key = tuple(map(id, objects))
         return not self.by_column or key in self._made or key in self.before
 
     def remembered(self) -> Remembered:
-        """The arrays that `memo` made of these rows."""
+        """The arrays that `memo` computed for these rows."""
         return {key: one for key, one in self._made.items() if isinstance(one[1], np.ndarray)}
 
     def phi(self, features: Features) -> Matrix:

@@ -1,1 +1,1 @@
-"""What is asked: formula, declared domains, request and plan. No row enters here."""
+"""Formula, declared domains, request and plan of a call. This subpackage reads no rows."""

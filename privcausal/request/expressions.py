@@ -18,10 +18,10 @@ import numpy as np
 
 from privcausal.errors import FormulaError
 
-# A call in a formula, read with Python's own parser and never run.
+# Calls in a formula. They are read with Python's own parser and never run.
 
 MAX_FACTOR = 1_000
-"""Characters of one factor."""
+"""Maximum number of characters in one factor."""
 MAX_NUMBER = 1e100
 MAX_BASIS = 30
 
@@ -34,12 +34,12 @@ FUNCTIONS = (
     *("C", "I", *ELEMENTARY, "scale", "center"),
     *("poly", "bs", "cr", "cs", "cc", "s"),
 )
-"""The names a formula may call."""
+"""Names of functions that a formula may call."""
 CALLABLE = ("I", *ELEMENTARY)
-"""Those that may stand inside one another."""
+"""Functions that may be nested in one another."""
 
 NAME_PATTERN = r"[^\W\d]\w*(?:\.\w+)*"
-"""A column name that needs no back-quotes."""
+"""Pattern of column names that need no back-quotes."""
 STRING = r"\"[^\"]*\"|'[^']*'"
 
 
@@ -47,22 +47,22 @@ STRING = r"\"[^\"]*\"|'[^']*'"
 
 
 def quoted(name: str) -> str:
-    """A column name as a formula has it between operators."""
+    """Column name in the form used between operators of a formula."""
     return name if re.fullmatch(NAME_PATTERN, name) else f"`{name}`"
 
 
 def short(text: str) -> str:
-    """Text of the formula as shown in a message."""
+    """Excerpt of the formula for a message."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Names in order of first use."""
+    """Distinct names in order of first use."""
     return tuple(dict.fromkeys(names))
 
 
 def alias(name: str) -> str:
-    """The identifier that formulaic puts in place of a back-quoted name inside a function."""
+    """The identifier that formulaic substitutes for a back-quoted name inside a function."""
     if name.isidentifier():
         return name
     base = re.sub(r"\W", "_", name)
@@ -70,7 +70,7 @@ def alias(name: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name, if formulaic reads it as we do; `FormulaError` otherwise."""
+    """Return the name if formulaic reads it as we do; otherwise raise `FormulaError`."""
     if not name.strip() or any(c.isspace() and c != " " for c in name):
         raise FormulaError("a column name in back-quotes is empty or broken over lines")
     if any(c in name for c in "'\"`"):
@@ -82,12 +82,12 @@ def checked_name(name: str) -> str:
     return name
 
 
-# Text -> call
+# From text to call
 
 
 @dataclass(frozen=True)
 class TypedCall:
-    """A call as typed, its syntax tree, and the columns that stand-in names have in the tree."""
+    """A call as typed, its syntax tree, and the columns behind placeholder names in the tree."""
 
     text: str
     name: str
@@ -98,7 +98,7 @@ class TypedCall:
         return FormulaError(f"{short(self.text)}: {why}")
 
     def column(self, node: ast.Name) -> str:
-        """The column a name stands for; the node is rewritten as formulaic reads it."""
+        """The column that a name denotes. The node is rewritten in formulaic's notation."""
         name = checked_name(self.names.get(node.id, node.id))
         if keyword.iskeyword(name) or not alias(name).isidentifier():
             raise self.refuse(f"column {short(name)} cannot be used in a function; rename it")
@@ -106,13 +106,13 @@ class TypedCall:
         return name
 
     def first(self) -> str:
-        """The first argument, which must be one column."""
+        """The first argument, which must be a single column."""
         if not self.node.args or not isinstance(self.node.args[0], ast.Name):
             raise self.refuse(f"the first argument must be one column name; write {self.name}(x)")
         return self.column(self.node.args[0])
 
     def given(self, allowed: Sequence[str], positional: Sequence[str]) -> dict[str, ast.expr]:
-        """The arguments after the first, by name."""
+        """The other arguments, by name."""
         rest = self.node.args[1:]
         pairs = [*zip(positional, rest, strict=False)]
         pairs += [(str(k.arg), k.value) for k in self.node.keywords]
@@ -145,13 +145,13 @@ def read_call(text: str) -> TypedCall:
     if len(text) > MAX_FACTOR:
         raise FormulaError(f"{short(text)} is longer than {MAX_FACTOR} characters; shorten it")
     prefix = "q"
-    while prefix in text:  # no name of the user's may look like one of ours
+    while prefix in text:  # the user's names must differ from our placeholders
         prefix += "q"
     names: dict[str, str] = {}
 
     def plain(match: re.Match[str]) -> str:
         if match["power"]:
-            return "**"  # in Python ^ binds looser than +
+            return "**"  # in Python, ^ binds less tightly than +
         if match["name"] is None:
             return match[0]
         name = f"{prefix}{len(names)}"
@@ -163,7 +163,7 @@ def read_call(text: str) -> TypedCall:
     if not isinstance(node, ast.Call) or path is None:
         raise FormulaError(f"{short(text)} cannot be read; write C(x), log(x) or I(x**2)")
     for part in ast.walk(node):
-        # np.log(x) is log(x): no attribute is left for formulaic to read
+        # np.log(x) becomes log(x), so that formulaic never reads an attribute.
         own = path_of(part.func) if isinstance(part, ast.Call) else None
         if own and own.removeprefix("np.") in ELEMENTARY:
             part.func = ast.Name(own.removeprefix("np."), ast.Load())  # type: ignore[attr-defined]
@@ -172,14 +172,14 @@ def read_call(text: str) -> TypedCall:
 
 def _syntax(code: str) -> ast.expr | None:
     try:
-        with warnings.catch_warnings(action="ignore"):  # about 1if x, which is refused right after
+        with warnings.catch_warnings(action="ignore"):  # for example 1if x, which is then refused
             return ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def path_of(node: ast.expr) -> str | None:
-    """A name, or names joined by dots, so that np.log can be answered with log."""
+    """A name, or names joined by dots, so that a message can advise log for np.log."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -188,7 +188,7 @@ def path_of(node: ast.expr) -> str | None:
 
 
 def constant(node: ast.expr) -> int | float | None:
-    """The number a node writes, or None."""
+    """The number that a node represents, or None."""
     sign = 1
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         sign, node = -1, node.operand
@@ -198,7 +198,7 @@ def constant(node: ast.expr) -> int | float | None:
     return sign * value if abs(value) <= MAX_NUMBER else None
 
 
-# Advice
+# Advice for error messages
 
 
 WHY: Mapping[type[ast.expr], str] = {
@@ -242,14 +242,15 @@ def advice(name: str) -> str:
 
 
 MAX_DEPTH = 50
-"""Brackets inside brackets."""
+"""Maximum depth of nested brackets."""
 MAX_POWER = 10
 
 
 class Value(NamedTuple):
-    """Of an expression: its value if it uses no column, and whether it is total.
+    """Result of checking an expression.
 
-    `truth` says that it is true or false; `cuts` are the numbers that columns are compared with.
+    `number` is its value if it uses no column. `total` says whether it is finite for every input.
+    `truth` says whether it is true or false. `cuts` are the numbers compared with columns.
     """
 
     number: float | None
@@ -266,12 +267,12 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
 }
 _TOTAL = ("abs", "sin", "cos")
-"""Functions that are finite wherever their argument is; exp and expm1 soon are not."""
+"""Functions that are finite for every finite argument. exp and expm1 overflow quickly."""
 _COMPARED = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
 
 
 def arithmetic(call: TypedCall, node: ast.expr, found: list[str], depth: int = 0) -> Value:
-    """Check an expression and append the columns it uses to `found`."""
+    """Check an expression and append the columns that it uses to `found`."""
 
     def inside(part: ast.expr) -> Value:
         return arithmetic(call, part, found, depth + 1)
@@ -316,7 +317,7 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
 
 def _number(call: TypedCall, value: Value) -> Value:
     if value.truth:
-        # NumPy adds truth values as "or", and has no minus, power or logarithm of them
+        # NumPy adds truth values as "or", and does not define their minus, power or logarithm.
         raise call.refuse("a truth value is no number here; write I(1 * (x > 3))")
     return value
 
@@ -328,7 +329,7 @@ def _joined(call: TypedCall, *values: Value) -> Value:
 
 
 def _plain(sides: tuple[ast.expr, ast.expr]) -> bool:
-    """Whether a column itself is compared with a number."""
+    """Whether one side is a bare column and the other a number."""
     return isinstance(sides[0], ast.Name) and constant(sides[1]) is not None
 
 
@@ -337,7 +338,7 @@ def _compared(call: TypedCall, sides: list[Value], rounded: bool) -> Value:
     if None not in cuts:
         raise call.refuse("it compares constants; leave it out")
     if rounded:
-        # on a grid of the domain two computed numbers are hardly ever equal
+        # On a grid of the domain, two computed numbers are almost never equal.
         raise call.refuse(
             "== and != take a column and a number, as in x == 0; else write abs(x - z) < 1"
         )
@@ -373,7 +374,7 @@ def _elementary(call: TypedCall, name: str, inner: Value) -> Value:
 
 
 def _computed(call: TypedCall, function: Callable[..., Any], *numbers: float) -> float:
-    """A constant's value, refused early: 9**9**9 would take for ever."""
+    """The value of a constant. Refuses 9**9**9 early, because it would run forever."""
     try:
         value = function(*numbers)
     except (ArithmeticError, ValueError):
@@ -383,11 +384,11 @@ def _computed(call: TypedCall, function: Callable[..., Any], *numbers: float) ->
     return value
 
 
-# What formulaic may call
+# Functions that formulaic may call
 
 
 def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    # a warning about log(-1) would reveal that a row holds a negative number
+    # A warning about log(-1) would reveal that a row holds a negative number.
     def silent(x: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(x)
@@ -396,7 +397,7 @@ def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _branch(x: Any) -> Any:
-    """tan(x) of a grid, NaN if a pole lies between its ends: the grid's points may miss it."""
+    """tan(x) on a grid. NaN if a pole lies between the ends, since the points may miss it."""
     turns = np.floor(np.asarray(x, np.float64) / np.pi + 0.5)
     same = np.ptp(turns) == 0 if np.isfinite(turns).all() else False
     return np.tan(x) if same else np.full(np.shape(x), np.nan)
@@ -405,9 +406,9 @@ def _branch(x: Any) -> Any:
 ENVIRONMENT: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {name: _quiet(getattr(np, name)) for name in ELEMENTARY} | {"s": lambda x, **_: x}
 )
-"""All that a formula may call besides formulaic's own C, I, scale, center and bases.
+"""All functions of a formula, except formulaic's own C, I, scale, center and bases.
 
-``s(x)`` is x itself here: its basis is built from released numbers, not by formulaic.
+``s(x)`` returns x here, because its basis is built from released numbers, not by formulaic.
 """
 ON_GRID: Mapping[str, Callable[..., Any]] = MappingProxyType({**ENVIRONMENT, "tan": _branch})
-"""The same for a grid that spans a domain, on which a function with a pole is not finite."""
+"""`ENVIRONMENT` for a grid over a whole domain; there, functions with a pole are not finite."""

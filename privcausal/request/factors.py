@@ -1,8 +1,8 @@
 """The allow-list of formula factors: one column, or one function of columns.
 
-Each factor is read with Python's own parser and checked node by node; nothing is evaluated. What
-passes is a function of one row and of public constants, so it can be materialised on a public
-skeleton and then applied to rows.
+Each factor is read with Python's own parser and checked node by node. The check evaluates no code.
+An accepted factor is a function of one row and of public constants. It can therefore be fitted to
+a public skeleton and then applied to rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, 
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
-# Declared subgroups: how they are written, and which rows belong to them.
+# Declared subgroups: their notation, and the rows that belong to them.
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Group:
 
 
 def parse_group(text: Any) -> Group:
-    """A group as written: ``"age >= 65"``, ``"sex == F"``, or a column whose levels are meant.
+    """Parse a group such as ``"age >= 65"`` or ``"sex == F"``, or a bare column name.
 
-    A bare column name gives a `Group` with an empty value; its levels come from the schema.
+    A bare column name gives a `Group` with an empty value. Its levels come from the schema.
     """
     if not isinstance(text, str) or not text.strip():
         raise SchemaError("groups are column names or comparisons such as 'age >= 65'")
@@ -63,7 +63,7 @@ def _group_value(text: str, comparison: str, value: str) -> str | float:
 
 
 def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
-    """Declared groups with every level of a bare column spelt out, checked against the schema."""
+    """Check groups against the schema and expand bare columns to one group per level."""
     groups: list[Group] = []
     for text in texts:
         group = parse_group(text)
@@ -81,7 +81,7 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
 
 
 def numeric_group(column: str) -> SchemaError:
-    """The refusal of a bare column of numbers."""
+    """The error for a bare numeric column."""
     return SchemaError(
         f"group {column!r} is numeric: write a comparison such as '{column} >= 65', or, if it is "
         f"0/1, declare that: bounds={{{column!r}: [0, 1]}}"
@@ -96,7 +96,7 @@ def _levels_of(group: Group, domain: Domain) -> list[Group]:
 
 
 def _checked(group: Group, domain: Domain) -> Group:
-    """The group, with a label on its right-hand side as `label_key` writes it."""
+    """The group, with the label on its right-hand side in the form of `label_key`."""
     if isinstance(domain, Interval):
         if isinstance(group.value, str):
             raise SchemaError(f"group {group.label!r}: {group.column!r} is numeric")
@@ -117,7 +117,7 @@ def _checked(group: Group, domain: Domain) -> Group:
 
 
 def group_mask(group: Group, values: Vector | Integers, domain: Domain) -> Mask:
-    """Which cleaned values belong to the group, shape (n,)."""
+    """Mask of the cleaned values that belong to the group, shape (n,)."""
     if isinstance(domain, Levels):
         same = values == domain.labels.index(str(group.value))
         return np.asarray(same if group.comparison == "==" else ~same)
@@ -140,16 +140,17 @@ _COMPARE = {
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """Sets of groups that partition the rows, so that their sums add up to that over all rows.
+    """Sets of groups that partition the rows, so that their sums add up to the sum over all rows.
 
     Attributes
     ----------
     identities : Matrix
-        A row for each set, shape (q, 1 + G): 1 for all rows, -1 for each of its groups. Times the
-        sums over all rows and over the groups, it gives the sum over the rest, rows in no group.
+        One row per set, shape (q, 1 + G): 1 for all rows, -1 for each group of the set. Multiplied
+        by the sums over all rows and over the groups, it gives the sum over the remaining rows,
+        which are in none of the set's groups.
     certain : Mask
-        Whether the rest is surely empty. Otherwise it may have rows with an undeclared label or a
-        missing value.
+        Whether there are certainly no remaining rows. Otherwise, there may be rows with an
+        undeclared label or a missing value.
     """
 
     identities: Matrix
@@ -157,14 +158,15 @@ class Partitions:
 
 
 def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str]) -> Partitions:
-    """A set for each column every declared value of which is in exactly one of its groups.
+    """One set for each column whose every declared value is in exactly one of its groups.
 
     Parameters
     ----------
     needed : collection of str
-        Columns of which no counted row misses a value. A row that misses another column's counts,
-        but in none of its groups. So does a row with an undeclared label (except in groups that
-        say ``!=``), unless ``Levels(..., other=True)`` has a level for it.
+        Columns whose values are present in every complete case. A row with a missing value in
+        another column is still counted, but belongs to none of that column's groups. A row with an
+        undeclared label is also counted without a group, except in groups with ``!=``, and unless
+        ``Levels(..., other=True)`` has a level for it.
     """
     found, certain = [], []
     for column in dict.fromkeys(group.column for group in groups):
@@ -186,7 +188,7 @@ def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str])
 def _examples(
     groups: Sequence[Group], domain: Domain
 ) -> tuple[Vector | Integers, Vector | Integers]:
-    """A cleaned value of each kind that the groups can tell apart: declared ones, and others."""
+    """One cleaned value of each kind that the groups distinguish: declared values, then others."""
     if isinstance(domain, Levels):
         return np.arange(len(domain.labels)), np.array([] if domain.other else [-1])
     if isinstance(domain, Binary):
@@ -202,7 +204,7 @@ FactorKind: TypeAlias = Literal[
     "numeric", "categorical", "contrast", "function", "spline", "poly", "smooth"
 ]
 LABEL_KINDS = "categorical", "contrast"
-"""Kinds of a column of labels."""
+"""Kinds of factors that use a column of labels."""
 Option: TypeAlias = int | tuple[float, ...]
 
 
@@ -214,24 +216,25 @@ class Factor:
     Attributes
     ----------
     expr
-        The text that formulaic evaluates; for a bare name, the column's name.
+        The text that formulaic evaluates. For a bare name, it is the column's name.
     kind
-        "numeric" for a bare name, "categorical" for C(), "contrast" for C(x, contr.sum) and the
-        like, "spline" for bs, cr, cs and cc, "poly" for poly, "smooth" for s, "function" for I,
-        elementary functions, scale and center.
+        "numeric" for a bare name, "categorical" for C(), and "contrast" for C(x, contr.sum) and
+        other contrasts. "spline" for bs, cr, cs and cc, "poly" for poly, "smooth" for s.
+        "function" for I, elementary functions, scale and center.
     variables
-        The columns it uses, in order of first use.
+        The columns used, in order of first use.
     total
-        Whether it can do with any bounds: it is finite for every finite input, overflow apart (not
-        so for log, exp, sqrt, tan, division by a column and powers other than 0, 1, 2, ...), and
-        compares with no number that may lie outside of them.
+        Whether any bounds are allowed: the factor is finite for every finite input, except for
+        overflow, and compares with no number that may lie outside the bounds. Not total are log,
+        exp, sqrt, tan, division by a column and powers other than 0, 1, 2, ...
     ref
-        The reference label of ``C(x, ref="A")``; `expr` is ``C(x)`` with or without it.
+        The reference label of ``C(x, ref="A")``. `expr` is ``C(x)`` with or without it.
     options
-        The numbers given to bases, such as ``(("k", 6), ("knots", (20.0, 40.0)))``, and those that
-        columns are compared with, ``(("cuts", (3.0,)),)``.
+        The numbers passed to bases, such as ``(("k", 6), ("knots", (20.0, 40.0)))``, and the
+        numbers compared with columns, ``(("cuts", (3.0,)),)``.
     levels
-        The labels of ``C(x, levels=["A", "B"])``, which declare those of x; not in `expr` either.
+        The labels of ``C(x, levels=["A", "B"])``, which declare the levels of x. They are not in
+        `expr` either.
     """
 
     expr: str
@@ -243,7 +246,7 @@ class Factor:
     levels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The factor as one would type it."""
+        """The factor as a user would type it."""
         if self.kind == "numeric":
             return expressions.quoted(self.expr)
         shown = [] if self.ref is None else [f"ref={self.ref!r}"]
@@ -252,28 +255,28 @@ class Factor:
 
     @property
     def sums_to_one(self) -> bool:
-        """Whether its functions do, as the intercept, which formulaic knows of bs() only."""
+        """Whether its functions sum to one, like the intercept; formulaic checks bs() only."""
         cubic = self.kind == "spline" and not self.expr.startswith("bs(")
         return cubic and "constraints" not in dict(self.options)
 
     @property
     def evaluated(self) -> Factor:
-        """The factor that formulaic sees."""
+        """The factor as passed to formulaic."""
         return replace(self, ref=None, levels=())
 
 
 def bare_factor(name: str) -> Factor:
-    """A column as it is."""
+    """Factor of a bare column."""
     return Factor(name, "numeric", (expressions.checked_name(name),))
 
 
 def call_factor(text: str) -> Factor:
-    """The factor that a call such as ``log(x + 1)`` stands for.
+    """Factor of a call such as ``log(x + 1)``.
 
     Raises
     ------
     FormulaError
-        Unless every part of it is on the allow-list.
+        If any part of the call is not on the allow-list.
     """
     call = expressions.read_call(text)
     build = _BUILDERS.get(call.name)
@@ -282,7 +285,7 @@ def call_factor(text: str) -> Factor:
     return build(call)
 
 
-# Call -> factor, one builder per function
+# From call to factor, one builder per function
 
 
 CONTRASTS = ("sum", "helmert", "poly", "diff")
@@ -327,7 +330,7 @@ def _contrast(call: expressions.TypedCall, node: ast.expr) -> str:
 
 
 def _base(call: expressions.TypedCall, node: ast.expr, ref: str | None) -> str | None:
-    """The reference of ``contr.treatment("A")``, which is ``C(x, ref="A")``."""
+    """The reference of ``contr.treatment("A")``, which is equivalent to ``C(x, ref="A")``."""
     if not isinstance(node, ast.Call):
         return ref
     labels = [*node.args, *(k.value for k in node.keywords if k.arg == "base")]
@@ -345,7 +348,7 @@ def _label(call: expressions.TypedCall, node: ast.expr) -> str:
 
 
 class _Basis(NamedTuple):
-    """Kind, limits of whole-number options, those given by position, and options yes or no."""
+    """Kind, limits of whole-number options, positional options, and yes/no options."""
 
     kind: FactorKind
     limits: Mapping[str, tuple[int, int]]
@@ -366,7 +369,7 @@ _BASES: Mapping[str, _Basis] = {
     "s": _Basis("smooth", {"k": (3, expressions.MAX_BASIS)}),
 }
 _YES = {"constraints": "center"}
-"""What an option is when it is not False; True if it is not here."""
+"""Value of a yes/no option that is not False. The default is True."""
 
 
 def _basis(call: expressions.TypedCall) -> Factor:
@@ -433,7 +436,7 @@ def _check_spline(call: expressions.TypedCall, options: Mapping[str, Any]) -> No
 
 
 def _scaled(call: expressions.TypedCall) -> Factor:
-    """``scale(x)`` or ``scale(x, 40, 12)``: means and deviations are of the declared domain."""
+    """``scale(x)`` or ``scale(x, 40, 12)``. Means and deviations are of the declared domain."""
     name = call.first()
     allowed = ("center", "scale") if call.name == "scale" else ()
     given = call.given(allowed, allowed)

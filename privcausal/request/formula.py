@@ -1,8 +1,8 @@
-"""The formula ``Y ~ T | modifiers | controls``: read and checked, never run.
+"""The formula ``Y ~ T | modifiers | controls``, which is read and checked but never run.
 
-A formula is text from outside, and formulaic runs Python that it finds there, partly while parsing.
-So each factor is checked against an allow-list (`factors`), and formulaic's parser, which does the
-algebra of terms, sees placeholders instead of factors.
+A formula may come from an untrusted source, and formulaic runs Python code that it contains, partly
+while parsing. Each factor is therefore checked against an allow-list (`factors`). Formulaic's
+parser, which expands the terms, receives placeholders instead of factors.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from privcausal.request.factors import LABEL_KINDS, Factor, bare_factor, call_fa
 from privcausal.request.schema import NO_SUCH_FIELD
 from privcausal.stored import stored
 
-# The text of a formula cut into tokens and parts; calls are kept whole, for `factors` to read.
+# Tokens and parts of a formula. Calls stay whole, and `factors` reads them.
 
 MAX_CHARACTERS = 10_000
 MAX_INTERACTION = 4
-"""Factors of one term, and the largest power of a bracket."""
+"""Maximum number of factors in one term, and maximum power of a bracket."""
 
 
 class Token(NamedTuple):
@@ -60,7 +60,7 @@ _STRANGERS = {
 
 
 def checked_text(text: object) -> str:
-    """The formula with white space made even, if Python and formulaic read it alike."""
+    """The formula with normalized white space, if Python and formulaic read it identically."""
     if not isinstance(text, str):
         raise FormulaError(f"a formula is text, not {type(text).__name__}; write 'Y ~ T | X'")
     if len(text) > MAX_CHARACTERS:
@@ -75,7 +75,7 @@ def checked_text(text: object) -> str:
 
 
 def is_plain(text: str) -> bool:
-    # Python reads a full-width x as x, formulaic does not
+    # Python reads a full-width x as x, but formulaic does not.
     hidden = any(unicodedata.category(c)[0] == "C" for c in text)
     return not hidden and "\\" not in text and unicodedata.is_normalized("NFKC", text)
 
@@ -110,7 +110,7 @@ def _stranger(rest: str) -> FormulaError:
 
 
 def _closing(text: str, start: int) -> int:
-    """The position after the bracket that closes the one at `start`."""
+    """The position after the bracket that closes the bracket at `start`."""
     depth = 0
     for match in _BRACKET.finditer(text, start):
         depth += {"(": 1, ")": -1}.get(match[0], 0)
@@ -119,11 +119,11 @@ def _closing(text: str, start: int) -> int:
     raise FormulaError(f"the bracket of {expressions.short(text[start:])} is never closed; write )")
 
 
-# Tokens -> parts
+# From tokens to parts
 
 
 def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Outcome, treatment and at most two parts of covariates."""
+    """Split into outcome, treatment and at most two parts of covariates."""
     places, depth = _separators(tokens)
     separators = "".join(tokens[k].text for k in places)
     if depth:
@@ -136,7 +136,7 @@ def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def with_instrument(tokens: Sequence[Token]) -> tuple[list[Token], list[Token], list[Token]]:
-    """A formula, and both sides of a last part ``| T ~ Z``; these are empty where there is none."""
+    """Split off a last part ``| T ~ Z``; its two sides are empty if the formula has none."""
     places, _ = _separators(tokens)
     texts = "".join(tokens[k].text for k in places)
     if len(texts) < 3 or not texts.endswith("|~"):
@@ -146,7 +146,7 @@ def with_instrument(tokens: Sequence[Token]) -> tuple[list[Token], list[Token], 
 
 
 def _separators(tokens: Sequence[Token]) -> tuple[list[int], int]:
-    """Places of ~ and | outside of brackets, and the depth at the end: 0 where brackets match."""
+    """Places of ~ and | outside brackets, and the final depth, which is 0 if brackets match."""
     places, depth = [], 0
     for k, (kind, text) in enumerate(tokens):
         if kind != "operator":
@@ -176,7 +176,7 @@ def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrumen
 
 
 def check_numbers(part: Sequence[Token]) -> None:
-    """A number is the intercept, alone in a sum, or the power of a bracket."""
+    """Allow a number only as the intercept, alone in a sum, or as the power of a bracket."""
     for i, token in enumerate(part):
         after = part[i + 1] if i + 1 < len(part) else None
         if token == _POWER:
@@ -209,13 +209,13 @@ def _check_intercept(token: Token, before: Sequence[Token], after: Token | None)
 
 MAX_TERMS = 500
 MAX_PRODUCTS = 20_000
-"""Products that formulaic may form while it expands `*`, `/`, `:` and `**`."""
+"""Maximum number of products that formulaic may form to expand `*`, `/`, `:` and `**`."""
 
 
 @stored
 @dataclass(frozen=True)
 class Term:
-    """A product of factors; one factor is a main effect. `name` is as formulaic prints it."""
+    """A product of factors. One factor is a main effect. `name` is the text from formulaic."""
 
     name: str
     factors: tuple[Factor, ...]
@@ -225,7 +225,7 @@ class Term:
         return expressions.unique(v for factor in self.factors for v in factor.variables)
 
     def __str__(self) -> str:
-        """The term as one would type it."""
+        """The term as a user would type it."""
         return ":".join(map(str, self.factors))
 
 
@@ -234,22 +234,22 @@ class Term:
 class CausalFormula:
     """``outcome ~ treatment | effect modifiers | extra controls``, read and checked.
 
-    Made by `parse`. Both parts of covariates have an intercept, which cannot be removed. Terms are
-    in formulaic's order, main effects before interactions. Controls that are modifiers already are
-    not repeated.
+    Use `parse` to create it. Both parts of covariates have an intercept, which cannot be removed.
+    Terms are in formulaic's order, main effects before interactions. Controls that are also
+    modifiers are not repeated.
 
     Attributes
     ----------
     text
-        As typed, with white space made even.
+        The formula as typed, with normalized white space.
     outcome, treatment
-        Column names; a regression has no treatment (an empty name).
+        Column names. A regression has no treatment (an empty name).
     response
-        The function of the outcome, as log(Y) in ``log(Y) ~ T``; None for the column itself.
+        The function of the outcome, such as log(Y) in ``log(Y) ~ T``; None for a bare column.
     instrument
-        The column Z of a last part ``| T ~ Z``; else an empty name.
+        The column Z of a last part ``| T ~ Z``; otherwise an empty name.
     modifiers, controls
-        Terms of the second and the third part; either may be empty.
+        Terms of the second and the third part. Each may be empty.
     """
 
     text: str
@@ -274,18 +274,18 @@ class CausalFormula:
         Parameters
         ----------
         text
-            Names and calls of `calls.FUNCTIONS`, joined by ``+ - : * / %in% **`` and brackets. A
-            name that is not an identifier stands in back-quotes.
+            Names and calls of `expressions.FUNCTIONS`, joined by ``+ - : * / %in% **`` and
+            brackets. Put a name that is not an identifier in back-quotes.
         columns
-            The public column names of the data. ``.`` stands for those used nowhere else in the
-            formula, in this order; names that are not among them are refused.
+            The public column names of the data. ``.`` means the columns that the formula does not
+            use elsewhere, in this order. Names outside this list are refused.
         quote
-            Whether that refusal may show columns that the formula does not name.
+            Whether that error may show columns that the formula does not name.
 
         Raises
         ------
         FormulaError
-            For everything else, with what to write instead.
+            For any other text. The message says what to write instead.
         """
         text = checked_text(text)
         tokens, left, right = with_instrument(tokens_of(text))
@@ -309,7 +309,7 @@ class CausalFormula:
     def regression(
         cls, text: str, columns: Sequence[str] | None = None, *, quote: bool = True
     ) -> CausalFormula:
-        """Read ``"Y ~ X1 + C(g)"``, whose right side has terms alone; as `parse` otherwise."""
+        """Read ``"Y ~ X1 + C(g)"``, whose right side has only terms; otherwise like `parse`."""
         text = checked_text(text)
         outcome, *parts = parts_of(tokens_of(text))
         if len(parts) != 1:
@@ -323,9 +323,9 @@ class CausalFormula:
 
     @property
     def assigned(self) -> str:
-        """What is compared given the covariates: the instrument if there is one, or the treatment.
+        """The variable compared given the covariates: the instrument if any, or the treatment.
 
-        A regression has neither.
+        A regression has no such variable.
         """
         return self.instrument or self.treatment
 
@@ -340,18 +340,18 @@ class CausalFormula:
 
     @property
     def effect_on(self) -> str:
-        """What the treatment changes: the outcome's name, or its function as one would type it."""
+        """The outcome's name, or its function as a user would type it."""
         return self.outcome if self.response is None else str(self.response)
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Every column the formula uses: outcome, treatment, then in order of first use."""
+        """All columns of the formula: outcome, treatment, then others in order of first use."""
         roles = self.outcome, self.treatment, self.instrument
         return expressions.unique(filter(None, (*roles, *_variables(self.terms))))
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """The columns that ``.`` stands for."""
+        """The columns that ``.`` denotes."""
         tokens = tokens_of(self.text)
         if DOT not in tokens:
             return ()
@@ -361,7 +361,7 @@ class CausalFormula:
 
     @property
     def effect_variables(self) -> tuple[str, ...]:
-        """The columns the effect may depend on."""
+        """The columns that may modify the effect."""
         return expressions.unique(_variables(self.modifiers))
 
     @property
@@ -371,12 +371,12 @@ class CausalFormula:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference label of each column for which the formula names one."""
+        """Reference labels named in the formula, by column."""
         return {f.variables[0]: f.ref for f in self.factors if f.ref is not None}
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
-        """The labels of each column for which the formula names them."""
+        """Labels listed in the formula, by column."""
         return {f.variables[0]: f.levels for f in self.factors if f.levels}
 
     def __str__(self) -> str:
@@ -388,7 +388,7 @@ def _variables(terms: Iterable[Term]) -> tuple[str, ...]:
 
 
 def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
-    """The outcome's column, and the function of it if there is one."""
+    """The outcome's column, and its function if there is one."""
     if len(part) != 1 or part[0].kind != "call":
         return bare(part, "outcome"), None
     factor = call_factor(part[0].text)
@@ -401,7 +401,7 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
     return factor.variables[0], factor
 
 
-# Checks of the whole
+# Checks of the whole formula
 
 
 def _check_roles(formula: CausalFormula) -> None:
@@ -423,7 +423,7 @@ def _check_roles(formula: CausalFormula) -> None:
 
 
 def check_terms(terms: Sequence[Term]) -> None:
-    """Raise `FormulaError` for too many terms, or terms of too many factors."""
+    """Raise `FormulaError` for too many terms, or for terms with too many factors."""
     if len(terms) > MAX_TERMS:
         raise FormulaError(f"there are more than {MAX_TERMS} terms; write a shorter formula")
     for term in terms:
@@ -450,7 +450,7 @@ _CALLED = re.compile(rf"\b({'|'.join(expressions.FUNCTIONS)})\(|\b(contr)\.")
 
 
 def _check_names(formula: CausalFormula) -> None:
-    """Refuse names that formulaic would take for one another inside a function."""
+    """Refuse names that formulaic would confuse with one another inside a function."""
     functions = [f for f in formula.factors if f.kind != "numeric"]
     functions += [formula.response] if formula.response is not None else []
     called = {name for f in functions for found in _CALLED.findall(f.expr) for name in found}
@@ -459,8 +459,8 @@ def _check_names(formula: CausalFormula) -> None:
             raise FormulaError(f"{name!r} is a column and a function here; rename the column")
     known = {name: name for name in formula.variables}
     for name in (v for f in functions for v in f.variables):
-        # if two names share an alias, formulaic makes a random one, finds no state saved under it,
-        # and would learn that state anew, from the rows
+        # If two names share an alias, formulaic makes a random one and finds no state saved under
+        # it. It would then learn that state from the rows.
         if known.setdefault(expressions.alias(name), name) != name:
             raise FormulaError(
                 f"{name!r} and {known[expressions.alias(name)]!r} are too alike for a function; "
@@ -468,20 +468,20 @@ def _check_names(formula: CausalFormula) -> None:
             )
 
 
-# Parts -> terms
+# From parts to terms
 
 
 @dataclass
 class _Placeholders:
-    """The factors of one formula, and the names by which formulaic's parser knows them."""
+    """The factors of one formula, and their names in formulaic's parser."""
 
     roles: tuple[str, ...]
     columns: Sequence[str] | None
     quote: bool
     factors: dict[str, Factor] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)  # expr -> placeholder
+    ids: dict[str, str] = field(default_factory=dict)  # expr to placeholder
     calls: dict[Token, str] = field(default_factory=dict)
-    rest: list[str] = field(default_factory=list)  # placeholders `.` stands for
+    rest: list[str] = field(default_factory=list)  # placeholders of the columns that `.` denotes
 
     def read(self, parts: Sequence[Sequence[Token]]) -> None:
         for part in parts:
@@ -557,7 +557,7 @@ def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
 
 
 def _expand(text: str) -> list[tuple[str, ...]]:
-    """Formulaic's algebra on placeholders: the factors of each term."""
+    """Expand placeholders with formulaic; returns the factors of each term."""
     from formulaic.parser import DefaultFormulaParser
 
     parser = DefaultFormulaParser(include_intercept=False)
@@ -567,9 +567,9 @@ def _expand(text: str) -> list[tuple[str, ...]]:
         products = _products(tree)
         if products <= MAX_PRODUCTS:
             terms = list(parser.get_terms_from_ast(tree, context={}).root)
-    except Exception:  # whatever it is, the formula is at fault, and the message is ours
+    except Exception:  # whatever the cause, the formula is wrong, and we raise our own message
         pass
-    # raised outside of the handler, so that no foreign exception is attached
+    # Raise outside the handler, so that the original exception is not attached.
     if products > MAX_PRODUCTS:
         raise FormulaError(f"it expands to more than {MAX_TERMS} terms; write a shorter formula")
     if terms is None:
@@ -578,7 +578,7 @@ def _expand(text: str) -> list[tuple[str, ...]]:
 
 
 def _products(tree: Any) -> int:
-    """How many products an expansion forms at most. Not recursive: a + b + ... is deep."""
+    """Maximum number of products in an expansion. Not recursive, because a + b + ... is deep."""
     sizes: dict[int, int] = {}
     total, stack = 0, [tree]
     while stack and total <= MAX_PRODUCTS:
@@ -593,7 +593,7 @@ def _products(tree: Any) -> int:
 
 
 def _size(node: Any, sizes: Sequence[int]) -> tuple[int, int]:
-    """Most terms of a node, and most products formed to get them."""
+    """Maximum number of terms of a node, and of products formed to get them."""
     symbol = node.operator.symbol if sizes else ""
     if symbol == "**":
         made = sizes[0] ** int(node.args[1].token)  # 1 to 4

@@ -1,8 +1,8 @@
 """Partitions of the declared domain into cells, and the SQL that aggregates rows by cell.
 
-A partition is a public function of one row's features, fixed before rows are read or made of
-released numbers. It is total: every row falls into one cell, or into none if a label was not
-declared.
+A partition is a public function of one row's features. It is fixed before rows are read, or made of
+released numbers. It is total: every row is in exactly one cell, or in none if a label is
+undeclared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
 
 MOST_CELLS = 100_000
-"""More cells than anyone has budget for: a mistake."""
+"""Maximum number of cells. More cells than this exceed any realistic budget."""
 
 
 @stored
@@ -43,7 +43,7 @@ class RegularAxis:
         return self.parts / (self.hi - self.lo)
 
     def part(self, values: Vector | Integers) -> Integers:
-        """The part of each cleaned value, from 0; -1 for a label that was not declared."""
+        """Part of each cleaned value, counted from 0; -1 for an undeclared label."""
         at = np.floor((values - self.lo) * self._scale)
         return np.minimum(at, self.parts - 1).astype(np.int64)
 
@@ -52,11 +52,11 @@ class RegularAxis:
         return _range(self.name, self.lo + part * step, self.lo + (part + 1) * step)
 
     def points(self) -> Matrix:
-        """Where each part lies, shape (size, k): in [-1, 1] for numbers, a corner for labels."""
+        """Position of each part, shape (size, k): numbers in [-1, 1], labels at a corner."""
         return np.asarray((np.arange(self.parts) + 0.5) * (2.0 / self.parts) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:
-        """The same as `part` in SQL, to the bit; numbers may lie outside their bounds here."""
+        """`part` in SQL, identical to the bit. Here, numbers may lie outside their bounds."""
         place = f"FLOOR(({value} - {sql_number(self.lo)}) * {sql_number(self._scale)})"
         return f"CAST(LEAST(GREATEST({place}, 0e0), {sql_number(self.parts - 1)}) AS INTEGER)"
 
@@ -64,7 +64,7 @@ class RegularAxis:
 @stored
 @dataclass(frozen=True)
 class CutAxis:
-    """An interval cut at declared points; a point belongs to the part above it."""
+    """An interval divided at declared points. A dividing point belongs to the part above it."""
 
     name: str
     lo: float
@@ -97,7 +97,7 @@ class CutAxis:
 @stored
 @dataclass(frozen=True)
 class LevelAxis:
-    """A part for each declared label, or for each value of a 0/1 column."""
+    """One part for each declared label, or for each value of a 0/1 column."""
 
     name: str
     labels: tuple[str, ...]
@@ -121,7 +121,7 @@ class LevelAxis:
 
 
 Axis = RegularAxis | CutAxis | LevelAxis
-"""One feature cut into parts."""
+"""One feature divided into parts."""
 
 
 @stored
@@ -144,7 +144,7 @@ class Product:
         return " x ".join(f"{axis.size} of {axis.name}" for axis in self.axes)
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
-        """The cell of each row, shape (n,), from 0; -1 where a label was not declared."""
+        """Cell of each row, counted from 0, shape (n,); -1 for an undeclared label."""
         parts = [axis.part(frame[axis.name]) for axis in self.axes]
         total, outside = np.zeros_like(parts[0]), np.zeros(len(parts[0]), bool)
         for axis, part in zip(self.axes, parts, strict=True):
@@ -154,11 +154,11 @@ class Product:
         return total
 
     def _parts(self) -> list[Integers]:
-        """The part along each axis, of every cell."""
+        """Part of every cell, along each axis."""
         return list(np.unravel_index(np.arange(self.size), [axis.size for axis in self.axes]))
 
     def labels(self) -> tuple[str, ...]:
-        """What each cell is called."""
+        """Label of each cell."""
         cells = np.stack(self._parts(), axis=1).tolist()
         return tuple(
             ", ".join(axis.label(part) for axis, part in zip(self.axes, cell, strict=True))
@@ -166,12 +166,12 @@ class Product:
         )
 
     def points(self) -> Matrix:
-        """Where each cell lies, shape (size, k), for telling which cells are neighbours."""
+        """Position of each cell, shape (size, k), which shows which cells are adjacent."""
         along = zip(self.axes, self._parts(), strict=True)
         return np.hstack([axis.points()[part] for axis, part in along])
 
     def sql(self, values: Mapping[str, str]) -> str:
-        """The cell in SQL, from the values of its features."""
+        """SQL of the cell number, given SQL of each feature's value."""
         total = ""
         for axis in self.axes:
             part = f"({axis.sql(values[axis.name])})"
@@ -183,13 +183,13 @@ class Product:
 @stored
 @dataclass(frozen=True, eq=False)
 class Tabulated:
-    """A function of the user's own, known on a fine public grid.
+    """A user-defined function, evaluated on a fine public grid.
 
     Attributes
     ----------
     grid : Product
     cells : Integers
-        The function's cell at each cell of the grid; -1 for none.
+        Value of the function (a cell number) at each cell of the grid; -1 for no cell.
     names : tuple of str
     """
 
@@ -224,7 +224,7 @@ class Tabulated:
 @stored
 @dataclass(frozen=True)
 class Coordinates:
-    """A row's features as a point: numbers in [-1, 1], a corner (0 or 1 each) for labels."""
+    """A row's features as a point: numbers in [-1, 1], labels at a corner (each 0 or 1)."""
 
     schema: Schema
     variables: tuple[str, ...]
@@ -251,7 +251,7 @@ class Coordinates:
 @stored
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The cell of the nearest of some centres (the first of several as near)."""
+    """Assigns each row to the nearest center, or to the first of several equally near centers."""
 
     coordinates: Coordinates
     centres: Matrix
@@ -274,7 +274,7 @@ class Nearest:
         found = np.zeros(len(z), np.int64)
         for k, centre in enumerate(self.centres):
             distance = np.zeros(len(z))
-            for j in range(z.shape[1]):  # one fixed order on every engine and batch
+            for j in range(z.shape[1]):  # fixed order for every engine and batch
                 distance += (z[:, j] - centre[j]) ** 2
             closer = distance < best
             found[closer], best = k, np.minimum(best, distance)
@@ -291,7 +291,7 @@ Partition = Product | Tabulated | Nearest
 
 
 def sql_number(value: float) -> str:
-    """A float in SQL, to the bit; without an exponent it would be a decimal."""
+    """A float in SQL, to the bit. Without an exponent, SQL would read a decimal."""
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"
 
@@ -301,9 +301,9 @@ def _range(name: str, lo: float, hi: float) -> str:
 
 
 def axis_of(name: str, schema: Schema, how: object) -> Axis:
-    """An axis: a whole number gives equal parts, a sequence of numbers cut points.
+    """Build an axis: a whole number gives equal parts, a sequence gives the dividing points.
 
-    Columns with labels have a part for each, whatever `how` says ("levels").
+    Columns of labels have one part per label, whatever the value of `how` ("levels").
     """
     domain = schema[name]
     if isinstance(domain, Levels):
@@ -332,7 +332,7 @@ def product_of(schema: Schema, parts: Mapping[str, object]) -> Product:
 
 
 def check_size(cells: float) -> None:
-    """Raise `CapabilityError` if there are more than `MOST_CELLS`."""
+    """Raise `CapabilityError` if there are more than `MOST_CELLS` cells."""
     if cells > MOST_CELLS:
         raise CapabilityError(
             f"a partition of {cells:.3g} cells is too fine: at most {MOST_CELLS} cells; name fewer "
@@ -348,9 +348,9 @@ GRID_BITS = 30
 class CellQuery:
     """Counts, sums and sums of squares of a bounded outcome by cell and arm, in one SQL query.
 
-    In the vault it must give the numbers of the row-wise code to the bit, so every step is the same
-    IEEE operation in the same order. In a data owner's warehouse ties may be rounded otherwise,
-    which changes no sensitivity.
+    In the vault, the query must give the same bits as the row-wise code. Every step is therefore
+    the same IEEE operation in the same order. A data owner's warehouse may round ties differently,
+    which does not change any sensitivity.
 
     Attributes
     ----------
@@ -366,21 +366,21 @@ class CellQuery:
     labels: frozenset[str]
 
     def exact(self, table: str, *, squares: bool) -> str:
-        """DuckDB: rows (cell, arm, count, sum, sum of squares) of whole numbers."""
+        """DuckDB query for rows (cell, arm, count, sum, sum of squares) of whole numbers."""
         steps = "SUM(CAST(ROUND_EVEN({} * " + _UNIT + ", 0) AS BIGINT))"
         total, square = steps.format("place"), steps.format("place * place")
         place = self._place
-        if not isinstance(self.schema[self.outcome], Interval):  # two values: the ends of the grid
+        if not isinstance(self.schema[self.outcome], Interval):  # both values are ends of the grid
             place, square = self._names[self.outcome], f"COUNT(*) * {1 << GRID_BITS}"
             total = f"(2 * SUM(place) - COUNT(*)) * {1 << GRID_BITS}"
         what = f"COUNT(*), {total}, {square if squares else 0}"
         return self._grouped(table, place, what, nan=True)
 
     def for_owner(self, table: str) -> str:
-        """Columns cell, arm, count, sum and steps.
+        """Query with the columns cell, arm, count, sum and steps.
 
-        `steps` is the sum of the outcome's distance from the middle of its bounds in whole steps
-        of 2^-30 half ranges: it does not depend on the order of rows.
+        `steps` sums the outcome's distance from the middle of its bounds, in whole steps of 2^-30
+        half ranges. It does not depend on the order of rows.
         """
         middle, half = self._middle
         steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
@@ -389,7 +389,7 @@ class CellQuery:
         return self._grouped(table, self._place, what, nan=False) + " ORDER BY cell, arm"
 
     def _grouped(self, table: str, place: str, what: str, *, nan: bool) -> str:
-        """`what` by cell and arm, over the rows that have all values."""
+        """Query of `what` by cell and arm, over the complete cases."""
         names = self._names
         read = {x: self._column(name, nan=nan) for name, x in names.items()}
         columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
@@ -414,7 +414,7 @@ class CellQuery:
 
     @property
     def _place(self) -> str:
-        """The outcome's place between its bounds, from -1 to 1."""
+        """The outcome's position between its bounds, from -1 to 1."""
         middle, half = map(sql_number, self._middle)
         value, domain = self._names[self.outcome], self.schema[self.outcome]
         if isinstance(domain, Interval):
@@ -422,7 +422,7 @@ class CellQuery:
         return f"LEAST(GREATEST(({value} - {middle}) / {half}, -1e0), 1e0)"
 
     def _column(self, name: str, *, nan: bool) -> tuple[str, str]:
-        """A column's cleaned value, and whether a row has one.
+        """SQL of a column's cleaned value, and SQL that tests whether a row has one.
 
         Comparisons with NULL are not true.
         """
@@ -447,17 +447,17 @@ _UNIT = sql_number(2.0**GRID_BITS)
 
 
 def sql_text(label: str) -> str:
-    """A text in SQL."""
+    """A quoted text in SQL."""
     return "'" + label.replace("'", "''") + "'"
 
 
 def sql_name(name: str) -> str:
-    """A column's name in SQL."""
+    """A column name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_columns(schema: Mapping[str, Domain]) -> frozenset[str]:
-    """Columns that a warehouse holds as text, judging by their declared domains."""
+    """Columns that a warehouse stores as text, according to their declared domains."""
     return frozenset(
         name
         for name, domain in schema.items()

@@ -1,4 +1,4 @@
-"""The stages of a fit and what each may spend, and what a forecast of it assumes of the rows."""
+"""The stages of a fit, the budget of each stage, and the assumptions of a forecast."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ SHARE_TOLERANCE = 1e-9
 PRICES = ("rho", "epsilon", "delta")
 
 StageGroup = Literal["bounds", "nuisance", "effect", "average", "look"]
-"""What stages are for; each of the first four has a share of the budget, and looks one apiece."""
+"""Purpose of a stage. Each of the first four has a share of the budget, and each "look" (a
+histogram or diagnostic release) has a share of its own."""
 
 
 class StageKey(str):
-    """What a stage is known by: its group, whose share of the budget it has, and what is asked.
+    """Identifier of a stage: its group, which has a share of the budget, and its query.
 
-    As text it is ``"group: query"``, or ``"heading: query"`` where one is given: so plans, files
-    and budget tables show it. Each stage is named once, and asked for by its key.
+    As text it is ``"group: query"``, or ``"heading: query"`` if a heading is given. Plans, files
+    and budget tables show this text. Each stage is named once, and found by its key.
     """
 
     group: StageGroup
@@ -44,27 +45,28 @@ class StageKey(str):
 @stored
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One release to come.
+    """One planned release.
 
     Attributes
     ----------
     name : str
         The text of its key, unique within the plan: ``"nuisance: outcome"``.
     rho : int
-        pico-rho that sets its noise; 0 where `epsilon` does.
+        pico-rho that sets its noise; 0 if `epsilon` sets it.
     delta : int
-        pico-delta of label selection, of a mechanism priced in (epsilon, delta), or of the event
-        that a proof in rho fails.
+        pico-delta of label selection, of a mechanism with a cost in (epsilon, delta), or of the
+        event that a proof in rho fails.
     charged : int
-        pico-rho that enters the total: 0 for work in parallel with an equally expensive part.
+        pico-rho added to the total; 0 for a stage in parallel with an equally expensive part.
     rows : float
-        Public share of the rows it reads.
+        Public share of the rows that the stage reads.
     part : str
-        Which rows: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``.
+        The rows read: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``.
     epsilon : int
-        pico-epsilon of a mechanism priced in (epsilon, delta) and not in rho.
+        pico-epsilon of a mechanism with a cost in (epsilon, delta) instead of rho.
     free : bool
-        Its epsilon and delta do not enter the total: a part of other rows is charged as much.
+        Whether its epsilon and delta are left out of the total, because a part with other rows is
+        charged at least as much.
     """
 
     name: str
@@ -82,23 +84,23 @@ class Stage:
                 f"stage {self.name!r} would get no budget: eps, delta or its share is too small to "
                 "be divided, as prices are whole numbers of 1e-12"
             )
-        object.__setattr__(self, "name", str(self.name))  # files hold text, not keys
+        object.__setattr__(self, "name", str(self.name))  # files hold plain text
         if self.charged < 0:
             object.__setattr__(self, "charged", self.rho)
 
     @property
     def heading(self) -> str:
-        """Its stage in the budget table."""
+        """The name of its stage in the budget table."""
         return self.name.partition(": ")[0]
 
     @property
     def query(self) -> str:
-        """What is asked for."""
+        """The query of the stage."""
         return self.name.partition(": ")[2] or self.name
 
     @property
     def parallel(self) -> bool:
-        """Whether an equally expensive part pays for it."""
+        """Whether the charge of an equally expensive part covers this stage."""
         return self.charged < self.rho or self.free
 
 
@@ -110,22 +112,22 @@ class Plan:
     Attributes
     ----------
     rho_cap : int
-        What the budget allows, in pico-rho.
+        Maximum pico-rho that the budget allows.
     least_rows : int
-        Fewest rows for which a published claim holds; 0 elsewhere.
+        Minimum number of rows that a published claim needs; otherwise 0.
     most_rows : int
-        Most rows that the learner can work on; 0 where there is no such number.
+        Maximum number of rows that the learner can use; 0 for no limit.
     partition : Partition or None
-        The cells whose aggregates are all that the learner reads.
+        Cells of the aggregates, if the learner reads only aggregates.
     least_part : int
-        Fewest rows that each part of a split must hold.
+        Minimum number of rows in each part of a split.
     trade_off : TradeOff, optional
-        What stages with declared guarantees promise together.
+        Joint guarantee of the stages with declared guarantees.
     aggregated : bool
-        The rows were added up by cell before they came here.
+        Whether the input was already added up by cell.
     gdp : bool
-        Every stage in rho is one release of discrete Gaussian noise on the vault's fine grid, so
-        that rho is mu^2 / 2.
+        Whether every stage in rho is one release of discrete Gaussian noise on the vault's fine
+        grid, so that rho is mu^2 / 2.
     """
 
     request: Request
@@ -155,11 +157,12 @@ class Plan:
             )
 
     def _check_free(self) -> None:
-        """What is free reads rows that no other stage reads, and is no dearer than those that pay.
+        """Check that free stages use separate rows and cost no more than the charged parts.
 
-        A row is in one part, so that tables which differ in one row differ in one part: the others
-        follow from what was released. Their total is that of the dearest part, in each currency. A
-        stage on all rows reads a free part's too, and so pays for none.
+        Each row is in one part, so tables that differ in one row differ in one part only. The
+        stages on the other parts then follow from released numbers. The total cost is therefore
+        the cost of the most expensive part, in each of rho, epsilon and delta. A stage on all rows
+        also reads the rows of a free part, so its charge does not cover a free part.
         """
         paying = [s for s in self.stages if not s.free and s.part != "all"]
         paid = [sum(getattr(s, of) for s in paying) for of in ("charged", "epsilon", "delta")]
@@ -175,7 +178,7 @@ class Plan:
         return sum(s.charged for s in self.stages)
 
     def cost(self, stage: Stage) -> Cost:
-        """What the ledger is charged for a stage."""
+        """The ledger's charge for a stage."""
         own = (0, 0) if stage.free else (stage.epsilon, stage.delta)
         return Cost(stage.charged, *own, self.gdp and stage.rho > 0)
 
@@ -198,27 +201,28 @@ class Plan:
 
     @property
     def pure(self) -> bool:
-        """Whether everything is priced in epsilon alone."""
+        """Whether all costs are in epsilon alone."""
         return self.rho == 0 and self.delta == 0
 
     def sql(self, dialect: str = "duckdb", table: str = "data") -> str:
-        """SQL for the exact aggregates by cell and arm, for whoever holds the rows.
+        """Return SQL for the exact aggregates by cell and arm, to be run by the data holder.
 
-        Its result is what `privcausal.from_cells` takes: cell, arm, count, sum, and the sum in
-        whole steps. It is private, and exact until noise is added.
+        `privcausal.from_cells` takes the result: cell, arm, count, sum, and the sum in whole steps.
+        The result is exact and private until noise is added.
 
         Parameters
         ----------
         dialect : str
-            ``"duckdb"``, or any that sqlglot knows: ``"snowflake"``, ``"bigquery"``, ``"spark"``.
+            ``"duckdb"``, or a dialect of sqlglot: ``"snowflake"``, ``"bigquery"``, ``"spark"``.
         table : str
-            What to call the table, as SQL writes it.
+            Name of the table, in SQL syntax.
 
         Raises
         ------
         CapabilityError
-            The plan protects units of several rows, the learner reads more than aggregates, its
-            cells are no product of parts, or sqlglot is not installed or knows no such dialect.
+            If the plan protects units of several rows, the learner reads more than aggregates, or
+            its cells are not a product of parts. Also if sqlglot is not installed or does not know
+            the dialect.
         """
         if not isinstance(self.partition, Product):
             raise CapabilityError(
@@ -255,12 +259,12 @@ PER_ROW = (
 
 
 def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
-    """Shares that sum to one: the given ones, and the others in proportion of what these leave.
+    """Return shares that sum to one: the given shares, and the others in their default proportions.
 
     Raises
     ------
     BudgetError
-        Unknown names, shares below 0 or above 1, a sum above one, or all four below one.
+        For unknown names, shares below 0 or above 1, a sum above one, or all four below one.
     """
     given = dict(given or {})
     known = ", ".join(map(repr, defaults))
@@ -276,7 +280,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     if left < -SHARE_TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > SHARE_TOLERANCE):
         raise BudgetError("shares must sum to 1")
     if left <= SHARE_TOLERANCE and "average" in rest:
-        # all of rho was divided among the others: the averages keep their default share
+        # The given shares use all of rho, so the averages keep their default share.
         left = rest["average"]
         given = {name: value * (1 - left) for name, value in given.items()}
         rest = {"average": left}
@@ -285,7 +289,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     total = sum(shares.values())
     if total <= 0:
         raise BudgetError(f"shares leave nothing to spend: all this fit has is {known}")
-    # a share that this fit does not need (bounds, where all are declared) goes to the others
+    # Redistribute shares that this fit does not need (for example, bounds if all are declared).
     return {name: share / total for name, share in shares.items()}
 
 
@@ -293,18 +297,18 @@ KNOWN_SHARES = ("bounds", "nuisance", "effect", "average")
 
 
 def portions(total: int, shares: Sequence[float]) -> list[int]:
-    """Whole amounts in proportion to `shares` whose sum is at most `total`."""
+    """Whole amounts in proportion to `shares`, with a sum of at most `total`."""
     whole = sum(shares)
     return [math.floor(total * (share / whole) * (1 - 1e-12)) for share in shares]
 
 
 def translated(statement: str, dialect: str) -> str:
-    """The statement in another dialect of SQL, by sqlglot.
+    """Translate the statement to another SQL dialect with sqlglot.
 
     Raises
     ------
     CapabilityError
-        sqlglot is not installed, or knows no such dialect.
+        If sqlglot is not installed or does not know the dialect.
     """
     if dialect == "duckdb":
         return statement
@@ -324,38 +328,38 @@ def translated(statement: str, dialect: str) -> str:
 
 
 SPREADS_PER_RANGE = 4.0
-"""A numeric outcome is taken to span this many of its standard deviations."""
+"""Assumed number of standard deviations in the range of a numeric outcome."""
 
 PROPENSITY_SPREAD = 0.15
-"""Standard deviation of e(x) over the covariates, where it is not known."""
+"""Assumed standard deviation of an unknown e(x) over the covariates."""
 
 LEVELS = 4
-"""Labels that a column of undeclared labels is taken to hold, equally often."""
+"""Assumed number of equally frequent labels in a column without declared labels."""
 
 LEAST_SPREAD = 1e-4
-"""Least standard deviation of the outcome, as a share of its range."""
+"""Minimum standard deviation of the outcome, as a share of its range."""
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """The law of invented rows: outcome, arms and covariates, all of it public.
+    """Public distribution of simulated rows: outcome, arms and covariates.
 
-    Covariates are independent and uniform over their domains. The outcome given treatment and
-    covariates has a beta law over its range, so that any standard deviation up to half the range
-    is possible; there a value is one of the two ends. Treatment has no effect, and nothing is
-    missing.
+    Covariates are independent and uniform over their domains. Given treatment and covariates, the
+    outcome has a beta distribution over its range. Any standard deviation up to half the range is
+    then possible; at half the range, each value is one of the two ends. Treatment has no effect,
+    and values are never missing.
 
     Attributes
     ----------
     width : float
-        Of the outcome's domain.
+        Width of the outcome's domain.
     outcome_sd : float
-        Standard deviation of the outcome within an arm, in its own units; of an outcome of two
-        labels it says how often the rarer one occurs.
+        Standard deviation of the outcome within an arm, in the outcome's units. For an outcome
+        with two labels, it determines the frequency of the rarer label.
     r2 : float
-        Share of its variance that the covariates explain alike in both arms, in [0, 1).
+        Share of the outcome's variance that the covariates explain, in [0, 1), equal in both arms.
     treated : float
-        Share of rows treated, where the propensity is not known.
+        Share of rows treated, if the propensity is unknown.
     """
 
     width: float
@@ -378,23 +382,24 @@ class Assumptions:
 
     @property
     def worst(self) -> Assumptions:
-        """The most variable outcome its bounds allow, with nothing explained."""
+        """The largest outcome variance within the bounds, with no variance explained."""
         return replace(self, outcome_sd=0.5 * self.width, r2=0.0)
 
 
 def assume(
     request: Request, outcome_sd: float | None = None, r2: float = 0.0, treated: float = 0.5
 ) -> Assumptions:
-    """The user's assumptions, completed.
+    """Complete the user's assumptions.
 
-    An outcome of two labels is taken to have both equally often, and so is one with bounds (0, 1),
-    which most often holds 0 and 1; any other, a standard deviation of a quarter of its declared
-    width.
+    An outcome with two labels is assumed to have both equally often. An outcome with bounds (0, 1)
+    is treated the same way, because most such outcomes hold only 0 and 1. Any other outcome is
+    assumed to have a standard deviation of a quarter of its declared width.
 
     Raises
     ------
     CapabilityError
-        A number that no outcome within the bounds can have, or no bounds and no `outcome_sd`.
+        If no outcome within the bounds can have the number, or if bounds and `outcome_sd` are
+        both absent.
     """
     name = request.formula.outcome
     domain = request.schema.get(name)

@@ -1,4 +1,4 @@
-"""All that one call asks, checked before any row is read."""
+"""The complete, data-free request of one call, checked before any row is read."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from privcausal.request.schema import (
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
-# Two declared periods: what one row is where a unit's change between them is asked for.
+# Difference in differences: one row per unit holds the change between two declared periods.
 
 
 @stored
 @dataclass(frozen=True)
 class Panel:
-    """A table with rows of each unit in two periods, of which each unit gives one row.
+    """A table with rows of each unit in two periods, to be reduced to one row per unit.
 
     Attributes
     ----------
     time : str
-        The column of periods. Its two levels in the request's schema are before and after.
+        Column of periods. The request's schema holds its two levels, before and after.
     outcome : Schema
-        The domain of the outcome in a period; the request's schema has that of its change.
+        Domain of the outcome in one period. The request's schema holds the domain of its change.
     """
 
     time: str
@@ -52,12 +52,12 @@ def panel_of(
     periods: Any,
     groups: Sequence[str],
 ) -> tuple[Schema, Panel]:
-    """Domains of the rows that units give, of an outcome in [lo, hi] a change in [lo-hi, hi-lo].
+    """Domains of the rows per unit: an outcome in [lo, hi] has a change in [lo - hi, hi - lo].
 
     Raises
     ------
     FormulaError, SchemaError, CapabilityError
-        No two periods are declared, or a column of the call has no meaning for changes.
+        If two periods are not declared, or a column of the call cannot be used for changes.
     """
     name = formula.outcome
     if formula.response is not None:
@@ -89,7 +89,7 @@ def panel_of(
 
 
 def _check_columns(formula: CausalFormula, unit: Any, time: Any, groups: Sequence[str]) -> None:
-    """Each column has one role, which it keeps where a unit's rows are made one."""
+    """Check that each column has one role, also after the rows of a unit are combined."""
     if not (isinstance(time, str) and time and isinstance(unit, str) and unit):
         raise SchemaError("unit= and time= are names of columns")
     listed = (groups,) if isinstance(groups, str) else groups
@@ -121,7 +121,7 @@ def _check_arms(name: str, domain: Domain | None) -> None:
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
 RISKS = ("E[Y(0)]", "E[Y(1)]")
-"""The mean outcomes that ratios are of, as results name them."""
+"""Names of the mean outcomes in results; risk and odds ratios compare them."""
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
@@ -129,25 +129,26 @@ Tails = Literal["cubic", "any"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
 MOST_CODES = 10
-"""A number with bounds further apart is no code of two arms."""
+"""Maximum width of numeric bounds for which an error suggests that a number codes two arms."""
 LEAST_PROPENSITY = 1e-6
-"""Nearer to 0 or 1, scores that divide by it are useless and their bounds nearly overflow."""
+"""If a propensity is nearer to 0 or 1, scores that divide by it are useless; their bounds nearly
+overflow."""
 
 
 @stored
 @dataclass(frozen=True)
 class Budget:
-    """(epsilon, delta) of one fit and how its rho is divided.
+    """(epsilon, delta) of one fit and the division of its rho.
 
-    `shares` maps ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"`` to fractions. Those not
-    named divide the rest in their default proportions.
+    `shares` maps ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"`` to fractions. Parts
+    that are not named divide the rest in their default proportions.
     """
 
     epsilon: float
     delta: float = 1e-5
     shares: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
-    """Somebody else's promise, which may be pure: delta = 0."""
+    """Whether a third party states the guarantee. It may then be pure (delta = 0)."""
 
     def __post_init__(self) -> None:
         _positive("eps", self.epsilon, upper=math.inf)
@@ -156,7 +157,7 @@ class Budget:
 
 
 def _positive(name: str, value: Any, *, upper: float) -> None:
-    # a whole number may be too large for a float: it is compared, not converted
+    # A whole number may be too large for a float, so compare it without converting it.
     if not (is_real(value) and 0 < value < upper):
         domain, usual = "a finite number above 0", "eps=1.0"
         if upper < math.inf:
@@ -165,7 +166,7 @@ def _positive(name: str, value: Any, *, upper: float) -> None:
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether it is a plain Python number, as JSON has them; a bool is not."""
+    """Whether the value is a plain Python int or float; a bool does not count."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -174,7 +175,7 @@ def _inside(propensity: float) -> bool:
 
 
 def _public(value: Any) -> str:
-    """An argument of the call, for a message: short, and only if it is a plain scalar."""
+    """Short text of an argument, for a message; objects other than plain scalars show a type."""
     plain = value is None or isinstance(value, str | int | float | bool)
     return repr(value)[:40] if plain else f"an object of type {type(value).__name__}"
 
@@ -189,7 +190,10 @@ def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 @stored
 @dataclass(frozen=True)
 class Trust:
-    """Whom the guarantee protects: the neighbour relation, and the unit; of a `panel` all rows."""
+    """The neighboring relation and the unit that the guarantee protects.
+
+    With a `panel`, the guarantee covers all rows of a unit.
+    """
 
     neighbors: Neighbors = "substitute"
     unit: str | None = None
@@ -207,7 +211,7 @@ class Trust:
 
     @property
     def protected(self) -> str:
-        """Whose data are protected: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
+        """The protected unit as text: ``"row"``, or ``"patient_id (at most 3 rows)"``."""
         if self.panel is not None:
             return f"{self.unit} (all rows)"
         return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
@@ -220,25 +224,26 @@ class Control(Made):
     Parameters
     ----------
     split : {"full", "disjoint", "crossfit"}
-        Learn nuisances and effect from all rows, dividing the budget; from separate parts of the
-        rows, each with the whole budget; or by cross-fitting over two folds.
+        "full" learns nuisances and effect from all rows and divides the budget between them.
+        "disjoint" uses separate parts of the rows, each with the whole budget. "crossfit" uses
+        cross-fitting over two folds.
     propensity_clip : float
-        Estimated propensities are clipped to [clip, 1 - clip]; if the rarer arm has less than 40 %
-        of the rows (by released numbers), the clip falls in proportion to its share.
+        Estimated propensities are clipped to [clip, 1 - clip]. If the rarer arm has less than 40%
+        of the rows (by released numbers), the clip decreases in proportion to its share.
     shares : dict, optional
-        How rho is divided among ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
+        Fractions of rho for ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
     tails : {"cubic", "any"}
-        Outcomes and scores are clipped where that saves more noise than it adds bias, and noise
-        hides what lies beyond. "cubic" assumes tails that fall as 1/x^3 or faster; "any" that they
-        may lie anywhere up to the bounds. The interval allows for the bias, and with "any" it is
-        rarely narrow.
+        Outcomes and scores are clipped if clipping reduces noise by more than it adds bias. Noise
+        hides the values beyond the clip. "cubic" assumes that tails fall as 1/x^3 or faster. "any"
+        makes no assumption within the bounds. The interval allows for the bias. With "any", the
+        interval is rarely narrow.
     cov_type : {"nonrobust", "HC0"}
-        Covariance of the best linear projection; HC0 releases its meat.
+        Covariance of the best linear projection. "HC0" releases the meat of the sandwich.
 
     Raises
     ------
     CapabilityError, SchemaError
-        A choice that there is not, or a clip outside (0, 0.5).
+        For an unknown choice, or a clip outside (0, 0.5).
     """
 
     split: Split = "full"
@@ -264,12 +269,12 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
 @stored
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Points at which an effect is asked for, declared in the call and so public.
+    """Points where an effect is requested. They are declared in the call, so they are public.
 
     Attributes
     ----------
     columns : mapping
-        Name to a tuple of numbers or labels.
+        Column name to a tuple of numbers or labels.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
@@ -281,15 +286,17 @@ class Queries:
 def estimands_of(
     asked: object,
 ) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
-    """The first average asked for, and what else; ratios bring their difference, the ATE.
+    """Return the first average requested, then the other estimands.
+
+    Ratios add their difference, the ATE.
 
     Raises
     ------
     CapabilityError
-        An unknown name, a name given twice, or none.
+        For an unknown name, a repeated name, or an empty list.
     """
     if asked == "CATE":
-        return "CATE", ()  # which is refused by name
+        return "CATE", ()  # a later check refuses it by name
     names = [asked] if isinstance(asked, str) else asked
     if not isinstance(names, Sequence) or not names:
         raise CapabilityError("estimand is a name or a list of names, such as ['ATE', 'ATT']")
@@ -307,25 +314,25 @@ def estimands_of(
 
 
 SLOPES = frozenset(("PLR", "LATE"))
-"""Estimands of which the treatment, or its instrument, may be a number."""
+"""Estimands that allow a numeric treatment or a numeric instrument."""
 
 
 @dataclass(frozen=True)
 class Estimand:
-    """What kind of effect is asked for, by public names and declared domains alone.
+    """The kind of effect requested, known from public names and declared domains.
 
     Attributes
     ----------
     names : tuple of str
-        All estimands, the first one first.
+        All estimands, the first requested average first.
     arms : tuple of str
-        The labels of a treatment of more than two arms, the reference first; else none.
+        Labels of a treatment with more than two arms, the reference first; otherwise empty.
     dose : bool
-        Whether what is compared, the treatment or its instrument, is a number.
+        Whether the compared variable (the treatment or its instrument) is numeric.
     per_unit : bool
-        Whether the treatment is a number, so that effects are of one unit more.
+        Whether the treatment is numeric, so that effects are per unit of treatment.
     proven : bool
-        Whether it is no published mechanism as printed.
+        Whether the mechanism is proven here, and not a published mechanism as printed.
     """
 
     names: tuple[Literal["CATE", "OLS"] | Average | Ratio, ...]
@@ -339,7 +346,7 @@ class Estimand:
 
     @property
     def averages(self) -> tuple[Average, ...]:
-        """The averages asked for, the first one first."""
+        """The averages requested, the first one first."""
         return tuple(a for a in self.names if a in AVERAGES)
 
     @property
@@ -348,17 +355,17 @@ class Estimand:
 
     @property
     def jointly(self) -> bool:
-        """Whether all terms are averages, from one release of their scores."""
+        """Whether all terms are averages from one release of their scores."""
         return len(self.names) > 1 or (bool(self.arms) and self.names[0] == "ATE")
 
     @property
     def bounded(self) -> bool:
-        """Whether effects and their limits are held within the width of the outcome's bounds."""
+        """Whether effects and limits are clipped to the width of the outcome's bounds."""
         return self.proven and not self.per_unit and self.names[0] != "LATE"
 
     @property
     def divides(self) -> bool:
-        """Whether a score of an estimated propensity may divide by it."""
+        """Whether a score may divide by an estimated propensity."""
         several = bool(self.arms) and self.names[0] == "PLR"
         return not (self.dose or several or self.names[0] == "LATE")
 
@@ -366,31 +373,32 @@ class Estimand:
 @stored
 @dataclass(frozen=True)
 class Request:
-    """All that one call asks; it holds no data.
+    """All settings of one call. It holds no data.
 
     Attributes
     ----------
     estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "OLS"}
-        The effect by covariates, or which average of it; the slope of the partially linear model,
-        or by an instrument; or coefficients of a linear regression.
+        "CATE" is the effect as a function of covariates. "ATE", "ATT" and "ATO" are its averages.
+        "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "OLS" is
+        a linear regression.
     propensity : None, float or str
-        None if estimated; if known, a number in (0, 1) or a column with declared bounds.
+        None if estimated. If known, a number in (0, 1) or a column with declared bounds.
     clip : float
         Propensities are clipped to [clip, 1 - clip] (0 < clip < 0.5).
     groups : tuple of str
-        Column names or comparisons whose average effects are wanted.
+        Column names or comparisons; average effects are reported for each group.
     mode : {"proven", "paper"}
-        "paper" is a published mechanism as printed, with the paper's claim as its guarantee.
+        "paper" runs a published mechanism as printed; its guarantee is the paper's claim.
     below_minimum : {"refuse", "published"}
-        What to do with fewer rows than the paper's claim needs.
+        Behavior if the data have fewer rows than the paper's claim needs.
     tails : {"cubic", "any"}
-        How far out values hidden by noise are assumed to lie when something is clipped.
+        Assumption on values hidden by noise beyond a clip.
     queries : Queries or None
-        Public points at which the effect is wanted; None for the whole function.
+        Public points where the effect is evaluated; None for the whole function.
     more : tuple of str
         Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
     weights : None or str
-        Column of survey weights of a regression, with declared bounds that are not negative.
+        Column of survey weights of a regression. Its declared bounds must not be negative.
     """
 
     formula: CausalFormula
@@ -500,14 +508,14 @@ class Request:
             self._check_arms("instrument", self.formula.instrument, own=asked.dose)
 
     def _check_arms(self, role: str, name: str, *, own: object) -> None:
-        """Two arms, unless a number or several are its `own` domain."""
+        """Require two arms, unless `own` says that a number or several arms are allowed."""
         domain = self.schema.get(name)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
         if own or domain is None or isinstance(domain, Binary) or coded or two:
             return
         labels = ["no", "yes"]
-        if isinstance(domain, Interval):  # as of a treatment coded 1 and 2
+        if isinstance(domain, Interval):  # for example, a treatment coded 1 and 2
             labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
         declared = f"the reference first: bounds={{{name!r}: {labels!r}}}"
         if isinstance(domain, Interval) and domain.width != 1:
@@ -527,7 +535,7 @@ class Request:
 
     @cached_property
     def asked(self) -> Estimand:
-        """What kind of effect is asked for."""
+        """The kind of effect requested."""
         domains = [self.schema.get(n) for n in (self.formula.treatment, self.formula.assigned)]
         per_unit, dose = (self.estimand in SLOPES and isinstance(d, Interval) for d in domains)
         labels = domains[0].labels if isinstance(domains[0], Levels) else ()
@@ -538,7 +546,7 @@ class Request:
 
     @property
     def arm_clip(self) -> float:
-        """c with e in [c, 1 - c]: from the known propensity if there is one."""
+        """c with e in [c, 1 - c], taken from the propensity if it is known."""
         if self.propensity is None:
             return float(self.clip)
         if isinstance(self.propensity, str):
@@ -549,30 +557,30 @@ class Request:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Columns of which a missing value makes a row count as zero."""
+        """Columns whose missing values make the whole row count as zero."""
         extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that a row has."""
+        """All columns of a row."""
         extra = [self.trust.unit] if self.trust.unit else []
         extra += [parse_group(name).column for name in self.groups]
         return tuple(dict.fromkeys([*self.needed, *extra]))
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Every column of the table that the call reads: that of periods, too."""
+        """All columns of the table that the call reads, including the column of periods."""
         panel = self.trust.panel
         return self.columns if panel is None else (*self.columns, panel.time)
 
     @property
     def declared(self) -> Schema:
-        """Domains of the table's columns: of the outcome, and not of its change."""
+        """Domains of the table's columns. They describe the outcome, not its change."""
         panel = self.trust.panel
         return self.schema if panel is None else self.schema.with_columns(panel.outcome.columns)
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """Columns of labels in a table without types; see `Schema.label_columns`."""
+        """Columns of labels in an untyped table; see `Schema.label_columns`."""
         unit = [self.trust.unit] if self.trust.unit else []
         return self.declared.label_columns([*self.formula.categorical, *unit])

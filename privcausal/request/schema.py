@@ -1,6 +1,6 @@
-"""What the user declares about each column: an interval, levels, or a 0/1 coding.
+"""Declared domains of columns: an interval, levels, or a 0/1 coding.
 
-Declared domains are public: they fix names, shapes and noise before any row is read.
+Declared domains are public. They fix names, shapes and noise before any row is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from privcausal.errors import DataError, Made, SchemaError, Strict
 from privcausal.typing import Frame
 
-# What is public of a table before any release, its header; and how a label is read.
+# The header of a table, which is public before any release, and the reading of labels.
 
 ColumnKind = Literal["numeric", "bool", "text", "other"]
 
@@ -34,7 +34,7 @@ NO_SUCH_FIELD = (
 )
 
 LabelColumns = Callable[[Sequence[str]], Mapping[str, frozenset[str]]]
-"""From the names of all columns to those that hold labels, with the labels declared for each."""
+"""Maps the names of all columns to the columns of labels and the labels declared for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,21 @@ class Header:
 
     kinds: Mapping[str, ColumnKind]
     objects: frozenset[str] = frozenset()
-    """Text columns of Python objects: they may hold numbers too (decimals, say)."""
+    """Text columns that hold Python objects, which may be numbers (decimals, for example)."""
     untyped: bool = False
     """Whether names and values are both texts, as in a CSV file. If such a file has no header, its
-    first row stands in for one: messages quote only names that the caller wrote."""
+    first row is read as the header. Messages therefore quote only names that the caller wrote."""
     integers: frozenset[str] = frozenset()
     """Numeric columns of an integer type."""
     inexact: frozenset[str] = frozenset()
-    """Columns that are read as floats, though their type tells more numbers apart."""
+    """Columns that are read as floats although their type is more precise."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.kinds)
 
     def refuse_unknown(self, name: str) -> None:
-        """Raise `DataError` if there is no such column."""
+        """Raise `DataError` if the column does not exist."""
         if name in self.kinds:
             return
         if self.untyped:
@@ -67,7 +67,7 @@ class Header:
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
-    """Columns of a category or enum dtype with their labels, and bool columns with None."""
+    """Yield category or enum columns with their labels, and bool columns with None."""
     import narwhals as nw
 
     if isinstance(frame, Mapping):
@@ -80,7 +80,7 @@ def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
         return
     table = nw.from_native(frame, pass_through=True)
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
-        del table  # a traceback shows what is here
+        del table  # a traceback shows local variables
         raise SchemaError(f"dtypes cannot be read from {kind_of(frame)}; give a data frame")
     for name, dtype in table.collect_schema().items():
         read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
@@ -102,27 +102,27 @@ def _labels(name: str, dtype: Any, series: Any) -> Iterator[tuple[str, list[Any]
         )
     elif hasattr(native := series.to_native(), "cat") and hasattr(native.cat, "categories"):
         yield name, list(native.cat.categories)  # pandas keeps the whole list, in order
-    else:  # sorted, so that the order of the rows does not show
+    else:  # sorted, so that the result does not reveal the order of the rows
         yield name, sorted(series.drop_nulls().cast(nw.String).unique().to_list())
 
 
 def kind_of(value: object) -> str:
-    """The type of a value, for a message that must not show the value itself."""
+    """Type of a value, for a message that must not show the value."""
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def label_key(value: object) -> str | None:
-    """Canonical text of one label; None if it is missing. Never raises.
+    """Return the canonical text of one label, or None if it is missing. Never raises.
 
     ``None``, NaN, NaT and NA are missing. A bool is ``"True"`` or ``"False"``. A whole number of
     any type (3, 3.0, ``np.int8(3)``, ``Decimal(3)``) is ``"3"``; any other number is the repr of
     its float. Bytes are decoded as UTF-8. Dates, times, periods, intervals, UUIDs and members of an
-    Enum are written as Python writes them. Lone surrogates are escaped, ``\\udc80``, since no
-    file can hold them.
+    Enum keep their Python text. Lone surrogates are escaped, ``\\udc80``, because a file cannot
+    hold them.
 
-    A value of any other type (a list, a dict, an object of one's own) is missing. Its text could
-    depend on more than the value, such as an address in memory, and an error would reveal that
-    such a row exists.
+    A value of any other type (a list, a dict, a user-defined object) is missing. Its text could
+    depend on more than the value, such as an address in memory. An error would reveal that such a
+    row exists.
     """
     try:
         key = _key(value)
@@ -137,7 +137,7 @@ def _key(value: Any) -> str | None:
     for kinds, text in _TEXTS:
         if isinstance(value, kinds):
             return text(value)
-    # by name, since importing pandas takes time
+    # Compare by name, because importing pandas takes time.
     known = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
     return str(value) if known else None
 
@@ -155,60 +155,60 @@ def number_key(x: float) -> str | None:
 def _is_missing(value: Any) -> bool:
     if value is None:
         return True
-    # NaT differs from itself, and NA answers NA
+    # NaT is unequal to itself, and a comparison with NA returns NA.
     unequal = value != value  # noqa: PLR0124
     return bool(unequal) if isinstance(unequal, bool | np.bool_) else unequal is value
 
 
 def _dated(value: Any) -> str | None:
-    # a subclass may have a text of its own
+    # A subclass may define another text.
     return str(value) if library(value) in ("datetime", "numpy", "pandas", "uuid") else None
 
 
-# in this order: to Python a bool is an int, and to NumPy a time span is one
+# The order matters: to Python a bool is an int, and to NumPy a time span is an int.
 _TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
     (bool | np.bool_, lambda value: str(bool(value))),
-    (str, str.__str__),  # not str(): a subclass may have its own
+    (str, str.__str__),  # not str(), which a subclass may override
     (bytes | bytearray, lambda value: bytes(value).decode("utf-8", errors="replace")),
     (date | time | timedelta | np.datetime64 | np.timedelta64 | UUID, _dated),
     (Enum, lambda value: f"{type(value).__name__}.{value.name}"),
     (int | np.integer, lambda value: str(int(value))),
     (float | np.floating | Decimal | Fraction, lambda value: number_key(float(value))),
 )
-"""Types whose text depends on the value alone, and how it is written."""
+"""Types whose text depends on the value alone, with the function that writes it."""
 
 
 MAX_WIDTH = 2.0**60
-"""Intervals must be narrower: on wider ones a grid of 2^-11 of the width means nothing."""
+"""Intervals must be narrower. On wider ones, a grid of 2^-11 of the width is meaningless."""
 
 LEAST_WIDTH, LEAST_RELATIVE_WIDTH = 2.0**-60, 2.0**-30
-"""Intervals must be wider than the first, and than the second times their larger end. On narrower
-ones squares of moments underflow, or the steps of float64 are coarser than the vault's grid."""
+"""Intervals must be wider than the first number, and than the second times their larger end.
+Otherwise, squares of moments underflow, or float64 is coarser than the vault's grid."""
 
 OTHER = "other"
-"""The level for labels that were not declared, if the user asked for one."""
+"""Level of labels that were not declared, if the user requested it."""
 
-# 0/1 coding: a bool column and a 0/1 column are the same thing to a statistician
+# 0/1 coding: a bool column and a 0/1 column are equivalent.
 _SYNONYMS = {"0": "False", "1": "True", "False": "0", "True": "1"}
 _CODINGS = ({"0", "1"}, {"False", "True"})
 
 
 @dataclass(frozen=True)
 class Interval(Made):
-    """Every number from `lo` to `hi`; values outside are clipped.
+    """All numbers from `lo` to `hi`; values outside are clipped.
 
     Parameters
     ----------
     lo, hi : float
     natural : bool
-        Whether values beyond cannot occur (a household of less than one person). The fit then does
-        not ask whether the bounds are too narrow if many rows are at an end.
+        Whether values beyond the ends are impossible (a household of less than one person). The
+        fit then does not warn about narrow bounds if many rows are at an end.
 
     Raises
     ------
     SchemaError
-        Unless both are finite, ``2**-60 < hi - lo < 2**60``, and the width is more than ``2**-30``
-        of the larger end.
+        Unless both ends are finite, ``2**-60 < hi - lo < 2**60``, and the width exceeds
+        ``2**-30`` times the larger end.
     """
 
     lo: float
@@ -234,13 +234,13 @@ class Interval(Made):
 
 @dataclass(frozen=True)
 class Transformed(Interval):
-    """The domain of a function of a column, such as log(Y), with that of the column as read."""
+    """Domain of a function of a column, such as log(Y), and the domain of the original column."""
 
     raw: Interval
 
 
 def least_width(lo: float, hi: float) -> float:
-    """An interval between numbers of this size must be wider."""
+    """Lower limit of the width of an interval between numbers of this size."""
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
@@ -251,15 +251,15 @@ class Levels(Made):
     Parameters
     ----------
     values
-        Labels, read by `label_key`: 1, 1.0 and "1" are one label.
+        Labels, read by `label_key`: 1, 1.0 and "1" are the same label.
     other
-        Whether labels that are not declared form a level of their own, "other", the last of
-        `labels`. Declaring "other" among the values means the same.
+        Whether undeclared labels form an additional level "other", the last of `labels`. Including
+        "other" among the values has the same effect.
 
     Raises
     ------
     SchemaError
-        No label, a missing one, or two that read alike.
+        If there are no labels, one is missing, or two have the same text.
     """
 
     values: tuple[str, ...]
@@ -286,9 +286,9 @@ class Binary(Made):
     Parameters
     ----------
     labels
-        The label of 0, then that of 1.
+        Label of 0, then label of 1.
     ref
-        The label that means 0, if it is not the first.
+        Label of 0, if it is not the first.
 
     Attributes
     ----------
@@ -298,8 +298,8 @@ class Binary(Made):
     Notes
     -----
     ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
-    "True" and "False"; ``Binary([0, 1])`` and ``Binary([False, True])`` are the same. Any other
-    pair accepts only these two labels. Anything else is missing.
+    "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` mean the same. Any
+    other pair accepts only its two labels. All other values are missing.
     """
 
     labels: tuple[str, str] | None
@@ -327,16 +327,16 @@ class Binary(Made):
 
     @property
     def zeros(self) -> tuple[str, ...]:
-        """The label keys read as 0."""
+        """Label keys read as 0."""
         return self._spellings(self.zero)
 
     @property
     def ones(self) -> tuple[str, ...]:
-        """The label keys read as 1."""
+        """Label keys read as 1."""
         return self._spellings(self.one)
 
     def _spellings(self, key: str) -> tuple[str, ...]:
-        # also where the coding is turned round, Binary([0, 1], ref=1)
+        # This also holds for the reversed coding, Binary([0, 1], ref=1).
         coded = {self.zero, self.one} in _CODINGS
         return (key, _SYNONYMS[key]) if coded else (key,)
 
@@ -346,24 +346,24 @@ Domain: TypeAlias = Interval | Levels | Binary
 
 @dataclass(frozen=True, init=False, repr=False)
 class Schema(Strict):
-    """The declared domain of each column, by name; frozen and free of data.
+    """The declared domain of each column, by name. It is frozen and holds no data.
 
     Parameters
     ----------
     columns
-        Per column: ``(18, 95)`` for an interval, ``["N", "S"]`` for levels, an `Interval`,
-        `Levels` or `Binary`, or, as in a TOML or JSON file, ``{"lo": 18, "hi": 95}``,
-        ``{"labels": ["N", "S"], "other": true}`` or ``{"labels": ["N", "S"], "ref": "N"}`` (two
-        labels with a `ref` are a `Binary`; more are levels with that one first). The lists
-        ``[0, 1]`` and ``[False, True]`` are the 0/1 coding; any other list of two numbers is
-        refused, because it could mean an interval or two labels.
+        Per column, one of: ``(18, 95)`` for an interval; ``["N", "S"]`` for levels; an `Interval`,
+        `Levels` or `Binary`; or a dict, as in a TOML or JSON file. The dicts are
+        ``{"lo": 18, "hi": 95}``, ``{"labels": ["N", "S"], "other": true}`` and
+        ``{"labels": ["N", "S"], "ref": "N"}``. Two labels with a `ref` are a `Binary`; more labels
+        are levels, the `ref` first. The lists ``[0, 1]`` and ``[False, True]`` are the 0/1 coding.
+        Any other list of two numbers is refused, because it could be an interval or two labels.
     complete
-        The declaration that no value of any used column can be missing.
+        Whether you declare that the used columns cannot have missing values.
 
     Raises
     ------
     SchemaError
-        Names the column, what is wrong with it and what to write.
+        If a domain is wrong. The message names the column, the problem and the fix.
     """
 
     domains: tuple[tuple[str, Domain], ...]
@@ -383,21 +383,21 @@ class Schema(Strict):
 
     @classmethod
     def of(cls, bounds: object) -> Schema:
-        """A schema from what `bounds=` takes: None, a dict or a schema."""
+        """Return a schema from a value of `bounds=`: None, a dict or a schema."""
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """The inverse of `to_dict`."""
+        """Return the schema that `to_dict` wrote."""
         if not isinstance(content, Mapping) or not set(content) <= {"bounds", "complete"}:
             raise SchemaError('a saved schema is a dict with "bounds" and "complete" only')
         return cls(content.get("bounds", {}), complete=content.get("complete", False))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Schema:
-        """A schema from the table ``[bounds]`` and the key ``complete`` of a TOML file.
+        """Read a schema from the table ``[bounds]`` and the key ``complete`` of a TOML file.
 
-        TOML has no tuples, so an array of two numbers is an interval there. Other tables
+        TOML does not have tuples, so an array of two numbers is read as an interval. Other tables
         of the file are ignored.
         """
         content = _read_toml(path)
@@ -411,12 +411,12 @@ class Schema(Strict):
 
     @classmethod
     def from_dtypes(cls, frame: Frame, /, **bounds: Any) -> Schema:
-        """A schema from the category, enum and bool dtypes of a frame.
+        """Build a schema from the category, enum and bool dtypes of a frame.
 
-        Calling this is a declaration: **the categories of these columns become public.** A
-        category dtype usually holds the labels that were *observed* (``astype("category")``), so
-        use it only where the list of labels is known to all anyway. Numeric and text columns are
-        never read. Keywords declare further columns and override what the dtype says.
+        By calling this method, you declare that **the categories of these columns are public.** A
+        category dtype usually holds the labels that were *observed* (``astype("category")``). Use
+        this method only if the list of labels is already public. Numeric and text columns are
+        never read. Keywords declare further columns and override the dtypes.
         """
         found = {
             name: Binary() if labels is None else {"labels": labels}
@@ -427,7 +427,7 @@ class Schema(Strict):
 
     @property
     def columns(self) -> dict[str, Domain]:
-        """A fresh dict of the declared domains, in the order declared."""
+        """A new dict of the declared domains, in the order declared."""
         return dict(self.domains)
 
     def __getitem__(self, name: str) -> Domain:
@@ -453,23 +453,23 @@ class Schema(Strict):
         return f"Schema({self.columns!r}, complete={self.complete})"
 
     def with_columns(self, columns: Mapping[str, Any]) -> Schema:
-        """A new schema with these columns added or replaced."""
+        """Return a new schema with these columns added or replaced."""
         return Schema({**self.columns, **Schema(columns).columns}, complete=self.complete)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and text, ready for JSON."""
+        """Return plain dicts, lists, numbers and texts, ready for JSON."""
         bounds = {name: _plain(domain) for name, domain in self.domains}
         return {"bounds": bounds, "complete": self.complete}
 
     def label_columns(self, asked: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Columns of labels in a table without types, and the labels declared for each.
+        """Return the columns of labels in an untyped table, with the declared labels of each.
 
-        `asked` names columns used as labels, as in ``C(region)``, unless they are declared as an
-        interval or the 0/1 coding.
+        `asked` names columns used as labels, as in ``C(region)``. Columns declared as an interval
+        or as the 0/1 coding are excluded.
         """
         found = {name: frozenset[str]() for name in asked}
         for name, domain in self.domains:
-            labels = getattr(domain, "labels", None)  # an interval and the 0/1 coding have none
+            labels = getattr(domain, "labels", None)  # None for intervals and the 0/1 coding
             if labels is None:
                 found.pop(name, None)
             else:
@@ -479,10 +479,12 @@ class Schema(Strict):
     def refuse_misspelt(
         self, names: Sequence[str], needed: Sequence[str], free: Sequence[str]
     ) -> None:
-        """Refuse a domain for no column of the data, `names`, that a `needed` one may be meant by.
+        """Refuse a domain whose name is probably a misspelling of a `needed` column.
 
-        That is any whose domain would be bought, and one of the `free` if it is spelt nearly so, in
-        whatever case. Domains of other tables' columns may stand in the same schema otherwise.
+        Such a name is not among the data columns `names`. It is refused if the domain of a
+        `needed` column, not in `free`, would have to be estimated. It is also refused if it is
+        close to a `needed` column without a domain, ignoring case. Otherwise, the schema may
+        contain domains of other tables' columns.
 
         Raises
         ------
@@ -505,7 +507,7 @@ class Schema(Strict):
                 )
 
 
-# From what a user may write for a column
+# Conversion of user input to domains.
 
 
 def _domain_of(name: object, value: Any) -> Domain:
@@ -537,8 +539,8 @@ def _as_domain(value: Any) -> Domain:
         if {label_key(v) for v in value if not isinstance(v, str)} in _CODINGS:
             return Binary(value)
         if _two_numbers(value):
-            # as levels, every other number would silently be missing; as an interval, a label
-            # would silently become a number: so neither is guessed
+            # Do not guess. As levels, every other number would silently be missing; as an
+            # interval, a label would silently become a number.
             lo, hi = map(label_key, value)
             raise SchemaError(
                 f"the list [{lo}, {hi}] could be an interval or two labels; "
@@ -608,7 +610,7 @@ def _interval_problem(lo: Any, hi: Any) -> str | None:
 
 
 def _label_keys(values: Any) -> tuple[str, ...]:
-    """Distinct labels. Messages give their positions: labels may be observed ones."""
+    """Distinct labels. Messages quote only positions, because the labels may be observed data."""
     if not isinstance(values, tuple | list | range):
         raise SchemaError(f"labels must be a list, not {kind_of(values)}; write ['a', 'b']")
     seen: dict[str, int] = {}
@@ -641,7 +643,7 @@ def _two_numbers(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    # a bool is an int to Python, but True is no bound
+    # To Python a bool is an int, but True is not a valid bound.
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -656,14 +658,14 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError:
         trouble = "cannot be read"
-    except ValueError:  # bad syntax, bad UTF-8, a null byte in the path
+    except ValueError:  # bad syntax, bad UTF-8, or a null byte in the path
         pass
-    # raised outside of the handler, so that no foreign exception is attached
+    # Raise outside the handler, so that the original exception is not attached.
     raise SchemaError(f"{os.fspath(path)!r} {trouble}; give a file with a table [bounds]")
 
 
 def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
-    """The schema with the levels that ``C(x, levels=[...])`` declares, in their order."""
+    """Add the levels that ``C(x, levels=[...])`` declares, in their order."""
     changed = {}
     for name, labels in levels.items():
         domain, own = schema.get(name), Levels(labels)
