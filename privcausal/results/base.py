@@ -407,7 +407,7 @@ class ReleasedFit(Printed):
         - levels: a declared label seems to occur in no row, or a factor has no levels.
         - complete: fewer than half of the rows are complete.
         - overlap: most propensities reach the clipping limits.
-        - clip: most propensities reach a clipping limit or an end of their declared bounds.
+        - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
         - groups: some groups have no estimate.
         - columns: some coefficients have no estimate.

@@ -121,9 +121,10 @@ class Result(Exchange, Disclosed):
     def balance(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
     ) -> looks.Balance:
-        """Release noisy standardized mean differences before and after inverse-propensity weighting.
+        """Release noisy standardized mean differences before and after propensity weighting.
 
-        Parameters and errors are as for `overlap`. `CapabilityError`: there are no covariates.
+        Weights are inverse propensities. Parameters and errors are as for `overlap`.
+        `CapabilityError`: there are no covariates.
         """
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Balance(found, ledger_line(ledger))
@@ -205,8 +206,7 @@ class Result(Exchange, Disclosed):
     ) -> Any:
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
-        Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
-        can also draw ``"uplift"``, and draw it by default. Other results draw ``"coef"`` by
+        Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell can also draw ``"uplift"``. Other results draw ``"coef"`` by
         default. Coefficients in the outcome's unit share one axis, and each slope has its own axis.
         The result is then an array of axes, unless you pass `ax`. `labels` are display names of
         columns.
@@ -444,7 +444,7 @@ class CateResult(Result):
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
 
-        This is post-processing of released numbers at no privacy cost. See `results.interpretable`
+        This is post-processing of released numbers at no privacy cost. See `results.exchange`
         for which parts are exact and which are approximate.
 
         Raises
