@@ -133,7 +133,7 @@ class Result(Exchange, Disclosed):
         """How strong an unmeasured confounder must be to explain away the average effect.
 
         Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
-        2020), computed from released numbers at no privacy cost. See `inference.sensitivity` for
+        2020), computed from released numbers at no privacy cost. See `inference.confounding` for
         the assumptions.
 
         Raises
@@ -206,10 +206,10 @@ class Result(Exchange, Disclosed):
     ) -> Any:
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
-        Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell can also draw ``"uplift"``. Other results draw ``"coef"`` by
-        default. Coefficients in the outcome's unit share one axis, and each slope has its own axis.
-        The result is then an array of axes, unless you pass `ax`. `labels` are display names of
-        columns.
+        Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
+        can also draw ``"uplift"``. Other results draw ``"coef"`` by default. Coefficients in the
+        outcome's unit share one axis, and each slope has its own axis. The result is then an array
+        of axes, unless you pass `ax`. `labels` are display names of columns.
         """
         return self._picture(kind, alpha, self._labels(labels))[1](ax)
 

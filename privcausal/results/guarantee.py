@@ -139,7 +139,7 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     )
     made = replace(made, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / accounting.PICO)
     if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * accounting.PICO:
-        return made  # Beyond mu = 30 an attacker may guess right almost always.
+        return made  # Beyond mu = 30 every guess may be right.
     curve = accounting.TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / accounting.PICO)
     return replace(made, trade_off=curve)
 
