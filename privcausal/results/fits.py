@@ -133,7 +133,7 @@ class Result(Exchange, Disclosed):
         """How strong an unmeasured confounder must be to explain away the average effect.
 
         Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
-        2020), computed from released numbers at no privacy cost. See `inference.confounding` for
+        2020), computed from released numbers at no privacy cost. See `inference.effects` for
         the assumptions.
 
         Raises
@@ -450,8 +450,8 @@ class CateResult(Result):
         Raises
         ------
         CapabilityError
-            The effect is not a sum of functions of one modifier each (learner ``"x"``,
-            interactions).
+            The effect is not a sum of functions of one modifier and products of two (for
+            example, learner ``"x"``).
         """
         return as_booster(self.estimate)
 

@@ -138,7 +138,7 @@ class Sensitivity(Printed):
     kind : {"proven", "published", "none"}
         Kind of the fit's guarantee.
     randomised : bool
-        Whether the propensity was declared known, or nothing was adjusted for.
+        Whether the propensity was declared known, or no covariate was adjusted for.
     """
 
     term: str
@@ -191,7 +191,7 @@ class Sensitivity(Printed):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """`bounds` for confounders with equal strength for outcome and treatment; index: strength."""
+        """`bounds` for confounders equally strong for outcome and treatment; index: strength."""
         return self._frame(CONFOUNDER_SHARES)
 
     def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
@@ -496,7 +496,7 @@ class Balance(Diagnostic):
 
     @property
     def sentence(self) -> str:
-        """A sentence on the noise, on clear imbalances, and on columns where noise could hide one."""
+        """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
         found = self.measured
         if np.isnan(found.after).any():
             return "The budget is too small to see the means of both arms."
