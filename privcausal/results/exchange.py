@@ -510,7 +510,7 @@ def stat_text(fit: Exchange, key: str) -> str | None:
 def wald(
     params: pd.Series[float], cov: pd.DataFrame, bound: pd.Series[float], hypotheses: Any
 ) -> ContrastResults:
-    """Wald test: (R b - q)' (R V R')^-1 (R b - q), chi-squared with a degree of freedom per row of R.
+    """Wald test: (R b - q)' (R V R')^-1 (R b - q), chi-squared with one df per row of R.
 
     The estimates may have biases within `bound`. The p value then comes from the noncentral
     chi-squared distribution with the largest noncentrality that these biases can cause. Each bias

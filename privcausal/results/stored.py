@@ -55,9 +55,6 @@ from privcausal.stored import CLASSES
 # Versioned JSON of a fit: released numbers and public declarations only, never pickle. Only frozen
 # classes marked `@stored` are written or read, so a file cannot contain code.
 
-# This import also registers all classes of a fit.
-
-
 FORMAT, VERSION = "privcausal fit", 1
 
 LARGEST = 1 << 30
@@ -566,7 +563,7 @@ def _cuts(axis: partition.Axis, domain: Domain) -> bool:
 
 
 def _corners(schema: Schema, columns: tuple[str, ...], known: Known | None) -> Rows:
-    """Three public rows: both ends and the middle of each interval; for levels, none and the ends."""
+    """Three public rows: ends and middle of each interval; no level, first and last level."""
     ends = {
         name: np.array([-1, 0, len(domain.labels) - 1])
         if isinstance(domain, Levels)
