@@ -96,14 +96,14 @@ def privcate(
     unit, max_rows : str, int
         Protect all rows of a unit, and use at most `max_rows` rows of each unit. Rows of a unit may
         depend on one another in any way. Sampling variances of averages, slopes, groups and cells
-        are therefore `max_rows` times the variances for independent rows. The variance of nuisance
-        estimation and the bands of effect curves still treat rows as independent.
+        are therefore `max_rows` times the variances for independent rows. The allowance for
+        nuisance errors and the bands of effect curves still treat rows as independent.
     propensity : float or str, optional
         The known treatment probability of a trial: a number, or a column with declared bounds.
     groups : sequence of str
         Subgroups whose average effects you want: columns with levels, or ``"age >= 65"``. If the
-        groups of a column partition the rows, the group effects are adjusted to agree with the
-        average.
+        groups of a column partition the rows, the group effects and the average are made to
+        agree.
     control : Control
         Sample splitting, clipping of propensities, budget shares, tail conditions, and the
         covariance of the best linear projection. See `Control`.
@@ -253,15 +253,15 @@ def did(
         `treated` is 1 in both periods, use the product ``df["T"] = df["treated"] * df["post"]``.
         Covariates and groups are taken from the row before.
     data : data frame
-        As for `private`. A unit is used if it has exactly one row in each period and no missing
+        As for `private`. A unit is used if it has one row in each period and no missing
         value. Rows of other periods are ignored. The order of the rows does not matter.
     unit, time : str
         The columns that identify units and periods.
     periods : (before, after), optional
         Default: the two levels that `bounds` declares for the column of periods.
     bounds : dict or Schema
-        As for `private`. Outcome bounds (lo, hi) are required, because they bound the change by (lo
-        - hi, hi - lo).
+        As for `private`. Outcome bounds (lo, hi) are required, because they bound the change by
+        ``(lo - hi, hi - lo)``.
 
     Other parameters, results and errors are the same as for `private`. To plan such a fit, write
     ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
@@ -453,7 +453,7 @@ def from_cells(
     ----------
     frame : data frame
         One line per cell and arm, with the columns cell, arm, count and sum. The sum is over
-        outcomes clipped to their bounds. A column steps may replace sum, as ``fit.plan.sql()``
+        outcomes clipped to their bounds. A column ``steps`` may replace sum, as ``fit.plan.sql()``
         returns it. A line may aggregate at most 2^31 rows.
     cells : sequence of labels, or Plan
         The declared cells. A declared cell that is absent from the frame has no rows, and still
@@ -525,7 +525,7 @@ def declare_labels(
         A file whose name ends in .dta, .sav or .rds; needs the extra ``privcausal[files]``.
     columns : str or sequence of str
         Columns with value labels, or R factors. A fit with this schema reads labels instead of
-        codes. If only missing values or exceptions of a column are labelled, the column is numeric:
+        codes. If only missing values or exceptions of a column are labeled, the column is numeric:
         declare its bounds instead.
     bounds : dict or Schema, optional
         Domains of other columns.

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 WIDE, PANEL = 4.6, 3.3
 
 MOST_SHAPES, MOST_LABEL = 12, 40
-"""Maximum panels in a report, because a page of a hundred curves is unreadable; of labels."""
+"""Maximum panels in a report (a hundred curves are unreadable), and characters of a label."""
 
 MOST_BARS = 40
 """Maximum rows of a forest or budget plot; the table below the plot has all rows."""
@@ -213,7 +213,8 @@ def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axe
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        params: Any = matplotlib.rcParams  # Its own list of names is a type only from 3.11 on.
+        # From 3.11 on, rcParams is typed by its own list of names.
+        params: Any = matplotlib.rcParams
         params.update(PICTURE_STYLE)
         # pyplot neither shows this figure nor keeps it
         figure = Figure(figsize=size, layout="constrained")

@@ -286,7 +286,7 @@ class Comparison(Summary):
         return [self.frame.copy(), self.stats.copy()]
 
     def plot(self, term: str | None = None, *, ax: Any = None) -> Any:
-        """Forest plot of one term across the fits that have it; default: the first fit's first term.
+        """Forest plot of one term over all fits that have it; default: the first fit's first term.
 
         Raises
         ------
@@ -310,7 +310,7 @@ def compared(
     alpha: float,
     notes: Sequence[str],
 ) -> Comparison:
-    """The comparison of fits: terms in order of appearance, facts in the order of the longest list.
+    """The comparison of fits: terms in order of appearance, facts as in the fit with the most.
 
     Parameters
     ----------

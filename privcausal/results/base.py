@@ -278,9 +278,9 @@ class ReleasedFit(Printed):
     def max_bias(self) -> pd.Series[float]:
         r"""Maximum bias of each estimate from clipped scores; 0 if nothing was clipped.
 
-        Intervals and p values allow for this bias. Let b = max_bias / bse. The interval at level 1
-        - alpha is the estimate plus and minus c * bse, where c is the 1 - alpha quantile of \|N(b,
-        1)\|. The p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and Kolesár 2018, Eq.
+        Intervals and p values allow for this bias. Let b = max_bias / bse. The interval at level
+        1 - alpha is the estimate plus and minus c * bse, where c is the 1 - alpha quantile of
+        \|N(b, 1)\|. The p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and Kolesár 2018, Eq.
         4). If b is 0, these are the usual normal interval and p value.
         """
         return self._terms_table()["max_bias"]
@@ -398,7 +398,7 @@ class ReleasedFit(Printed):
 
     @property
     def alerts(self) -> dict[str, str]:
-        """Serious problems of this fit: a sentence by code, computed from released numbers only.
+        """Serious problems of this fit by code, one sentence each, from released numbers only.
 
         - bounds: some bounds were estimated privately.
         - covariates: no covariate remains.

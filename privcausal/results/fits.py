@@ -301,7 +301,7 @@ class AteResult(Result):
 class RegressionResult(Result):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
 
-    A coefficient is NaN if the noise hides too much of the data to estimate it.
+    A coefficient is NaN if the noise hides what distinguishes its column from the others.
     """
 
     def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
