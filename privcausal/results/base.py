@@ -280,8 +280,8 @@ class ReleasedFit(Printed):
 
         Intervals and p values allow for this bias. Let b = max_bias / bse. The interval at level
         1 - alpha is the estimate plus and minus c * bse, where c is the 1 - alpha quantile of
-        \|N(b, 1)\|. The p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and Kolesár 2018,
-        Eq. 4). If b is 0, these are the usual normal interval and p value.
+        \|N(b, 1)\|. The p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and Kolesár
+        2018, Eq. 4). If b is 0, these are the usual normal interval and p value.
         """
         return self._terms_table()["max_bias"]
 
