@@ -1,4 +1,4 @@
-"""The public calls: no arithmetic, only the order of the steps."""
+"""The public functions. Each one only orders the steps and does no arithmetic."""
 
 from __future__ import annotations
 
@@ -58,51 +58,59 @@ def privcate(
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
 ) -> results.CateResult:
-    """Conditional average treatment effects under (eps, delta)-differential privacy.
+    """Estimate conditional average treatment effects under (eps, delta)-differential privacy.
 
     Parameters
     ----------
     formula : str
-        ``"outcome ~ treatment | effect modifiers | extra controls"``; modifiers also control.
+        ``"outcome ~ treatment | effect modifiers | extra controls"``. Effect modifiers are controls
+        too.
     data : data frame
-        pandas, polars, pyarrow, or a dict of arrays; the path of a Stata, SPSS or R file (.dta,
-        .sav, .rds; see `declare_labels`); or the path of a Parquet or CSV file, of a
-        folder or a pattern of them, a DuckDB relation, or a polars LazyFrame, whose rows are
-        streamed and never held in memory together; or a Spark DataFrame, whose rows stay on its
-        executors. Rows stay in the vault.
+        One of the following. Rows never leave the vault, the only code that reads them.
+
+        - a pandas, polars or pyarrow table, or a dict of arrays;
+        - the path of a Stata, SPSS or R file (.dta, .sav, .rds; see `declare_labels`);
+        - the path of a Parquet or CSV file, or of a folder or pattern of such files, a DuckDB
+          relation, or a polars LazyFrame. Their rows are streamed, and never held in memory
+          together;
+        - a Spark DataFrame, whose rows stay on its executors.
     learner : str or option object
-        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"``, ``"dpcate"``; for trials ``"adum"`` and
-        ``"tm"``, in pure epsilon; or e.g. ``learners.S(interactions=False)``, and
-        ``learners.DPCATE(queries=points)`` for the effect at public points alone.
+        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"`` or ``"dpcate"``; for trials also ``"adum"`` and
+        ``"tm"``, in pure epsilon. An option object sets details, for example
+        ``learners.S(interactions=False)``. ``learners.DPCATE(queries=points)`` releases the effect
+        at public points only.
     base : str or option object
-        ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the formula's own columns), ``"dpebm"``
-        (private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``); for ``"dpcate"``
-        ``"kernel"`` (its default) or ``"nn"``.
+        The basis of the nuisance models: ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the
+        formula's own columns), or ``"dpebm"`` (private explainable boosting,
+        ``bases.DPEBM(rounds=300, smooth=True)``). Learner ``"dpcate"`` takes ``"kernel"`` (its
+        default) or ``"nn"``.
     eps, delta : float
-        The privacy price of everything in the result together.
+        The privacy cost of the whole result.
     bounds : dict or Schema, optional
-        Public domains: ``{"age": (18, 95), "ward": ["A", "B"]}``. What is missing is bought
-        privately and shows in the budget.
+        Public domains of the columns: ``{"age": (18, 95), "ward": ["A", "B"]}``. Domains that you
+        do not declare are estimated privately, and the budget table lists their cost.
     neighbors : {"substitute", "add_remove"}
-        Which tables must look alike: one unit's data replaced (the number of rows is public), or
-        one unit's data added or removed.
+        The neighboring data sets that the guarantee compares. ``"substitute"``: one unit's data are
+        replaced, and the number of rows is public. ``"add_remove"``: one unit's data are added or
+        removed.
     unit, max_rows : str, int
-        Protect all rows of a unit, of which at most `max_rows` are used. A unit's rows may be
-        alike in any way, so sampling variances of averages, slopes, groups and cells are `max_rows`
-        times what independent rows would have; the allowance for nuisances, and bands of the
-        effect's shape, take rows to be independent.
+        Protect all rows of a unit, and use at most `max_rows` rows of each unit. Rows of a unit may
+        depend on one another in any way. Sampling variances of averages, slopes, groups and cells
+        are therefore `max_rows` times the variances for independent rows. The allowance for
+        nuisance errors and the bands of effect curves still treat rows as independent.
     propensity : float or str, optional
-        Known treatment probability (a trial): a number, or a column with declared bounds.
+        The known treatment probability of a trial: a number, or a column with declared bounds.
     groups : sequence of str
-        Subgroups whose average effects are wanted: columns with levels, or ``"age >= 65"``. Where
-        those of a column partition the rows, groups and average are made to agree.
+        Subgroups whose average effects you want: columns with levels, or ``"age >= 65"``. If the
+        groups of a column partition the rows, the group effects and the average are made to
+        agree.
     control : Control
-        Details: sample splitting, the clip of propensities, shares of the budget, tails, and the
+        Sample splitting, clipping of propensities, budget shares, tail conditions, and the
         covariance of the best linear projection. See `Control`.
     ledger : Ledger, optional
-        Charged before any row is read; refuses what it has not left.
+        Charged before any row is read. It refuses a fit that costs more than its remaining budget.
     progress : bool
-        Whether a bar on stderr (in a notebook, below the cell) follows the stages.
+        Whether to show the stages in a progress bar, on stderr or below the notebook cell.
 
     Returns
     -------
@@ -111,7 +119,7 @@ def privcate(
     Raises
     ------
     FormulaError, SchemaError, DataError, BudgetError, LedgerError, CapabilityError
-        Before anything is spent, unless the message says otherwise.
+        Raised before any budget is spent, unless the message says otherwise.
 
     Examples
     --------
@@ -151,38 +159,47 @@ def private(
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
 ) -> results.AteResult:
-    """An average treatment effect with a private confidence interval.
+    """Estimate an average treatment effect with a private confidence interval.
 
     Parameters
     ----------
     formula : str
-        ``"outcome ~ treatment | covariates"``; covariates of a further part are controls as well. A
+        ``"outcome ~ treatment | covariates"``. Covariates in a further part are controls as well. A
         formula without covariates, ``"Y ~ T"`` or ``"Y ~ T | 1"``, gives the difference in means of
-        a randomised trial, with Welch's (HC2) standard error and the noise.
+        a randomized trial. Its standard error is Welch's (HC2) plus the privacy noise.
     base : str or option object
-        What nuisances are learned by: ``"gam"`` or ``"linear"``.
+        The basis of the nuisance models: ``"gam"`` or ``"linear"``.
     estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
-        Several are released together, at the charge of one, with their joint covariance; the first
-        average is the headline. ``"RR"`` and ``"OR"``, of an outcome of two values or declared as
-        0 and 1, are the ratios of E[Y(1)] and E[Y(0)], and of their odds; with them come both means
-        and the ATE. Averages of the effect are over everyone; over the treated; or by overlap
-        weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky 2018), which is over those who might as
-        well have been treated as not. Prefer the ATO where overlap is poor: nothing is divided by
-        the propensity, so its score has the smallest range, and hardly any propensity is cut; with
-        good overlap widths are alike. It answers for a population that the treatment itself
-        defines. The three coincide where the effect is the same for all, or the
-        propensity is: without covariates each is the difference in means. ``"PLR"``, alone, is the
-        slope of the partially linear model Y = theta T + g(X) + u (Robinson 1988): of two arms the
-        ATO; per unit of a treatment with declared bounds; or of each declared arm but the first.
-        Several declared arms, ``bounds={"T": ["none", "low", "high"]}``, also have an ATE, alone:
-        each arm's effect against the first, and all mean outcomes, in all rows and in groups.
-        ``"LATE"``, alone, is the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``: two-stage
-        least squares, with limits of Anderson and Rubin (1949), infinite where the first stage may
-        be zero. Treatment and instrument are 0/1, of two labels, or have declared bounds.
+        Several estimands are released together at the cost of one, with their joint covariance. The
+        first average is the headline.
+
+        - ``"ATE"``: the average effect over all rows.
+        - ``"ATT"``: the average effect over the treated.
+        - ``"ATO"``: the average with overlap weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky
+          2018). It describes the rows whose treatment could have gone either way.
+        - ``"RR"``, ``"OR"``: the ratio of E[Y(1)] and E[Y(0)], and of their odds. The outcome must
+          have two values, or be declared as 0 and 1. The result also has both means and the ATE.
+        - ``"PLR"``, alone: the slope of the partially linear model Y = theta T + g(X) + u (Robinson
+          1988). For two arms this is the ATO. For a treatment with declared bounds it is the slope
+          per unit; for several declared arms there is one slope for each arm but the first.
+        - ``"LATE"``, alone: the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``, by two-stage
+          least squares. Confidence limits are those of Anderson and Rubin (1949), and are infinite
+          if the first stage may be zero. Treatment and instrument must be 0/1, have two labels, or
+          have declared bounds.
+
+        Prefer the ATO if overlap is poor. Its score does not divide by the propensity, so the score
+        has the smallest range and almost no propensity is clipped. With good overlap the interval
+        widths are similar. The treatment itself defines the population of the ATO. ATE, ATT and ATO
+        coincide if the effect or the propensity is constant. Without covariates each is the
+        difference in means.
+
+        Several declared arms, ``bounds={"T": ["none", "low", "high"]}``, also have an ATE, but only
+        as a single estimand. It gives each arm's effect against the first arm, and all mean
+        outcomes, over all rows and in groups.
     propensity : float or str, optional
-        Known treatment probability (a trial), or the instrument's: a number, or a column with
-        declared bounds. The difference in means needs none, so a number changes nothing there; with
-        a column the doubly robust score weighs by it.
+        The known probability of the treatment (in a trial) or of the instrument: a number, or a
+        column with declared bounds. The difference in means does not use a number. With a column,
+        the doubly robust score weights by that column.
     data, eps, delta, bounds, neighbors, unit, max_rows, groups, control, ledger, progress
         As for `privcate`, which raises the same errors.
 
@@ -221,31 +238,32 @@ def did(
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
 ) -> results.AteResult:
-    """Differences in differences of two periods: the average effect on the treated.
+    """Estimate the effect on the treated by differences in differences over two periods.
 
-    A unit's change of outcome is one row, made in the vault, so all rows of a unit are protected.
-    Without covariates it is the difference of the arms' mean changes, with covariates the doubly
-    robust estimator for panels of Sant'Anna and Zhao (2020): the ATT of `private` on changes.
+    The vault turns each unit into one row, the unit's change of the outcome. The guarantee
+    therefore protects all rows of a unit. The estimate is the ATT of `private` on these changes.
+    Without covariates it is the difference between the arms' mean changes. With covariates it is
+    the doubly robust panel estimator of Sant'Anna and Zhao (2020).
 
     Parameters
     ----------
     formula : str
-        ``"outcome ~ treatment | covariates"``; the treatment is that of a row's period, and must be
-        0 before: a unit that has it then counts as missing. Of a column `treated` that is 1 in both
-        periods, write the product ``df["T"] = df["treated"] * df["post"]``. Covariates and groups
-        are those of the row before.
+        ``"outcome ~ treatment | covariates"``. The treatment is the treatment in the row's period,
+        and must be 0 in the period before. A unit treated before counts as missing. If a column
+        `treated` is 1 in both periods, use the product ``df["T"] = df["treated"] * df["post"]``.
+        Covariates and groups are taken from the row before.
     data : data frame
-        As for `private`. A unit counts if it has one row of each of both periods, with nothing
-        missing; rows of other periods are ignored, and no order matters.
+        As for `private`. A unit is used if it has one row in each period and no missing
+        value. Rows of other periods are ignored. The order of the rows does not matter.
     unit, time : str
-        The columns of units and of periods.
+        The columns that identify units and periods.
     periods : (before, after), optional
-        Left out: the two levels that `bounds` declares for the column of periods.
+        Default: the two levels that `bounds` declares for the column of periods.
     bounds : dict or Schema
-        As for `private`. Those of the outcome, (lo, hi), have to be declared: they bound its change
-        by (lo - hi, hi - lo).
+        As for `private`. Outcome bounds (lo, hi) are required, because they bound the change by
+        ``(lo - hi, hi - lo)``.
 
-    Other parameters are those of `private`, as are results and errors. It is planned as that is:
+    Other parameters, results and errors are the same as for `private`. To plan such a fit, write
     ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
     """
     with open_source(data) as source:
@@ -277,25 +295,26 @@ def regress(
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
 ) -> results.RegressionResult:
-    """A linear regression with private coefficients, standard errors and intervals.
+    """Fit a linear regression with private coefficients, standard errors and intervals.
 
     Parameters
     ----------
     formula : str
         ``"Y ~ X1 + C(g)"``, with an intercept; terms as for `privcate`. ``"Y ~ 1"`` is a mean.
     weights : str, optional
-        A column of survey weights with declared bounds that are not negative: weighted least
-        squares. Take ``cov_type="HC0"`` then, unless a residual's variance falls as 1 / weight.
+        A column of survey weights, with declared bounds that are not negative, for weighted least
+        squares. Use ``cov_type="HC0"`` with weights, unless residual variances are proportional to
+        1 / weight.
     control : Control
-        `cov_type`, ``"nonrobust"`` or ``"HC0"``; shares of the budget; tails.
+        `cov_type`, ``"nonrobust"`` or ``"HC0"``; budget shares; tail conditions.
     data, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
         As for `privcate`, which raises the same errors.
 
     Returns
     -------
     RegressionResult
-        Without noise it is least squares, as in statsmodels: no coefficient is shrunken. Rows
-        whose columns lie far from all others, which noise hides, count for less.
+        Without noise the estimates equal least squares in statsmodels; coefficients are not
+        shrunken. Rows that lie far from all others are downweighted, because noise hides such rows.
     """
     with open_source(data) as source:
         request = request_of(
@@ -332,48 +351,49 @@ def plan(
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> results.PlanResult:
-    """How wide the interval of the average effect will be, before there are data.
+    """Forecast the width of the average effect's interval before there are data.
 
-    The fit is simulated on invented rows, so its stages, cuts, noise and allowances are those of
-    the fit itself: the part of privacy is exact for the cut that the assumptions lead to. The part
-    of sampling rests on `outcome_sd`, `r2` and `treated`. Nothing is read, charged or released.
+    The fit is simulated on invented rows with the stages, clipping, noise and allowances of the
+    real fit. The privacy part of the width is exact for the clipping threshold that the assumptions
+    imply. The sampling part depends on `outcome_sd`, `r2` and `treated`. Nothing is read, charged
+    or released.
 
-    A fit divides its noise by the released mass of its scores, one for each row where its
-    propensity is right. That is what is planned, but it depends on the rows: on base ``"dpebm"``,
-    whose rounds do not come all the way, a treatment that depends strongly on correlated covariates
-    leaves some 3 % less, and the part of privacy as much wider.
+    A fit divides its noise by the released sum of its score weights, which is one per row if the
+    propensity is right. The plan assumes this value, but the actual sum depends on the rows. On
+    base ``"dpebm"`` the boosting rounds do not converge fully. A treatment that depends strongly on
+    correlated covariates then has a sum about 3% smaller, so the privacy part is about 3% wider.
 
     Parameters
     ----------
     formula : str
         As for `private` and `privcate`.
     n : int or sequence of int, optional
-        Numbers of rows. Left out: found from `width` and `eps`.
+        Numbers of rows. If omitted, n is found from `width` and `eps`.
     eps : float or sequence of float, optional
-        Default 1; with `width` and `n`, it is what is looked for.
+        Default 1. If `width` and `n` are given and `eps` is not, eps is found from them.
     width : float, optional
-        The half-width wanted, in units of the outcome.
+        The target half-width, in units of the outcome.
     bounds : dict or Schema, optional
-        A column without bounds is taken to hold numbers, or labels where the formula has C(), and
-        its bounds are bought as in a fit.
+        A column without bounds is assumed to hold labels if the formula has C(), and numbers
+        otherwise. Its bounds are estimated privately, as in a fit.
     learner : str or option object
         ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
         `privcausal.regress`, any other name `privcausal.privcate`.
     estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
-        As for `private`, and the widths are those of the first; `privcate` has the ATE only.
+        As for `private`; the widths are for the first estimand. `privcate` has the ATE only.
     outcome_sd : float, optional
-        Standard deviation of the outcome within an arm. Default: a quarter of its declared width,
-        or half of it for two labels and for bounds (0, 1), as of an outcome that is 0 or 1; the
-        worst case, half the width, is then shown too.
+        Standard deviation of the outcome within an arm. Default: a quarter of the declared range.
+        For two labels and for bounds (0, 1) it is half of the range, as for a 0/1 outcome. By
+        default the table also shows the worst case, half of the range.
     r2 : float
-        Share of that variance which the covariates explain alike in both arms. The default 0 is
-        cautious.
+        Share of the outcome variance that the covariates explain, the same in both arms. The
+        default 0 is conservative.
     treated : float
-        Share of rows treated, where the propensity is estimated.
+        Share of rows treated, if the propensity is estimated.
     alpha, power : float
-        Intervals are at level 1 - alpha; detectable effects are found with this power.
+        Intervals are at level 1 - alpha. Detectable effects are computed for this power.
 
-    Other parameters are those of the fit.
+    Other parameters are the parameters of the fit.
 
     Returns
     -------
@@ -382,7 +402,7 @@ def plan(
     Raises
     ------
     FormulaError, SchemaError, BudgetError, CapabilityError
-        As the fit would on its arguments; or no eps or n reaches the width.
+        The fit would raise the same error, or no eps or n achieves the width.
     """
     question = Question.of(n, eps, width, alpha, power)
     average, regression = learner == "private", learner == "regress"
@@ -427,43 +447,45 @@ def from_cells(
     propensity: float | None = None,
     ledger: accounting.Ledger | None = None,
 ) -> results.CateResult:
-    """Effects by cell from a table that is aggregated already: uplift without the rows.
+    """Estimate effects by cell (uplift) from an aggregated table, without the rows.
 
     Parameters
     ----------
     frame : data frame
-        The columns cell, arm, count and sum (of outcomes cut to their bounds), a line per cell and
-        arm; or steps in place of sum, as ``fit.plan.sql()`` gives them. At most 2^31 rows a line.
+        One line per cell and arm, with the columns cell, arm, count and sum. The sum is over
+        outcomes clipped to their bounds. A column ``steps`` may replace sum, as ``fit.plan.sql()``
+        returns it. A line may aggregate at most 2^31 rows.
     cells : sequence of labels, or Plan
-        The declared cells; one that is absent from the frame has no rows, and still gets noise. Or
-        the plan of a fit by cells, whose SQL made the table.
+        The declared cells. A declared cell that is absent from the frame has no rows, and still
+        gets noise. Or the plan of a fit by cells whose SQL produced the table.
     outcome : (lo, hi) or two labels
-        The outcome's bounds, with labels those of a 0/1 outcome. Not used with a plan.
+        The outcome's bounds, or the two labels of a 0/1 outcome. Not used with a plan.
     eps, delta : float
-        What the noise costs, 1 and 1e-5 unless given. For a table with noise, what its maker says
-        that it promises: `eps` must then be given, and `delta` is 0 otherwise.
+        The cost of the noise; default 1 and 1e-5. For a table with noise, the promise of whoever
+        made the table: `eps` is then required, and `delta` defaults to 0.
     noise : dict, optional
-        ``{"count": sd, "sum": sd}``: the table holds noise of these standard deviations already.
-        Then nothing is added and nothing is charged. None: the table is exact and private.
+        ``{"count": sd, "sum": sd}``: the table already holds noise with these standard deviations.
+        No noise is added and nothing is charged. None: the table is exact and private.
     learner : option object, optional
         ``pc.learners.ADUM(...)`` without cells and partition.
     propensity : float, optional
-        A trial's known share of treated rows.
+        The known share of treated rows in a trial.
     ledger : Ledger, optional
         For an exact table.
 
     Returns
     -------
     CateResult
-        One row is one person in the guarantee. Sums are taken to be exact, and floats to have been
-        rounded once: what that adds to what one row moves them by is paid for, and where it would
-        be much they are refused. The last digits of a warehouse's sum of floats may depend on the
-        order of its rows; those of `steps`, of integers and of decimals do not.
+        The guarantee treats one row as one person. Sums are taken to be exact, or floats rounded
+        once. The fit also pays for what this rounding adds to the sensitivity of a sum to one row.
+        A table is refused if that addition would be large. The last digits of a float sum from a
+        data warehouse may depend on the order of its rows. Sums of `steps`, integers and decimals
+        do not depend on the order.
 
     Raises
     ------
     DataError, SchemaError, BudgetError, LedgerError, CapabilityError
-        Nothing was spent.
+        No budget was spent.
     """
     budget = aggregates.cell_budget(eps, delta, noise)
     asked = aggregates.cell_request(
@@ -489,30 +511,30 @@ def from_cells(
 def declare_labels(
     path: str | os.PathLike[str], columns: str | Sequence[str], bounds: Bounds = None
 ) -> Schema:
-    """A schema with the labels of these columns of a Stata, SPSS or R file as their levels.
+    """Declare the labels of columns in a Stata, SPSS or R file as levels of a schema.
 
-    Calling this is a declaration: **the labels of these columns become public.** Nothing can tell
-    whether they say something of the rows. Those of a codebook do not; those that a program made of
-    the labels it saw do, as R's ``factor()``, Stata's ``encode`` and categories of pandas. So no
-    label of a file counts unless it is declared, here or by hand. In Stata and SPSS files the rows
-    are not looked at.
+    Calling this function is a declaration: **the labels of these columns become public.** No
+    program can check whether the labels reveal something about the rows. Labels from a codebook do
+    not. Labels that a program made from the values it saw do: R's ``factor()``, Stata's ``encode``,
+    and pandas categories. For this reason a label in a file is used only if you declare it, here or
+    by hand. In Stata and SPSS files this function does not read the rows.
 
     Parameters
     ----------
     path : str or path
         A file whose name ends in .dta, .sav or .rds; needs the extra ``privcausal[files]``.
     columns : str or sequence of str
-        Columns with value labels, or R's factors. A fit with this schema reads the labels in place
-        of the codes. Columns of which only missing values or exceptions are labelled are numbers:
-        declare bounds for these.
+        Columns with value labels, or R factors. A fit with this schema reads labels instead of
+        codes. If only missing values or exceptions of a column are labeled, the column is numeric:
+        declare its bounds instead.
     bounds : dict or Schema, optional
         Domains of other columns.
 
     Returns
     -------
     Schema
-        Levels in the order of their codes, the first the reference; without codes that the file
-        calls missing, which are missing in every fit. Codes with one text are one level.
+        Levels in the order of their codes; the first is the reference. Codes that the file marks as
+        missing are left out, and are missing in every fit. Codes with the same text are one level.
 
     Raises
     ------
@@ -521,8 +543,8 @@ def declare_labels(
 
     Notes
     -----
-    Without labels declared, a column of such a file holds its codes. What the file calls missing is
-    missing, and in Stata and SPSS the empty text too.
+    If labels are not declared, a column of such a file holds its codes. Values that the file marks
+    as missing are missing. In Stata and SPSS files the empty text is missing too.
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
     found = file_labels(path, wanted)
@@ -531,19 +553,19 @@ def declare_labels(
 
 @named
 def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -> Findings:
-    """For the person who holds the data: what will be clipped, missing or undeclared, row by row.
+    """Show the data holder which values will be clipped, missing or undeclared, row by row.
 
-    This is the curator channel. It is exact and costs no budget, so it must not be published; its
-    output says so.
+    This function is the data-holder channel. Its output is exact and costs no budget, so you must
+    not publish it. The output says so.
 
     Parameters
     ----------
     data : data frame
         As for `privcate`.
     formula : str, optional
-        Only the columns that it uses are looked at. Left out: all of the data and of `bounds`.
+        Check only the columns in the formula. Default: all columns of the data and of `bounds`.
     bounds : dict or Schema, optional
-        The domains to be declared.
+        The domains that you intend to declare.
 
     Raises
     ------
@@ -559,6 +581,6 @@ def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -
         read = parse(formula, source)
         domains = with_levels(domains, read.levels)
         if read.treatment not in domains and source.header.kinds[read.treatment] != "text":
-            domains = domains.with_columns({read.treatment: Binary()})  # as a fit reads it
+            domains = domains.with_columns({read.treatment: Binary()})  # a fit reads it this way
         known = typed(source, lambda _: domains.label_columns(read.categorical))
         return look_at_rows(known, domains, read.variables)

@@ -1,9 +1,9 @@
-"""The source papers' mechanisms as printed, for comparison with what is proven.
+"""The source papers' mechanisms as printed, for comparison with the proven ones.
 
-What a fit made here promises is what its paper claims, or its estimators declare:
-`guarantee.kind` is "published", and `guarantee.statement` says where to doubt it. A ledger takes
-such fits only if it was opened with ``allow_published=True``. Parameters that are not explained
-below are those of `privcausal.privcate`.
+A fit made here promises only what its paper claims, or what its estimators declare. Its
+`guarantee.kind` is "published", and `guarantee.statement` states the caveats. A ledger accepts such
+fits only if it was opened with ``allow_published=True``. Parameters without an explanation below
+are the same as for `privcausal.privcate`.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def private(
     Parameters
     ----------
     base : str or option object
-        ``pc.bases.Sklearn(...)``: nuisances by estimators on all rows, not protected, as printed
-        (``Sklearn.kernel()`` and ``Sklearn.network()`` are the paper's own). ``"gam"`` or
-        ``"linear"``: private nuisances from one half of the rows, the paper's remark in 4.2.
+        ``pc.bases.Sklearn(...)``: nuisance models are fitted on all rows without protection, as
+        printed. ``Sklearn.kernel()`` and ``Sklearn.network()`` are the paper's own. ``"gam"`` or
+        ``"linear"``: private nuisance models from one half of the rows (the paper's remark in 4.2).
     shares : dict, optional
         How epsilon and delta are divided: ``{"effect": .5, "variance": .5}``.
     below_minimum : {"refuse", "published"}
-        "published": run it on fewer rows than its claim needs.
+        "published": run the fit even on fewer rows than the paper's claim requires.
 
     Returns
     -------
@@ -99,16 +99,17 @@ def dpebm(
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
-    """Algorithm 1 of Niu et al. (2022) with DP-EBM of the package interpret in every stage.
+    """Algorithm 1 of Niu et al. (2022), with DP-EBM of the package interpret in every stage.
 
     Parameters
     ----------
     learner : {"dr", "r", "s"}
         The transformed outcome; "s" has a constant effect.
     weighting : {"published", "interpret"}
-        What a round divides its noisy sums by where rows have weights, as learner "r" alone has:
-        noisy counts of rows, as interpret did when the paper was written, or noisy sums of
-        weights, as it does today. Noise in the effect is about five times larger then.
+        The divisor of a round's noisy sums if rows have weights, which only learner "r" uses.
+        "published" divides by noisy counts of rows, as interpret did when the paper was written.
+        "interpret" divides by noisy sums of weights, as interpret does today; noise in the effect
+        is then about five times larger.
 
     Returns
     -------
@@ -116,7 +117,7 @@ def dpebm(
     """
     options.check_one_of("learner", learner, ("dr", "r", "s"))
     options.check_one_of("weighting", weighting, ("published", "interpret"))
-    Budget(eps, delta)  # refuses what is no price
+    Budget(eps, delta)  # raises an error if the pair is not a valid price
     return two_stage(
         formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,
         bounds=bounds, neighbors=neighbors, propensity=propensity,
@@ -139,7 +140,7 @@ def two_stage(
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
-    """Algorithm 1 of Niu et al. (2022) with private estimators of your own.
+    """Algorithm 1 of Niu et al. (2022) with private estimators that you supply.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def two_stage(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
             Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
         )  # fmt: skip
-        # a base has no part in it
+        # The fit does not use a base.
         return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
 
@@ -189,26 +190,26 @@ def dpcate(
     Parameters
     ----------
     queries : data frame, optional
-        Public points at which the effect is released (Theorem 1). Without them Algorithm 2 answers
-        one point after another and keeps secret state.
+        Public points at which the effect is released (Theorem 1). Without them, Algorithm 2 answers
+        one point after another and keeps a secret state.
     weight : {"overlap", "one", "treated", "control", "entropy"}
-        lambda(pi) of Eqs. 3 to 6: pi (1 - pi), which is the R-learner, 1 (the DR-learner), pi,
-        1 - pi, or -pi log pi - (1 - pi) log(1 - pi).
+        lambda(pi) of Eqs. 3 to 6: pi (1 - pi), which is the R-learner; 1, the DR-learner; pi; 1 -
+        pi; or -pi log pi - (1 - pi) log(1 - pi).
     second : {"kernel", "exact", "linear", "network"}
-        What is fitted to the pseudo-outcome, with `queries` (Corollaries 2 and 1). "kernel" is on a
-        public basis, "exact" on the kernel itself, for tables of at most 4,000 rows. "network" has
-        two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
+        The model fitted to the pseudo-outcome, with `queries` (Corollaries 2 and 1). "kernel" uses
+        a public basis. "exact" uses the kernel itself, for tables of at most 4,000 rows. "network"
+        has two layers of 32 tanh units and needs the extra ``privcausal[nn]``.
     noise : {"gross_error", "process"}
         With `queries`: the noise of Theorem 1, or of Algorithm 1.
     epochs : int
-        Of the network: how often it sees each row.
+        For the network: the number of passes over the rows.
     damping : float
-        Of the network: what is added to its Hessian, as a share of the largest eigenvalue.
+        For the network: the term added to its Hessian, as a share of the largest eigenvalue.
     base : str or option object
-        Private nuisances: ``"gam"``, ``"kernel"`` or ``"nn"``; ``pc.bases.Given(...)``, functions
-        of your own; or ``pc.bases.Sklearn(...)``, which is not protected.
+        Private nuisance models: ``"gam"``, ``"kernel"`` or ``"nn"``. ``pc.bases.Given(...)`` takes
+        functions that you supply. ``pc.bases.Sklearn(...)`` is not protected.
     below_minimum : {"refuse", "published"}
-        "published": run it on fewer rows than its claim needs.
+        "published": run the fit even on fewer rows than the paper's claim requires.
 
     Returns
     -------
@@ -243,20 +244,20 @@ def tm(
 ) -> CateResult:
     """Epsilon-TM for a binary outcome (Betlei et al. 2021): two logistic regressions.
 
-    By objective perturbation (Chaudhuri et al. 2011), whose proof is about real numbers and exact
-    minima.
+    The fit uses objective perturbation (Chaudhuri et al. 2011). The proof of that method assumes
+    real numbers and exact minima.
 
     Parameters
     ----------
     degree : int
-        Of the polynomials of every numeric modifier.
+        Degree of the polynomial in every numeric modifier.
     C : float, optional
-        As the paper tunes it: one over the ridge of each arm's summed loss, rows of length 1. It
-        costs log(1 + C/4) of eps for each row that changes, and noise has the rest. A C that costs
-        all of eps is refused. There Chaudhuri et al. (Algorithm 2) raise the ridge until it costs
-        eps/2, which would be another C than was asked for; one that costs less they keep, as is
-        done here. None: what a tenth of epsilon pays for. A C that was chosen by the rows is not
-        private.
+        The parameter that the paper tunes: one over the ridge penalty of each arm's summed loss,
+        with rows of length 1. It costs log(1 + C/4) of eps for each row that changes; the noise
+        gets the rest. A C that costs all of eps is refused. In that case Chaudhuri et al.
+        (Algorithm 2) increase the ridge until C costs eps/2, which would not be the requested C. A
+        C that costs less than eps is kept, both there and here. None: the C that a tenth of epsilon
+        pays for. A C chosen from the rows is not private.
 
     Returns
     -------
@@ -285,17 +286,17 @@ def adum(
 ) -> CateResult:
     """Epsilon-ADUM (Betlei et al. 2021, Algorithm 1): noisy sums over noisy counts, by cell.
 
-    Noise and quotients are the paper's: COUNT + Lap(2/eps), SUM + Lap(2 D_y/eps) for an outcome
-    whose bounds are D_y apart. They fail their claim where 0 is not within the bounds (for [5, 10]
-    a row that is added costs 1.5 eps), and wherever a row is replaced (2 and 3 eps). What has
-    proven scales is ``ADUM(release="count_sum", shrink=False)``.
+    Noise and quotients are the paper's: COUNT + Lap(2/eps) and SUM + Lap(2 D_y/eps), for an outcome
+    whose bounds are D_y apart. The claim fails if 0 is not within the bounds: for [5, 10], adding a
+    row costs 1.5 eps. It also fails whenever a row is replaced (2 and 3 eps).
+    ``ADUM(release="count_sum", shrink=False)`` has proven noise scales.
 
     Parameters
     ----------
     cells, partition
         As for `privcausal.learners.ADUM`; "kmeans" costs half of epsilon, as in section 3.2.
     neighbors : {"substitute", "add_remove"}
-        What the claim is about; the noise is the same.
+        The neighboring data sets of the claim; the noise is the same for both.
 
     Returns
     -------

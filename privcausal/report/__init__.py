@@ -1,1 +1,1 @@
-"""HOW IT LOOKS: plain tables in; text, LaTeX, HTML and pictures out. No rows come here."""
+"""Rendering: plain tables in; text, LaTeX, HTML and plots out. This code never receives rows."""

@@ -1,4 +1,4 @@
-"""Pictures of plans, of sensitivity, and of looks at the data; style as in `plots`."""
+"""Plots of plans, sensitivity, and diagnostic releases, in the style of `plots`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = (
     (plots.INK, "v"),
     ("#B07900", "P"),
 )
-"""Colour and marker of each line of a plan; markers tell the lines apart without colour."""
+"""Color and marker of each line of a plan; markers identify the lines without color."""
 
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
@@ -38,10 +38,10 @@ def plan_plot(
     Parameters
     ----------
     plan : DataFrame
-        Columns n, eps, half-width, sampling (the half-width without privacy noise), and planned:
-        which points were asked for; they are marked.
+        Columns n, eps, half-width, sampling (the half-width without privacy noise), and planned.
+        Planned points are the requested points, and are marked.
     by : {"eps", "n"}
-        The axis across; both axes are logarithmic.
+        The horizontal axis; both axes are logarithmic.
     """
     ax = plots.axes_of(ax, height=3.6)
     plots.calm(ax, across="both")
@@ -87,7 +87,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         color, marker = LINES[number % len(LINES)]
         x, utility = plots.finite(line["eps"]), plots.finite(line["utility"])
         best = int(np.nanargmax(utility))
-        # at an end of the curve the best may lie beyond it
+        # At an end of the curve, the true optimum may lie beyond the curve.
         sign = "≤" if best == 0 else "≥" if best == len(x) - 1 else "="
         ax.plot(
             x, utility, linestyle=DASHES[number % len(DASHES)], color=color, linewidth=1.8, zorder=3
@@ -99,7 +99,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     ax.set_xscale("log")
     _plain_ticks(ax.xaxis, curve["eps"].min(), curve["eps"].max())
-    ax.set_ylim(0, 1.45)  # the legend stands above the lines, whatever they do
+    ax.set_ylim(0, 1.45)  # This leaves space for the legend above the lines.
     ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_xlabel("epsilon")
     ax.set_ylabel("utility of privacy and precision")
@@ -118,7 +118,7 @@ def _log_axes(ax: Axes, low: float, high: float) -> None:
 
 
 TICK_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
-"""Multiples of powers of ten that may be ticks: the first that give enough do."""
+"""Multiples of powers of ten for ticks; the first set with enough ticks is used."""
 
 FEWEST_TICKS = 3
 
@@ -140,7 +140,7 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
 def sensitivity_plot(
     frame: pd.DataFrame, robustness: pd.Series[float], ax: Axes | None = None, alpha: float = 0.05
 ) -> Axes:
-    """What an unmeasured confounder could hide, by its strength.
+    """Possible estimates under an unmeasured confounder, by its strength.
 
     Parameters
     ----------
@@ -184,26 +184,26 @@ def sensitivity_plot(
     return ax
 
 
-# -- looks at the data -------------------------------------------------------------------------
+# -- diagnostic releases ---------------------------------------------------------------------
 
 NOISE_95 = 1.96
 
 REFERENCE = 0.1
-"""Where the dotted lines of the balance plot stand."""
+"""Positions of the dotted lines in the balance plot."""
 
 
 def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Rows by propensity: treated upwards, controls downwards, whiskers for the noise.
+    """Rows by propensity: treated upward, controls downward, whiskers for the noise.
 
     Parameters
     ----------
     frame : DataFrame
-        Columns low, high, treated, control, std_error; the outer cells hold what was cut.
+        Columns low, high, treated, control, std_error. The outer cells hold clipped propensities.
     """
     ax = plots.axes_of(ax, height=3.4)
     plots.calm(ax, across="y")
     places = np.arange(len(frame), dtype=float)
-    places[[0, -1]] += [-0.5, 0.5]  # what was cut stands apart
+    places[[0, -1]] += [-0.5, 0.5]  # Set the cells of clipped propensities apart.
     noise = NOISE_95 * plots.finite(frame["std_error"])
     for name, sign, color, hatch in (
         ("treated", 1, plots.BLUE, ""),
@@ -223,7 +223,7 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
-    """Words in the corners in place of a legend, and counts without a sign."""
+    """Arm names in the corners instead of a legend, and counts without a sign."""
     most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
     ax.set_ylim(-1.3 * most, 1.3 * most)
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
@@ -236,20 +236,20 @@ def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
 
 
 def _name_cells(ax: Axes, frame: pd.DataFrame, places: np.ndarray) -> None:
-    """Borders as ticks, and the two cells of what was cut."""
+    """Cell borders as ticks, and names of the two cells of clipped propensities."""
     borders = frame["high"].to_numpy()[:-1]
     step = max(1, (len(borders) - 1) // 4)
     shown = np.arange(0, len(borders), step)
     ticks = np.r_[places[0], shown + 0.5, places[-1]]
     ends = (f"≤ {borders[0]:.2g}", f"≥ {borders[-1]:.2g}")
     inner = [f"{borders[k]:.2g}" for k in shown]
-    inner[0] = inner[-1] = ""  # the outer cells' own labels say it
+    inner[0] = inner[-1] = ""  # The labels of the outer cells show these borders.
     ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
     ax.set_xlabel("released propensity; lines: 95% of the noise")
 
 
 def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Standardised differences: hollow before weighting, filled after.
+    """Standardized differences: hollow before weighting, filled after.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs no network and no script, the same for the same view."""
+"""The HTML report: one file without network access or scripts, deterministic for a given view."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-# A paragraph on methods and privacy for a paper, with what it cites.
+# A paragraph on methods and privacy for a paper, with its references.
 
 WORKS = {
     "AIPW": "Robins, J. M., Rotnitzky, A. and Zhao, L. P. (1994). Estimation of regression "
@@ -66,7 +66,7 @@ WORKS = {
     "guesses right": "Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. "
     "JRSS-B 84, 3-37.",
 }
-"""By the words that call for them."""
+"""References, by the text whose occurrence requires them."""
 
 ALWAYS = (
     "Dwork, C., McSherry, F., Nissim, K. and Smith, A. (2006). Calibrating noise to sensitivity in "
@@ -75,7 +75,7 @@ ALWAYS = (
 
 
 def methods_text(view: FitView) -> str:
-    """Methods, privacy, software and references, a paragraph each."""
+    """Methods, privacy, software and references, one paragraph each."""
     software = ", ".join(f"{name} {version}" for name, version in view.versions)
     privacy = " ".join((view.headline[-1], *view.guarantee))
     said = " ".join(view.methods)
@@ -103,7 +103,7 @@ OF_A_REGRESSION = (
 )  # fmt: skip
 
 BELIEFS = (0.01, 0.1, 0.5, 0.9)
-"""Beliefs, held before reading, from which the report shows how far one can move."""
+"""Prior beliefs for which the report shows the largest possible change."""
 
 
 INSTEAD = {
@@ -117,12 +117,12 @@ INSTEAD = {
 
 
 def check_html(path: str | os.PathLike[str]) -> Path:
-    """The path of a report, refused where its name says that it is no HTML.
+    """The path of a report; refused if the file name is not an HTML name.
 
     Raises
     ------
     CapabilityError
-        With what to write instead.
+        The message shows what to write instead.
     """
     place = Path(path)
     suffix = place.suffix.lower()
@@ -141,12 +141,12 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     ----------
     view : FitView
     audience : {"technical", "public"}
-        The public edition leaves out coefficients, settings, methods and code.
+        The public edition omits coefficients, settings, methods and code.
 
     Raises
     ------
     CapabilityError
-        If the audience is unknown, or the installation has lost its templates.
+        The audience is unknown, or the templates are missing from the installation.
     """
     if audience not in get_args(Audience):
         known = ", ".join(get_args(Audience))
@@ -156,7 +156,7 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
 
 
 def _context(view: FitView, *, public: bool) -> dict[str, Any]:
-    """Every name that the templates use."""
+    """All names that the templates use."""
     return {
         "view": view,
         "public": public,
@@ -187,7 +187,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
 
 
 def _facts(view: FitView) -> list[tuple[str, str, str]]:
-    """Label, number and remark of the strip under the title."""
+    """Label, number and remark of each fact below the title."""
     facts = []
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
@@ -207,7 +207,7 @@ PLAIN_WORDS = {"nuisances": "confounding"}
 
 
 def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:
-    """The sources by the names that the public has for them."""
+    """The sources; the public edition has simpler names for them."""
     return [s._replace(label=PLAIN_WORDS.get(s.label, s.label)) if public else s for s in sources]
 
 
@@ -234,7 +234,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
 
 
 def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
-    """How far reading anything released can move a belief about one person."""
+    """The largest change in a belief about one person after reading any released output."""
     return filled(
         f"Belief that {ODDS[neighbors]}, as odds",
         labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),
@@ -265,10 +265,10 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # names are cleaned of control characters wherever they are printed
+        # Remove control characters from names wherever they are printed.
         finalize=lambda value: value if isinstance(value, Markup) else clean(value),
     )
-    # both are written by this package, from escaped text only
+    # This package writes both from escaped text only.
     environment.filters["table"] = lambda grid: Markup(grid_html(grid))
     environment.filters["drawn"] = lambda picture: Markup(picture.svg)
     environment.filters |= {"chance": chance, "at_most": at_most}
@@ -279,7 +279,7 @@ def _environment() -> Environment:
 
 
 def template_root() -> Traversable:
-    """The templates: inside an installed package, or beside it in a source checkout."""
+    """The templates: inside an installed package, or next to it in a source checkout."""
     inside = files("privcausal").joinpath("templates")
     if inside.joinpath("report.html.j2").is_file():
         return inside

@@ -1,4 +1,4 @@
-"""The table value as a Word document, by python-docx (an optional package)."""
+"""Output formats of the table value: text, LaTeX, HTML, Markdown, and Word (by python-docx)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Any
 from privcausal.errors import CapabilityError
 from privcausal.report import tables
 
-# The table value as plain text: 78 columns of ASCII, whatever the names and numbers.
+# The table value as plain text: 78 columns of ASCII for all names and numbers.
 
 TEXT_WIDTH = 78
 HALF = 38
 """Columns of each side of the head; two blanks between."""
 
 LEAST_TEXT = 8
-"""A text column is not cut below this while another one is wider."""
+"""A text column is not cut below this width while another column is wider."""
 
 HEAD_WIDTH = 14
-"""Characters that the head of a column of narrower numbers may have."""
+"""Maximum characters of the head of a column of narrower numbers."""
 
 LONGEST_PAIR = 3
-"""Lines that a long value of the head (a formula) may take."""
+"""Maximum lines of a long value of the head (a formula)."""
 
 
 def render_text(table: tables.Table) -> str:
@@ -79,12 +79,12 @@ def _half(pair: tuple[str, str]) -> str:
 
 
 def _long_pair(label: str, value: str) -> Iterator[str]:
-    """A value too long for its half gets lines of its own: a formula cut says little."""
+    """Print a value too long for its half on separate lines, because a cut formula is useless."""
     head = f"{tables.cut(label, HALF)}: "
     lines = _wrap(value, TEXT_WIDTH - len(head)) or [""]
     if len(lines) > LONGEST_PAIR:
         room = (TEXT_WIDTH - len(head)) * LONGEST_PAIR
-        # cut anywhere: words of a shortened value need not stay whole
+        # Cut anywhere: words of a shortened value may be split.
         value = tables.cut(" ".join(value.split()), room)
         lines = [
             value[i : i + TEXT_WIDTH - len(head)] for i in range(0, room, TEXT_WIDTH - len(head))
@@ -113,7 +113,7 @@ def _grid(block: tables.TableGrid) -> Iterator[str]:
 
 
 def _text_cell(text: str, column: tables.TableColumn) -> str:
-    """In the centre a number without a bracket leaves its place free."""
+    """Cell text; in a centered column, a number without a bracket gets a trailing blank."""
     plain = tables.ascii_only(text)
     return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
 
@@ -121,7 +121,7 @@ def _text_cell(text: str, column: tables.TableColumn) -> str:
 def _heads(
     columns: tuple[tables.TableColumn, ...], cells: list[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The heads; one above narrow numbers is cut, as names are."""
+    """The heads; a head above narrow numbers is shortened, as names are."""
     widest = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
     return tuple(
         _text_cell(
@@ -137,7 +137,7 @@ def _heads(
 def _panels(
     cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...]
 ) -> list[list[int]]:
-    """Columns that fit beside each other; the names of the rows stand in every panel."""
+    """Groups of columns that fit next to each other; each panel repeats the row names."""
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     names = [i for i, column in enumerate(columns) if column.align == "left"]
     room = TEXT_WIDTH - sum(min(widths[i], LEAST_TEXT) + 2 for i in names)
@@ -155,9 +155,9 @@ def _panel(
     breaks: tuple[int, ...],
     whole: bool,
 ) -> Iterator[str]:
-    """A head and its rows; those that say nothing in one of several panels are left out."""
+    """A head and its rows; if there are several panels, rows without numbers are omitted."""
     widths, gaps = _layout(cells, columns, TEXT_WIDTH)
-    if not cells[0][0]:  # a head without a name of its own is set off from its rows
+    if not cells[0][0]:  # A rule separates a head without a name from its rows.
         breaks = (0, *breaks)
     numbers = [i for i, column in enumerate(columns) if column.align != "left"]
     ruled = False
@@ -177,7 +177,7 @@ def _text_row(
     widths: list[int],
     gaps: list[int],
 ) -> Iterator[str]:
-    """Lines of a row: a name that is too long goes on below, between its words where it can."""
+    """Lines of a row: a long name continues below, broken between words if possible."""
     columned = [
         (_wrap(cell, max(width, 1)) if column.align == "left" else [cell]) or [""]
         for cell, column, width in zip(cells, columns, widths, strict=True)
@@ -196,7 +196,7 @@ def _layout(
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     texts = [i for i, column in enumerate(columns) if column.align == "left"]
     gaps = [0] + [2] * (len(columns) - 1)
-    if sum(widths) + sum(gaps) > room:  # numbers move together before a name is cut
+    if sum(widths) + sum(gaps) > room:  # Reduce the gaps between numbers before shortening a name.
         gaps = [0] + [2 if column.align == "left" else 1 for column in columns[1:]]
     for floor in (LEAST_TEXT, 1):
         _shrink(widths, texts, room - sum(gaps), floor)
@@ -210,7 +210,7 @@ def _layout(
 
 
 def _shrink(widths: list[int], texts: list[int], room: int, floor: int) -> None:
-    """Take from the widest text column, one character at a time, until all fit or none can."""
+    """Shrink the widest text column, one character at a time, until all fit or none can shrink."""
     while sum(widths) > room:
         widest = max(texts, key=lambda i: widths[i], default=-1)
         if widest < 0 or widths[widest] <= floor:
@@ -235,41 +235,41 @@ ESCAPES = {
     "\\": r"\textbackslash{}", "~": r"$\sim$", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    # after a row's \\ these two would be read as its argument
+    # After a row's \\, LaTeX would read these two characters as an argument.
     "[": "{[}", "*": "{*}",
-    # the symbols a fit itself may print, without a package
+    # Symbols that a fit itself may print; they need no package.
     "≤": r"$\le$", "≥": r"$\ge$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$",
     "ε": r"$\varepsilon$", "δ": r"$\delta$", "ρ": r"$\rho$", "τ": r"$\tau$", "β": r"$\beta$",
 }  # fmt: skip
 
 MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
-"""A sign before a number, also in brackets; not the dash of a name or of an exponent."""
+"""A sign before a number, also in brackets; not a dash in a name or in an exponent."""
 
 POWER = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)(?![\w.])")
-"""A number in scientific notation, as ``number`` writes it; its sign stands before it."""
+"""A number in scientific notation, as ``number`` writes it; its sign precedes the match."""
 
 FRACTION = re.compile(r"1/x\$?\\textasciicircum\{\}(\d+)")
-"""How tails fall, as the summary writes it."""
+"""The rate of decay of tails, as the summary writes it."""
 
 LONG = 30
-"""A value of the head with more characters gets a line of its own, which may wrap."""
+"""A longer value of the head gets a line of its own, which may wrap."""
 
 TEX_NAME = 48
-"""Characters of a name in a table, which cannot wrap there; `Summary.tables` has it whole."""
+"""Characters of a name in a table, where it cannot wrap; `Summary.tables` has the full name."""
 
 
 TABLE_ROWS = 24
-"""Rows of one tabular; a longer table goes on in another, with its head."""
+"""Rows of one tabular; a longer table continues in another tabular with the same head."""
 
 
 def escape_latex(text: object) -> str:
-    """Text that LaTeX prints as it is."""
+    """Text escaped so that LaTeX prints it literally."""
     escaped = "".join(ESCAPES.get(c, c) for c in tables.clean(text))
     return escaped.replace("--", "-{}-{}")
 
 
 def render_latex(table: tables.Table) -> str:
-    """A centred group of tabulars, one per block."""
+    """A centered group of tabulars, one per block."""
     alert = _alert(table)
     title = rf"\textbf{{{escape_latex(table.title)}}}\par\medskip"
     body = [line for block in table.blocks for line in _tex_lines(block)]
@@ -277,14 +277,14 @@ def render_latex(table: tables.Table) -> str:
 
 
 def render_float(table: tables.Table, caption: str, label: str) -> str:
-    """A floating `table`, its caption above: to be cited by `label` where there is one."""
+    """A floating `table` with its caption above and an optional `label` for references."""
     alert = _alert(table)
     head = [r"\begin{table}[htbp]", r"\centering\small", rf"\caption{{{escape_latex(caption)}}}"]
     head += [rf"\label{{{label}}}"] if label else []
     alone = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
     body: list[str] = []
     for block in table.blocks:
-        # the float's caption is that of an only table; several are told apart by their own
+        # A single table has the float's caption; several tables keep their own captions.
         body += (
             _tabular(block) if alone and isinstance(block, tables.TableGrid) else _tex_lines(block)
         )
@@ -326,7 +326,7 @@ def _tex_pairs(block: tables.Pairs) -> Iterator[str]:
             [cell for label, value in pairs for cell in (_label(label), escape_latex(value))]
         )
     for label, value in (p for p in (*block.left, *block.right) if len(p[1]) > LONG):
-        # grouped, because \raggedright would take the row's \\ for itself
+        # Group the paragraph, because \raggedright would redefine the row's \\.
         paragraph = rf"{{\raggedright {escape_latex(value)}\par}}"
         yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{paragraph}}} \\"
     yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
@@ -337,7 +337,7 @@ def _label(label: str) -> str:
 
 
 def _parts(block: tables.TableGrid) -> Iterator[tables.TableGrid]:
-    """Pieces between which a page may end, as it cannot within a tabular."""
+    """Parts between which a page may break; it cannot break within a tabular."""
     for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
         breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
         yield replace(block, rows=block.rows[start : start + TABLE_ROWS], breaks=breaks)
@@ -363,7 +363,7 @@ def _tex_row(cells: Iterable[str]) -> str:
 
 
 def _tex_cell(text: str, column: tables.TableColumn) -> str:
-    """A name, cut; or a number with a minus sign in place of a hyphen, and its power of ten."""
+    """A shortened name; or a number with a minus sign instead of a hyphen, and its power of ten."""
     if column.align == "left":
         return escape_latex(tables.cut(text, TEX_NAME))
     return POWER.sub(_power, MINUS.sub("$-$", escape_latex(text)))
@@ -375,21 +375,21 @@ def _power(found: re.Match[str]) -> str:
     return f"${times}10^{{{exponent}}}$"
 
 
-# The table value as HTML and as Markdown, every word escaped; no script, no style sheet.
+# The table value as HTML and as Markdown, with all text escaped; no script, no style sheet.
 
 SIDES = {side: f' style="text-align:{side}"' for side in ("left", "right", "center")}
-# darker than AA asks for on white (7.5 : 1), and marked by a border as well as by colour
+# The contrast on white is 9.3 : 1, above the AA requirement. The border needs no color.
 ALERT = "border:3px solid #8a1c00;color:#8a1c00;background:#fff;padding:.5em 1em;font-weight:bold"
 
 
 def escape_html(text: object) -> str:
-    """Text that HTML shows as it is, in an element or in a quoted attribute."""
-    # braces too: the result may pass through a template of the user's site
+    """Text escaped so that HTML shows it literally, in an element or in a quoted attribute."""
+    # Escape braces too: the result may pass through a template of the user's site.
     return escape(tables.clean(text)).replace("{", "&#123;").replace("}", "&#125;")
 
 
 def render_html(table: tables.Table) -> str:
-    """A `div` that a notebook or a page can hold."""
+    """A `div` for a notebook or a page."""
     alert = [alert_html(table.alert)] if table.alert else []
     title = f"<p><strong>{escape_html(table.title)}</strong></p>"
     parts = [part for block in table.blocks for part in _html_parts(block)]
@@ -415,11 +415,11 @@ border-right: 0; background: none; }
 .privcausal-summary tbody th { font-weight: normal; }
 .privcausal-summary tbody + tbody { border-top: 1px solid #333; }
 </style>"""
-"""Rules above, below and under the head, none upright, as tables in print have."""
+"""Rules above, below and under the head, without vertical rules, as in print."""
 
 
 def alert_html(alert: str) -> str:
-    """The line that no reader must miss."""
+    """The alert line, which every reader must see."""
     return f'<p role="note" class="alert" style="{ALERT}">{escape_html(alert)}</p>'
 
 
@@ -441,7 +441,7 @@ def _html_parts(block: tables.TableBlock) -> Iterator[str]:
 
 
 def grid_html(grid: tables.TableGrid) -> str:
-    """One `table`, with a caption, and scopes on its heads."""
+    """One `table`, with a caption and with scopes on its heads."""
     heads = "".join(
         f'<th scope="col"{SIDES[column.align]}>{escape_html(column.words or column.head)}</th>'
         for column in grid.columns
@@ -452,7 +452,7 @@ def grid_html(grid: tables.TableGrid) -> str:
         if place in grid.breaks:
             rows += ["</tbody>", "<tbody>"]
         cells = "".join(map(_html_cell, values, sides))
-        # a row without a name continues the one above
+        # A row without a name continues the row above.
         rows.append(f"<tr>{_named(name) if name else '<td></td>'}{cells}</tr>")
     caption = f"<caption>{escape_html(grid.caption)}</caption>"
     head = f"<thead><tr>{heads}</tr></thead>"
@@ -470,7 +470,7 @@ def _html_cell(text: str, side: str) -> str:
 # -- Markdown --------------------------------------------------------------------------------------
 
 SPECIAL = re.compile(r"([\\`*_{}|~^$]|\](?=[(\[:]))")
-"""A bracket alone makes no link; escaped, it would begin a formula for some readers."""
+"""A bracket alone does not make a link; escaped, some readers would start a formula."""
 
 ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 LISTED = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")
@@ -479,7 +479,7 @@ RULES = {"left": ":---", "right": "---:", "center": ":---:"}
 
 
 def escape_markdown(text: object) -> str:
-    """Text that Markdown shows as it is, in a cell or in a paragraph."""
+    """Text escaped so that Markdown shows it literally, in a cell or in a paragraph."""
     return SPECIAL.sub(r"\\\1", tables.clean(text).translate(ENTITIES))
 
 
@@ -501,7 +501,7 @@ def _markdown_parts(block: tables.TableBlock) -> Iterator[str]:
         case tables.Prose() if not block.console:
             if block.heading:
                 yield f"**{escape_markdown(block.heading)}**"
-            # a dash or a number in front would begin a list
+            # Escape a leading dash or number, which would begin a list.
             yield from (LISTED.sub(_unlisted, escape_markdown(text)) for text in block.paragraphs)
 
 
@@ -521,7 +521,7 @@ HEAVY, LIGHT = 8, 4
 """Rules above and below a table, and within it, in eighths of a point."""
 
 PAGE_WIDTH, EM, CELL_WIDTH = 432, 5.6, 44
-"""Width of the text and of a letter, in points; letters in a line of a cell at most."""
+"""Width of the text and of a letter, in points; maximum letters in a line of a cell."""
 
 SMALL_POINTS = 9
 """Size of tables and notes, in points."""
@@ -564,7 +564,7 @@ def _add(block: tables.TableBlock, document: Any) -> None:
             document.add_paragraph(tables.clean(block.caption), style="Caption")
             heads = tuple(column.words or column.head for column in block.columns)
             _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
-            document.add_paragraph()  # two tables without anything between would become one
+            document.add_paragraph()  # A paragraph between two tables keeps them separate.
 
 
 def _table(
@@ -573,11 +573,11 @@ def _table(
     rows: Sequence[tuple[str, ...]],
     ruled: Iterable[int],
 ) -> None:
-    """Three heavy rules at most, as booktabs has them; `ruled` are rows with a light one below."""
+    """At most three heavy rules, as in booktabs; `ruled` are rows with a light rule below."""
     from docx.oxml import OxmlElement
 
     table = document.add_table(len(rows), len(columns))
-    cells = table._cells  # `table.cell` would build all of them anew for each
+    cells = table._cells  # `table.cell` would rebuild all cells on each call.
     for index, row in enumerate(rows):
         for place, (text, column) in enumerate(zip(row, columns, strict=True)):
             _write(cells[index * len(columns) + place], text, column)
@@ -587,14 +587,14 @@ def _table(
             for cell in cells[index * len(columns) : (index + 1) * len(columns)]:
                 _border(cell, side, size)
     _fit_widths(table, rows)
-    # the first row is read out, and printed again on a new page, as the head
+    # Mark the first row as the head, for screen readers and for repetition on new pages.
     table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
 
 
 def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns as wide as their text is long, up to `WIDEST`: short words are never broken.
+    """Set columns to the width of their longest text, up to `WIDEST`; short words never break.
 
-    Heads, in the first row, go on as many lines as they have words.
+    Heads, in the first row, may use as many lines as they have words.
     """
     from docx.shared import Pt
 
@@ -605,7 +605,8 @@ def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
     longest = [min(max(column), CELL_WIDTH) + 2 for column in columns]
     for place, length in enumerate(longest):
         width = Pt(PAGE_WIDTH * length / max(sum(longest), PAGE_WIDTH / EM))
-        table.columns[place].width = width  # LibreOffice reads these, Word those of the cells
+        # LibreOffice reads these widths; Word reads the widths of the cells.
+        table.columns[place].width = width
         for row in table.rows:
             row.cells[place].width = width
 

@@ -1,8 +1,8 @@
-"""Pictures of released numbers: matplotlib axes in and out, readable without colour.
+"""Plots of released numbers on matplotlib axes, readable without color.
 
-Colours are Okabe and Ito's. Every interval says in the picture what it means. Names are drawn as
-they are: a dollar sign starts no formula. Without `ax` the figure is pyplot's, so a notebook shows
-it; the report hands in axes of its own.
+The colors are from Okabe and Ito. Every plot with intervals states what they mean. Names are drawn
+literally: a dollar sign does not start a formula. Without `ax`, functions use a pyplot figure, so a
+notebook shows it. The report passes its own axes.
 """
 
 from __future__ import annotations
@@ -44,23 +44,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# The report's pictures as SVG: each with words for who cannot see it, and its numbers.
-#
-# The same figure gives the same bytes, and many fit on one page.
+# The report's plots as SVG, each with alternative text and its numbers. The same figure gives the
+# same bytes, and many figures fit on one page.
 
-# inches; at 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide
+# Inches. At 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide.
 WIDE, PANEL = 4.6, 3.3
 
 MOST_SHAPES, MOST_LABEL = 12, 40
-"""Panels that a report draws; a page of a hundred curves is read by nobody."""
+"""Maximum panels in a report (a hundred curves are unreadable), and characters of a label."""
 
 MOST_BARS = 40
-"""Rows that a forest or the budget draws; the table under it has them all."""
+"""Maximum rows of a forest or budget plot; the table below the plot has all rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An `svg` element, its caption, and the table behind it (None: it stands beside it)."""
+    """An `svg` element, its caption, and its table (None if the table is printed elsewhere)."""
 
     svg: str
     caption: str
@@ -68,7 +67,7 @@ class Picture:
 
 
 def interval_picture(view: FitView) -> Picture | None:
-    """The headline interval with sampling nested in it."""
+    """The headline interval, with the sampling interval nested in it."""
     if view.effects is None or view.effects.empty or not view.uncertainty:
         return None
     effect = view.effects.iloc[view.lead]
@@ -98,7 +97,7 @@ def interval_picture(view: FitView) -> Picture | None:
 
 
 def shape_pictures(view: FitView) -> list[Picture]:
-    """A panel per modifier, all on one scale."""
+    """One panel per modifier, all on one scale."""
     shown = view.shapes[:MOST_SHAPES]
     limits = effect_limits(shown)
     return [_shape_picture(shape, i, limits) for i, shape in enumerate(shown)]
@@ -114,7 +113,7 @@ def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Pic
 
 
 def gate_picture(view: FitView) -> Picture | None:
-    """The forest of group averages."""
+    """The forest plot of group averages."""
     if view.gates is None or view.gates.empty:
         return None
     gates = view.gates.iloc[:MOST_BARS]
@@ -177,7 +176,7 @@ def attack_picture(view: FitView) -> Picture | None:
 
 
 def check_picture(check: Check, index: int) -> Picture | None:
-    """A diagnostic as it draws itself; its table stands below."""
+    """A diagnostic's own plot; its table is printed below."""
     if check.draw is None or check.rows > MOST_BARS:
         return None
     height = 0.9 + 0.3 * check.rows if check.rows else 3.0
@@ -187,7 +186,7 @@ def check_picture(check: Check, index: int) -> Picture | None:
 
 
 def budget_picture(view: FitView) -> Picture | None:
-    """What each release cost."""
+    """The cost of each release."""
     if view.budget.empty:
         return None
     lines = view.budget.iloc[:MOST_BARS]
@@ -208,15 +207,17 @@ def budget_picture(view: FitView) -> Picture | None:
 
 
 def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
-    """A picture in the report's own style, whatever the user has set for their notebooks."""
+    """A plot in the report's own style, independent of the user's notebook settings."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        params: Any = matplotlib.rcParams  # typed by its own list of names, from 3.11 on
+        # From 3.11 on, rcParams is typed by its own list of names.
+        params: Any = matplotlib.rcParams
         params.update(PICTURE_STYLE)
-        figure = Figure(figsize=size, layout="constrained")  # pyplot neither shows nor keeps it
+        # pyplot neither shows this figure nor keeps it
+        figure = Figure(figsize=size, layout="constrained")
         plot(figure.add_subplot())
         return figure_svg(figure, ident=ident, label=words)
 
@@ -233,7 +234,7 @@ PICTURE_STYLE: dict[str, Any] = {
 
 
 def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
-    """One `svg` element: no date, no script, no style sheet.
+    """Render a figure as one `svg` element without date, script or style sheet.
 
     Parameters
     ----------
@@ -241,26 +242,26 @@ def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
     ident : str
         Unique on the page: ids start with it.
     label : str
-        What a screen reader says in place of the picture.
+        Alternative text for screen readers.
     """
     import matplotlib
 
     buffer = io.StringIO()
     saving: Any = {key: PICTURE_STYLE[key] for key in ("svg.fonttype", "svg.hashsalt")}
     with matplotlib.rc_context(saving), warnings.catch_warnings():
-        # the browser has the fonts that matplotlib lacks
+        # The browser has the fonts that matplotlib lacks.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         fig.savefig(buffer, format="svg", metadata={"Date": None})
     body = buffer.getvalue()
     body = body[body.index("<svg") :]
-    # a style sheet inside would apply to the whole page; its two lines move to the root
+    # A style sheet inside would apply to the whole page, so its two lines move to the root.
     for unwanted in (
         r"<metadata>.*?</metadata>\s*",
         r"<defs>\s*<style.*?</style>\s*</defs>\s*",
         r"<!--.*?-->\s*",
     ):
         body = re.sub(unwanted, "", body, flags=re.DOTALL)
-    # references are matched inside tags only: text may hold anything that looks like one
+    # Match references inside tags only, because text may contain anything similar.
     body = re.sub(r"<[^>]*>", lambda tag: _prefixed(tag.group(), ident), body)
     head = re.search(r'viewBox="[^"]*"', body)
     root = (
@@ -277,17 +278,17 @@ def _prefixed(tag: str, ident: str) -> str:
 
 
 BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"
-MIDDLE = "#3a8fc4"  # between blue and sky: 3.5 to 1 on white, as a shape without an edge needs
+MIDDLE = "#3a8fc4"  # between blue and sky; contrast 3.5 to 1, as a shape without an edge needs
 INK, GREY, PALE = "#1d2733", "#4a5664", "#d9dee3"
 
 PICTURE_NAME = 30
-"""Characters of a name that a picture shows; tables have it whole."""
+"""Maximum characters of a name in a plot; tables have the full name."""
 
 AS_TYPED: dict[str, Any] = {"parse_math": False}
 
 
 def axes_of(ax: Axes | None, height: float) -> Axes:
-    """The axes handed in, or new ones of pyplot's with this height in inches."""
+    """The given axes, or new pyplot axes with this height in inches."""
     if ax is not None:
         if not hasattr(ax, "spines"):
             raise CapabilityError(
@@ -300,7 +301,7 @@ def axes_of(ax: Axes | None, height: float) -> Axes:
 
 
 def calm(ax: Axes, across: str) -> None:
-    """Few lines: no box, light grid lines across one direction, dark labels."""
+    """A plain style: no box, light grid lines across one direction, dark labels."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(GREY)
     ax.tick_params(colors=INK, labelsize=9, color=GREY)
@@ -308,11 +309,12 @@ def calm(ax: Axes, across: str) -> None:
     ax.yaxis.label.set_color(INK)
     ax.set_axisbelow(True)
     if across:
-        ax.grid(axis=across, color=PALE, linewidth=0.7)  # type: ignore[arg-type]  # "x" or "y"
+        # Mypy wants the literals "x" and "y".
+        ax.grid(axis=across, color=PALE, linewidth=0.7)  # type: ignore[arg-type]
 
 
 def titles(ax: Axes, title: str, below: str) -> None:
-    """A bold title with a small line below it, which says how to read the picture."""
+    """A bold title, and a small line below it that explains how to read the plot."""
     ax.set_title(
         cut(title, PICTURE_NAME),
         loc="left",
@@ -326,13 +328,13 @@ def titles(ax: Axes, title: str, below: str) -> None:
         cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
         textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
     )  # fmt: skip
-    note.set_in_layout(False)  # a long name must not squeeze the panel
+    note.set_in_layout(False)  # A long name must not shrink the panel.
 
 
 def row_axes(
     ax: Axes | None, names: Iterable[object], *, grid: bool = True, more: float = 0.0
 ) -> tuple[Axes, Vector]:
-    """Axes with a row per name, from the top, and the rows' heights; `more` inches if new."""
+    """Axes with a row per name from the top, and the rows' heights; `more` inches if new."""
     shown = [_lines(clean(name)) for name in names]
     ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
     calm(ax, across="x" if grid else "")
@@ -344,14 +346,14 @@ def row_axes(
 
 
 def _lines(name: str) -> str:
-    """A name on two lines if it is long, broken between words."""
+    """A long name on two lines, broken between words."""
     lines = textwrap.wrap(name, PICTURE_NAME, break_long_words=False) or [""]
     kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
     return "\n".join(cut(line, PICTURE_NAME) for line in kept)
 
 
 def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
-    """A curve with its band, which has edges so that it prints in grey."""
+    """A curve with its band; the band has edges, so it prints in gray."""
     low, high = finite(low), finite(high)
     ax.fill_between(x, low, high, color=SKY, alpha=0.35, linewidth=0)
     for limit in (low, high):
@@ -364,7 +366,7 @@ ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (
 
 
 def include(ax: Axes, values: Iterable[float]) -> None:
-    """Limits across that hold all finite values, with some air."""
+    """Set horizontal limits that contain all finite values, with some margin."""
     seen = finite(list(values))
     low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
     air = 0.05 * (high - low) or 1.0
@@ -373,13 +375,13 @@ def include(ax: Axes, values: Iterable[float]) -> None:
 
 
 def finite(values: Any) -> Vector:
-    """Floats with infinities as gaps: matplotlib cannot scale an axis to them."""
+    """Floats with infinities as gaps, because matplotlib cannot scale an axis to infinities."""
     array = np.asarray(values, dtype=float)
-    # beyond 1e300 the span of an axis overflows
+    # Beyond 1e300 the span of an axis overflows.
     return np.where(np.abs(array) < 1e300, array, np.nan)
 
 
-# -- of a fit -----------------------------------------------------------------------------------
+# -- plots of a fit ----------------------------------------------------------------------------
 
 AxesIn: TypeAlias = "Axes | Sequence[Axes] | np.ndarray[Any, Any] | None"
 
@@ -390,19 +392,19 @@ def effect_plot(
     ax: AxesIn = None,
     ylim: tuple[float, float] | None = None,
 ) -> Axes | np.ndarray[Any, Any]:
-    """The effect along each modifier: a panel each, a band for curves, bars for levels.
+    """The effect along each modifier: one panel each, a band for curves, bars for levels.
 
     Parameters
     ----------
     shapes : sequence of Shape
     ax : Axes or sequence of Axes, one per shape
     ylim : (low, high), optional
-        Default: one scale for all panels, which holds all intervals.
+        Default: one scale for all panels that contains all intervals.
 
     Returns
     -------
     Axes
-        For one shape; for several, an array of Axes in the order of `shapes`.
+        Axes for one shape. For several shapes, an array of Axes in the order of `shapes`.
     """
     panels = _panels(ax, len(shapes))
     low, high = ylim or effect_limits(shapes)
@@ -418,7 +420,7 @@ def effect_plot(
 
 
 def effect_limits(shapes: Iterable[Shape]) -> tuple[float, float]:
-    """One scale for several shapes: all finite limits, zero, and some air."""
+    """One scale for several shapes: all finite limits, zero, and some margin."""
     parts = [finite(v) for s in shapes for v in (s.estimate, s.conf_low, s.conf_high)]
     values = np.concatenate([np.zeros(1), *parts])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -458,14 +460,14 @@ def coef_plot(
     alpha: float = 0.05,
     slopes: Sequence[bool] = (),
 ) -> Any:
-    """Coefficients with their intervals, a row each, the first on top.
+    """Coefficients with their intervals, one row each, the first on top.
 
     Parameters
     ----------
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
     slopes : sequence of bool
-        Which terms are per unit of a column of their own: each has an axis, if `ax` is None.
+        Which terms are per unit of a column. Each of them gets its own axis if `ax` is None.
     """
     own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
     frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
@@ -486,7 +488,7 @@ def coef_plot(
 
 
 def _stacked(rows: Sequence[int]) -> list[Any]:
-    """New axes, one below another, with room for so many rows each."""
+    """New axes, one below another, with room for the given number of rows each."""
     import matplotlib.pyplot as plt
 
     heights = [0.75 + 0.34 * count for count in rows]
@@ -501,9 +503,10 @@ def gate_plot(
     alpha: float = 0.05,
     overall: pd.DataFrame | None = None,
 ) -> Axes:
-    """Group averages: a thin line for the interval, a thick one for it without privacy noise.
+    """Group averages: a thin line for the interval, a thick line for it without privacy noise.
 
-    With `overall`, of the same columns, a forest plot: its diamond spans the interval of all.
+    With `overall`, which has the same columns, this is a forest plot. Its diamond spans the
+    interval of the overall average.
 
     Parameters
     ----------
@@ -516,7 +519,7 @@ def gate_plot(
         places = places[: len(gates)]
     _intervals(ax, places, gates)
     estimate = finite(gates["estimate"])
-    # variances add up, so half-widths shrink by the root of the share that is left
+    # Variances add up, so half-widths shrink by the root of the remaining share.
     kept = np.sqrt(np.clip(1 - finite(gates["privacy_share"]), 0, 1))
     low = estimate - kept * (estimate - finite(gates["conf_low"]))
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
@@ -542,7 +545,7 @@ def _diamond(ax: Axes, place: float, row: pd.Series[float]) -> None:
 def forest_plot(
     frame: pd.DataFrame, *, ax: Axes | None = None, alpha: float = 0.05, term: str = ""
 ) -> Axes:
-    """One estimate of each of several fits, with its interval; the numbers stand beside it.
+    """One estimate of each of several fits, with its interval; the numbers are printed next to it.
 
     Parameters
     ----------
@@ -570,25 +573,25 @@ def interval_plot(
     alpha: float = 0.05,
     name: str = "average effect",
 ) -> Axes:
-    """The interval of one effect as nested bars: what sampling alone would give, and all.
+    """The interval of one effect as nested bars: from sampling alone to all sources.
 
     Parameters
     ----------
     effect : Series
         With estimate, std_error, conf_low, conf_high.
     sources : sequence of Source
-        Sampling first; each adds to the ones before it.
+        Sampling first; each source adds to the ones before it.
     """
     ax = axes_of(ax, height=2.1)
     calm(ax, across="x")
     estimate = float(effect["estimate"])
     bars = nested(effect, sources)
-    spread = float(effect["std_error"])  # as many digits as the estimate is told with
+    spread = float(effect["std_error"])  # It sets the same number of digits as for the estimate.
     include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
     ax.axvline(0, **ZERO_LINE)
     for depth, (label, low, high) in enumerate(bars):
         _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
-        # the innermost is named above the bar, the wider ones below it, further and further
+        # Name the innermost bar above, and the wider bars below at increasing distance.
         height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
         span = " to ".join(alike([low, high], spread))
         _bracket(ax, low, high, height, clean(f"{label}: {span}"))
@@ -617,14 +620,14 @@ def nested(
         bars.append(
             (label, estimate - kept * (estimate - low), estimate + kept * (high - estimate))
         )
-    # the last bar is the printed interval itself, not a sum that might round differently
+    # The last bar is the printed interval itself; a sum might round differently.
     return [*bars, ("all sources", low, high)]
 
 
 PATTERNS = ((SKY, BLUE, ""), ("#fbe6d8", VERMILION, "////"), ("#eef1f4", GREY, ""))
-"""Ground, edge and hatch of nested bars: sampling, privacy, and whatever else is allowed for.
+"""Fill, edge and hatch of nested bars: sampling, privacy, and all other sources.
 
-No dots: in SVG they take a quarter of a megabyte.
+Dotted hatches are avoided, because in SVG they take a quarter of a megabyte.
 """
 
 
@@ -641,7 +644,7 @@ def _nested_bar(
 
 
 def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> None:
-    """A span with its ends marked, and its name beside it on the roomier side."""
+    """A span with marked ends, and its name on the side with more room."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return
     ax.plot([low, high], [height] * 2, "|-", color=INK, linewidth=1, markersize=7, zorder=3)
@@ -655,10 +658,10 @@ def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> Non
 
 
 def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """What each release cost, a bar each, with its price and its share written beside it.
+    """The cost of each release, one bar each, with its cost and share as text.
 
-    Releases priced in pure epsilon are drawn at the zCDP they imply, rho = epsilon^2 / 2, when
-    the fit also pays in rho; on their own they are drawn in epsilon.
+    If the fit also pays in rho, releases in pure epsilon are drawn at the zCDP that they imply, rho
+    = epsilon^2 / 2. Otherwise they are drawn in epsilon.
     """
     paid = price_frame(budget)
     prices, names = paid["price"].to_numpy(), paid["stage"] + ": " + paid["query"]
@@ -666,13 +669,13 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     for place, text, share in zip(places, column(prices), paid["share"], strict=True):
         label = f"{text} ({share_percent(share)})" if share else "free"
-        # a column of its own beside the bars, where no bar is too short or too long for it
+        # A text column next to the bars works for every length of bar.
         ax.annotate(
             label, (1, place), xytext=(6, 0), xycoords=("axes fraction", "data"),
             textcoords="offset points", va="center", color=INK, fontsize=9,
         )  # fmt: skip
     ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
-    ax.locator_params(axis="x", nbins=3)  # prices have many digits: more would run together
+    ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
     ax.set_xlabel(f"price ({paid['currency'].iloc[0]})")
     return ax
 
@@ -685,13 +688,13 @@ def uplift_plot(
     title: str = "Uplift",
     ylabel: str = "gain",
 ) -> Axes:
-    """Gain when the share x with the largest predicted effect is treated, with its band.
+    """Gain from treating the share x with the largest predicted effect, with its band.
 
     Parameters
     ----------
     curve : DataFrame
-        Columns share (0 to 1), gain, conf_low, conf_high, random (the gain of treating as many
-        by chance).
+        Columns share (0 to 1), gain, conf_low, conf_high, random (the gain of treating the same
+        share at random).
     """
     ax = axes_of(ax, height=3.2)
     calm(ax, across="y")
@@ -706,7 +709,7 @@ def uplift_plot(
 
 
 def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """The most that a test between two neighbouring tables can do.
+    """Largest possible power of a test between two neighboring tables.
 
     Parameters
     ----------
@@ -731,7 +734,8 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
     low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
     ax.axvline(0, **ZERO_LINE)
     ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
-    for place in places[np.isinf(np.asarray(frame["conf_high"], dtype=float))]:  # from end to end
+    # Draw an infinite interval from end to end.
+    for place in places[np.isinf(np.asarray(frame["conf_high"], dtype=float))]:
         ax.axhline(place, color=BLUE, linewidth=1.6, linestyle=":", zorder=3)
     ax.plot(
         finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,

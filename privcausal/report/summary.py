@@ -1,4 +1,4 @@
-"""`summary()` of a fit and `compare()` of several: one table value each, and its formats."""
+"""The table values of `summary()` and `compare()`, and their output formats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Summary(Strict):
     table: Table
 
     floats: ClassVar[bool] = False
-    """Whether LaTeX is a float even without a caption and a label."""
+    """Whether LaTeX uses a float even without a caption and a label."""
 
     def __str__(self) -> str:
         return self.as_text()
@@ -53,19 +53,19 @@ class Summary(Strict):
         return self.as_html()
 
     def as_text(self) -> str:
-        """At most 78 columns of ASCII; long names are cut in the middle."""
+        """The summary as ASCII text of at most 78 columns; long names are cut in the middle."""
         return formats.render_text(self.table)
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
-        """Tables for a document that loads booktabs: a centred group, or a float to be cited.
+        """The tables as LaTeX for a document that loads booktabs: a centered group, or a float.
 
         Parameters
         ----------
         caption : str, optional
-            Plain text. With it, or with a label, the tables stand in one floating `table`, as a
-            comparison always does; its caption is the title unless given.
+            Plain text. With a caption or a label, the tables are in one floating `table`. A
+            comparison always is; its default caption is the title.
         label : str
-            For ``\\ref``, put there as it is.
+            For ``\\ref``, inserted literally.
         """
         if caption is None and not label and not self.floats:
             return formats.render_latex(self.table)
@@ -73,11 +73,11 @@ class Summary(Strict):
         return formats.render_float(self.table, title, label)
 
     def as_html(self) -> str:
-        """A `div` of tables, every name escaped."""
+        """A `div` of tables, with every name escaped."""
         return formats.render_html(self.table)
 
     def as_markdown(self) -> str:
-        """Pipe tables, as GitHub, Quarto and pandoc read them."""
+        """Pipe tables for GitHub, Quarto and pandoc."""
         return formats.render_markdown(self.table)
 
     def to_word(self, path: str | os.PathLike[str]) -> None:
@@ -92,14 +92,14 @@ class Summary(Strict):
 
     @property
     def tables(self) -> list[pd.DataFrame]:
-        """The head and every table as frames, with whole names and unrounded numbers."""
+        """The head and every table as frames, with full names and unrounded numbers."""
         grids = [block.frame for block in self.table.blocks if isinstance(block, TableGrid)]
         heads = [_head_frame(block) for block in self.table.blocks if isinstance(block, Pairs)]
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
 
 
 class Printed(Strict):
-    """What prints its summary, and shows it in notebooks."""
+    """An object that prints its summary, and shows it in notebooks."""
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
@@ -120,7 +120,7 @@ def _head_frame(block: Pairs) -> pd.DataFrame:
 
 
 def summarize(view: FitView, *, full: bool = False) -> Summary:
-    """The summary of a fit: a page of a paper, or with `full` every release and whole notes."""
+    """The summary of a fit: one page, or with `full` every release and complete notes."""
     return Summary(tabulate(view, full=full))
 
 
@@ -136,10 +136,10 @@ def tabulate(view: FitView, *, full: bool) -> Table:
 
 
 def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
-    """The average, then groups, then slopes, which say least by themselves.
+    """The average, then groups, then slopes, which are the least informative alone.
 
-    Slopes wait for the whole summary where the effect is told by modifier: they are not shrunken,
-    and beside curves that are they read as another answer.
+    If the fit has effect curves, only the full summary shows slopes. Slopes are not shrunken, but
+    the curves are. Readers would therefore take the slopes for a second, different answer.
     """
     effects, slopes = view.effects, None
     if effects is not None and (view.gates is not None or view.shapes):
@@ -162,7 +162,7 @@ def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
 
 
 def _short_prices(view: FitView) -> list[list[TableBlock]]:
-    """Where the uncertainty comes from and what the budget went to, a line each."""
+    """Sources of the uncertainty and uses of the budget, one line each."""
     sources = {source.label: source.share for source in view.uncertainty}
     lines = [f"Std err{_of_first(view)}: {_shares(sources)} of its variance."] if sources else []
     stages = tables.stage_shares(view.budget)
@@ -176,7 +176,7 @@ def _shares(of: Mapping[str, float]) -> str:
 
 
 def _whole_prices(view: FitView) -> list[list[TableBlock]]:
-    """The same by source and by release."""
+    """Uncertainty by source, and the budget by release."""
     noise = tables.only_mechanism(view.budget)
     said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
@@ -196,7 +196,7 @@ RHO = "rho, the price in zero-concentrated DP, adds up over releases: {} in all.
 
 
 def _of_first(view: FitView) -> str:
-    """Whose uncertainty it is, where there are several terms."""
+    """The term whose uncertainty is shown, if there are several terms."""
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
     return f" of {terms[view.lead]}" if len(terms) > 1 else ""
 
@@ -206,12 +206,12 @@ def _total(view: FitView) -> str:
 
 
 def _ruled(parts: list[list[TableBlock]]) -> list[TableBlock]:
-    """Parts with a light rule between."""
+    """The parts, separated by light rules."""
     return [block for i, part in enumerate(parts) for block in ([Rule("-")] if i else []) + part]
 
 
 def _notes(view: FitView, full: bool) -> list[TableBlock]:
-    """Whole notes one after another, or the first sentence of each on a line."""
+    """Complete notes in one paragraph, or the first sentence of each note on a line."""
     notes = view.notes if full else _brief_notes(view)
     numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
     shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
@@ -225,7 +225,7 @@ def _notes(view: FitView, full: bool) -> list[TableBlock]:
 
 
 def _brief_notes(view: FitView) -> list[str]:
-    """First sentences; what is serious in two lines, if need be by how many others there are."""
+    """First sentences; serious notes take at most two lines, the second a count if needed."""
     brief = [first_sentence(note) for note in view.notes]
     serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
     width = NOTE_WIDTH if len(serious) > 1 else 2 * NOTE_WIDTH
@@ -236,7 +236,7 @@ def _brief_notes(view: FitView) -> list[str]:
 
 
 NOTE_WIDTH = 73
-"""Characters of a note on one line, after its number: a summary has thirty lines."""
+"""Maximum characters of a note on one line, after its number; a summary has thirty lines."""
 
 MORE = "summary(full=True): every release, and the notes in full."
 
@@ -256,7 +256,7 @@ BELOW: dict[str, str] = {
 }
 
 FACT = 16
-"""Characters of a fact about a fit (a column's name); `Comparison.stats` has it whole."""
+"""Maximum characters of a fact about a fit (a column's name); `Comparison.stats` has it all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -266,10 +266,10 @@ class Comparison(Summary):
     Attributes
     ----------
     frame : DataFrame
-        A row per fit and term, unrounded: fit term estimate std_error statistic p_value conf_low
+        One row per fit and term, unrounded: fit term estimate std_error statistic p_value conf_low
         conf_high max_bias.
     stats : DataFrame
-        A row per fit: what stands below the estimates, as text.
+        One row per fit: the facts below the estimates, as text.
     alpha : float
         Limits are at level 1 - alpha.
     """
@@ -286,7 +286,7 @@ class Comparison(Summary):
         return [self.frame.copy(), self.stats.copy()]
 
     def plot(self, term: str | None = None, *, ax: Any = None) -> Any:
-        """A forest plot: one term of every fit that has it, by default the first of the first fit.
+        """Forest plot of one term over all fits that have it; default: the first fit's first term.
 
         Raises
         ------
@@ -310,16 +310,16 @@ def compared(
     alpha: float,
     notes: Sequence[str],
 ) -> Comparison:
-    """The comparison of fits: terms as they first appear, facts as the fullest has them.
+    """The comparison of fits: terms in order of appearance, facts as in the fit with the most.
 
     Parameters
     ----------
     frame : DataFrame
         As `Comparison.frame`; names of fits and terms are untrusted text.
     facts : mapping
-        Of each fit, what is said of it as a whole, by label: text, ready to print.
+        For each fit, facts about the fit as a whole, by label: text, ready to print.
     kinds : collection of {"proven", "published", "none"}
-        Of the guarantees of those fits that this package made.
+        Guarantee kinds of the fits that this package made.
     """
     import pandas as pd
 
@@ -329,7 +329,7 @@ def compared(
         {label: [found.get(label, "") for found in facts.values()] for label in labels},
         index=pd.Index(list(facts), name="fit"),
     )
-    # limits and p values allow for the bias, standard errors do not
+    # Limits and p values allow for the bias; standard errors do not.
     biased = statistic == "std_error" and bool((frame["max_bias"] > 0).any())
     grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
     below = BELOW[statistic].format(
@@ -362,7 +362,7 @@ def _grid(
 
 
 def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]:
-    """The estimate of a term, and what stands on the two lines below it."""
+    """The estimate of a term, and the text of the two lines below it."""
     estimate, error, bias, low, high = tables.estimates(row)
     below = {
         "std_error": f"({error})",
@@ -373,6 +373,6 @@ def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]
 
 
 def _fact_lines(label: str, values: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """A fact of each fit, on as many lines as the longest takes."""
+    """A fact of each fit, on as many lines as the longest value needs."""
     broken = [wrap(clean(value), FACT) for value in values]
     yield from zip_longest([label], *broken, fillvalue="")

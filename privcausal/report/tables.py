@@ -1,7 +1,7 @@
-"""The one table value from which every format is written, and the grids of a fit.
+"""The table value from which all formats are written, and the grids of a fit.
 
-Numbers are text already, so the formats cannot disagree; names are whole, and only text and LaTeX,
-which have little room, cut them.
+Numbers are stored as text, so all formats show the same numbers. Names are stored in full. Only the
+text and LaTeX formats shorten names, because they have little room.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Numbers as text: at most ten characters, ASCII, the same in every format.
 
 FIXED_WIDTH = 9
-"""Characters a fixed-point number may take before the scientific form is used."""
+"""Maximum characters of a fixed-point number; longer numbers use scientific notation."""
 
 
 def number(value: SupportsFloat, digits: int = 4) -> str:
@@ -52,16 +52,16 @@ def fixed(value: float, decimals: int) -> str:
 def alike(values: Sequence[float], spread: float, digits: int = 3) -> tuple[str, ...]:
     """Numbers on one scale: as many decimals as show `spread` to `digits` digits.
 
-    An estimate, its standard error and its limits read best with the same decimals. Where that
-    would be too long (a tiny spread around a huge number), each is written on its own.
+    An estimate, its standard error and its limits read best with the same decimals. If the texts
+    would be too long (a tiny spread around a huge number), each number has its own format.
     """
     if not (math.isfinite(spread) and spread > 0):
         return tuple(number(v) for v in values)
     decimals = max(0, digits - 1 - math.floor(math.log10(spread)))
-    # four decimals are read at a glance; more only if two digits need them
+    # Four decimals are easy to read; use more only if two digits need them.
     decimals = max(min(decimals, 4), decimals + 2 - digits)
     largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
-    # sizes are compared first: 1e300 in fixed point has three hundred digits
+    # Compare sizes first: 1e300 in fixed point has three hundred digits.
     if decimals <= FIXED_WIDTH - 3 and largest < 10**FIXED_WIDTH:
         texts = tuple(fixed(v, decimals) if math.isfinite(v) else number(v) for v in values)
         if all(len(text) <= FIXED_WIDTH for text in texts):
@@ -77,19 +77,19 @@ def interval(row: Any, digits: int = 3) -> tuple[str, ...]:
 
 
 def noise_text(value: float) -> str:
-    """A noise level; blank where there was none to tell of."""
+    """A noise level; blank if there was no noise."""
     return "" if math.isnan(value) else number(value, 3)
 
 
 def p_value_text(value: float) -> str:
-    """Three decimals; below 0.001 the exact value is of no use."""
+    """Three decimals; below 0.001 the exact value is not useful."""
     if math.isnan(value):
         return "--"
     return "<0.001" if value < 0.001 else fixed(value, 3)
 
 
 def share_percent(share: float) -> str:
-    """A share of one; what is neither nothing nor all is never shown as such."""
+    """A share as a percentage; only exactly 0 and 1 are shown as 0% and 100%."""
     if not math.isfinite(share):
         return "nan"
     if 0 < share < 0.005:
@@ -115,12 +115,12 @@ def limits(alpha: float) -> tuple[str, str]:
 
 
 def point_text(value: float) -> str:
-    """A place on an axis: no digits that say nothing."""
+    """A position on an axis, without meaningless digits."""
     text = number(value)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
-# Names for readers in place of column names: ``labels={"dth30": "30-day mortality"}``.
+# Display names instead of column names: ``labels={"dth30": "30-day mortality"}``.
 
 Labels = Mapping[str, str]
 
@@ -154,7 +154,7 @@ def relabelled(text: str, labels: Labels) -> str:
 
 
 def with_labels(view: FitView, labels: Labels) -> FitView:
-    """The same fit in a reader's words. The formula and the call stay as they were typed."""
+    """The same fit with display names. The formula and the call stay as typed."""
     if not labels:
         return view
 
@@ -177,14 +177,14 @@ def with_labels(view: FitView, labels: Labels) -> FitView:
     )
 
 
-# Words: untrusted text made safe to print, and the sentences that fits share.
+# Text: functions that make untrusted text safe to print, and sentences shared by fits.
 
 ALERTS: dict[Kind, str] = {
     "proven": "",
     "published": "PUBLISHED GUARANTEE, NOT PROVEN: it rests on the paper's own claim",
     "none": "NOT PRIVATE: made with a test noise source; do not publish",
 }
-"""The line that every output of such a fit carries at its top and at its bottom."""
+"""The alert that every output of such a fit prints at its top and bottom."""
 
 MARKS = {
     "pub": "declared public",
@@ -210,8 +210,8 @@ ODDS = {
 def clean(text: object) -> str:
     r"""Text on one line in which every character is visible.
 
-    White space becomes a blank; control, direction and half characters become escapes
-    (``\x1b``), so a name can neither break a layout nor pose as another.
+    White space becomes a blank. Control characters, direction characters and half characters become
+    escapes (``\x1b``). A name can therefore neither break a layout nor imitate another name.
     """
     return "".join(_visible(c) for c in str(text))
 
@@ -225,19 +225,19 @@ def _visible(character: str) -> str:
 
 
 def ascii_only(text: object) -> str:
-    r"""Clean text in ASCII: accents dropped, known symbols spelt, the rest as ``\u5e74``."""
+    r"""Clean text in ASCII: accents dropped, known symbols spelled out, the rest as ``\u5e74``."""
     spelt = clean(text).translate(SYMBOLS)
     plain = "".join(c for c in unicodedata.normalize("NFKD", spelt) if not unicodedata.combining(c))
     return clean(plain).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def effects_on(index: pd.Index[Any]) -> str:
-    """What the effects of a table are on, where its index is named after it; else empty."""
+    """The outcome that a table's effects are on, if its index has that name; otherwise empty."""
     return "" if index.name in (None, "term", "contrast") else clean(index.name)
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` characters, its middle replaced by ``..``.
+    """Shorten `text` to at most `width` characters; ``..`` replaces its middle.
 
     The ends stay, because terms of one factor differ in their last characters.
     """
@@ -250,20 +250,20 @@ def cut(text: str, width: int) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """What a note says, without why."""
+    """The first sentence of a note, without the reasons."""
     head, dot, _ = text.partition(". ")
     return head + "." if dot else text
 
 
 def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
-    """What epsilon lets anyone learn about one person, as odds (for `FitView.guarantee`)."""
+    """How much epsilon lets a belief about one person change, as odds (`FitView.guarantee`)."""
     most = odds(0.5, epsilon)
     slack = f" (up to a {at_most(delta, DELTA_DIGITS)} failure chance)" if delta else ""
     return f"Someone who holds it 50:50 that {ODDS[neighbors]} can move at most to {most}{slack}."
 
 
 def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
-    """How often a guess between two neighbouring tables is right, at most; `right` is a share."""
+    """Maximum success rate of a guess between two neighboring tables; `right` is a share."""
     change = "replaced by any other" if neighbors == "substitute" else "there or not"
     return (
         f"Someone who gives equal chances to two tables, the data of {unit} {change}, guesses "
@@ -272,7 +272,7 @@ def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
 
 
 def shape_line(shape: Shape) -> str:
-    """From where to where a shape goes."""
+    """Text on the course of a curve, or on the range over levels."""
     values = np.asarray(shape.estimate, dtype=float)
     if not np.isfinite(values).any():
         return "no estimate."
@@ -288,16 +288,16 @@ def shape_line(shape: Shape) -> str:
 
 
 TURN = 0.25
-"""A curve that turns is told where it does, if this part of its spread lies beyond its ends."""
+"""A turn is reported if it lies beyond both ends by this part of the curve's spread."""
 
 
 def _extremes(values: Vector) -> list[int]:
-    """Where the least and the greatest are."""
+    """Positions of the minimum and the maximum."""
     return [int(np.nanargmin(values)), int(np.nanargmax(values))]
 
 
 def _course(values: Vector) -> list[int]:
-    """Both ends, and between them where the curve turns."""
+    """Positions of both ends and of the turns between them."""
     far = TURN * float(np.nanmax(values) - np.nanmin(values))
     turns = [i for i in _extremes(values) if all(np.abs(values[i] - values[[0, -1]]) > far)]
     return [0, *sorted(turns), len(values) - 1]
@@ -337,10 +337,10 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column: its short head, its alignment, and the head where there is room for words.
+    """A column: its short head, its alignment, and a longer head for use when there is room.
 
-    Text to the left may be cut to fit, numbers to the right or in the centre never are; in plain
-    text numbers of the centre stand one above the other, with or without brackets.
+    Left-aligned text may be shortened to fit; right-aligned and centered numbers never are. In
+    plain text, centered numbers line up, with or without brackets.
     """
 
     head: str
@@ -352,9 +352,9 @@ class TableColumn:
 class TableGrid:
     """Rows of cells under columns; the first column names the row.
 
-    `headed=False` drops the heads in text, where the caption stands above the rows instead.
-    `frame` keeps the numbers behind the cells, unrounded, with whole names. `breaks` are the
-    numbers of rows that a light rule stands above.
+    `headed=False` omits the heads in plain text, and prints the caption above the rows instead.
+    `frame` keeps the numbers behind the cells, unrounded, with full names. A light rule is drawn
+    above each row whose number is in `breaks`.
     """
 
     caption: str
@@ -371,7 +371,7 @@ class TableGrid:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Paragraphs, wrapped; under a heading they are indented. `console`: in plain text only."""
+    """Wrapped paragraphs, indented under a heading. `console`: printed in plain text only."""
 
     paragraphs: tuple[str, ...]
     heading: str = ""
@@ -410,7 +410,7 @@ def labelled_names(head: str, cells: Iterable[object], words: str = "") -> Fille
 
 
 def scaled(frame: pd.DataFrame, heads: Mapping[str, TableColumn], spread: Any) -> list[Filled]:
-    """These columns of a frame, the numbers of a row with equal decimals, by its `spread`."""
+    """Columns of a frame; numbers in a row have equal decimals, which `spread` determines."""
     values = frame[list(heads)].to_numpy(dtype=float)
     spreads = np.broadcast_to(np.asarray(spread, dtype=float), len(frame))
     cells = [alike(row, s) for row, s in zip(values.tolist(), spreads.tolist(), strict=True)]
@@ -426,7 +426,7 @@ BIASED = ("estimate", "std_error", "max_bias", "conf_low", "conf_high")
 
 
 def estimate_heads(alpha: float) -> dict[str, TableColumn]:
-    """Heads of `BIASED`, of intervals at level 1 - alpha."""
+    """Heads of `BIASED`, for intervals at level 1 - alpha."""
     level, (low, high) = confidence(alpha), limits(alpha)
     return {
         "estimate": TableColumn("estimate"),
@@ -447,7 +447,7 @@ def estimated(
 
 
 def estimates(row: Mapping[Any, Any], columns: Sequence[str] = BIASED) -> tuple[str, ...]:
-    """Estimate, standard error and limits with equal decimals; limits alone if there is no more."""
+    """Estimate, standard error and limits with equal decimals, or only the available limits."""
     values = [float(row[column]) for column in columns]
     if math.isnan(values[0]):
         limits = alike(values[-2:], (values[-1] - values[-2]) / 4)
@@ -456,9 +456,9 @@ def estimates(row: Mapping[Any, Any], columns: Sequence[str] = BIASED) -> tuple[
 
 
 def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
-    """Coefficients: estimate, standard error, bound of the bias, p value and limits.
+    """Coefficients: estimate, standard error, maximum bias, p value and limits.
 
-    An index with a name other than "term" says what the effects are on.
+    If the index has a name other than "term", the name is the outcome of the effects.
     """
     return _effects("Effects", effects_on(effects.index), effects, alpha)
 
@@ -477,7 +477,7 @@ def _effects(caption: str, head: str, effects: pd.DataFrame, alpha: float) -> Ta
 
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
-    """Group averages; the last column tells how much of the variance is privacy noise."""
+    """Group averages; the last column shows the share of the variance due to privacy noise."""
     noise = TableColumn("privacy", words="variance due to privacy noise")
     shares = ("--" if math.isnan(s) else share_percent(s) for s in gates["privacy_share"])
     names = labelled_names("Groups [dp]", gates.index, "group")
@@ -503,7 +503,7 @@ def noisy_counts(frame: pd.DataFrame) -> list[Filled]:
 def source_grid(
     sources: Sequence[VarianceSource], of: str = "", *, packed: bool = True
 ) -> TableGrid:
-    """Where the uncertainty (of one term, where there are several) comes from.
+    """Sources of the uncertainty, of one term if there are several.
 
     `packed`: without heads, standard error and share in one column.
     """
@@ -526,10 +526,10 @@ CURRENCIES = ("rho", "epsilon", "delta")
 
 
 def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
-    """A line per release with its price, in the currencies that were paid.
+    """One line per release with its cost, in the currencies that were paid.
 
-    A price in brackets is what a parallel release would cost by itself; it is not charged.
-    `mechanisms` are a column of their own, unless they are told elsewhere (`only_mechanism`).
+    A cost in brackets is the cost of a parallel release alone; it is not charged. If `mechanisms`
+    is true, mechanisms have a column; otherwise they are printed elsewhere (`only_mechanism`).
     """
     paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
     noise = TableColumn("noise sd", words="noise (standard deviation)")
@@ -546,27 +546,27 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
 
 
 def only_mechanism(budget: pd.DataFrame) -> str | None:
-    """The mechanism of all releases, if they have one."""
+    """The mechanism of all releases, if they have only one."""
     found = {str(name) for name in budget["mechanism"] if name}
     return found.pop() if len(found) == 1 else None
 
 
 def _prices(budget: pd.DataFrame, currency: str) -> list[str]:
-    """Prices, those in brackets that are not charged."""
+    """Costs as text; uncharged costs are in brackets."""
     values, free = budget[currency].to_numpy(dtype=float), budget["parallel"]
     if currency == "rho":
         own = own_rho(budget)
         free = own / 2 > np.nan_to_num(values)
         values = np.where(np.isnan(values), values, own)
     texts: Iterable[str] = column(values)
-    if currency == "delta":  # a failure chance is read by its power of ten
+    if currency == "delta":  # Powers of ten are the natural format of a failure probability.
         texts = (at_most(v, 2) if v > 0 else "" for v in values)
         free = budget["rho"].isna() & free
     return [f"({text})" if f else text for text, f in zip(texts, free, strict=True)]
 
 
 def share_grid(budget: pd.DataFrame) -> TableGrid:
-    """Each release with its share of the price, for readers who do not count in rho."""
+    """Each release with its share of the cost, for readers who do not use rho."""
     shares = price_frame(budget)["share"]
     return filled(
         "Where the privacy budget went",
@@ -579,8 +579,9 @@ def share_grid(budget: pd.DataFrame) -> TableGrid:
 def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
     """stage query currency price share, a row for each release, all in one currency.
 
-    Pure epsilon beside rho is counted at the zCDP it implies, rho = epsilon^2 / 2. A release with
-    a rho has an epsilon too, which is the same price again. Shares sum to 1.
+    If the fit also pays in rho, pure epsilon is counted at the zCDP that it implies, rho =
+    epsilon^2 / 2. The epsilon of a release with a rho is the same cost in another unit. Shares sum
+    to 1.
     """
     rho, epsilon = own_rho(budget), np.nan_to_num(budget["epsilon"].to_numpy(dtype=float))
     pure = bool(epsilon.any() and not rho.any())
@@ -591,13 +592,13 @@ def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
 
 
 def stage_shares(budget: pd.DataFrame) -> dict[str, float]:
-    """Share of the price by group of stages, of those that cost something."""
+    """Share of the cost by group of stages, for stages that cost something."""
     shares = price_frame(budget).groupby("stage", sort=False)["share"].sum()
     return {str(stage): share for stage, share in shares.items() if share > 0}
 
 
 def own_rho(budget: pd.DataFrame) -> Vector:
-    """rho of each release, and where others have paid, that of its noise: (Delta / sd)^2 / 2."""
+    """rho of each release; for parallel releases, the rho of their noise: (Delta / sd)^2 / 2."""
     rho, change, noise = (
         np.nan_to_num(budget[c].to_numpy(dtype=float)) for c in ("rho", "sensitivity", "noise_sd")
     )
@@ -607,12 +608,12 @@ def own_rho(budget: pd.DataFrame) -> Vector:
 
 
 def shape_grid(shape: Shape, most: int = 11) -> TableGrid:
-    """A shape at up to `most` points, ends included."""
+    """A curve at up to `most` points, including its ends."""
     import pandas as pd
 
     values = {"estimate": shape.estimate, "low": shape.conf_low, "high": shape.conf_high}
     frame = pd.DataFrame(values, index=pd.Index(list(shape.grid)), dtype=float)
-    # levels have no points between them: all are shown
+    # Levels have no points between them, so all are shown.
     frame = frame if shape.kind == "levels" else frame.iloc[_some(len(frame), most)]
     heads = {name: TableColumn(name) for name in values}
     points = (p if isinstance(p, str) else point_text(p) for p in frame.index)
@@ -624,13 +625,13 @@ def shape_grid(shape: Shape, most: int = 11) -> TableGrid:
 
 
 def _some(count: int, most: int) -> list[int]:
-    """At most so many places of a sequence, both ends included."""
+    """At most `most` positions of a sequence, including both ends."""
     steps = min(most, count) - 1
     return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
 
 
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
-    """A curve of gains at up to `most` points, ends included."""
+    """A curve of gains at up to `most` points, including its ends."""
     shown = gains.iloc[_some(len(gains), most)]
     heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "by chance"}
     return filled(
@@ -645,7 +646,7 @@ def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
 
 
 def attack_grid(curve: pd.DataFrame) -> TableGrid:
-    """The power at most at a few shares of false alarms."""
+    """Maximum power at a few shares of false alarms."""
     found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
     return filled(
         "Power of the best attack, at most",

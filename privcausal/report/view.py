@@ -1,7 +1,8 @@
-"""What a fit shows of itself: plain values, filled by the results, read by everything here.
+"""The plain values that a fit shows, filled by the results and read by this subpackage.
 
-A view holds released, public or computed-from-released values only. Names in it (columns,
-levels, groups) are untrusted text; whoever prints them cleans and escapes them.
+A view holds only released values, public values, and values computed from released ones. Names in a
+view (columns, levels, groups) are untrusted text. Code that prints names must clean and escape
+them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Pair: TypeAlias = tuple[str, str]
 class VarianceSource(NamedTuple):
     """One source of the first effect's uncertainty; squared `std_error`s add up.
 
-    `share` is its part of the variance in [0, 1]; `meaning` a few plain words (up to about 30
-    characters fit a text summary). List sampling first: nested bars are drawn in this order.
+    `share` is its part of the variance in [0, 1]. `meaning` is a short explanation; about 30
+    characters fit a text summary. List sampling first: nested bars are drawn in this order.
     """
 
     label: str
@@ -34,9 +35,10 @@ class VarianceSource(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A diagnostic that was bought (overlap, balance): a caption, a sentence, a small frame.
+    """A diagnostic release (overlap, balance): a caption, a sentence, a small frame.
 
-    `draw` draws it on the axes that it is given; `rows` of it are named there, if any are.
+    `draw` draws the diagnostic on the given axes. `rows` is the number of its rows that the plot
+    names, if any.
     """
 
     caption: str
@@ -48,7 +50,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The estimated effect as a function of one modifier, the others averaged out.
+    """The estimated effect as a function of one modifier, averaged over the others.
 
     Attributes
     ----------
@@ -59,7 +61,7 @@ class Shape:
         Public points, in the modifier's own units.
     estimate, conf_low, conf_high : sequence of float, length m
     interval_label : str
-        What the band or bars mean: ``"approximate 95% band"``.
+        Meaning of the band or bars: ``"approximate 95% band"``.
     """
 
     name: str
@@ -80,59 +82,64 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FitView:
-    """All that summary, plots and report show of one fit.
+    """All values that summary, plots and report show of one fit.
 
     Attributes
     ----------
     left, right : tuple of (label, value)
         The head of the summary, printed side by side.
     effects, gates, cells : DataFrame or None
-        Index: terms, the headline effect first; groups; cells. Columns estimate std_error conf_low
-        conf_high; of effects and gates max_bias; of effects p_value and `mark`: ``dp`` (released),
-        ``post`` (computed from releases) or ``pub`` (declared public); of gates privacy_share; of
-        cells treated control.
+        Index: terms, the headline effect first; groups; cells. All have the columns estimate
+        std_error conf_low conf_high.
+
+        - `effects` and `gates` also have max_bias.
+        - `effects` also has p_value and `mark`: ``dp`` (released), ``post`` (computed from
+          releases) or ``pub`` (declared public).
+        - `gates` also has privacy_share.
+        - `cells` also has treated and control.
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
     variation : str
-        Whether the effect varies by `shapes`, in a sentence; may be empty.
+        A sentence on whether the effect varies by `shapes`; may be empty.
     averages : int
-        How many of `effects`, the first ones, are no slopes.
+        Number of leading `effects` that are not slopes.
     uncertainty : tuple of VarianceSource
-        Of the standard error of the row of `effects` at `lead`.
+        Sources of the standard error in row `lead` of `effects`.
     bias : str
-        What clipping may bias that row, and how its interval allows for it; may be empty.
+        The maximum bias of that row from clipping, and how its interval allows for it; may be
+        empty.
     tails : str
-        One line on what the bound of the bias of cut scores rests on; may be empty.
+        One line on the assumption behind the maximum bias of clipped scores; may be empty.
     parallel : str
-        One line on prices in brackets, where there are any; may be empty.
+        One line on costs in brackets, if there are any; may be empty.
     lead : int
     alpha : float
         Intervals are at level 1 - alpha.
     guarantee : tuple of str
-        Sentences; `words.odds_sentence` writes the one on odds.
+        Sentences; `tables.odds_sentence` writes the sentence on odds.
     unit_sentence : str
         Who is protected: ``"One row is one patient."``
     attack : DataFrame or None
-        What the guarantee lets the best test between two neighbouring tables do: its power at most
-        at each false_alarms, both shares. None where no trade-off function is proven.
+        Maximum power of the best test between two neighboring tables at each false_alarms, both as
+        shares. None if no trade-off function is proven.
     epsilon, delta, rho : float
-        The price of this fit; `rho` is nan where the fit is priced in pure epsilon.
+        The cost of this fit; `rho` is nan if the fit is priced in pure epsilon.
     budget : DataFrame
-        A line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
-        rows parallel; `noise_sd` nan where there is none.
+        One line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
+        rows parallel. `noise_sd` is nan if there is no noise.
     total, ledger : str
         ``"(0.5, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2 left."`` or None.
     headline : tuple of str
-        Three plain sentences: the effect, how sure, what was protected.
+        Three plain sentences: the effect, its uncertainty, and what was protected.
     notes, assumptions, methods : tuple of str
         Sentences, sentences and paragraphs.
     serious : int
-        So many of the notes, the first, were warned of.
+        Number of leading notes that the fit also warned about.
     robustness : str
         One sentence on how strong an unmeasured confounder would have to be; may be empty.
     call : str
-        Python that reproduces the fit.
+        Python code that reproduces the fit.
     versions : tuple of (name, version)
     """
 
@@ -177,5 +184,5 @@ class FitView:
 
     @property
     def more(self) -> bool:
-        """Whether the interval counts more than sampling and privacy noise."""
+        """Whether the interval includes sources other than sampling and privacy noise."""
         return len(self.uncertainty) > 2 or bool(self.bias)

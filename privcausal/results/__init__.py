@@ -1,4 +1,4 @@
-"""What is handed back: frozen results, free of rows."""
+"""Results of fits: immutable objects without rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _KINDS: dict[str, type[Result]] = {
 
 @named
 def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionResult:
-    """Read a fit that `save` wrote.
+    """Read a fit written by `save`.
 
     Raises
     ------
     DataError
-        The file is no fit of this package, is damaged, or comes from another version.
+        The file is not a fit of this package, is damaged, or comes from another version.
     """
     kind, content = stored.load_content(path)
     if kind not in _KINDS:

@@ -1,4 +1,4 @@
-"""What every fit released: estimates with statsmodels' names, nuisances, budget, guarantee."""
+"""Released results of a fit: estimates with statsmodels' names, nuisances, budget, guarantee."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from privcausal.typing import Frame
 
 
 class _Source(str):
-    """Code: an argument that is written as it is."""
+    """Source code: an argument that is printed verbatim."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def call_text(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
-    """Python source of the call; options at their defaults are left out."""
+    """Python source of the call; options at their default values are omitted."""
     name, options = _call(learner, base, request)
     return _written(name, request.formula.text, _Source("data"), **options)
 
 
 def question(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
-    """What a ledger says that a fit asked: its call on one line, without data and bounds."""
+    """The call on one line, without data and bounds, as a ledger records it."""
     name, options = _call(learner, base, request)
     left = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
     said = "".join(f", {key}={value!r}" for key, value in left.items())
@@ -61,7 +61,7 @@ def question(learner: estimators.Learner, base: bases.AnyBase, request: Request)
 def _call(
     learner: estimators.Learner, base: bases.AnyBase, request: Request
 ) -> tuple[str, dict[str, Any]]:
-    """The name of a call, and its options."""
+    """Name and options of the call."""
     budget, trust = request.budget, request.trust
     shares = dict(budget.shares) or None
     name, options = "private", dict[str, Any]()
@@ -102,7 +102,7 @@ def _call(
         ("weights", request.weights, None),
         ("groups", list(request.groups), []),
     ]
-    if trust.panel is not None:  # its unit has no most rows, and its estimand is the ATT
+    if trust.panel is not None:  # A panel has no max_rows, and its estimand is always the ATT.
         name, options["time"] = "did", trust.panel.time
         general = [line for line in general if line[0] != "estimand"]
     options |= {key: value for key, value, default in (*general, *own) if value != default}
@@ -110,7 +110,7 @@ def _call(
 
 
 def _printed(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:
-    """Name of a call of `privcausal.paper`, and the options that only it has."""
+    """Name of a call in `privcausal.paper`, and the options that only this call has."""
     if isinstance(learner, estimators.TwoStage):
         options: dict[str, Any] = {"learner": _Source(learner.source)}
         if learner.weighting is None:
@@ -124,7 +124,7 @@ def _printed(learner: estimators.Learner, request: Request) -> tuple[str, dict[s
 
 
 def cells_call(asked: CellRequest, noise: Mapping[str, float] | None) -> str:
-    """Python source of a call of `from_cells`."""
+    """Python source of a `from_cells` call."""
     request = asked.request
     options: dict[str, Any] = {"cells": _Source("plan")}
     if asked.partition.variables == ("cell",):
@@ -147,11 +147,11 @@ def _written(name: str, /, *positional: Any, **options: Any) -> str:
 
 
 def _option(option: Any, known: Mapping[str, Any], module: str) -> _Source:
-    """The short name, or the option object with what differs from its defaults."""
+    """The option's short name, or an option object with the values that differ from defaults."""
     if isinstance(option, estimators.DPCATE) and option.queries is not None:
         score = "" if option.score == "r" else f"score={option.score!r}, "
         return _Source(f"{module}.DPCATE({score}queries=queries)")
-    if hasattr(option, "source"):  # it holds what does not show itself
+    if hasattr(option, "source"):  # Its repr does not show everything.
         return _Source(option.source)
     if known.get(option.name) == option:
         return _Source(repr(option.name))
@@ -159,7 +159,7 @@ def _option(option: Any, known: Mapping[str, Any], module: str) -> _Source:
 
 
 def _changed(option: Any) -> str:
-    """The fields that are not at their defaults, as arguments."""
+    """The fields that differ from their defaults, as arguments."""
     return ", ".join(f"{name}={value!r}" for name, value in _not_default(option).items())
 
 
@@ -169,11 +169,11 @@ def _not_default(option: Any) -> dict[str, Any]:
 
 
 CODE_WIDTH = 88
-"""Characters of a line of code that need no side scroll."""
+"""Characters in a line of code that fits without horizontal scrolling."""
 
 
 def _bounds(schema: Schema) -> _Source:
-    """On one line where that is short, else a line for each column."""
+    """Source of the bounds: one line if it is short, otherwise one line per column."""
     listed = [f"{name!r}: {_domain_code(schema[name])}" for name in schema]
     columns = ", ".join(listed)
     if len(columns) > CODE_WIDTH - len("    bounds={},"):
@@ -194,7 +194,7 @@ def _domain_code(domain: Interval | Levels | Binary) -> str:
 
 @dataclass(frozen=True, eq=False)
 class NuisanceFunction:
-    """A released nuisance: call it with new data; gives a Series with its index."""
+    """A released nuisance function: call it with new data to get a Series with their index."""
 
     name: str
     result: ReleasedFit
@@ -225,7 +225,7 @@ FEW_GROUPS_ALERT = (
 
 
 def _has_range(domain: Domain) -> bool:
-    """Whether it was bought; of a factor without a level another alert says so."""
+    """Whether the domain has a range to report; another alert covers factors without levels."""
     return isinstance(domain, Interval) or (isinstance(domain, Levels) and bool(domain.values))
 
 
@@ -237,7 +237,7 @@ def _domain(domain: Domain) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ReleasedFit(Printed):
-    """What a `Result` holds and what is computed from it; below all that asks a fit later."""
+    """The contents of a `Result` and everything computed from them, except later queries."""
 
     estimate: estimators.Estimate
     call: str
@@ -258,29 +258,30 @@ class ReleasedFit(Printed):
     def params(self) -> pd.Series[float]:
         """Estimates: the average effect, then best-linear-projection slopes in natural units.
 
-        Average effects and their limits are held within plus and minus the width of the outcome's
-        bounds, beyond which no effect can be (all of that range, where an interval lies outside):
-        post-processing of what was released. Published mechanisms leave them as printed.
+        No effect can be larger in size than the width of the outcome's bounds. Average effects and
+        their limits are therefore restricted to plus or minus that width. An interval entirely
+        outside this range is replaced by the whole range. This is post-processing of released
+        numbers. Results of published mechanisms are left as printed.
         """
         return self._terms_table()["estimate"]
 
     @property
     def bse(self) -> pd.Series[float]:
-        """Standard errors: sampling, privacy noise, and the estimation error of the nuisances.
+        """Standard errors from sampling, privacy noise and the estimation error of the nuisances.
 
-        The last is the root mean square of the bias that errors of the nuisances leave. The bias
-        of clipped scores is not random: `max_bias` bounds it.
+        The nuisance component is the root mean square of the bias that nuisance errors cause. Bias
+        from clipped scores is not random and not included: see `max_bias`.
         """
         return self._terms_table()["std_error"]
 
     @property
     def max_bias(self) -> pd.Series[float]:
-        r"""The most that clipped scores can bias each estimate; 0 where nothing was clipped.
+        r"""Maximum bias of each estimate from clipped scores; 0 if nothing was clipped.
 
-        Intervals and p values allow for it: with b = max_bias / bse, the interval at level
+        Intervals and p values allow for this bias. Let b = max_bias / bse. The interval at level
         1 - alpha is the estimate plus and minus c * bse, where c is the 1 - alpha quantile of
-        \|N(b, 1)\|, and the p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and
-        Kolesár 2018, Eq. 4). If b is 0, these are the usual normal ones.
+        \|N(b, 1)\|. The p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and Kolesár
+        2018, Eq. 4). If b is 0, these are the usual normal interval and p value.
         """
         return self._terms_table()["max_bias"]
 
@@ -292,39 +293,41 @@ class ReleasedFit(Printed):
 
     @property
     def zvalues(self) -> pd.Series[float]:
-        """Estimates over standard errors.
+        """Estimates divided by their standard errors.
 
-        Ratios have that of the ATE, the LATE has that of the reduced form. Where scores were
-        clipped, `pvalues` allow for the bias, and are larger than normal tails of these.
+        A ratio has the z value of the ATE, and the LATE the z value of the reduced form. If scores
+        were clipped, `pvalues` also allow for the bias. They are then larger than the normal tail
+        probabilities of these z values.
         """
         return tested(self._terms_table())["statistic"]
 
     @property
     def pvalues(self) -> pd.Series[float]:
-        """Two-sided p values of no effect, of the test that intervals invert: see `max_bias`."""
+        """Two-sided p values of no effect, from the test that intervals invert: see `max_bias`."""
         return tested(self._terms_table())["p_value"]
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
 
-        The estimate plus and minus c times `bse`. The factor c is the normal quantile if nothing
-        was clipped, and larger otherwise, to cover the bias: see `max_bias`.
+        The limits are the estimate plus and minus c times `bse`. The factor c is the normal
+        quantile if nothing was clipped. Otherwise it is larger, to cover the bias: see `max_bias`.
 
         Parameters
         ----------
         alpha : float
             1 - level.
         simultaneous : bool
-            True: one level for all terms and groups together, by the maximum of |z| under their
-            joint covariance; the declared groups are then rows too. Covariances of groups with one
-            another and with the terms are not all released and are taken as zero here, which makes
-            limits no narrower than joint ones of the same standard errors (Sidak 1967).
+            True: one joint level for all terms and groups, from the maximum of |z| under their
+            joint covariance. The declared groups are then rows too. Some covariances, between
+            groups and between groups and terms, are not released and are taken as zero. With this
+            choice the limits are no narrower than joint limits with the same standard errors (Sidak
+            1967).
         """
         found = self._averages
         cov, terms = found.cov, len(found.terms)
         alone = np.diag(np.diag(cov))
         alone[:terms, :terms] = cov[:terms, :terms]
-        if self.plan.request.asked.jointly:  # all are released
+        if self.plan.request.asked.jointly:  # All covariances are released.
             alone = cov
         z = critical(alone, alpha, simultaneous=simultaneous)
         frames = [self._table(groups=False, z=z)]
@@ -336,10 +339,11 @@ class ReleasedFit(Printed):
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
         frame = average_frame(found, z, groups=groups)
-        if self.estimate.plan.request.mode == "paper":  # its part would tell the noise scale
+        # The privacy share would reveal the noise scale.
+        if self.estimate.plan.request.mode == "paper":
             frame["privacy_share"] = np.nan
         every = groups or self.plan.request.asked.jointly
-        whole = len(frame) if every else 1  # of slopes there is none
+        whole = len(frame) if every else 1  # Slopes have no such range.
         if self.plan.request.estimand == "OLS":
             whole = 0
         frame = within_reach(frame, self._reach, whole, self._outcomes)
@@ -347,12 +351,12 @@ class ReleasedFit(Printed):
 
     @property
     def _lead(self) -> int:
-        """The term that a reader asks of first: the average effect, or the first slope."""
+        """Position of the headline term: the average effect, or the first slope of a regression."""
         return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
 
     @property
     def _reach(self) -> float:
-        """The largest effect there can be: the width of the outcome's bounds; of a number, any."""
+        """The largest possible effect: the width of the outcome bounds, or infinity for a slope."""
         if not self.plan.request.asked.bounded:
             return float("inf")
         low, high = self._outcomes
@@ -360,7 +364,7 @@ class ReleasedFit(Printed):
 
     @property
     def _outcomes(self) -> tuple[float, float]:
-        """The bounds of the outcome, and so of its means."""
+        """The bounds of the outcome, which also bound its means."""
         domain = self.estimate.schema[self.plan.request.formula.outcome]
         return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
 
@@ -371,21 +375,22 @@ class ReleasedFit(Printed):
     def ate(self) -> pd.DataFrame:
         """The average effect: estimate std_error max_bias conf_low conf_high privacy_share.
 
-        One row; with several arms one for each but the reference.
+        One row, or one row for each arm but the reference if there are several arms.
 
-        `privacy_share` is at least what privacy makes of the variance: the noise on the averages'
-        own sums. That on the moments of nuisances widens their allowance, and is not told apart.
+        `privacy_share` is a lower bound on the share of the variance due to privacy noise. It
+        counts the noise on the averages' own sums. Noise on the moments of nuisance models is part
+        of the nuisance error, and is not counted separately.
         """
         arms = max(len(self.plan.request.asked.arms) - 1, 1)
         return self._terms_table().iloc[:arms].drop(columns="p_value")
 
     @property
     def gate(self) -> pd.DataFrame:
-        """Average effects of the declared groups, a row each; columns as `ate`."""
+        """Average effects of the declared groups, one row each; columns as in `ate`."""
         return self._table(groups=True, z=quantile(0.05)).drop(columns="p_value")
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
-        """broom's columns, with the bound of the bias and the codes of alerts.
+        """Estimates in broom's columns, with the maximum bias and the codes of alerts.
 
         term estimate std_error statistic p_value conf_low conf_high max_bias alerts
         """
@@ -393,14 +398,19 @@ class ReleasedFit(Printed):
 
     @property
     def alerts(self) -> dict[str, str]:
-        """What is serious of this fit, a sentence by code; from released numbers only.
+        """Serious problems of this fit by code, one sentence each, from released numbers only.
 
-        bounds: some were bought. covariates: none is left. arm: one is absent or too small.
-        allocation: a known propensity that counts of the arms contradict. levels: a declared label
-        that nobody seems to have, or a factor without any. complete: fewer than half of the rows
-        are. overlap: most rows meet the clip of propensities. clip: or an end of declared bounds.
-        nuisances: their errors are most of the variance. groups: some have no estimate. columns:
-        some coefficients have none.
+        - bounds: some bounds were estimated privately.
+        - covariates: no covariate remains.
+        - arm: an arm is absent or too small.
+        - allocation: counts of the arms contradict the known propensity.
+        - levels: a declared label seems to occur in no row, or a factor has no levels.
+        - complete: fewer than half of the rows are complete.
+        - overlap: most propensities reach the clipping limits.
+        - clip: many values lie at an end of their declared bounds.
+        - nuisances: nuisance errors are most of the variance.
+        - groups: some groups have no estimate.
+        - columns: some coefficients have no estimate.
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and _has_range(found[n])]
@@ -418,9 +428,9 @@ class ReleasedFit(Printed):
 
     @property
     def schema(self) -> Schema:
-        """Domains of the columns that the fit used, declared or bought: ``bounds=fit.schema``.
+        """Domains of the columns that the fit used, declared or estimated.
 
-        What was bought is public now. Who reuses it declares it, and pays nothing for it again.
+        Estimated domains are public. Pass ``bounds=fit.schema`` to reuse them at no cost.
         """
         request = self.plan.request
         declared, bought = request.declared, self.estimate.schema
@@ -431,8 +441,8 @@ class ReleasedFit(Printed):
     def glance(self) -> pd.DataFrame:
         """One row: learner base estimand n epsilon delta rho neighbors guarantee alerts.
 
-        `n` is the public number of rows (or units); NaN where it is private. `alerts` has the codes
-        of `alerts`, with commas between them.
+        `n` is the public number of rows (or units), or NaN if that number is private. The column
+        `alerts` lists the codes of `alerts`, separated by commas.
         """
         promise, plan = self.guarantee, self.estimate.plan
         size = self.estimate.size
@@ -448,7 +458,7 @@ class ReleasedFit(Printed):
         )  # fmt: skip
 
     def _group_table(self, alpha: float) -> pd.DataFrame:
-        """`tidy` of the declared groups."""
+        """`tidy` for the declared groups."""
         return _tidied(self._table(groups=True, z=quantile(alpha)))
 
     # -- nuisances ---------------------------------------------------------------------------
@@ -460,12 +470,12 @@ class ReleasedFit(Printed):
 
     @property
     def nuisances(self) -> dict[str, NuisanceFunction]:
-        """Released nuisances by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``.
+        """Released nuisance functions by name: ``propensity``, ``outcome``, ``mu0``, ``mu1``.
 
         Raises
         ------
         CapabilityError
-            None were released: the fit needs none, or they are not private.
+            No nuisances were released: the fit does not use them, or they are not private.
         """
         found = self.estimate.nuisances
         if found is None:
@@ -474,27 +484,30 @@ class ReleasedFit(Printed):
         names = ("propensity", "outcome", "mu0", "mu1")
         return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
 
-    # -- price -------------------------------------------------------------------------------
+    # -- privacy cost ------------------------------------------------------------------------
 
     @property
     def budget(self) -> pd.DataFrame:
-        """A line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon
-        delta rows. `rows` is the public share of rows seen."""
+        """Privacy budget of the fit, one line per release.
+
+        Columns: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta rows. `rows`
+        is the public share of rows used.
+        """
         return budget_lines(self.estimate.releases, self.plan.request.budget.delta)
 
     @property
     def guarantee(self) -> Guarantee:
-        """What this fit promises, and to whom."""
+        """The privacy guarantee of this fit, and whom it protects."""
         return guarantee_of(self.estimate)
 
     @property
     def plan(self) -> Any:
-        """The stages and shares by which the budget was spent."""
+        """The plan of stages and budget shares that the fit followed."""
         return self.estimate.plan
 
     @property
     def _level_terms(self) -> int:
-        """How many of `params`, the first ones, are averages of an effect and no slopes."""
+        """Number of leading `params` that are averages of an effect, not slopes."""
         return len(self.params) if self.plan.request.asked.jointly else 1
 
     def __repr__(self) -> str:
@@ -506,5 +519,5 @@ class ReleasedFit(Printed):
 
 
 def _tidied(frame: pd.DataFrame) -> pd.DataFrame:
-    """Broom's columns of a table of estimates, with tests of no effect."""
+    """A table of estimates in broom's columns, with tests of no effect."""
     return tested(frame).reset_index()[list(TIDY)]

@@ -1,4 +1,4 @@
-"""`compare`: several fits in one table, those of other packages too."""
+"""`compare`: several fits in one table, including fits of other packages."""
 
 from __future__ import annotations
 
@@ -34,43 +34,46 @@ def compare(
     title: str = "Comparison of Effect Estimates",
     labels: tables.Labels | None = None,
 ) -> summary.Comparison:
-    """One table of several fits, as text, LaTeX, HTML, Markdown or a Word document.
+    """Combine several fits in one table, as text, LaTeX, HTML, Markdown or a Word document.
 
-    Post-processing of released numbers: free. A fit of another package may stand beside the
-    private ones; its numbers have no guarantee, and the table says so.
+    The table is post-processing of released numbers, at no privacy cost. It may include fits of
+    other packages. Their numbers have no privacy guarantee, and the table says so.
 
     Parameters
     ----------
     *fits : fits, or one sequence of them, or a mapping from names to fits
-        Results of `private`, `privcate`, `from_cells` and `load`; results of statsmodels and
-        pyfixest; whatever follows the maketables protocol; frames with broom's columns (term
-        estimate std_error, and p_value conf_low conf_high where there are such). Without names
-        they are numbered (1), (2), ...
+        Each fit may be one of the following. Fits without names are numbered (1), (2), ...
+
+        - a result of `private`, `privcate`, `from_cells` or `load`;
+        - a result of statsmodels or pyfixest;
+        - any object that follows the maketables protocol;
+        - a frame with broom's columns (term estimate std_error, and optionally p_value conf_low
+          conf_high).
     terms : sequence of str, or mapping, optional
-        Terms to show, in this order; a mapping gives them names, and terms of one name share a
-        row: ``{"ATE": "effect", "programme": "effect"}``. Unless given, all are shown but the
-        slopes of a fit by covariates, which say how the effect varies, and are mostly noise.
+        Terms to show, in this order. A mapping renames terms, and terms with the same name share a
+        row: ``{"ATE": "effect", "programme": "effect"}``. Default: all terms except the slopes of a
+        fit by covariates. These slopes show how the effect varies, and are mostly noise.
     statistic : {"std_error", "conf_int", "p_value"}
-        What stands below each estimate.
+        The statistic printed below each estimate.
     groups : bool
-        Whether averages of the declared groups are rows too.
+        Whether to add rows for the averages of the declared groups.
     alpha : float
         Confidence intervals are at level 1 - alpha.
     title : str
     labels : dict, optional
-        Names for readers, by column: ``{"dth30": "30-day mortality"}``.
+        Display names of columns: ``{"dth30": "30-day mortality"}``.
 
     Returns
     -------
     Comparison
         `str()`, `.as_text()`, `.as_latex(caption=, label=)`, `.as_html()`, `.as_markdown()`,
-        `.to_word(path)`; `.frame` and `.stats` hold its numbers.
+        `.to_word(path)`. `.frame` and `.stats` hold the numbers of the table.
 
     Raises
     ------
     CapabilityError
-        Something that cannot be compared, an unknown term or statistic, or two terms of one fit
-        in one row.
+        An object cannot be compared, a term or statistic is unknown, or two terms of one fit would
+        share a row.
     """
     check_alpha(alpha)
     if statistic not in get_args(summary.Statistic):
@@ -87,7 +90,7 @@ def compare(
         raise CapabilityError('compare takes several fits: one, other, or {"DR": one, "R": other}')
     if not named:
         raise CapabilityError("there is nothing to compare: give at least one fit")
-    # as handed to maketables a fit shows less of itself
+    # Passed to maketables, a fit shows fewer of its attributes.
     named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
     frames, facts = dict[str, pd.DataFrame](), dict[str, Facts]()
     for name, fit in named.items():
@@ -123,7 +126,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
 
 
 def _estimator(fit: Result) -> str:
-    """What it is, by its short name, and what its nuisances are learned by."""
+    """Short name of the estimator, and of the base of its nuisance models."""
     plan, title = fit.estimate.plan, fit._view().right[1][1]
     short = title.partition("(")[2].rstrip(")") or title
     return short if plan.base == "none" else f"{short} / {plan.base}"
@@ -146,13 +149,13 @@ def _facts(fit: Result) -> dict[str, str]:
 
 
 def _rows(fit: Result) -> str:
-    """Complete rows, as other packages count them: released, where some may be incomplete."""
+    """Number of complete rows as other packages count it; released if rows may be incomplete."""
     found = dict(fit._view().left).get("Complete", "")
     return found.partition(",")[0].removesuffix(" [dp]") or stat_text(fit, "N") or "private"
 
 
 def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd.DataFrame:
-    """The rows of the wanted terms, of each fit in the wanted order, under the wanted names."""
+    """Rows of the chosen terms, in the chosen order for each fit, with the chosen names."""
     if isinstance(terms, str):
         raise CapabilityError(f"terms is a list of names or a mapping: write [{terms[:40]!r}]")
     named = dict(terms) if isinstance(terms, Mapping) else {str(t): str(t) for t in terms}
@@ -186,7 +189,7 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
 
 
 def _together(fits: Sequence[Result]) -> list[str]:
-    """What proven fits of one unit have cost in sum, were they all of the same rows."""
+    """Total cost of the proven fits of one unit, if all of them used the same rows."""
     once = list({id(fit.estimate): fit for fit in fits}.values())
     promises = [fit.guarantee for fit in once]
     alike = {(p.kind, p.neighbors, p.unit) for p in promises}
@@ -206,10 +209,11 @@ def _together(fits: Sequence[Result]) -> list[str]:
 
 
 def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
-    """Terms (columns `TIDY`) and facts of a fit that this package did not make.
+    """Terms (columns `TIDY`) and facts of a fit from another package.
 
-    Frames have broom's columns (``std.error`` or ``std_error``; the terms as index or as column
-    ``term``). Limits that are not given at `alpha` are normal.
+    Frames have broom's columns (``std.error`` or ``std_error``, and terms as the index or in a
+    column ``term``). Limits that are not given at `alpha` are computed from the normal
+    distribution.
     """
     if isinstance(fit, pd.DataFrame):
         return _frame(fit, alpha), {"Guarantee": "none"}
@@ -219,7 +223,7 @@ def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
         return _pyfixest(fit, alpha)
     if _has(fit, "__maketables_coef_table__"):
         return _maketables(fit, alpha)
-    # of pyfixest, for a formula with sw() or several outcomes
+    # pyfixest returns several fits for a formula with sw() or several outcomes.
     if _has(fit, "to_list", "all_fitted_models"):
         raise CapabilityError(f"a {type(fit).__name__} holds several models: give *fit.to_list()")
     raise CapabilityError(
@@ -239,7 +243,7 @@ def _statsmodels(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
         raise CapabilityError(
             f"a {type(fit.model).__name__} has several columns of estimates: give each as a frame"
         )
-    # arrays in, arrays out: then the names are the model's
+    # A fit on plain arrays has no index; the model then has the names.
     terms = getattr(fit.params, "index", None)
     limits = np.asarray(fit.conf_int(alpha), dtype=float)
     names = fit.model.exog_names if terms is None else terms
@@ -280,7 +284,7 @@ def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
 def _tidy(
     terms: Any, estimate: Any, std_error: Any, alpha: float, p_value: Any, low: Any, high: Any
 ) -> pd.DataFrame:
-    """Columns `TIDY`; what is absent follows from the normal law."""
+    """Columns `TIDY`; missing columns are computed from the normal distribution."""
     value, spread = (np.asarray(v, dtype=float) for v in (estimate, std_error))
     half = quantile(alpha) * spread
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Questions asked later of a fit: linear contrasts of what it released, for nothing."""
+"""Linear contrasts of released estimates, at no privacy cost."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ CONTRASTS_TOGETHER = (
 
 @dataclass(frozen=True, eq=False)
 class Contrasts(Printed):
-    """What `fit.contrast` returns.
+    """The result of `fit.contrast`.
 
     Attributes
     ----------
     frame : DataFrame
-        A row for each contrast: estimate std_error max_bias statistic p_value conf_low conf_high.
+        One row per contrast: estimate std_error max_bias statistic p_value conf_low conf_high.
     simultaneous : bool
         Whether the limits cover all contrasts together.
     kind : str
-        Of the fit's guarantee.
+        Kind of the fit's guarantee.
     """
 
     frame: pd.DataFrame
@@ -56,7 +56,7 @@ class Contrasts(Printed):
         return self.frame.copy()
 
     def tidy(self) -> pd.DataFrame:
-        """broom's columns, and the bound of the bias, as `tidy` of a fit has them."""
+        """Broom's columns and the maximum bias, as in `tidy` of a fit."""
         return self.frame.rename_axis("term").reset_index()[list(TIDY)]
 
     def summary(self) -> Summary:
@@ -67,7 +67,7 @@ class Contrasts(Printed):
         return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
-        """As of a fit's summary."""
+        """The table as LaTeX, as for a fit's summary."""
         return self.summary().as_latex(caption, label)
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Contrasts(Printed):
 def contrasts_of(
     result: ReleasedFit, asked: str | Sequence[str], alpha: float, simultaneous: bool
 ) -> Contrasts:
-    """As for `Result.contrast`."""
+    """Contrasts for `Result.contrast`, with the same arguments."""
     texts = [asked] if isinstance(asked, str) else asked
     plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
     if not plain or not texts or not all(text.strip() for text in texts):
@@ -103,7 +103,7 @@ def contrasts_of(
 
 
 def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
-    """Weights of the terms and groups, the noise sd of released weights, and the value tested."""
+    """Weights of terms and groups, the noise sd of released weights, and the tested value."""
     names = [*found.terms, *found.groups]
     unions = _unions(found, text)
     for ratio in (*result.plan.request.asked.ratios, "LATE"):
@@ -115,7 +115,7 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
     pattern = "|".join(rf"(?<![\w`]){re.escape(name)}(?![\w`\[])" for name in known)
     quoted = re.sub(pattern, lambda match: f"`{match[0]}`", text.replace("`", ""))
     _check_rest(result, re.sub(r"`[^`]*`", " ", quoted), names)
-    # backticks let any name stand in an expression; the parser knows them by place
+    # Backticks allow any name in an expression; the parser identifies names by position.
     matrix, values = linear([*names, *unions], quoted)
     if len(matrix) != 1:
         raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast: give a list")
@@ -132,11 +132,11 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
 
 
 Union = tuple[list[int], "Vector", "Vector"]
-"""Places of groups, and their shares of the rows or masses with noise sds."""
+"""Positions of groups, their shares of the rows or of score weights, and the noise sds."""
 
 
 def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
-    """The unions of levels that are named, as ``ward[east | west]``."""
+    """Unions of levels that the text names, as ``ward[east | west]``."""
     m = len(found.terms)
     levels: dict[str, dict[str, int]] = {}
     for place, name in enumerate(found.groups):
@@ -163,7 +163,7 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
 
 
 def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
-    """Refuse names that were not released, with the call that would release them."""
+    """Refuse names that were not released, and show the call that would release them."""
     request = result.plan.request
     unknown = re.search(r"[^\W\d][\w.]*(?:\[[^\]]*\]?)*(?::[\w.]+(?:\[[^\]]*\])?)?", rest)
     unknown = None if unknown and re.fullmatch(r"[eE]", unknown[0]) else unknown

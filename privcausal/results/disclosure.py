@@ -1,6 +1,6 @@
-"""What a reviewer asks of a fit or a plan: a registry record, a privacy label, a checklist.
+"""Documents for reviewers of a fit or a plan: registry record, privacy label and checklist.
 
-Everything said of privacy is read off the plan, the guarantee and the releases; nobody types it.
+All privacy statements are computed from the plan, the guarantee and the releases, never typed in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from privcausal.results.guarantee import Guarantee, promise
 from privcausal.results.view import PACKAGES, version_of, view_of
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
-"""Sectors that the registry knows (opendp/deployments-registry-data, July 2026)."""
+"""Sectors that the registry accepts (opendp/deployments-registry-data, July 2026)."""
 
 READER = (
     "The curator holds the rows, runs the package and is trusted with them, as is other code in "
@@ -72,9 +72,10 @@ ONCE = "No ledger was kept: fits of the same rows add up, and others are not cou
 def disclosed(
     plan: Plan, promise: Guarantee, schema: Schema, budget: pd.DataFrame, ledger: str | None
 ) -> dict[str, dict[str, Any]]:
-    """The registry's groups of fields on privacy, those of tier 3 too, of a real or planned fit.
+    """The registry's privacy fields, including tier 3, of a real or planned fit.
 
-    `budget` has a line per release, as `Result.budget`; `schema` the domains as declared or bought.
+    `budget` has one line per release, as in `Result.budget`. `schema` holds the declared or
+    estimated domains.
     """
     if promise.kind == "none":
         raise CapabilityError("a fit with test noise is not private: it has no label or record")
@@ -99,7 +100,7 @@ def disclosed(
             "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
             "privacy_unit_details": f"Two tables are neighbours if {change} ({promise.neighbors}).",
             "privacy_parameters": _parameters(promise),
-            # a published guarantee goes under the line that it carries everywhere
+            # The statement of a published guarantee also carries its standard warning.
             "privacy_parameters_details": ". ".join(
                 filter(None, (tables.ALERTS[promise.kind], promise.statement))
             ),
@@ -123,7 +124,7 @@ def disclosed(
 
 
 def _parameters(promise: Guarantee) -> dict[str, float]:
-    """Epsilon and delta, epsilon rounded up to four digits: no more than is true."""
+    """Epsilon and delta. Epsilon is rounded up to four digits, so it never understates the cost."""
     delta = {"delta": promise.delta} if promise.delta else {}
     return {"epsilon": float(at_most(promise.epsilon)), **delta}
 
@@ -134,7 +135,7 @@ def _shown(parameters: Mapping[str, float]) -> dict[str, str]:
 
 
 def _composition(plan: Plan, budget: pd.DataFrame) -> str:
-    """How the stages add up."""
+    """Text on how the stages compose."""
     if not plan.stages:
         return "One table of cells with noise of its maker; nothing was charged here."
     if plan.trade_off is not None:
@@ -153,7 +154,7 @@ def _composition(plan: Plan, budget: pd.DataFrame) -> str:
 
 
 def _mechanisms(budget: pd.DataFrame, how: str) -> str:
-    """Which noise, and whose code draws it."""
+    """Text on the noise distributions, and on whose code draws the noise."""
     names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
     used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
     told = ", ".join(names) or "noise of the maker of the table"
@@ -183,24 +184,25 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 class Disclosed(ReleasedFit):
-    """What a fit shows of itself, and writes for reviewers: nothing here is a release."""
+    """Documents that a fit writes for reviewers; nothing here is a new release."""
 
     def _view(self, alpha: float = 0.05) -> FitView:
         return view_of(self, self._shown_shapes(alpha), alpha)
 
     def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
-        """The effect along each modifier, where there is one that can be drawn."""
+        """The effect along each modifier, if the fit has curves that can be drawn."""
         return ()
 
     def label(self, *, name: str = "", curator: str = "", contact: str = "") -> Summary:
-        """The privacy label: one page for whoever reads the result or is in the data.
+        """One-page privacy label for readers of the result and for people in the data.
 
-        All that it says of privacy is computed from the fit. It prints itself as `summary()` does.
+        All privacy statements are computed from the fit. The label prints itself as `summary()`
+        does.
 
         Parameters
         ----------
         name, curator, contact : str
-            What only a person knows: the product, who publishes it, and whom to ask.
+            The product, its publisher, and the contact for questions. The fit does not know these.
 
         Raises
         ------
@@ -255,21 +257,24 @@ class Disclosed(ReleasedFit):
         sector: str | None = None,
         sources: str = "",
     ) -> None:
-        """Write a record at tier 3 for the OpenDP deployments registry; see its repository
-        opendp/deployments-registry-data. All fields on privacy are computed from the fit.
+        """Write a tier 3 record for the OpenDP deployments registry.
+
+        The format is defined in the repository opendp/deployments-registry-data. All privacy fields
+        are computed from the fit.
 
         Parameters
         ----------
         path : path
-            A name of lower-case letters, digits and ``_``, ending in ``.yaml``.
+            The file name: lower-case letters, digits and ``_``, ending in ``.yaml``.
         name, use, region : str
-            The data product, what it is for, and where its people live or whose law applies.
+            The data product, its purpose, and the region where the people live or whose law
+            applies.
         curators : list of str
-            Who publishes it.
+            The publishers.
         published : str or date
             The day, as ``"2026-01-31"``.
         authors : list of str
-            Who fills in the record; `curators` unless given.
+            The authors of the record; `curators` by default.
         sector : {"Technology", "Healthcare", "Education", "Government", "Energy", "Finance"}
             Optional.
         sources : str
@@ -278,7 +283,7 @@ class Disclosed(ReleasedFit):
         Raises
         ------
         CapabilityError
-            A field is not of the registry's form, or the fit was made with test noise.
+            A field does not have the registry's form, or the fit was made with test noise.
         """
         if not re.fullmatch(r"[a-z0-9_]+\.yaml", Path(path).name):
             raise CapabilityError("name the record in a-z, 0-9 and _ only: record.yaml")
@@ -306,13 +311,13 @@ class Disclosed(ReleasedFit):
 def checklist(
     fits: Sequence[tuple[Plan, pd.DataFrame, Mapping[str, Any]]], level: float
 ) -> Summary:
-    """The parts of the pyramid of NIST SP 800-226 (2025), answered for planned fits.
+    """Checklist from the pyramid of NIST SP 800-226 (2025), filled in for planned fits.
 
-    NIST prints no questionnaire: the heads are its parts and hazards in our words. Of each fit:
-    its plan, its budget, and its row of the plan's table; intervals are at this level.
+    NIST prints no questionnaire. The headings are its parts and hazards in our words. Each element
+    of `fits` has the plan, its budget, and its row of the plan's table. Intervals are at `level`.
     """
     answers = [_answers(*fit, level, several=len(fits) > 1) for fit in fits]
-    # what is the same of all fits is said once
+    # Print an answer that is the same for all fits only once.
     parts = {head: dict.fromkeys(t for said in answers for t in said[head]) for head in answers[0]}
     blocks = [
         tables.Prose((*(tables.clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
@@ -327,7 +332,7 @@ def checklist(
 def _answers(
     plan: Plan, budget: pd.DataFrame, row: Mapping[Any, Any], level: float, *, several: bool
 ) -> dict[str, tuple[str, ...]]:
-    """By head, what is said of one of the planned fits."""
+    """Answers for one of the planned fits, by heading."""
     what = promise(plan, kind="proven", what="all numbers of this fit together,")
     said = _flat(disclosed(plan, what, plan.request.schema, budget, None))
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
@@ -373,14 +378,14 @@ EVIDENCE = {
     "Security and access": "SECURITY.md, tests/privacy/test_canary.py",
     "Data collection": "vignettes/explanation/known-limits.md",
 }
-"""Where in the repository the answer is shown."""
+"""Where in the repository the answer is documented."""
 
 
 # -- the record ------------------------------------------------------------------------------------
 
 
 def _record(fit: Disclosed, basic: dict[str, Any]) -> dict[str, Any]:
-    """The record but for who wrote it; its slug as the registry makes it."""
+    """The record without its authors; the slug is made as the registry makes it."""
     named = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
     slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in named).replace("_", "-")
     told = f"{fit._view().title}: `{fit.plan.request.formula}`."
@@ -397,7 +402,7 @@ def _check(values: Sequence[str], wrong: str, least: int = 0) -> None:
 
 
 def _day(published: str | date) -> str:
-    """A date as text; the exception of the reader is not kept."""
+    """The date as text; the original exception is not chained."""
     try:
         return date.fromisoformat(str(published)).isoformat()
     except ValueError:
@@ -406,7 +411,10 @@ def _day(published: str | date) -> str:
 
 
 def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """Lines of YAML, all text quoted and on one line: markdown reads a new line's + as a list."""
+    """Lines of YAML; every text is quoted and on one line.
+
+    In multi-line text, markdown would read a + at the start of a line as a list item.
+    """
     for key, value in node.items():
         match value:
             case dict():
@@ -415,11 +423,11 @@ def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
             case list():
                 yield f"{indent}{key}:"
                 yield from (f"{indent}  - {_quoted(one)}" for one in value)
-            case str() if key == "url_slug":  # the registry compares it as it stands
+            case str() if key == "url_slug":  # The registry compares this value literally.
                 yield f"{indent}{key}: {value}"
             case str():
                 yield f"{indent}{key}: {_quoted(value)}"
-            case _:  # YAML 1.1 reads 1e-05 as text: a number needs its point
+            case _:  # YAML 1.1 reads 1e-05 as text: a number needs its point.
                 number = repr(value)
                 yield f"{indent}{key}: {number if '.' in number else number.replace('e', '.0e')}"
 

@@ -1,4 +1,4 @@
-"""For users of other packages: fits in their tables, and where they find what they look for."""
+"""Export of fits to other packages: their tables, their displays, and familiar names."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 # An additive effect as a booster of the package interpret, to use its displays.
 #
 # Each modifier becomes one main effect: on the 256 public fine bins of its interval, or on its
-# levels. Products of modifiers become pairs on the bins of both. Terms are centred on the released
-# synthetic population (pairs as if the two were independent), which also gives the weights of bins;
-# standard deviations are posterior ones, of the centred terms.
+# levels. Products of modifiers become pairs on the bins of both. Terms are centered on the released
+# synthetic population, and pairs as if the two modifiers were independent. The population also
+# gives the weights of bins. Standard deviations are the posterior ones of the centered terms.
 #
-# Predictions equal those of `CateResult.predict` inside the bounds where every numeric modifier is
-# smooth (base "gam"). A term that is not a table on the fine bins (base "linear", ``log(x)``) is
-# continuous, and becomes steps that are right at the middle of each bin. The booster does not cut
-# the effect to the outcome's range, reads a missing value as the average, and a level that was not
-# declared as the fit reads one.
+# If every numeric modifier is smooth (base "gam"), predictions equal those of `CateResult.predict`
+# inside the bounds. A term that is not a table on the fine bins (base "linear", ``log(x)``) is
+# continuous. It becomes steps that are exact at the middle of each bin. The booster does not clip
+# the effect to the outcome's range. It reads a missing value as the average, and an undeclared
+# level in the same way as the fit.
 
 
 @dataclass(frozen=True, eq=False)
 class _Main:
-    """One main effect on its bins; the last bin is for values that were not declared.
+    """One main effect on its bins; the last bin is for undeclared values.
 
-    `kind` is ``"continuous"`` or ``"nominal"``, as interpret names them. `bins` are the cuts
-    between the bins, or label to number of bin; `bounds` those of the axis, NaN for levels.
-    `weights`, `scores` and `sd` have shape (bins + 1,); `mean` was taken from the scores to centre
-    them.
+    `kind` is ``"continuous"`` or ``"nominal"``, in interpret's terms. `bins` are the borders
+    between bins, or a mapping from label to bin number. `bounds` are the bounds of the axis, NaN
+    for levels. `weights`, `scores` and `sd` have shape (bins + 1,). `mean` was subtracted from the
+    scores to center them.
     """
 
     name: str
@@ -83,7 +83,7 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     Raises
     ------
     CapabilityError
-        The effect is constant, or no sum of functions of one modifier or products of two.
+        The effect is constant, or not a sum of functions of one modifier and products of two.
     """
     effect, population = _sum_of_shapes(estimate), estimate.population
     piece = effect.pieces[0]
@@ -150,7 +150,7 @@ def _owned(features: FeatureMap) -> dict[str, Integers]:
 
 
 def _term(piece: effects.Piece, population: Population, name: str, at: Integers) -> _Main:
-    """Centred scores of one modifier on its bins, with posterior standard deviations."""
+    """Centered scores of one modifier on its bins, with posterior standard deviations."""
     features = _additive(piece)
     domain = population.schema[name]
     points, share = _points(population, name)
@@ -163,7 +163,7 @@ def _term(piece: effects.Piece, population: Population, name: str, at: Integers)
     if isinstance(domain, Interval):
         kind, bins = "continuous", _cuts(_smooth_column(features, name, domain), _middles(domain))
     elif isinstance(domain, Binary) and domain.labels is None:
-        kind, bins = "continuous", np.array([0.5])  # however 0/1 is written: bool, int or float
+        kind, bins = "continuous", np.array([0.5])  # Covers 0/1 written as bool, int or float.
     else:
         labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
         kind, bins = "nominal", {label: i for i, label in enumerate(labels or (), start=1)}
@@ -177,9 +177,9 @@ def _term(piece: effects.Piece, population: Population, name: str, at: Integers)
 def _apart(
     piece: effects.Piece, more: effects.Piece, population: Population, order: list[str]
 ) -> tuple[effects.Piece, list[_Pair]]:
-    """The additive function with all that is additive in the products, and the raw products.
+    """The additive function including all additive parts of the products, and the raw products.
 
-    Axes of pairs are in this order of the modifiers.
+    The axes of pairs follow the given order of the modifiers.
     """
     psi, coef = more.additive.features, piece.additive.coef
     assert isinstance(psi, Interactions)
@@ -200,7 +200,7 @@ def _pair(
     names: tuple[str, str],
     at: list[int],
 ) -> _Pair:
-    """Centred scores of the products of two modifiers, with posterior standard deviations."""
+    """Centered scores of the products of two modifiers, with posterior standard deviations."""
     features = psi.features
     points, shares = zip(*(_points(population, name) for name in names), strict=True)
     rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
@@ -225,7 +225,7 @@ def _pair(
 
 
 def _points(population: Population, name: str) -> tuple[Vector | Integers, Vector]:
-    """A value in each bin, then one for undeclared values; and the population's shares of both."""
+    """One value in each bin and one undeclared value, and the population's shares of them."""
     domain, share = population.schema[name], population.probabilities[name]
     if isinstance(domain, Interval):
         return np.r_[_middles(domain), domain.mid], np.r_[share, 0.0]
@@ -242,7 +242,7 @@ def _middles(domain: Interval) -> Vector:
 
 
 def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows:
-    """Rows where `name` takes the points, others the middle of their domains."""
+    """Rows where `name` takes the points, and other variables the middle of their domains."""
     schema = features.design.schema
     others = features.design.variables
     frame = {other: middle(schema[other], len(points)) for other in others}
@@ -251,7 +251,7 @@ def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows
 
 
 def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
-    """The design column of `name` itself, by whose scale rows are binned."""
+    """The design column of `name` itself; rows are binned by its scale."""
     for block in features.blocks:
         column = features.design.columns[block.column]
         if column.variable == name:
@@ -260,10 +260,10 @@ def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
 
 
 def _cuts(column: Column, middles: Vector) -> Vector:
-    """The least number in each bin but the first, to the last bit, shape (FINE - 1,).
+    """The smallest number in each bin but the first, to the last bit, shape (FINE - 1,).
 
-    Bins are those of `fine_bins` on the scaled value, so the borders are found by bisection
-    between neighbouring middles with that very function.
+    Bins are the bins of `fine_bins` on the scaled value. Bisection between neighboring middles with
+    this same function therefore finds the exact borders.
     """
     low, high, number = middles[:-1], middles[1:], np.arange(1, FINE_BINS)
     while True:
@@ -282,7 +282,7 @@ def _booster(
 
     names, kinds = [t.name for t in terms], [t.kind for t in terms]
     whole: list[_Main | _Pair] = [*terms, *pairs]
-    # bin 0 is for missing values, which count as the average
+    # Bin 0 is for missing values, which count as the average.
     scores, weights, spreads = (
         [np.pad(values, [(1, 0)] * values.ndim) for values in (getattr(t, name) for t in whole)]
         for name in ("scores", "weights", "sd")
@@ -366,14 +366,14 @@ _MEANT = {
     ),
 }
 HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
-"""By name; a fit that has the attribute never asks here."""
+"""Hints by attribute name, used only for attributes that a fit does not have."""
 
 SHOWN_FACTS = ("N", "learner", "epsilon", "delta", "guarantee")
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What statsmodels asks of a fit's model: the names of its outcome and of its terms."""
+    """The attributes of a model that statsmodels reads: names of its outcome and terms."""
 
     endog_names: str
     exog_names: tuple[str, ...]
@@ -381,7 +381,7 @@ class Model:
 
 @dataclass(frozen=True)
 class ForMaketables:
-    """A fit that shows maketables nothing but the attributes of its protocol."""
+    """A fit that shows maketables only the attributes of its protocol."""
 
     fit: Exchange
 
@@ -392,18 +392,18 @@ class ForMaketables:
 
 
 class Exchange(ReleasedFit):
-    """What lets other packages put a result in their tables; nothing here is a release."""
+    """Attributes that other packages read for their tables; nothing here is a new release."""
 
     @property
     def tvalues(self) -> pd.Series[float]:
-        """`zvalues`, under the name that statsmodels has for both."""
+        """`zvalues`, under the name that statsmodels uses for both."""
         return self.zvalues
 
     @property
     def model(self) -> Model:
         """The names of outcome and terms, for statsmodels' `summary_col`.
 
-        Who reads nothing else of a fit made with test noise still sees that it is not private.
+        For a fit made with test noise, these names alone still show that it is not private.
         """
         mark = " (NOT PRIVATE)" if self.guarantee.kind == "none" else ""
         outcome = self.estimate.plan.request.formula.effect_on
@@ -416,17 +416,17 @@ class Exchange(ReleasedFit):
 
     @property
     def nobs(self) -> int:
-        """The public number of rows or units; there is no such attribute where it is private."""
+        """The public number of rows or units; the attribute is absent if that number is private."""
         size = self.estimate.size
         if size is None:
             raise AttributeError(f"nobs: {HINTS['nobs']}")
         return size
 
     def to_maketables(self) -> ForMaketables:
-        """This fit for `maketables.ETable`, with epsilon, delta and the guarantee.
+        """Prepare this fit for `maketables.ETable`, with epsilon, delta and the guarantee.
 
-        The fit itself goes there too, but is taken for one of statsmodels by its attributes, and
-        what it promised is not shown.
+        `maketables` also accepts the fit itself. It then treats the fit as a statsmodels result
+        because of its attributes, and does not show the guarantee.
         """
         return ForMaketables(self)
 
@@ -459,7 +459,7 @@ class Exchange(ReleasedFit):
         return {"vcov_type": "with privacy noise"}
 
     def wald_test(self, hypotheses: Any) -> ContrastResults:
-        """A Wald test that linear hypotheses about `params` hold together, as in statsmodels.
+        """Wald test of a joint linear hypothesis about `params`, as in statsmodels.
 
         Parameters
         ----------
@@ -470,20 +470,20 @@ class Exchange(ReleasedFit):
         Returns
         -------
         statsmodels.stats.contrast.ContrastResults
-            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. Its variance
-            is that of `cov_params`; the p value allows for the largest bias that `max_bias` admits.
+            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. The test uses
+            the variance of `cov_params`. The p value allows for the largest bias within `max_bias`.
 
         Raises
         ------
         CapabilityError
-            An unknown term, or a hypothesis that is not linear or follows from the others.
+            A term is unknown, or a hypothesis is not linear or follows from the others.
         """
         cov = self.cov_params()
         return wald(self.params[cov.index], cov, self.max_bias[cov.index], hypotheses)
 
     def __getattr__(self, name: str) -> Any:
-        """Answers for names that a result does not have."""
-        if hasattr(type(self), name):  # it is there, and failed: its own error is told
+        """Error messages for attributes that a result does not have."""
+        if hasattr(type(self), name):  # The attribute exists but failed: raise its own error.
             return object.__getattribute__(self, name)
         hint = f": {HINTS[name]}" if name in HINTS else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
@@ -494,14 +494,14 @@ def _info(key: str, fit: Exchange) -> str:
 
 
 def stat_text(fit: Exchange, key: str) -> str | None:
-    """One of `STATS` as text; None for what a private fit does not have, such as R squared."""
+    """One of `STATS` as text; None for statistics that a private fit lacks, such as R squared."""
     if key not in STATS:
         return None
     if key == "guarantee":
         kind = fit.guarantee.kind
         return "NOT PRIVATE" if kind == "none" else kind
     value = fit.glance().iloc[0]["n" if key == "N" else key]
-    if key == "N":  # NaN where it is private
+    if key == "N":  # NaN if it is private.
         return f"{value:.0f}" if math.isfinite(value) else None
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")
@@ -510,11 +510,12 @@ def stat_text(fit: Exchange, key: str) -> str | None:
 def wald(
     params: pd.Series[float], cov: pd.DataFrame, bound: pd.Series[float], hypotheses: Any
 ) -> ContrastResults:
-    """(R b - q)' (R V R')^-1 (R b - q), chi-squared with as many degrees of freedom as rows of R.
+    """Wald test: (R b - q)' (R V R')^-1 (R b - q), chi-squared with one df per row of R.
 
-    Where biases within `bound` are possible, the p value is of the noncentral chi-squared law whose
-    noncentrality they can cause at most: each by itself, and in sum by the triangle inequality.
-    `hypotheses` as for `Result.wald_test`.
+    The estimates may have biases within `bound`. The p value then comes from the noncentral
+    chi-squared distribution with the largest noncentrality that these biases can cause. Each bias
+    is bounded separately, and their sum by the triangle inequality. `hypotheses` is as for
+    `Result.wald_test`.
     """
     from statsmodels.stats.contrast import ContrastResults
 
@@ -534,7 +535,8 @@ def wald(
         chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2", distargs=(rank,)
     )
     if away > 0:
-        found.pvalue = np.float64(ncx2.sf(statistic, rank, away))  # as of statsmodels
+        # NumPy scalar, as in statsmodels.
+        found.pvalue = np.float64(ncx2.sf(statistic, rank, away))
     return found
 
 

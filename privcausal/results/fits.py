@@ -1,4 +1,4 @@
-"""Fits as they are handed back: average effects, effects tau(x), and regressions."""
+"""Results of fits: average effects, effects tau(x), and regressions."""
 
 from __future__ import annotations
 
@@ -37,82 +37,83 @@ if TYPE_CHECKING:
 
 
 PlotSource = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
-"""The numbers behind a picture, and what draws it on axes."""
+"""The function that returns the numbers of a plot, and the function that draws it on axes."""
 
 CATE_KINDS = ("effect", "uplift")
-"""Pictures of effects that depend on covariates."""
+"""Kinds of plots for effects that depend on covariates."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Exchange, Disclosed):
-    """A finished fit: released numbers and functions of them; no rows.
+    """A finished fit: released numbers and functions of these numbers; no rows.
 
     Attributes
     ----------
     estimate : Estimate
     call : str
-        Python that reproduces the fit.
+        Python code that reproduces the fit.
     ledger_line : str or None
         State of the ledger after the fit.
     """
 
-    # -- questions asked later ---------------------------------------------------------------
+    # -- later queries -----------------------------------------------------------------------
 
     def contrast(
         self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
     ) -> Contrasts:
-        """Linear contrasts of the fit's terms and groups, from what was released: free.
+        """Estimate linear contrasts of terms and groups from released numbers, at no privacy cost.
 
         Parameters
         ----------
         asked : str or sequence of str
             Expressions in the names of `params` and `gate`: ``"ward[east] - ward[west]"``,
             ``"0.5*ATE + 0.5*ATT"``, ``"ATT:ward[east] - ATT"``. ``ward[east | west]`` is the effect
-            in both wards together: the mean of theirs by released shares of the rows (for ATT and
-            ATO, of the masses).
+            in both wards together. It is the mean of both effects, weighted by the released shares
+            of rows. For ATT and ATO the weights are the released sums of score weights.
         alpha : float
             1 - level.
         simultaneous : bool
-            True: limits that cover all contrasts together, by the maximum of |z| under their joint
-            covariance, as in `conf_int`.
+            True: limits that cover all contrasts together, from the maximum of |z| under their
+            joint covariance, as in `conf_int`.
 
         Returns
         -------
         Contrasts
-            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard
-            error, bound of the bias, p value and limits. Covariances of groups are released ones
-            where the groups partition the rows, or the fit has several estimands; else they are
-            taken as zero.
+            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard error,
+            maximum bias, p value and limits. Covariances of groups are the released ones if the
+            groups partition the rows or the fit has several estimands. Otherwise they are taken as
+            zero.
 
         Raises
         ------
         CapabilityError
-            What is asked for was not released; the message has the call that would release it. Or
+            A requested term was not released; the message shows the call that would release it. Or
             no average was released, or the expression is not linear.
         """
         return contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
-    # -- priced diagnostics --------------------------------------------------------------------
+    # -- diagnostics with a privacy cost of their own ------------------------------------------
 
     def overlap(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
     ) -> looks.Overlap:
-        """Noisy counts of both arms by the released propensity, at a price of their own.
+        """Release noisy counts of both arms by propensity, at an additional privacy cost.
 
         Parameters
         ----------
         frame : data frame
-            The table again: a fit holds no rows. The same rows count as in the fit.
+            The original data, because a fit holds no rows. The rows used are the same as in the
+            fit.
         eps, delta : float
-            What this look costs, in addition to the fit; same neighbours and unit. `delta` is
-            the fit's own unless given.
+            The cost of this diagnostic, in addition to the fit; neighbors and unit are the same.
+            The default of `delta` is the fit's own.
         ledger : Ledger, optional
-            Charged before any row is read. It takes no look at a fit made with test noise.
+            Charged before any row is read. It refuses diagnostics of a fit made with test noise.
 
         Raises
         ------
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
-            Nothing was spent. `CapabilityError`: the propensity is one known number.
+            No budget was spent. `CapabilityError`: the propensity is one known number.
         """
         found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Overlap(found, ledger_line(ledger))
@@ -120,18 +121,20 @@ class Result(Exchange, Disclosed):
     def balance(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
     ) -> looks.Balance:
-        """Noisy standardised mean differences before and after inverse-propensity weighting.
+        """Release noisy standardized mean differences before and after propensity weighting.
 
-        Parameters and errors as for `overlap`; `CapabilityError`: there are no covariates.
+        Weights are inverse propensities. Parameters and errors are as for `overlap`.
+        `CapabilityError`: there are no covariates.
         """
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Balance(found, ledger_line(ledger))
 
     def sensitivity(self, alpha: float = 0.05) -> looks.Sensitivity:
-        """How strong an unmeasured confounder would have to be to undo the average effect.
+        """How strong an unmeasured confounder must be to explain away the average effect.
 
         Robustness values and bounds on the bias (Chernozhukov et al. 2022; Cinelli and Hazlett
-        2020), from released numbers: free. See `inference.sensitivity` for what is assumed.
+        2020), computed from released numbers at no privacy cost. See `inference.effects` for
+        the assumptions.
 
         Raises
         ------
@@ -151,15 +154,15 @@ class Result(Exchange, Disclosed):
     def summary(
         self, alpha: float = 0.05, full: bool = False, labels: tables.Labels | None = None
     ) -> Summary:
-        """The table for a paper: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
+        """The publication table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
 
         Parameters
         ----------
         full : bool
-            Every release with its noise and price, each source of the uncertainty, and the notes
-            in full; else a line each.
+            True: every release with its noise and cost, each source of uncertainty, and complete
+            notes. False: one line each.
         labels : dict, optional
-            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
+            Display names of columns: ``{"dth30": "30-day mortality"}``.
         """
         view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
         return summarize(view, full=full)
@@ -176,9 +179,9 @@ class Result(Exchange, Disclosed):
         Parameters
         ----------
         checks : sequence
-            What `overlap` and `balance` returned, to be shown with its own price.
+            Results of `overlap` and `balance`, to be shown with their own costs.
         labels : dict, optional
-            Names for readers, by column: ``{"dth30": "30-day mortality"}``.
+            Display names of columns: ``{"dth30": "30-day mortality"}``.
         """
         place = document.check_html(path)
         named = tables.with_labels(self._view(), self._labels(labels))
@@ -186,7 +189,10 @@ class Result(Exchange, Disclosed):
         place.write_text(document.render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit as versioned JSON: released numbers only. Read it by `privcausal.load`."""
+        """Write the fit as versioned JSON that holds released numbers only.
+
+        Read it with `privcausal.load`.
+        """
         content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
         stored.save(type(self).__name__, content, path)
 
@@ -200,23 +206,26 @@ class Result(Exchange, Disclosed):
     ) -> Any:
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
-        Results of `privcate` draw ``"effect"`` too, unless a kind is given, and of effects by cell
-        ``"uplift"``. Others draw ``"coef"`` unless it is. Coefficients in the outcome's unit share
-        one axis, each slope has its own: then it is an array of axes, unless `ax` was given.
-        `labels` are names for readers, by column.
+        Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
+        can also draw ``"uplift"``. Other results draw ``"coef"`` by default. Coefficients in the
+        outcome's unit share one axis, and each slope has its own axis. The result is then an array
+        of axes, unless you pass `ax`. `labels` are display names of columns.
         """
         return self._picture(kind, alpha, self._labels(labels))[1](ax)
 
     def plot_data(self, kind: str | None = None, alpha: float = 0.05) -> pd.DataFrame:
-        """The numbers behind `plot`, as a frame; what a fit cannot draw it does not have here.
+        """The numbers behind `plot`, for the kinds that the fit can draw.
 
         Returns
         -------
         DataFrame
-            ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high privacy_share,
-            a row for each term or group. ``"budget"``: stage query currency price share.
-            ``"effect"``: modifier kind at estimate conf_low conf_high. ``"uplift"``: share gain
-            std_error conf_low conf_high random.
+            Columns by kind:
+
+            - ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high
+              privacy_share, one row per term or group.
+            - ``"budget"``: stage query currency price share.
+            - ``"effect"``: modifier kind at estimate conf_low conf_high.
+            - ``"uplift"``: share gain std_error conf_low conf_high random.
         """
         return self._picture(kind, alpha)[0]()
 
@@ -271,7 +280,7 @@ class Result(Exchange, Disclosed):
 
     @property
     def methods(self) -> str:
-        """A paragraph on methods and privacy, to paste into a paper; references below it."""
+        """Paragraphs on methods, privacy and software, with references, to paste into a paper."""
         return document.methods_text(self._view())
 
     def _gates(self, alpha: float) -> pd.DataFrame:
@@ -285,21 +294,22 @@ class Result(Exchange, Disclosed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AteResult(Result):
-    """What `privcausal.private` returns."""
+    """The result of `privcausal.private`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionResult(Result):
-    """What `privcausal.regress` returns; `params` are coefficients in natural units.
+    """The result of `privcausal.regress`; `params` are coefficients in natural units.
 
-    A coefficient that hangs on what the noise hides is NaN.
+    A coefficient is NaN if the noise hides what distinguishes its column from the others.
     """
 
     def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
         """x'b at new points: estimate std_error max_bias conf_low conf_high, index of `newdata`.
 
-        For the mean of the outcome at x, as far as it is linear in the columns. Numbers outside
-        the declared bounds are cut to them; a row with a missing value is NaN.
+        The prediction estimates the mean of the outcome at x, to the extent that the mean is linear
+        in the columns. Numbers outside the declared bounds are clipped to them. A row with a
+        missing value is NaN.
         """
         estimate = self.estimate
         design = estimate.design
@@ -332,7 +342,7 @@ NO_EFFECT = "a regression has coefficients, in params; pc.private(...) gives an 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CateResult(Result):
-    """What `privcausal.privcate` returns."""
+    """The result of `privcausal.privcate`."""
 
     @property
     def _effect(self) -> effects.Effect | CellEffect | effects.ArmPolynomials:
@@ -343,22 +353,25 @@ class CateResult(Result):
     def predict(self, newdata: Frame | None = None, alpha: float = 0.05) -> pd.DataFrame:
         """tau(x) at new points: estimate std_error conf_low conf_high, index of `newdata`.
 
-        Post-processing of released numbers: free, without limit, and the same each time. The
-        interval is a band: for the projection of tau on the basis, on average over x, and
-        approximate: of 95 % bands of learner "r" at eps = 1, those on eight laws that it was not
-        tuned on held 94 to 100 % of points at 4,000 rows and more, and 91 to 100 % at 1,000; of
-        "dr", 89 to 100 % and 85 to 100 % (`tests/benchmarks/cate/results.md`). Those of
-        `params` are intervals for the average and for slopes of the best linear projection (BLP);
-        those of `gate` for group averages. Numbers outside the declared bounds are cut to them; a
-        row with a missing value is NaN. Predictions averaged over private rows are not private.
+        Prediction is post-processing of released numbers. It costs no privacy budget, has no limit
+        on its use, and gives the same values each time. Averages of predictions over private rows
+        are not private. Numbers outside the declared bounds are clipped to them. A row with a
+        missing value is NaN.
 
-        A fit with ``queries=`` knows the effect at these points only; without `newdata` it gives
-        them all.
+        The interval is an approximate band for the projection of tau on the basis, valid on average
+        over x. Coverage of 95% bands at eps = 1 was measured on eight data-generating processes
+        that were not used for tuning. Learner "r" covered 94 to 100% of points at 4,000 or more
+        rows, and 91 to 100% at 1,000 rows. Learner "dr" covered 89 to 100% and 85 to 100%
+        (`tests/benchmarks/cate/results.md`). Intervals in `params` are for the average and the
+        slopes of the best linear projection (BLP), and intervals in `gate` for group averages.
+
+        A fit with ``queries=`` knows the effect only at its query points. Without `newdata` it
+        returns all of them.
 
         Raises
         ------
         DataError
-            A needed column is absent, or holds a level that was not declared.
+            A required column is absent, or holds a level that was not declared.
         CapabilityError
             A point that was not among the queries.
         """
@@ -382,7 +395,7 @@ class CateResult(Result):
 
     @property
     def cells(self) -> pd.DataFrame:
-        """A row per cell: treated control estimate std_error conf_low conf_high.
+        """One row per cell: treated control estimate std_error conf_low conf_high.
 
         `treated` and `control` are noisy counts, which may be below zero.
 
@@ -408,17 +421,17 @@ class CateResult(Result):
         Parameters
         ----------
         frame : data frame
-            Rows to judge the ranking by, or a path to them; best are rows that the fit has not
-            seen, since on its own the gain looks larger than it is.
+            Rows, or a path to rows, for evaluating the ranking. Use rows that were not in the fit.
+            On the fit's own rows the gain looks larger than it is.
         eps : float
-            What this look costs, in pure epsilon, beside the fit.
+            The cost of this evaluation in pure epsilon, in addition to the fit.
         ledger : Ledger, optional
             Charged before any row is read.
 
         Raises
         ------
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
-            Nothing was spent. `CapabilityError`: the learner has no cells.
+            No budget was spent. `CapabilityError`: the learner has no cells.
         """
         return looks.Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
 
@@ -431,13 +444,14 @@ class CateResult(Result):
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
 
-        Post-processing of released numbers: free. See `results.interpretable` for what is equal
-        and what is approximate.
+        This is post-processing of released numbers at no privacy cost. See `results.exchange`
+        for which parts are exact and which are approximate.
 
         Raises
         ------
         CapabilityError
-            The effect is no sum of functions of one modifier each (learner ``"x"``, interactions).
+            The effect is not a sum of functions of one modifier and products of two (for
+            example, learner ``"x"``).
         """
         return as_booster(self.estimate)
 
@@ -477,5 +491,5 @@ class CateResult(Result):
         request = self.estimate.plan.request
         if not (request.formula.effect_variables and self._effect.drawn):
             return ()
-        # a factor's declared groups have averages of their own, which are not shrunken
+        # Declared groups of a factor have averages of their own, which are not shrunken.
         return tuple(shape for shape in self._shapes(alpha) if shape.name not in request.groups)

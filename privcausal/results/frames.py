@@ -1,4 +1,4 @@
-"""Released numbers as frames and shapes: estimates with intervals, prices, what pictures show."""
+"""Released numbers as frames and curves: estimates with intervals, costs, and plot data."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from privcausal.request.schema import Interval, Levels
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("
-"""How names of mean outcomes begin (`request.RISKS`, or an arm's)."""
+"""Prefixes of the names of mean outcomes (`request.RISKS`, or an arm's)."""
 
 _DRAWS = 20_000
-_PUBLIC_SEED = 7_071  # quadrature points of the simultaneous critical value; public
+_PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneous critical value.
 
 
 def check_alpha(alpha: float) -> float:
-    """`alpha` in (0, 1), or an error."""
+    """`alpha` if it is in (0, 1); otherwise raises an error."""
     number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
     if not (number and 0 < alpha < 1):
         raise CapabilityError("alpha must be a number in (0, 1), such as 0.05 for 95 % intervals")
@@ -39,15 +39,15 @@ def check_alpha(alpha: float) -> float:
 
 
 def quantile(alpha: float) -> float:
-    """z of normal limits at level 1 - alpha."""
+    """Normal quantile for limits at level 1 - alpha."""
     return float(norm.ppf(1 - check_alpha(alpha) / 2))
 
 
 def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
-    """Normal critical value, for each interval or for all of them at once.
+    """Normal critical value, for each interval alone or for all intervals together.
 
-    Simultaneous: the 1 - alpha quantile of max |z| under the estimates' joint correlation, so that
-    all intervals cover together.
+    Simultaneous: the 1 - alpha quantile of max |z| under the joint correlation of the estimates.
+    All intervals then cover together.
     """
     single = quantile(alpha)
     finite = np.isfinite(np.diag(cov)) & (np.diag(cov) > 0)
@@ -93,12 +93,11 @@ def with_limits(
 def within_reach(
     frame: pd.DataFrame, reach: float, rows: int, outcomes: tuple[float, float] = (0.0, 1.0)
 ) -> pd.DataFrame:
-    """The first `rows` with estimates and limits where their truths are known to be.
+    """Restrict estimates and limits in the first `rows` to their known range.
 
-    Effects are in [-reach, reach], mean outcomes in the range of `outcomes`.
-
-    An interval that lies outside was wrong, and where there is no estimate nothing else is known:
-    it becomes the whole range. So none covers less.
+    Effects are in [-reach, reach], and mean outcomes in the range of `outcomes`. An interval
+    entirely outside its range cannot contain the true value. It is replaced by the whole range, as
+    is the interval of a missing estimate. Coverage therefore never decreases.
     """
     value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
     at = slice(rows)
@@ -114,9 +113,9 @@ def within_reach(
 def with_ratios(
     frame: pd.DataFrame, found: AverageEstimate, ratios: Sequence[Ratio], z: float
 ) -> pd.DataFrame:
-    """The same with a row for each ratio of risks, of all rows or of each group; see `ratios`.
+    """The frame with a row for each ratio of risks, over all rows or in each group; see `ratios`.
 
-    That of an instrument's slopes, the LATE, has its own limits.
+    The LATE is a ratio of an instrument's slopes, and has limits of its own.
     """
     if found.terms == effects.REDUCED and len(frame):
         frame.loc["LATE", ["conf_low", "conf_high"]] = effects.late_limits(found, z)
@@ -137,7 +136,7 @@ def with_ratios(
 
 
 def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows but those of what effects are ratios of, and of ratios, with no axis in common."""
+    """The rows of effects, without mean outcomes and ratios, which have other scales."""
     others = (*RATIOS, *effects.REDUCED[1:])
     names = [str(name) for name in frame.index]
     kept = [not n.startswith(MEAN_PREFIX) and n.partition(":")[0] not in others for n in names]
@@ -145,10 +144,10 @@ def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tested(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same with `statistic`, the estimate in standard errors, and `p_value`, of no effect.
+    """The frame with `statistic` (estimate over standard error) and `p_value`, of no effect.
 
-    A ratio is 1 exactly if the difference is 0, and has the test of the difference. The LATE has
-    the test of the reduced form (Anderson and Rubin).
+    A ratio equals 1 exactly when the difference is 0, so its row has the test of the difference.
+    The LATE has the test of the reduced form (Anderson and Rubin).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
@@ -163,11 +162,12 @@ def tested(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.DataFrame:
-    """A line per release; `epsilon` is what its rho alone would be at `delta`, or its own price.
+    """Privacy costs, one line per release.
 
-    The column rho sums to the total. A parallel release, from rows of its own, is charged none:
-    releases from other rows have paid as much. Its epsilon is that of its noise. Where it is priced
-    in (epsilon, delta), these are its price, and its rho is nan.
+    `epsilon` is the epsilon of the release's rho alone at `delta`, or its own cost in epsilon. The
+    column rho sums to the total. A parallel release uses rows of its own. It is charged nothing,
+    because releases from other rows have paid the same amount. Its epsilon is the epsilon of its
+    noise. If it is priced in (epsilon, delta), the columns show this price, and its rho is nan.
     """
     lines = []
     for release in releases:
@@ -187,7 +187,7 @@ def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.Dat
 
 
 def effect_frame(shapes: Sequence[Shape]) -> pd.DataFrame:
-    """modifier kind at estimate conf_low conf_high, a row for each point or level of a shape."""
+    """modifier kind at estimate conf_low conf_high, one row per point or level of a curve."""
     columns = ["modifier", "kind", "at", "estimate", "conf_low", "conf_high"]
     rows = [
         (shape.name, shape.kind, *values)
@@ -200,10 +200,11 @@ def effect_frame(shapes: Sequence[Shape]) -> pd.DataFrame:
 def gain_frame(effect: CellEffect, z: float) -> pd.DataFrame:
     """share gain std_error conf_low conf_high random: treating cells, largest effect first.
 
-    What a fit by cells expects of its own ranking: the sum of its cells' effects times their
-    share of the rows, with the spread of their joint law. Effects that were shrunk are posterior
-    means, and their order does not flatter them; those of ``shrink=False`` look larger than they
-    are, as `uplift` on other rows would show.
+    The gain that a fit by cells expects from its own ranking. It is the sum of the cells' effects
+    times their shares of the rows, and its spread comes from their joint distribution. Shrunken
+    effects are posterior means, so ranking by them does not bias the gain upward. With
+    ``shrink=False`` the gain looks larger than it is; `uplift` on other rows would show the
+    difference.
     """
     order = np.argsort(-effect.value, kind="stable")
     weights = effect.share[order]
@@ -229,9 +230,9 @@ BAND = "approximate {level:g}% band"
 
 
 def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
-    """One shape per modifier, with the band of the averaged effect; none where there are no bands.
+    """One curve per modifier, with the band of the averaged effect; none if there are no bands.
 
-    Over the synthetic population, or by the noisy counts of cells.
+    The average is over the synthetic population, or over the noisy counts of cells.
     """
     effect, population = estimate.effect, estimate.population
     if effect is None or isinstance(effect, effects.ArmPolynomials):
@@ -289,7 +290,7 @@ def _averaged(
     propensity = None if rows.propensity is None else np.tile(rows.propensity[:size], m)
     at = Rows(frame, m * size, propensity)
     mean = effect(at).reshape(m, size).mean(axis=1)
-    variance = np.zeros(m) if effect.pieces else np.full(m, np.nan)  # nothing is known of it
+    variance = np.zeros(m) if effect.pieces else np.full(m, np.nan)  # The variance is unknown.
     for piece in effect.pieces:
         phi = at.phi(piece.additive.features)
         if piece.weight is not None:
@@ -305,7 +306,7 @@ CELL_BAND = "{level:g}% interval by cell"
 
 
 def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
-    """treated control estimate std_error conf_low conf_high, a row per cell; counts are noisy."""
+    """treated control estimate std_error conf_low conf_high, one row per cell; counts are noisy."""
     counts = {"treated": effect.count[:, 1], "control": effect.count[:, 0]}
     return pd.DataFrame(
         counts | with_limits(effect.value, effect.spread, z),
@@ -314,9 +315,9 @@ def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
 
 
 def _cell_shapes(effect: CellEffect, z: float, level: float) -> tuple[Shape, ...]:
-    """The effect along each axis, averaged over the others by the noisy counts.
+    """The effect along each axis, averaged over the other axes by the noisy counts.
 
-    None for cells that are no product of parts.
+    Empty if the cells are not a product of parts.
     """
     if not isinstance(effect.partition, partition.Product):
         return ()
@@ -337,7 +338,7 @@ def _cell_shape(
     if isinstance(axis, partition.LevelAxis):
         kind, grid = "levels", list(axis.labels)
     else:
-        # each part is drawn from its lower to its upper end
+        # Draw each part from its lower to its upper end.
         kind, at = "continuous", np.repeat(at, 2)
         grid = np.repeat(_ends(axis), 2)[1:-1].tolist()
     return Shape(

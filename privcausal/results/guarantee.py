@@ -1,4 +1,4 @@
-"""The promise of one fit, as a value and as sentences; and what a ledger has left."""
+"""The guarantee of one fit, as a value and as text; and the summary of a ledger."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from privcausal.typing import Kind, Neighbors
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a fit promises.
+    """The privacy guarantee of a fit.
 
     Attributes
     ----------
     epsilon, delta : float
-        The price as asked for: what was spent is at most this.
+        The requested cost; the fit spent at most this.
     rho : float
-        What was spent: mu^2 / 2 of Gaussian noise, else zCDP; NaN where the price is in epsilon and
-        delta.
+        The amount spent: mu^2 / 2 if all noise is Gaussian, otherwise zCDP. NaN if the cost is in
+        epsilon and delta.
     neighbors : {"substitute", "add_remove"}
     unit : str
         Whose data are protected: ``"one row"``, or ``"one patient_id (at most 3 rows)"``.
     kind : {"proven", "published", "none"}
     statement : str
     trade_off : TradeOff or None
-        Where all noise is Gaussian, the least error of type II that a test between two neighbouring
-        tables has at each level. Of `pc.paper.two_stage`, what the stages of Algorithm 1 declare
-        together, min{f_1, ..., f_k}**.
+        If all noise is Gaussian: the smallest type II error, at each level, of any test between two
+        neighboring tables. For `pc.paper.two_stage`: the composition of the trade-off functions
+        that the stages of Algorithm 1 declare, min{f_1, ..., f_k}**.
     """
 
     epsilon: float
@@ -99,14 +99,14 @@ def _published(estimate: Estimate) -> Guarantee:
 
 
 def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
-    """A guarantee at the price that was asked for."""
+    """A guarantee at the requested cost."""
     trust, budget = plan.request.trust, plan.request.budget
     unit = f"one {trust.protected}"
     return Guarantee(budget.epsilon, budget.delta, math.nan, trust.neighbors, unit, kind, statement)
 
 
 def published_doubts(estimate: Estimate) -> tuple[str, ...]:
-    """What a published claim rests on, and where it is known to fail."""
+    """Assumptions behind a published claim, and cases in which it is known to fail."""
     least, size = estimate.plan.least_rows, estimate.size
     found = describe(estimate).doubts
     if size is not None and size < least:
@@ -125,10 +125,10 @@ def published_doubts(estimate: Estimate) -> tuple[str, ...]:
 
 
 def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
-    """The guarantee of a plan that was spent; `what` it speaks of, in words.
+    """The guarantee of a plan that has been spent; `what` names the released output, as text.
 
-    `kind` is "published" where a proven mechanism was asked through a function that is only claimed
-    to be private.
+    `kind` is "published" if a proven mechanism was evaluated through a function whose own privacy
+    is only claimed.
     """
     made = _guarantee(plan, kind, _told_guarantee(_statement(plan, what), kind))
     spent, budget = plan.epsilon / accounting.PICO, plan.request.budget
@@ -139,7 +139,7 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     )
     made = replace(made, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / accounting.PICO)
     if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * accounting.PICO:
-        return made  # beyond mu = 30 every guess may be right
+        return made  # Beyond mu = 30 every guess may be right.
     curve = accounting.TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / accounting.PICO)
     return replace(made, trade_off=curve)
 
@@ -151,14 +151,14 @@ BORROWED = (
 
 
 def _told_guarantee(proven: str, kind: Kind) -> str:
-    """The statement of a proof, as far as `kind` lets it stand."""
+    """The statement of a proof, reduced to what `kind` supports."""
     if kind == "none":
         return NOT_PRIVATE
     return proven if kind == "proven" else f"{proven.replace(', proven:', ':', 1)} {BORROWED}"
 
 
 def _proviso(plan: Plan) -> str:
-    """What a proof for rows takes for granted where somebody else has added them up."""
+    """Assumption of a proof for rows if the input was aggregated outside the package."""
     if not plan.aggregated:
         return ""
     return (
@@ -176,7 +176,7 @@ _VERBS = {
 
 
 def _words(plan: Plan) -> tuple[str, str]:
-    """The price that was asked for, and how the two tables differ."""
+    """The requested cost, and the difference between two neighboring tables."""
     budget, trust = plan.request.budget, plan.request.trust
     price = f"{pair(budget.epsilon, budget.delta)}-differential privacy"
     if plan.pure:
@@ -203,7 +203,7 @@ def _statement(plan: Plan, what: str) -> str:
 # -- the ledger ------------------------------------------------------------------------------------
 
 RUN = 8
-"""Characters of a run's name that the table shows; `tables` has it whole."""
+"""Characters of a run's name in the printed table; `tables` has the full name."""
 
 EITHER = (
     "What is left is one or the other, in rho (as eps of a fit with Gaussian noise) or in pure "
@@ -213,7 +213,7 @@ EITHER = (
 
 
 def ledger_summary(ledger: accounting.Ledger) -> Summary:
-    """The summary of a ledger: a line for each run in order, then what is spent and left."""
+    """Summary of a ledger: a line for each run in order, then the spent and remaining budget."""
     history, spent, left = ledger.history, ledger.spent, ledger.remaining
     runs = ledger.runs.set_index("run")
     protected, neighbours = "any, until the first fit", "any"
@@ -242,7 +242,7 @@ def ledger_summary(ledger: accounting.Ledger) -> Summary:
 
 
 def _asked(runs: pd.DataFrame) -> tuple[tables.TableBlock, ...]:
-    """What each run asked, in lines of their own: a formula is longer than a column."""
+    """The query of each run on separate lines, because a formula is too long for a column."""
     lines = [
         f"{str(run)[:RUN]}: {tables.clean(text)}" for run, text in runs["question"].items() if text
     ]
@@ -271,7 +271,7 @@ def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
 
 
 def ledger_line(ledger: accounting.Ledger | None) -> str | None:
-    """``Ledger 'rhc': 1.91 of 2 left.`` as the summary prints it."""
+    """``Ledger 'rhc': 1.91 of 2 left.``, as the summary prints it."""
     if ledger is None:
         return None
     left, cap = at_least(ledger.remaining.epsilon), at_most(ledger.epsilon)

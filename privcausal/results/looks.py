@@ -1,4 +1,4 @@
-"""What `fit.overlap`, `balance` and `uplift` hand back: one priced release each."""
+"""Results of `fit.overlap`, `balance`, `uplift` and `sensitivity`, and the variation test."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Whether an effect varies with covariates at all: one answer from slopes, groups and curves.
+# One test of whether an effect varies with covariates, from slopes, groups and curves.
 
 VARIATION_LEVEL = 0.05
-"""Chance that variation is reported where there is none: Bonferroni over all that is looked at."""
+"""Chance of reporting variation that does not exist: Bonferroni over all tests."""
 
 FLAT = (
     "No variation of the effect with covariates can be distinguished from noise at this budget: "
@@ -44,11 +44,11 @@ VARIES = "The effect varies with {names}, by more than noise explains (level {le
 
 
 def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str:
-    """One sentence: with which modifiers the effect varies, as far as noise lets it be seen.
+    """One sentence on the modifiers with which the effect detectably varies.
 
-    Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, curves by how
-    far they leave their own mean in standard errors. All share `LEVEL`, and biases by clipping are
-    taken at their worst. Empty for a fit without any of these.
+    Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, and curves by
+    their largest distance from their own mean in standard errors. All tests share `LEVEL`. Biases
+    from clipping take their worst-case values. Empty for a fit without slopes, groups and curves.
     """
     found, averages = dict[str, float](), result.estimate.averages
     if averages is not None:
@@ -90,7 +90,7 @@ def _heterogeneity(groups: pd.DataFrame) -> float:
 
 
 def _curve(shape: Shape, z: float) -> float:
-    """P value of the point that lies furthest from the curve's mean, times the points' number."""
+    """P value of the point furthest from the curve's mean; for levels, times their number."""
     values = np.asarray(shape.estimate, float)
     sd = (np.asarray(shape.conf_high, float) - np.asarray(shape.conf_low, float)) / (2 * z)
     known = np.isfinite(values) & np.isfinite(sd) & (sd > 0)
@@ -101,7 +101,7 @@ def _curve(shape: Shape, z: float) -> float:
     return min(1.0, 2 * points * float(norm.sf(away.max())))
 
 
-# What `fit.sensitivity` hands back: how strong an unmeasured confounder would have to be.
+# The result of `fit.sensitivity`: how strong an unmeasured confounder would have to be.
 
 TITLE = "Sensitivity to Unmeasured Confounding"
 
@@ -125,20 +125,20 @@ NOTHING_CONFOUNDS = "Where chance decided who was treated, nothing confounds."
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Printed):
-    """How an average effect would stand up to a confounder that nobody measured.
+    """Sensitivity of an average effect to an unmeasured confounder.
 
     Attributes
     ----------
     term : str
     estimate, conf_low, conf_high : float
-        With all noise, at level 1 - alpha.
+        Include all noise; limits are at level 1 - alpha.
     scale : float
         S, in units of the outcome: the bias is at most S sqrt(r_y r_t / (1 - r_t)).
     alpha : float
     kind : {"proven", "published", "none"}
-        Of the fit's guarantee.
+        Kind of the fit's guarantee.
     randomised : bool
-        Whether the propensity was declared known, or nothing was adjusted for.
+        Whether the propensity was declared known, or no covariate was adjusted for.
     """
 
     term: str
@@ -154,32 +154,33 @@ class Sensitivity(Printed):
     def robustness(self) -> pd.Series[float]:
         """Robustness values: index ``estimate`` and ``interval``.
 
-        The share of what is left unexplained, of outcome and treatment alike, that a confounder
-        would have to explain to bring the estimate, or the nearer limit of the interval, to zero.
-        Zero where the interval holds zero already.
+        A robustness value is a share of unexplained variation. A confounder that explained this
+        share of the unexplained outcome and of the unexplained treatment would bring the estimate,
+        or the nearer limit of the interval, to zero. The value is zero if the interval contains
+        zero.
         """
         toward = self.conf_low if self.estimate >= 0 else -self.conf_high
         values = [effects.robustness_value(d, self.scale) for d in (abs(self.estimate), toward)]
         return pd.Series(values, index=["estimate", "interval"], name="robustness value")
 
     def bounds(self, r2_outcome: float, r2_treatment: float) -> pd.Series[float]:
-        """What a confounder of this strength could hide, at worst.
+        """Worst-case bias, estimates and interval for a confounder of this strength.
 
         Parameters
         ----------
         r2_outcome, r2_treatment : float
-            Shares of what is left unexplained of the outcome, and of the treatment.
+            Shares of the unexplained variation of the outcome, and of the treatment.
 
         Returns
         -------
         Series
-            bias low high conf_low conf_high: estimates from `low` to `high` are possible, and
-            `conf_low` to `conf_high` with the interval.
+            bias low high conf_low conf_high. Estimates from `low` to `high` are possible, and
+            values from `conf_low` to `conf_high` with the interval.
 
         Raises
         ------
         CapabilityError
-            A share is not in [0, 1), or [0, 1] for the outcome.
+            The treatment share is not in [0, 1), or the outcome share not in [0, 1].
         """
         bias = effects.largest_bias(self.scale, r2_outcome, r2_treatment)
         values = {
@@ -190,7 +191,7 @@ class Sensitivity(Printed):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """`bounds` where the confounder is as strong for both; index: its strength."""
+        """`bounds` for confounders equally strong for outcome and treatment; index: strength."""
         return self._frame(CONFOUNDER_SHARES)
 
     def _frame(self, shares: Sequence[float]) -> pd.DataFrame:
@@ -199,7 +200,7 @@ class Sensitivity(Printed):
 
     @property
     def sentence(self) -> str:
-        """The robustness values in words."""
+        """The robustness values as a sentence."""
         estimate, interval = (tables.share_percent(value) for value in self.robustness)
         both = "of what is left unexplained of both outcome and treatment"
         if self.robustness["interval"] <= 0:
@@ -220,7 +221,7 @@ class Sensitivity(Printed):
         return self._frame(np.linspace(0, most, SENSITIVITY_POINTS).tolist()).reset_index()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """What could be hidden, by the strength of the confounder."""
+        """Draw the possible estimates by the strength of the confounder."""
         return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
@@ -260,7 +261,7 @@ class Sensitivity(Printed):
 
 
 def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
-    """The sensitivity of a fit's average effect; raises `CapabilityError` where it has none."""
+    """Sensitivity of a fit's average effect; raises `CapabilityError` if there is no average."""
     found = result._averages
     if result.plan.request.mode == "paper":
         raise CapabilityError(
@@ -285,18 +286,18 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
 
 
 LARGE = 0.1
-"""A standardised difference beyond this is commonly called an imbalance (Austin 2009)."""
+"""A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
 
 CLEAR = 2.0
-"""A difference is called large only if it is so by this many noise standard deviations."""
+"""A difference is called large only if it exceeds the limit by this many noise sds."""
 
 NAMED = 3
-"""Columns that the sentence on balance names; the table has all."""
+"""Maximum number of columns named in the sentence on balance; the table has all of them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Look(Printed):
-    """A finished look at the data: released numbers, with a price of their own; no rows.
+    """A finished diagnostic release: released numbers with a cost of their own; no rows.
 
     Attributes
     ----------
@@ -313,7 +314,7 @@ class _Look(Printed):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What this look promises, in addition to what the fit has spent."""
+        """The guarantee of this release, in addition to the guarantee of the fit."""
         return promise(self.measured.plan, kind=self.measured.kind, what=self.what)
 
     @property
@@ -343,7 +344,7 @@ class _Look(Printed):
 
 
 class Diagnostic(_Look):
-    """A look that the report can show: a frame, a sentence and a picture."""
+    """A diagnostic that the report can show: a frame, a sentence and a plot."""
 
     what: ClassVar[str] = "this diagnostic, which adds to the fit,"
 
@@ -354,7 +355,7 @@ class Diagnostic(_Look):
 
     @property
     def sentence(self) -> str:
-        """What the numbers say, in words."""
+        """The result as a sentence."""
         raise NotImplementedError
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -370,7 +371,7 @@ class Diagnostic(_Look):
 
     @property
     def check(self) -> Check:
-        """For the report: caption, sentence with the price, and a small frame."""
+        """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
         price = NOT_PRIVATE
         if self.measured.kind != "none":
             price = f"Bought for {self.guarantee.short}, in addition to the fit."
@@ -379,7 +380,7 @@ class Diagnostic(_Look):
 
     @property
     def _named_rows(self) -> int:
-        """Rows that the picture names, if it names any."""
+        """Number of rows that the plot names; 0 if it names none."""
         return 0
 
     def _shown(self) -> pd.DataFrame:
@@ -392,7 +393,7 @@ class Diagnostic(_Look):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Overlap(Diagnostic):
-    """How the rows of each arm are spread over the released propensity."""
+    """Distribution of the released propensity in each arm."""
 
     measured: OverlapCounts
 
@@ -400,10 +401,10 @@ class Overlap(Diagnostic):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """low high treated control std_error, a row per cell of the propensity.
+        """low high treated control std_error, one row per propensity cell.
 
-        Counts are noisy and unbiased, so an empty cell may be negative; `std_error` is their
-        noise standard deviation. The first and last cell hold what the clip cut.
+        Counts are noisy and unbiased, and an empty cell may be negative. `std_error` is the
+        standard deviation of their noise. The first and last cells hold the clipped propensities.
         """
         borders = np.r_[0.0, self.measured.edges, 1.0]
         control, treated = self.measured.counts
@@ -421,11 +422,12 @@ class Overlap(Diagnostic):
         return [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
 
     def _shown(self) -> pd.DataFrame:
-        return self.frame[["treated", "control"]].round().astype(int)  # the sentence has the noise
+        # The sentence reports the noise.
+        return self.frame[["treated", "control"]].round().astype(int)
 
     @property
     def sentence(self) -> str:
-        """The share of each arm in the outer cells."""
+        """A sentence on the share of each arm in the outer cells."""
         low, high = self.measured.edges[[0, -1]]
         (control, control_sd), (treated, treated_sd) = map(self._outside, self.measured.counts)
         return (
@@ -444,7 +446,7 @@ class Overlap(Diagnostic):
         if total <= self.measured.noise_sd * np.sqrt(len(counts)):
             return np.nan, np.nan
         share = float(counts[0] + counts[-1]) / total
-        # the outer counts enter with 1 - share, the others with -share
+        # The outer counts have derivative weight 1 - share, and the others -share.
         spread = np.sqrt(2 * (1 - share) ** 2 + (len(counts) - 2) * share**2)
         return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
 
@@ -454,13 +456,13 @@ class Overlap(Diagnostic):
         return tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Histograms of both arms: the treated upwards, the controls downwards."""
+        """Histograms of both arms: the treated upward, the controls downward."""
         return curves.overlap_plot(self.frame, ax)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Balance(Diagnostic):
-    """Standardised mean differences, treated minus control, before and after weighting."""
+    """Standardized mean differences, treated minus control, before and after weighting."""
 
     measured: BalanceMeans
 
@@ -468,11 +470,12 @@ class Balance(Diagnostic):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """before std_error_before after std_error_after, a row per design column.
+        """before std_error_before after std_error_after, one row per design column.
 
-        Differences of the arms' means in standard deviations of the column, which are taken from
-        the fit's released marginals; `after` weights rows by 1/e(x) and 1/(1 - e(x)). Standard
-        errors are those of the privacy noise: a difference describes these very rows.
+        Each value is a difference of the arms' means, in standard deviations of the column. These
+        standard deviations come from the fit's released marginals. `after` weights rows by 1/e(x)
+        and 1/(1 - e(x)). Standard errors measure privacy noise only, because a difference describes
+        the rows themselves.
         """
         found = self.measured
         return pd.DataFrame(
@@ -493,7 +496,7 @@ class Balance(Diagnostic):
 
     @property
     def sentence(self) -> str:
-        """The noise; how many columns are clearly out of balance; for how many it hides that."""
+        """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
         found = self.measured
         if np.isnan(found.after).any():
             return "The budget is too small to see the means of both arms."
@@ -526,7 +529,7 @@ class Balance(Diagnostic):
         return tables.filled("Standardised mean differences", names, *columns, frame=self.frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """A row per column: hollow before weighting, filled after; lines are 95% of the noise."""
+        """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
         return curves.balance_plot(self.frame, ax)
 
 
@@ -561,8 +564,8 @@ class Uplift(_Look):
     def areas(self, alpha: float = 0.05) -> pd.DataFrame:
         """Rows ``AUUC`` and ``Qini``: estimate std_error conf_low conf_high random.
 
-        ``AUUC`` is the area under the uplift curve, ``Qini`` that between the Qini curve and its
-        random line.
+        ``AUUC`` is the area under the uplift curve. ``Qini`` is the area between the Qini curve and
+        its random line.
         """
         z = frames.quantile(alpha)
         up, qini = self._curve("uplift"), self._curve("qini")
@@ -574,7 +577,7 @@ class Uplift(_Look):
         return pd.DataFrame(columns, index=pd.Index(["AUUC", "Qini"], name="area"))
 
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
-        """The curve with its band, and the random line."""
+        """Draw the curve with its band, and the random line."""
         frame = self.plot_data(kind, alpha)
         return uplift_plot(frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind])
 

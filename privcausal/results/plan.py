@@ -1,4 +1,4 @@
-"""`PlanResult`: how wide intervals will be and what they cost, before there are rows."""
+"""`PlanResult`: forecasts of interval widths and costs before there are rows."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 Points = tuple[tuple[int, float], ...]
 
 CURVE_POINTS = 7
-"""Points of a curve, besides those that were asked for."""
+"""Points of a curve, in addition to the requested points."""
 
 CURVE_REACH = 4.0
-"""A curve through one point goes this far to each side."""
+"""A curve through one point extends by this factor to each side."""
 
 PRIVACY_WEIGHTS = (0.25, 0.5, 0.75)
 """Weights of privacy in the utility curve."""
@@ -50,10 +50,10 @@ _KINDS = ("eps", "n", "utility")
 
 @dataclass(frozen=True)
 class Question:
-    """Numbers of rows and epsilons, or the half-width by which one of the two is found.
+    """Numbers of rows and epsilons, or the half-width from which one of them is found.
 
-    `rows` or `epsilons` are empty for what is looked for; intervals are at level 1 - alpha, and
-    detectable effects are found with `power`.
+    The empty one of `rows` and `epsilons` is found. Intervals are at level 1 - alpha, and
+    detectable effects are computed for `power`.
     """
 
     rows: tuple[int, ...]
@@ -64,7 +64,7 @@ class Question:
 
     @classmethod
     def of(cls, n: Any, eps: Any, width: Any, alpha: float, power: float) -> Question:
-        """A question from what a user may write; raises `BudgetError` or `CapabilityError`."""
+        """A question from user input; raises `BudgetError` or `CapabilityError`."""
         check_alpha(alpha)
         if not (_is_number(power) and alpha / 2 < power < 1):
             raise CapabilityError("power must be a number in (0, 1) above alpha / 2, such as 0.8")
@@ -86,18 +86,18 @@ class Question:
 
     @property
     def first_epsilon(self) -> float:
-        """1 where epsilon is looked for."""
+        """The first epsilon, or 1 if epsilon is to be found."""
         return self.epsilons[0] if self.epsilons else 1.0
 
     @property
     def sought(self) -> str:
-        """``"eps"`` or ``"n"``, or nothing where both are given."""
+        """``"eps"`` or ``"n"``, whichever is to be found; empty if both are given."""
         if self.width is None:
             return ""
         return "eps" if self.rows else "n"
 
     def points(self, planner: Planner) -> Points:
-        """The (n, eps) to plan: as asked, or one of the two found from the half-width."""
+        """The (n, eps) to plan: as requested, or with one of them found from the half-width."""
         if self.width is None:
             return tuple(product(self.rows, self.epsilons))
         width, alpha = self.width, self.alpha
@@ -108,7 +108,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class PlanResult(Printed):
-    """What `privcausal.plan` returns: forecasts of the average effect's interval.
+    """The result of `privcausal.plan`: forecasts of the average effect's interval.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class PlanResult(Printed):
     points : tuple of (n, eps)
         The rows of `table`.
     worst : Planner or None
-        Plans for the most variable outcome within its bounds; None where `outcome_sd` was stated.
+        Plans for the most variable outcome within its bounds; None if `outcome_sd` was given.
     """
 
     planner: Planner
@@ -126,21 +126,23 @@ class PlanResult(Printed):
     worst: Planner | None = None
 
     def __post_init__(self) -> None:
-        for n, eps in self.points:  # what cannot be planned is refused here, not when printed
+        for n, eps in self.points:  # Refuse points that cannot be planned here, not when printing.
             self.planner.at(n, eps)
 
     # -- numbers -----------------------------------------------------------------------------
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per n and epsilon, for the average effect.
+        """Forecasts for the average effect, one row per n and epsilon.
 
-        Columns n eps delta rho half-width detectable se_sampling se_privacy se_nuisances max_bias
-        privacy_share, and worst_case where no `outcome_sd` was stated: the half-width for the most
-        variable outcome within its bounds. `detectable` is the smallest effect whose interval
-        leaves out zero with the power asked for, if clipping causes no bias; `max_bias` bounds that
-        bias, and the half-width allows for it. `privacy_share` is of the variance. An interval is
-        infinite where the fit would find nothing. In pure epsilon rho is NaN.
+        Columns: n eps delta rho half-width detectable se_sampling se_privacy se_nuisances max_bias
+        privacy_share. If no `outcome_sd` was given, the column worst_case has the half-width for
+        the most variable outcome within its bounds.
+
+        `detectable` is the smallest effect whose interval excludes zero with the requested power,
+        if clipping causes no bias. `max_bias` bounds the bias from clipping, and the half-width
+        allows for it. `privacy_share` is a share of the variance. An interval is infinite if the
+        fit would detect nothing. In pure epsilon, rho is NaN.
         """
         return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
 
@@ -185,29 +187,29 @@ class PlanResult(Printed):
 
     @property
     def passes(self) -> int:
-        """How often a fit reads the rows through."""
+        """How many times a fit reads all rows."""
         return max(self.planner.at(n, eps).passes for n, eps in self.points)
 
     def fits(self, ledger: accounting.Ledger, besides: Iterable[PlanResult] = ()) -> pd.DataFrame:
-        """Whether a ledger can pay, a row per planned fit: n eps rho affordable left.
+        """Whether a ledger can pay, one row per planned fit: n eps rho affordable left.
 
         Parameters
         ----------
         ledger : Ledger
-            It is only read; nothing is charged.
+            The ledger is only read; nothing is charged.
         besides : sequence of PlanResult
-            Other analyses to be paid as well, each planned for one n and one eps.
+            Other analyses to be paid from the same ledger, each planned for one n and one eps.
 
         Returns
         -------
         DataFrame
-            `left` is the epsilon that would be left, NaN where it cannot be paid; `rho` is NaN for
-            a fit in pure epsilon.
+            `left` is the epsilon that would remain, or NaN if the ledger cannot pay. `rho` is NaN
+            for a fit in pure epsilon.
 
         Raises
         ------
         LedgerError
-            The ledger counts at another delta, or for other neighbours or another unit.
+            The ledger uses another delta, other neighbors or another unit.
         """
         before: list[accounting.Cost] = []
         for other in besides:
@@ -225,7 +227,7 @@ class PlanResult(Printed):
     def _costs(self, eps: float, ledger: accounting.Ledger) -> list[accounting.Cost]:
         plan = self.planner.plan(eps)
         trust, delta = plan.request.trust, plan.request.budget.delta
-        # as for a fit: only where rho is converted must the two be the same
+        # As for a fit, the deltas must agree only if rho is converted.
         if plan.rho > 0 and ledger.delta != delta:
             raise LedgerError(
                 f"the ledger counts at delta={as_typed(ledger.delta)} and this plan at "
@@ -241,14 +243,14 @@ class PlanResult(Printed):
 
     @property
     def weak(self) -> tuple[str, ...]:
-        """What the weakest of the planned promises is not worth; empty where nothing is amiss."""
+        """Warnings about the weakest planned guarantee; empty if there are none."""
         request = self.planner.request
         rows, epsilons = zip(*self.points, strict=True)
         pure = self.planner.plan(max(epsilons)).pure
         public = max(rows) if request.trust.neighbors == "substitute" else None
         return accounting.weak_promise(max(epsilons), 0.0 if pure else request.budget.delta, public)
 
-    # -- pictures ----------------------------------------------------------------------------
+    # -- plots -----------------------------------------------------------------------------
 
     def plot(
         self, kind: str = "eps", *, ax: Any = None, weights: Sequence[float] = PRIVACY_WEIGHTS
@@ -258,19 +260,24 @@ class PlanResult(Printed):
         Parameters
         ----------
         kind : {"eps", "n", "utility"}
-            Half-width against epsilon (a line per n), against n (a line per epsilon), or the
-            weighted utility of privacy and precision against epsilon, for the first n.
+            "eps": half-width against epsilon, a line per n. "n": half-width against n, a line per
+            epsilon. "utility": the weighted utility of privacy and precision against epsilon, for
+            the first n.
         weights : sequence of float
             Weights of privacy in the utility, from 0 to 1.
 
         Notes
         -----
-        Utility is "a weighted sum of privacy and interval width" (Schroeder et al. 2025,
-        Supplement D, which gives no formula): w P + (1 - w) W, both on scales from 0 to 1 that
-        leave nothing to choose. P = 1 - tanh(eps / 2) is twice what is left of an even doubt
-        whether a person's data were used: 1 where nothing can be learned of anyone, 0 where all
-        can. W is the half-width without privacy noise over the planned one: 1 where privacy
-        costs no precision.
+        Utility is "a weighted sum of privacy and interval width" (Schroeder et al. 2025, Supplement
+        D, which gives no formula). The formula here is w P + (1 - w) W. Both terms range from 0 to
+        1 and have no free parameters.
+
+        P = 1 - tanh(eps / 2) measures privacy. Start with even odds on whether a person's data were
+        used. P is twice the uncertainty that remains after the release: 1 if the release reveals
+        nothing about anyone, and 0 if it reveals everything.
+
+        W is the half-width without privacy noise over the planned half-width: 1 if privacy costs no
+        precision.
         """
         frame = self.plot_data(kind, weights)
         if kind == "utility":
@@ -285,9 +292,9 @@ class PlanResult(Printed):
         Returns
         -------
         DataFrame
-            ``"eps"`` and ``"n"``: n eps half-width sampling (the half-width without privacy
-            noise) planned (whether it is a row of `table`). ``"utility"``: n eps weight privacy
-            precision utility.
+            ``"eps"`` and ``"n"``: n eps half-width sampling (the half-width without privacy noise)
+            planned (whether it is a row of `table`). ``"utility"``: n eps weight privacy precision
+            utility.
         """
         if kind not in _KINDS:
             known = ", ".join(map(repr, _KINDS))
@@ -324,14 +331,14 @@ class PlanResult(Printed):
         columns = ["n", "eps", "weight", "privacy", "precision", "utility"]
         return pd.concat(frames, ignore_index=True)[columns]
 
-    # -- words -------------------------------------------------------------------------------
+    # -- text ------------------------------------------------------------------------------
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         return Summary(_tabulated(self))
 
     def checklist(self) -> Summary:
-        """The points of NIST SP 800-226 answered for one planned fit, with where each is shown."""
+        """NIST SP 800-226 checklist for one planned fit, with a reference for each answer."""
         lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
         for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
             own = lines[(lines["n"] == n) & (lines["eps"] == eps)]
@@ -347,7 +354,7 @@ class PlanResult(Printed):
 
 
 def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
-    """Points of a curve on a log scale, over what was asked or around it."""
+    """Points of a curve on a log scale, over the requested points or around a single one."""
     least, most = min(asked), max(asked)
     if least == most:
         least, most = max(low, least / CURVE_REACH), min(high, most * CURVE_REACH)
@@ -355,7 +362,7 @@ def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
 
 
 def _listed(name: str, value: Any) -> list[Any]:
-    """One number or several as a list without repeats."""
+    """One number or several numbers, as a list without repeats."""
     if isinstance(value, str | bytes | Mapping):
         raise CapabilityError(f"{name} is a number or a list of numbers")
     listed = [value] if np.ndim(value) == 0 else list(value)
@@ -382,7 +389,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-# -- in words --------------------------------------------------------------------------------------
+# -- text of the table --------------------------------------------------------------------------
 
 
 def _tabulated(result: PlanResult) -> tables.Table:
@@ -396,7 +403,7 @@ def _tabulated(result: PlanResult) -> tables.Table:
         ("Formula", str(formula)),
         ("Neighbours", request.trust.neighbors.replace("_", "/")),
     )
-    # a learner of effects by covariates has the plain average
+    # For effects by covariates, the first term is the plain average.
     first = "ATE" if request.estimand == "CATE" else request.estimand
     asked = "ATE" if request.estimand == "CATE" else str(request.asked)
     right: tuple[Pair, ...] = (
@@ -491,7 +498,7 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _assumed(result: PlanResult) -> list[str]:
-    """What was taken for granted."""
+    """The assumptions of the plan."""
     planner = result.planner
     request, assumed = planner.request, planner.assumed
     has_covariates = bool(request.formula.terms)

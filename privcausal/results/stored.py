@@ -1,9 +1,11 @@
-"""Whether a loaded object is one that this package could have made: types, shapes and sizes.
+"""Save and load fits as JSON, and check that a loaded object could come from this package.
 
-A file may come from anyone, and the functions in it meet private rows when `overlap`, `balance` or
-`uplift` is asked. A function that fails for some values and not for others would tell whether a row
-has one, exactly and for nothing. So all that a row map may trip over is refused here, where there
-are no rows; and what is left is defined for every row. So is whatever makes a small file large.
+A file may come from anyone. Functions in the file are evaluated on private rows when you call
+`overlap`, `balance` or `uplift`. If a function failed for some values only, the failure would
+reveal exactly whether a row has such a value, at no privacy cost. For this reason the checks on
+types, shapes and sizes refuse every object that could make a row map fail, while no rows are
+present. All accepted functions are defined for every row. The checks also refuse anything that
+expands a small file into a large object.
 """
 
 from __future__ import annotations
@@ -50,23 +52,19 @@ from privcausal.request.formula import Term, check_terms
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.stored import CLASSES
 
-# Versioned JSON of a fit: released numbers and public declarations only, never pickle.
-#
-# Only frozen classes marked `@stored` are written or read, so a file can hold no code.
-
-# and with it all that a fit is made of
-
+# Versioned JSON of a fit: released numbers and public declarations only, never pickle. Only frozen
+# classes marked `@stored` are written or read, so a file cannot contain code.
 
 FORMAT, VERSION = "privcausal fit", 1
 
 LARGEST = 1 << 30
-"""Bytes of a file that is read at all: far more than a fit has."""
+"""Largest file that is read, in bytes: far more than any fit needs."""
 
 FORMER = {("AverageEstimate", "taken_off")}
-"""Fields that files of this format may hold and nothing asks for any more."""
+"""Fields that files of this format may contain and that are no longer used."""
 
 CONTENT = {"estimate", "call", "ledger_line"}
-"""What a file holds of a result."""
+"""Entries of a file that store a result."""
 
 
 def save(kind: str, content: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -83,7 +81,7 @@ def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     Raises
     ------
     DataError
-        The file is missing, is no fit of this package, or comes from a newer version.
+        The file is missing, is not a fit of this package, or comes from a newer version.
     """
     if not Path(path).exists():
         raise DataError(f"there is no file {os.fspath(path)!r}")
@@ -111,16 +109,18 @@ def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         with np.errstate(all="ignore"):
             reader.checked.fit(content["estimate"])
         return str(document["kind"]), content
-    except Exception:  # whatever is wrong with the content, the file is at fault
+    except Exception:  # Any error in the content means that the file is damaged.
         raise DataError(f"{os.fspath(path)!r} is damaged") from None
 
 
 class _Writer:
-    """Encodes values as JSON; a class instance met again becomes a reference to the first."""
+    """Encodes values as JSON; a repeated class instance becomes a reference to its first
+    occurrence.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
-        self._kept: list[Any] = []  # references keep ids from being used again
+        self._kept: list[Any] = []  # Keep references, so that Python cannot reuse an id.
 
     def encode(self, value: Any) -> Any:
         for kinds, write in _WRITERS:
@@ -153,7 +153,7 @@ class _Writer:
         return {f.name: self.encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
-# in this order: a bool is an int to Python
+# The order matters: in Python a bool is an int.
 _WRITERS: tuple[tuple[Any, Callable[[_Writer, Any], Any]], ...] = (
     (type(None) | str | bool, lambda _, value: value),
     (int | np.integer, lambda _, value: int(value)),
@@ -175,7 +175,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Writer, Any], Any]], ...] = (
 
 
 class _Reader:
-    """Rebuilds what `_Writer` wrote."""
+    """Rebuilds the objects that `_Writer` wrote."""
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
@@ -209,7 +209,8 @@ class _Reader:
                 self.decode(fields["terms"]), self.decode(fields["schema"]), fields["full_rank"]
             )
         else:
-            if name == "Charge" and "parallel" not in fields:  # older: in the query's words
+            # Older files store it in the query's text.
+            if name == "Charge" and "parallel" not in fields:
                 query = str(fields["query"])
                 told = {"query": query.removesuffix(f" {PARALLEL}")}
                 fields = fields | told | {"parallel": query.endswith(PARALLEL)}
@@ -230,7 +231,7 @@ _TAGS: dict[str, Callable[[_Reader, dict[str, Any]], Any]] = {
 
 
 def _plain(number: float) -> Any:
-    """JSON has no nan and no infinity."""
+    """A JSON value; JSON cannot represent nan and infinity as numbers."""
     return number if math.isfinite(number) else {"float": repr(number)}
 
 
@@ -242,16 +243,21 @@ def _flat_arrays(array: Any) -> list[Any]:
 
 
 MOST_CALLS = 100
-"""Functions that one function calls, each as often as it is called: a reference to what was made
-before costs a few bytes, and forty of them in a chain a trillion calls. Fits have up to a dozen."""
+"""Maximum number of function calls that one function makes, counting repeats.
+
+A reference to an earlier object costs a few bytes. A chain of forty references could therefore make
+a trillion calls. Fits have up to a dozen.
+"""
 
 MOST_STORED_COLUMNS, MOST_COLUMNS_IN_ALL = 2_000, 20_000
-"""Columns of a design, and of all designs of a file, by the levels declared for their factors. Fits
-have up to a thousand; a design of 20,000 would take ten gigabytes."""
+"""Maximum columns of a design, and of all designs of a file, by the declared levels.
+
+Fits have up to a thousand. A design of 20,000 columns would take ten gigabytes.
+"""
 
 PROTOCOL_CLASSES: dict[Any, tuple[type, ...]] = {
-    # of a row: what is known at some points only is none, nor what is made of products of whole
-    # matrices, whose last bits depend on the other rows
+    # Functions of one row. Functions known at some points only are excluded. Functions of products
+    # of whole matrices are excluded too, because their last bits depend on the other rows.
     Function: (
         Additive,
         ArmMean,
@@ -266,32 +272,32 @@ PROTOCOL_CLASSES: dict[Any, tuple[type, ...]] = {
     Features: (FeatureMap, expansions.Fourier, expansions.Interactions),
     partition.Axis: (partition.CutAxis, partition.LevelAxis, partition.RegularAxis),
 }
-"""What stands for a protocol."""
+"""The classes that implement each protocol."""
 
 
 _ARRAYS = {name: type(name, (), {}) for name in ("Vector", "Matrix", "Integers")}
-"""Stand for the types of arrays, which do not tell of their axes."""
+"""Placeholders for array types, which do not state their number of axes."""
 
 _AXES = dict(zip(_ARRAYS.values(), ((1, "float64"), (2, "float64"), (1, "int64")), strict=True))
-"""Axes and numbers of each."""
+"""Number of axes and dtype of each array type."""
 
 
 class Checked:
-    """The objects of one file, checked as they are made.
+    """The objects of one file, checked as they are created.
 
     Raises
     ------
     ValueError
-        One is not as this package makes them. Nothing of it is told.
+        An object could not come from this package. The error reveals nothing about its content.
     """
 
     def __init__(self) -> None:
         self._calls: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no other object can have the id of one
+        self._kept: list[Any] = []  # Keep each object, so that no other object can get its id.
         self._columns = 0
 
     def add(self, made: Any) -> Any:
-        """The object, once it is checked by itself."""
+        """The object, after it passes its own checks."""
         hints = _hints(made.__class__)
         values = {name: getattr(made, name) for name in hints}
         _need(all(_is(value, hints[name]) for name, value in values.items()))
@@ -316,9 +322,9 @@ class Checked:
         return made
 
     def fit(self, estimate: Estimate) -> None:
-        """What must agree between the parts of a fit, and that its functions give numbers."""
+        """Check that the parts of a fit agree, and that its functions return numbers."""
         request, schema = estimate.plan.request, estimate.schema
-        replace(request, schema=schema)  # checks itself
+        replace(request, schema=schema)  # The constructor runs its own checks.
         _need(not estimate.plan.least_rows or request.trust.neighbors == "substitute")
         columns = request.needed
         _need(all(name in schema for name in columns))
@@ -348,7 +354,7 @@ class Checked:
 
 
 def _columns_at_most(terms: tuple[Term, ...], schema: Schema) -> int:
-    """Columns of these terms, where each function counts as one."""
+    """Number of columns of these terms, counting each function as one."""
     sizes = {v: len(d.labels) for v in schema if isinstance(d := schema[v], Levels)}
     return sum(math.prod(sizes.get(v, 1) for v in term.variables) for term in terms)
 
@@ -369,7 +375,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _is(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type as fields write it."""
+    """Whether a value has the type in a field's annotation."""
     if hint in _AXES:
         axes, number = _AXES[hint]
         return isinstance(value, np.ndarray) and (value.ndim, value.dtype) == (axes, number)
@@ -409,7 +415,7 @@ _GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
 
 _PLAIN: dict[Any, Callable[[Any], bool]] = {
     Any: lambda value: isinstance(value, str | int | float | None),
-    # of a whole number that is no float: OverflowError
+    # A whole number too large for a float raises OverflowError.
     float: lambda value: type(value) is float or (type(value) is int and _finite(float(value))),
     int: lambda value: type(value) is int,
     bool: lambda value: type(value) is bool,
@@ -434,7 +440,7 @@ def _finite(*values: Any) -> bool:
 
 
 def _ordered(lo: float, hi: float) -> bool:
-    return bool(lo <= hi)  # False where one is not a number
+    return bool(lo <= hi)  # False if one of them is NaN
 
 
 def _within(places: Any, size: int) -> bool:
@@ -442,7 +448,7 @@ def _within(places: Any, size: int) -> bool:
 
 
 def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of classes
-    """Whether shapes and numbers of one object are as a row map needs them."""
+    """Whether shapes and numbers of one object are valid for a row map."""
     match f:
         case Additive():
             fits = f.coef.shape == (f.features.size,) and _finite(f.coef, f.offset)
@@ -534,13 +540,13 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
 
 
 def _codes(domain: Domain) -> int:
-    """Probabilities that a variable of this domain has."""
+    """Number of probabilities of a variable with this domain."""
     if isinstance(domain, Levels):
         return len(domain.labels) + 1
     return FINE_BINS if isinstance(domain, Interval) else 2
 
 
-# -- the whole ---------------------------------------------------------------------------------
+# -- the whole fit -----------------------------------------------------------------------------
 
 
 def _variables(one: Design | partition.Coordinates | Population) -> tuple[str, ...]:
@@ -548,7 +554,7 @@ def _variables(one: Design | partition.Coordinates | Population) -> tuple[str, .
 
 
 def _cuts(axis: partition.Axis, domain: Domain) -> bool:
-    """Whether an axis is of this domain."""
+    """Whether an axis has this domain."""
     if isinstance(axis, partition.LevelAxis):
         labels = domain.labels if isinstance(domain, Levels) else ()
         return axis.labels == ((domain.zero, domain.one) if isinstance(domain, Binary) else labels)
@@ -557,7 +563,7 @@ def _cuts(axis: partition.Axis, domain: Domain) -> bool:
 
 
 def _corners(schema: Schema, columns: tuple[str, ...], known: Known | None) -> Rows:
-    """Three public rows: both ends and the middle of each domain, or levels and none."""
+    """Three public rows: ends and middle of each interval; no level, first and last level."""
     ends = {
         name: np.array([-1, 0, len(domain.labels) - 1])
         if isinstance(domain, Levels)

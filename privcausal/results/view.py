@@ -1,4 +1,4 @@
-"""From a result to the plain values its summary, plots and report are made of."""
+"""Convert a result to the plain values of its summary, plots and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEIGHBOR_WORDS = {
 
 
 def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
-    """All that summary, plots and report show of a fit whose effect has these shapes."""
+    """All values that summary, plots and report show of a fit with these effect curves."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, frames.quantile(alpha)
     formula, trust = request.formula, request.trust
@@ -114,7 +114,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
 
 
 def outcome_name(request: Request, schema: Schema) -> str:
-    """What the effect is on: of an outcome of two labels, the probability of the second."""
+    """Name of the outcome; for an outcome of two labels, the probability of the second."""
     name, domain = request.formula.effect_on, schema.get(request.formula.outcome)
     if isinstance(domain, Binary) and domain.labels is not None:
         return f"P({name} = {domain.one!r})"
@@ -146,7 +146,7 @@ def version_of(name: str) -> str:
 
 
 def _robustness(result: ReleasedFit, alpha: float) -> str:
-    """Of a study that rests on having measured what confounds."""
+    """The sensitivity sentence, for studies that assume all confounders are measured."""
     request = result.plan.request
     bare = request.mode == "paper" or request.estimand in ("OLS", "LATE")
     if result.estimate.averages is None or bare:
@@ -170,7 +170,8 @@ def _range(domain: Domain) -> str:
 
 def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
     found = result.estimate.averages
-    if found is None or result.plan.request.mode == "paper":  # one number: see its note
+    # There is only one number; the notes explain it.
+    if found is None or result.plan.request.mode == "paper":
         return ()
     at = result._lead
     total = float(found.cov[at, at])
@@ -200,7 +201,7 @@ def _bias(result: ReleasedFit, z: float) -> str:
 
 
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
-    """The budget with a free first line where bounds were declared."""
+    """The budget with a free first line if bounds were declared."""
     if (budget["stage"] == "bounds").any():
         return budget
     line = dict.fromkeys(budget.columns, 0.0) | {
@@ -243,7 +244,7 @@ def _attack(promise: guarantee.Guarantee) -> pd.DataFrame | None:
 
 
 def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
-    """The effect, how sure, and what was protected."""
+    """The effect, its uncertainty, and what was protected."""
     return (*_found(result, alpha), _protected(result.guarantee))
 
 
@@ -285,14 +286,14 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         verb = "raises" if row["estimate"] > 0 else "lowers"
         first = f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}."
         second = f"{between}; {noise}"
-    else:  # nobody may say which way
+    else:  # The direction of the effect is not established.
         first = f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}."
         second = f"{between}, and our best guess is {value}; {noise}"
     return first, second, *_other_arms(result, table)
 
 
 def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
-    """Effects of the arms that the first sentence is not about."""
+    """Effects of the arms that the first sentence does not cover."""
     request, found = result.plan.request, []
     for place, arm in enumerate(request.asked.arms[2:], 1):
         value, low, high = tables.interval(table.iloc[place], digits=2)
@@ -339,7 +340,7 @@ def _notes(result: ReleasedFit, said: estimators.Description, bought: bool) -> t
 
 
 def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
-    """Which ratios have no limit on a side."""
+    """The ratios whose interval has an infinite side."""
     if not result.plan.request.asked.ratios:
         return ()
     frame = result._terms_table()
@@ -366,10 +367,10 @@ def _declared_public(names: list[str]) -> tuple[str, ...]:
 
 
 def _complete(estimate: estimators.Estimate) -> str:
-    """The released number of complete rows, give or take two sds, and the share of treated.
+    """The released number of complete rows, plus or minus two noise sds, and the share of treated.
 
-    Where averages have rows of their own, a random share of all, it is scaled up to all. Empty
-    where none was released, or a published mechanism does not prove its noise.
+    If averages use a random share of all rows, the number is scaled up to all rows. Empty if no
+    number was released, or if the mechanism is published and its noise is not proven.
     """
     if estimate.plan.request.mode == "paper":
         return ""
@@ -380,13 +381,13 @@ def _complete(estimate: estimators.Estimate) -> str:
         size = found.size / share
         sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
         treated = "" if np.isnan(found.treated) else f", {found.treated:.0%} treated"
-    if estimate.size is not None:  # which is public, and holds them all
+    if estimate.size is not None:  # This size is public and includes all complete rows.
         size = min(size, estimate.size)
     return f"{size:.0f} ± {2 * sd:.0f}{treated} [dp]" if sd > 0 else ""
 
 
 def _parallel(plan: Plan) -> str:
-    # what stages promise together in a trade-off is charged as a whole, and bears no brackets
+    # A joint trade-off function of all stages is charged as a whole, without brackets.
     found = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
     return PARALLEL_NOTE if found else ""
 
