@@ -374,7 +374,7 @@ def test_the_networks_hessian_and_jacobian_are_exact() -> None:
 
     design, rows, rho, target = small()
     stage = TanhNetwork(design, np.arange(2), 1.0, 60, 1e-3)
-    x = torch.from_numpy(stage._inputs(rows).copy())
+    x = torch.from_numpy(stage.scaled(rows).copy())
     weight, goal = torch.from_numpy(rho), torch.from_numpy(target)
     theta = published._trained(x[:40], weight[:40], goal[:40], 60)
     rng = np.random.default_rng(1)
