@@ -413,9 +413,9 @@ class Schema(Strict):
     def from_dtypes(cls, frame: Frame, /, **bounds: Any) -> Schema:
         """Build a schema from the category, enum and bool dtypes of a frame.
 
-        By calling this method, you declare that **the categories of these columns are public.** A
-        category dtype usually holds the labels that were *observed* (``astype("category")``). Use
-        this method only if the list of labels is already public. Numeric and text columns are
+        **The categories of these columns become public:** by calling this method, you declare them
+        so. A category dtype usually holds the labels that were *observed* (``astype("category")``).
+        Use this method only if the list of labels is already public. Numeric and text columns are
         never read. Keywords declare further columns and override the dtypes.
         """
         found = {
