@@ -97,9 +97,8 @@ COLUMNS = [
 ]  # fmt: skip
 KEYS, TEXTS = COLUMNS[:5], ("data", "method", "code")
 
-LEARNING = ("averages", "base", "bases", "dr", "interactions", "nuisances", "orthogonal", "r",
-            "state")  # fmt: skip
-INFERRING = ("average", "confounding", "cuts", "effect", "population", "priors", "ranges",
+LEARNING = ("averages", "base", "bases", "dr", "nuisances", "orthogonal", "r", "survey")
+INFERRING = ("averages", "confounding", "cuts", "effects", "population", "priors", "ranges",
              "regression")  # fmt: skip
 
 
@@ -107,7 +106,7 @@ INFERRING = ("average", "confounding", "cuts", "effect", "population", "priors",
 def code() -> str:
     """Digest of the modules that numbers of `privcate` follow from, without their docstrings."""
     package = Path(pc.__file__).parent
-    files = [package / "learners" / f"{name}.py" for name in LEARNING]
+    files = [package / "estimators" / f"{name}.py" for name in LEARNING]
     files += [package / "inference" / f"{name}.py" for name in INFERRING]
     return code_digest(files)
 

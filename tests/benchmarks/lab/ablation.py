@@ -117,7 +117,7 @@ def conditional(*kept: str) -> Without:
 
 
 def as_read(counts: Any, noise: float, borders: Any, *_: Any) -> Any:
-    return orthogonal.cuts.cleaned(counts, noise, borders)
+    return orthogonal.cuts.without_noise_tail(counts, noise, borders)
 
 
 def noisy_gram(of: Any, noisy: Any, sd: float, share: float) -> Any:
@@ -149,7 +149,9 @@ BOTH: dict[str, Without] = {
 }
 
 R_ONLY: dict[str, Without] = {
-    "window of the outcome": lambda: without_stages(r, "nuisance_needs", Stages.OUTCOME_RANGE),
+    "window of the outcome": lambda: without_stages(
+        orthogonal, "nuisance_needs", Stages.OUTCOME_RANGE
+    ),
     "second release": one_release,
     "products of modifiers": lambda: priors(product_columns=0),
     "stretch": lambda: priors(even_norm=1.0),
