@@ -1,33 +1,7 @@
-"""The learners as option objects, to be given as `learner=`: ``pc.learners.R(...)``."""
+"""The learners as option objects, to be given as `learner=`: ``pc.learners.R(...)``.
 
-from privcausal.estimators import (
-    ADUM,
-    DPCATE,
-    DR,
-    LEARNERS,
-    TM,
-    Auto,
-    FirstStage,
-    PrivateEstimator,
-    R,
-    S,
-    T,
-    TwoStage,
-    X,
-)
+This is the public name of `privcausal.estimators`.
+"""
 
-__all__ = [
-    "ADUM",
-    "DPCATE",
-    "DR",
-    "LEARNERS",
-    "TM",
-    "Auto",
-    "FirstStage",
-    "PrivateEstimator",
-    "R",
-    "S",
-    "T",
-    "TwoStage",
-    "X",
-]
+from privcausal.estimators import *  # noqa: F403
+from privcausal.estimators import __all__  # noqa: F401

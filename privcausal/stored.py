@@ -13,7 +13,7 @@ CLASSES: dict[str, type] = {}
 def stored(kind: KindT) -> KindT:
     """Allow saved fits to hold this frozen dataclass; the types of its fields are checked.
 
-    `results.sound` has a rule for each class, and refuses values that could make a row map fail.
+    `results.stored` has a rule for each class, and refuses values that could make a row map fail.
     """
     if CLASSES.setdefault(kind.__name__, kind) is not kind:
         raise TypeError(f"files know another class by the name {kind.__name__}")

@@ -27,7 +27,6 @@ from privcausal.estimators import budget, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base
 from privcausal.estimators.boosting import recipes
-from privcausal.estimators.orthogonal import nuisances as nuisances_of
 from privcausal.estimators.survey import Survey
 from privcausal.features import functions
 from privcausal.inference.effects import Effect, Piece
@@ -67,7 +66,7 @@ class _Arms(CateLearner):
         raise NotImplementedError
 
     def learn(self, state: Survey) -> EffectFit:
-        known = nuisances_of(state)
+        known = orthogonal.learn_nuisances(state)
         effect, partials = self._first(known, "nuisance")
         return EffectFit.of(known, partials, effect)
 
@@ -165,7 +164,7 @@ class X(T):
         return Recipe(recipes.two_stage_needs, recipes.x_learner)
 
     def learn(self, state: Survey) -> EffectFit:
-        known = nuisances_of(state)
+        known = orthogonal.learn_nuisances(state)
         first, partials = self._first(known, "effect")
         known = replace(known, partials=partials)
         return EffectFit.of(known, partials, _joined(known, first))

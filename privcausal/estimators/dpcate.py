@@ -24,7 +24,6 @@ from privcausal.estimators.nuisances import (
     remainder,
     sizes_of,
 )
-from privcausal.estimators.orthogonal import nuisances as nuisances_of
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
@@ -272,7 +271,7 @@ class DPCATE(CateLearner):
             nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
             doubt = remainder(state, partials)
         else:
-            known = nuisances_of(state)
+            known = orthogonal.learn_nuisances(state)
             state, doubt = known.state, known.doubt
             found = orthogonal.residual_moments(known)
             first, partials = orthogonal.orthogonal_effect(

@@ -12,7 +12,6 @@ from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.boosting.recipes import dr_learner, two_stage_needs
 from privcausal.estimators.nuisances import by_fold, nuisance_of, read_sizes, sizes_of
-from privcausal.estimators.orthogonal import nuisances as nuisances_of
 from privcausal.estimators.survey import Grams, Survey
 from privcausal.features.functions import Additive, NuisanceTriple
 from privcausal.inference.effects import Effect, Piece
@@ -54,7 +53,7 @@ class DR(CateLearner):
         ]
 
     def learn(self, state: Survey) -> EffectFit:
-        known = nuisances_of(state)
+        known = orthogonal.learn_nuisances(state)
         state, grams, partials = known.state, known.grams, known.partials
         found = orthogonal.residual_moments(known)
         first, partials = orthogonal.orthogonal_effect(

@@ -23,7 +23,6 @@ from privcausal.features.expansions import Interactions
 from privcausal.features.rows import Features, Rows
 from privcausal.inference import cuts, population
 from privcausal.inference.confounding import RegressionPair, Remainder
-from privcausal.inference.cuts import cut_of_least_error
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior, Prior, Regression, fit
@@ -599,7 +598,7 @@ def refine(
     )  # fmt: skip
     sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
     spread = spread or _outcome_spread(state, partials)
-    cut = cut_of_least_error(sizes, _noise_per_cut(state, psi))
+    cut = cuts.cut_of_least_error(sizes, _noise_per_cut(state, psi))
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
         vault.Cross(psi, outcome, cut.at, Stages.OUTCOME_INTERACTIONS.query),

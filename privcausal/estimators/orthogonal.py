@@ -33,7 +33,6 @@ from privcausal.estimators.nuisances import (
 )
 from privcausal.features.rows import Features
 from privcausal.inference import confounding, cuts, regression
-from privcausal.inference.cuts import AbsHistogram, denoise_normal
 from privcausal.inference.effects import Effect
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
@@ -96,7 +95,7 @@ class Residuals:
     gram: Matrix
     gram_sd: float
     mean_weight: float
-    sizes: AbsHistogram
+    sizes: cuts.AbsHistogram
 
 
 def _windowed(state: survey.Survey) -> survey.Survey:
@@ -151,7 +150,7 @@ class NuisanceFit:
     doubt: confounding.Remainder
 
 
-def nuisances(state: survey.Survey) -> NuisanceFit:
+def learn_nuisances(state: survey.Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
     state, grams, partials = additive_nuisances(_windowed(state))
     state, partials = clipped(state, partials)
@@ -267,7 +266,7 @@ def residual_sizes(
     release = state.session.release(stage, vault.SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:ERROR_POINTS]
     noise = float(release.noise_sd[0])
-    return denoise_normal(release.value, noise, borders, state.population.count, e)
+    return cuts.denoise_normal(release.value, noise, borders, state.population.count, e)
 
 
 class FittedEffect(NamedTuple):

@@ -29,15 +29,6 @@ from privcausal.estimators.base import (
     shown,
 )
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.nuisances import (
-    additive_nuisances,
-    clipped,
-    interaction_needs,
-    nuisance_of,
-    product_confounding,
-    refine,
-    residual_effect,
-)
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -224,15 +215,15 @@ class Private(AverageLearner):
             asked, notes = arm_effects(state, AVERAGE_STAGES[1])
             found = averages(state, asked, AVERAGE_STAGES)
             return finish(state, None, None, found, (*notes, *average_doubts(found)))
-        state, grams, partials = additive_nuisances(looked(session))
-        state, partials = clipped(state, partials)
-        partials = refine(state, partials)
-        tau = residual_effect(state, grams, partials)
-        nuisances = tuple(nuisance_of(p, tau, state.outcome) for p in partials)
+        state, grams, partials = nu.additive_nuisances(looked(session))
+        state, partials = nu.clipped(state, partials)
+        partials = nu.refine(state, partials)
+        tau = nu.residual_effect(state, grams, partials)
+        nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages(state, asked, AVERAGE_STAGES, weight)
         wanted = session.plan.request.asked.averages
-        products = max(product_confounding(state, partials, one) for one in wanted)
+        products = max(nu.product_confounding(state, partials, one) for one in wanted)
         notes = average_doubts(found, products)
         return finish(state, None, shown(partials, nuisances), found, notes)
 
@@ -246,7 +237,7 @@ def propensity_needs(request: Request, base: PrivateBase) -> list[budget.StageWe
         budget.SHARES.private_interactions_outcome,
         budget.SHARES.private_interactions_sizes,
     )
-    products = interaction_needs(request, *weights) if base.interactions else []
+    products = nu.interaction_needs(request, *weights) if base.interactions else []
     return [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.private_treatment), *products]
 
 

@@ -22,7 +22,6 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting.recipes import r_learner, two_stage_needs
-from privcausal.estimators.orthogonal import nuisances as nuisances_of
 from privcausal.estimators.survey import Survey
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions, RescaledFeatures
@@ -43,7 +42,7 @@ def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
     from doubly robust scores with this effect and these nuisances (steps 12 and 13:
     `CateLearner.run`).
     """
-    known = nuisances_of(state)  # 3 to 7: the Gram matrix, propensity and mean outcome
+    known = orthogonal.learn_nuisances(state)  # 3 to 7: Gram matrix, propensity, mean outcome
     state, used = known.state, known.partials
     found = orthogonal.residual_moments(known)  # 8: clipped moments of the residual product
     first = orthogonal.read_effect(

@@ -28,7 +28,6 @@ from privcausal.estimators import averages, budget, private, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, shown
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.nuisances import refine
 from privcausal.estimators.words import Estimate
 from privcausal.features import functions
 from privcausal.inference import effects
@@ -161,7 +160,7 @@ def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, fl
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
         mass = float(np.mean(chance * (1 - chance)))
-    return state, [refine(state, partials)], np.full((1, 1), mass), lost
+    return state, [nu.refine(state, partials)], np.full((1, 1), mass), lost
 
 
 def residual_cut(

@@ -15,19 +15,6 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import plots, tables
 from privcausal.report.formats import grid_html
-from privcausal.report.tables import (
-    ALERTS,
-    ODDS,
-    TableColumn,
-    TableGrid,
-    clean,
-    confidence,
-    filled,
-    first_sentence,
-    interval,
-    interval_sentence,
-    labelled_names,
-)
 from privcausal.report.view import FitView, VarianceSource
 from privcausal.typing import Neighbors
 
@@ -160,11 +147,11 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
     return {
         "view": view,
         "public": public,
-        "alert": ALERTS[view.kind],
+        "alert": tables.ALERTS[view.kind],
         "sections": SECTIONS if view.treatment else OF_A_REGRESSION,
         "facts": _facts(view),
-        "level": confidence(view.alpha),
-        "interval": interval_sentence(view),
+        "level": tables.confidence(view.alpha),
+        "interval": tables.interval_sentence(view),
         "privacy_share": sum(s.share for s in view.uncertainty if s.label == "privacy"),
         "other_share": sum(s.share for s in view.uncertainty[2:]),
         "pictures": {
@@ -177,12 +164,12 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: plots.MOST_SHAPES]),
         "grids": _grids(view, public=public),
-        "notes": [first_sentence(note) for note in view.notes] if public else view.notes,
+        "notes": [tables.first_sentence(note) for note in view.notes] if public else view.notes,
         "checks": [
             (c.sentence, plots.check_picture(c, i), tables.plain_grid(c.caption, c.frame))
             for i, c in enumerate(view.checks)
         ],
-        "call": [clean(line) for line in view.call.split("\n")],
+        "call": [tables.clean(line) for line in view.call.split("\n")],
     }
 
 
@@ -192,11 +179,11 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
         of = f"average effect on {view.outcome}" if view.treatment else "the first coefficient"
-        estimate, low, high = interval(row)
+        estimate, low, high = tables.interval(row)
         facts.append((str(row.name), estimate, of))
         remark = "all sources of error" if view.more else "sampling and privacy noise"
         limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
-        facts.append((f"{confidence(view.alpha)} interval", limits, remark))
+        facts.append((f"{tables.confidence(view.alpha)} interval", limits, remark))
     slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
     if view.kind == "none":
         return [*facts, ("Privacy", "none", "test noise source")]
@@ -211,9 +198,9 @@ def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceS
     return [s._replace(label=PLAIN_WORDS.get(s.label, s.label)) if public else s for s in sources]
 
 
-def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
-    def shown(frame: Any, grid: Any) -> TableGrid | None:
-        made: TableGrid | None = (
+def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
+    def shown(frame: Any, grid: Any) -> tables.TableGrid | None:
+        made: tables.TableGrid | None = (
             None if frame is None or not len(frame) else grid(frame, view.alpha)
         )
         return made
@@ -233,19 +220,19 @@ def _grids(view: FitView, *, public: bool) -> dict[str, TableGrid | None]:
     }
 
 
-def odds_grid(epsilon: float, neighbors: Neighbors) -> TableGrid:
+def odds_grid(epsilon: float, neighbors: Neighbors) -> tables.TableGrid:
     """The largest change in a belief about one person after reading any released output."""
-    return filled(
-        f"Belief that {ODDS[neighbors]}, as odds",
-        labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),
-        (TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in BELIEFS)),
-        (TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in BELIEFS)),
+    return tables.filled(
+        f"Belief that {tables.ODDS[neighbors]}, as odds",
+        tables.labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),
+        (tables.TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in BELIEFS)),
+        (tables.TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in BELIEFS)),
     )
 
 
-def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> TableGrid | None:
-    columns = (TableColumn("item", "left"), TableColumn("value", "left"))
-    return TableGrid(caption, columns, pairs) if pairs else None
+def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> tables.TableGrid | None:
+    columns = (tables.TableColumn("item", "left"), tables.TableColumn("value", "left"))
+    return tables.TableGrid(caption, columns, pairs) if pairs else None
 
 
 @cache
@@ -266,7 +253,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         # Remove control characters from names wherever they are printed.
-        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
+        finalize=lambda value: value if isinstance(value, Markup) else tables.clean(value),
     )
     # This package writes both from escaped text only.
     environment.filters["table"] = lambda grid: Markup(grid_html(grid))

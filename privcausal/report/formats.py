@@ -32,7 +32,7 @@ LONGEST_PAIR = 3
 
 
 def render_text(table: tables.Table) -> str:
-    """Lines joined by newlines, none longer than `WIDTH`, no trailing blanks."""
+    """Lines joined by newlines, none longer than `TEXT_WIDTH`, no trailing blanks."""
     alert = list(_centred(table.alert)) if table.alert else []
     lines = [*alert, *_centred(table.title)]
     for block in table.blocks:
@@ -592,7 +592,7 @@ def _table(
 
 
 def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
-    """Set columns to the width of their longest text, up to `WIDEST`; short words never break.
+    """Set columns to the width of their longest text, up to `CELL_WIDTH`; short words never break.
 
     Heads, in the first row, may use as many lines as they have words.
     """

@@ -22,19 +22,6 @@ import numpy as np
 from privcausal.errors import CapabilityError, DataError
 from privcausal.prices import column
 from privcausal.report import tables
-from privcausal.report.tables import (
-    TableGrid,
-    alike,
-    clean,
-    confidence,
-    cut,
-    effects_on,
-    interval,
-    interval_sentence,
-    price_frame,
-    shape_line,
-    share_percent,
-)
 from privcausal.report.view import Check, FitView, Shape, VarianceSource
 from privcausal.typing import Vector
 
@@ -63,7 +50,7 @@ class Picture:
 
     svg: str
     caption: str
-    grid: TableGrid | None = None
+    grid: tables.TableGrid | None = None
 
 
 def interval_picture(view: FitView) -> Picture | None:
@@ -74,22 +61,29 @@ def interval_picture(view: FitView) -> Picture | None:
     if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
         return None
     bars = "; ".join(
-        f"{label} {' to '.join(alike([low, high], float(effect['std_error'])))}"
+        f"{label} {' to '.join(tables.alike([low, high], float(effect['std_error'])))}"
         for label, low, high in nested(effect, view.uncertainty)
     )
-    words = f"Nested bars: the estimate is {interval_sentence(view)}. Intervals by source: {bars}."
+    whole = tables.interval_sentence(view)
+    words = f"Nested bars: the estimate is {whole}. Intervals by source: {bars}."
     more = view.more
     svg = _draw(
-        "interval", words, (WIDE, 2.2 if more else 1.9),
+        "interval",
+        words,
+        (WIDE, 2.2 if more else 1.9),
         lambda ax: interval_plot(
-            effect, view.uncertainty, ax=ax, alpha=view.alpha,
-            name=f"average effect on {cut(clean(view.outcome), MOST_LABEL)}"
+            effect,
+            view.uncertainty,
+            ax=ax,
+            alpha=view.alpha,
+            name=f"average effect on {tables.cut(tables.clean(view.outcome), MOST_LABEL)}"
             if view.treatment
             else f"coefficient of {effect.name}",
         ),
-    )  # fmt: skip
+    )
     caption = (
-        f"The {confidence(view.alpha)} interval. Solid: its width if only sampling mattered. "
+        f"The {tables.confidence(view.alpha)} interval. Solid: its width if only sampling "
+        "mattered. "
         "Hatched: what the noise added for privacy makes of it."
         + (" Pale: what allowances for errors of the method add." if more else "")
     )
@@ -104,7 +98,7 @@ def shape_pictures(view: FitView) -> list[Picture]:
 
 
 def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Picture:
-    words = f"Effect by {clean(shape.name)}: {shape_line(shape)}"
+    words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
     svg = _draw(
         f"shape{index}", words, (PANEL, 2.55),
         lambda ax: effect_plot([shape], ax=ax, ylim=limits),
@@ -118,9 +112,12 @@ def gate_picture(view: FitView) -> Picture | None:
         return None
     gates = view.gates.iloc[:MOST_BARS]
     ends = gates["estimate"].astype(float)
-    low, high = alike([float(ends.min()), float(ends.max())], float(gates["std_error"].min()))
+    low, high = tables.alike(
+        [float(ends.min()), float(ends.max())], float(gates["std_error"].min())
+    )
     words = (
-        f"Average effects of {len(gates)} groups with {confidence(view.alpha)} intervals, from "
+        f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals, "
+        "from "
         f"{low} "
         f"to {high}; the table below has every number."
     )
@@ -129,7 +126,8 @@ def gate_picture(view: FitView) -> Picture | None:
         lambda ax: gate_plot(gates, ax=ax, alpha=view.alpha),
     )  # fmt: skip
     caption = (
-        f"Average effect by group. Thin line: {confidence(view.alpha)} interval. Thick line: "
+        f"Average effect by group. Thin line: {tables.confidence(view.alpha)} interval. Thick "
+        "line: "
         "what it "
         "would be without privacy noise."
     )
@@ -143,11 +141,11 @@ def gain_picture(view: FitView) -> Picture | None:
         return None
     last = gains.iloc[-1]
     spread = float(last["conf_high"] - last["conf_low"]) / 4
-    (value,) = alike([float(last["gain"])], spread)
+    (value,) = tables.alike([float(last["gain"])], spread)
     caption = (
         f"Expected gain for each person when the cells with the largest estimated effect are "
         f"treated first; it ends at {value}, where all are treated. Shaded: "
-        f"{confidence(view.alpha)} "
+        f"{tables.confidence(view.alpha)} "
         "band. Dashed: the same number treated by chance."
     )
     svg = _draw(
@@ -180,7 +178,7 @@ def check_picture(check: Check, index: int) -> Picture | None:
     if check.draw is None or check.rows > MOST_BARS:
         return None
     height = 0.9 + 0.3 * check.rows if check.rows else 3.0
-    words = f"{clean(check.caption)}: {clean(check.sentence)}"
+    words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
     svg = _draw(f"check{index}", words, (WIDE, height), check.draw)
     return Picture(svg, f"{check.caption}. The table has its numbers.")
 
@@ -193,12 +191,12 @@ def budget_picture(view: FitView) -> Picture | None:
     paid = tables.price_frame(lines)
     currency = paid["currency"].iloc[0]
     spent = "; ".join(
-        f"{stage} {text} ({share_percent(share)})"
+        f"{stage} {text} ({tables.share_percent(share)})"
         for stage, text, share in zip(
             paid["stage"], column(paid["price"]), paid["share"], strict=True
         )
     )
-    words = f"Bars: the price of each release in {currency}: {clean(spent)}."
+    words = f"Bars: the price of each release in {currency}: {tables.clean(spent)}."
     svg = _draw(
         "budget", words, (WIDE, 0.8 + 0.3 * len(lines)),
         lambda ax: budget_plot(lines, ax=ax),
@@ -316,7 +314,7 @@ def calm(ax: Axes, across: str) -> None:
 def titles(ax: Axes, title: str, below: str) -> None:
     """A bold title, and a small line below it that explains how to read the plot."""
     ax.set_title(
-        cut(title, PICTURE_NAME),
+        tables.cut(title, PICTURE_NAME),
         loc="left",
         fontsize=10.5,
         fontweight="bold",
@@ -325,7 +323,7 @@ def titles(ax: Axes, title: str, below: str) -> None:
         **AS_TYPED,
     )
     note = ax.annotate(
-        cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
+        tables.cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
         textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
     )  # fmt: skip
     note.set_in_layout(False)  # A long name must not shrink the panel.
@@ -335,7 +333,7 @@ def row_axes(
     ax: Axes | None, names: Iterable[object], *, grid: bool = True, more: float = 0.0
 ) -> tuple[Axes, Vector]:
     """Axes with a row per name from the top, and the rows' heights; `more` inches if new."""
-    shown = [_lines(clean(name)) for name in names]
+    shown = [_lines(tables.clean(name)) for name in names]
     ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
     calm(ax, across="x" if grid else "")
     places = -np.arange(len(shown), dtype=float)
@@ -349,7 +347,7 @@ def _lines(name: str) -> str:
     """A long name on two lines, broken between words."""
     lines = textwrap.wrap(name, PICTURE_NAME, break_long_words=False) or [""]
     kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
-    return "\n".join(cut(line, PICTURE_NAME) for line in kept)
+    return "\n".join(tables.cut(line, PICTURE_NAME) for line in kept)
 
 
 def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
@@ -415,7 +413,7 @@ def effect_plot(
         panel.set_ylim(low, high)
         panel.set_ylabel("effect", **AS_TYPED)
         what = "bars" if shape.kind == "levels" else "shaded"
-        titles(panel, clean(shape.name), f"{what}: {clean(shape.interval_label)}")
+        titles(panel, tables.clean(shape.name), f"{what}: {tables.clean(shape.interval_label)}")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
@@ -440,7 +438,7 @@ def _levels(ax: Axes, shape: Shape) -> None:
     estimate = finite(shape.estimate)
     ax.vlines(places, finite(shape.conf_low), finite(shape.conf_high), color=BLUE, linewidth=2)
     ax.plot(places, estimate, "o", color=BLUE, markersize=6, markeredgecolor="white")
-    names = [cut(clean(point), 14) for point in shape.grid]
+    names = [tables.cut(tables.clean(point), 14) for point in shape.grid]
     crowded = sum(len(name) for name in names) > 26
     ax.set_xticks(
         places,
@@ -471,12 +469,13 @@ def coef_plot(
     """
     own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
     frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
-    of = effects_on(effects.index)
-    said = [f"in units of {of or 'the outcome'}; lines: {confidence(alpha)} intervals"]
-    said += [f"for one more of {clean(term)}" for term in effects.index[own]]
+    of = tables.effects_on(effects.index)
+    said = [f"in units of {of or 'the outcome'}; lines: {tables.confidence(alpha)} intervals"]
+    said += [f"for one more of {tables.clean(term)}" for term in effects.index[own]]
     if len(frames) == 1:
         said = [
-            f"{f'effect on {of}' if of else 'coefficient'}; lines: {confidence(alpha)} intervals"
+            f"{f'effect on {of}' if of else 'coefficient'}; lines: {tables.confidence(alpha)} "
+            "intervals"
         ]
     panels = [ax] if len(frames) == 1 else _stacked([len(frame) for frame in frames])
     for place, (frame, words) in enumerate(zip(frames, said, strict=True)):
@@ -524,9 +523,9 @@ def gate_plot(
     low = estimate - kept * (estimate - finite(gates["conf_low"]))
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
-    of = effects_on(gates.index)
+    of = tables.effects_on(gates.index)
     ax.set_xlabel(
-        f"average effect{of and f' on {of}'}; thin line: {confidence(alpha)} interval,\n"
+        f"average effect{of and f' on {of}'}; thin line: {tables.confidence(alpha)} interval,\n"
         "thick: without privacy noise"
     )
     return ax
@@ -555,13 +554,13 @@ def forest_plot(
     ax, places = row_axes(ax, frame.index)
     _intervals(ax, places, frame)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
-        value, low, high = interval(row)
+        value, low, high = tables.interval(row)
         ax.annotate(
             f"{value} [{low}, {high}]", (1, place), xytext=(6, 0),
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
             color=INK, fontsize=9,
         )  # fmt: skip
-    ax.set_xlabel(f"{clean(term)}; lines: {confidence(alpha)} intervals")
+    ax.set_xlabel(f"{tables.clean(term)}; lines: {tables.confidence(alpha)} intervals")
     return ax
 
 
@@ -593,13 +592,15 @@ def interval_plot(
         _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
         # Name the innermost bar above, and the wider bars below at increasing distance.
         height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
-        span = " to ".join(alike([low, high], spread))
-        _bracket(ax, low, high, height, clean(f"{label}: {span}"))
+        span = " to ".join(tables.alike([low, high], spread))
+        _bracket(ax, low, high, height, tables.clean(f"{label}: {span}"))
     ax.plot([estimate] * 2, [-0.3, 0.3], color=INK, linewidth=2, zorder=20)
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"{clean(name)} ({confidence(alpha)} intervals; upright line: estimate)")
+    ax.set_xlabel(
+        f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; upright line: estimate)"
+    )
     return ax
 
 
@@ -663,12 +664,12 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     If the fit also pays in rho, releases in pure epsilon are drawn at the zCDP that they imply, rho
     = epsilon^2 / 2. Otherwise they are drawn in epsilon.
     """
-    paid = price_frame(budget)
+    paid = tables.price_frame(budget)
     prices, names = paid["price"].to_numpy(), paid["stage"] + ": " + paid["query"]
     ax, places = row_axes(ax, names, grid=False)
     ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
     for place, text, share in zip(places, column(prices), paid["share"], strict=True):
-        label = f"{text} ({share_percent(share)})" if share else "free"
+        label = f"{text} ({tables.share_percent(share)})" if share else "free"
         # A text column next to the bars works for every length of bar.
         ax.annotate(
             label, (1, place), xytext=(6, 0), xycoords=("axes fraction", "data"),
@@ -704,7 +705,7 @@ def uplift_plot(
     ax.set_xlim(0, 100)
     ax.set_xlabel("share treated, largest predicted effect first (%)")
     ax.set_ylabel(ylabel)
-    titles(ax, title, f"shaded: {confidence(alpha)} band; dashed: by chance")
+    titles(ax, title, f"shaded: {tables.confidence(alpha)} band; dashed: by chance")
     return ax
 
 

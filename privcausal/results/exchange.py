@@ -237,7 +237,7 @@ def _points(population: Population, name: str) -> tuple[Vector | Integers, Vecto
 
 
 def _middles(domain: Interval) -> Vector:
-    """The middle of each fine bin, shape (FINE,)."""
+    """The middle of each fine bin, shape (FINE_BINS,)."""
     return np.asarray(domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS))
 
 
@@ -260,7 +260,7 @@ def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
 
 
 def _cuts(column: Column, middles: Vector) -> Vector:
-    """The smallest number in each bin but the first, to the last bit, shape (FINE - 1,).
+    """The smallest number in each bin but the first, to the last bit, shape (FINE_BINS - 1,).
 
     Bins are the bins of `fine_bins` on the scaled value. Bisection between neighboring middles with
     this same function therefore finds the exact borders.

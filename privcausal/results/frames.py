@@ -24,7 +24,7 @@ from privcausal.request.schema import Interval, Levels
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("
-"""Prefixes of the names of mean outcomes (`request.RISKS`, or an arm's)."""
+"""Prefixes of the names of mean outcomes (`request.request.RISKS`, or an arm's)."""
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneous critical value.

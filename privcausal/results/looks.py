@@ -46,9 +46,10 @@ VARIES = "The effect varies with {names}, by more than noise explains (level {le
 def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str:
     """One sentence on the modifiers with which the effect detectably varies.
 
-    Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, and curves by
-    their largest distance from their own mean in standard errors. All tests share `LEVEL`. Biases
-    from clipping take their worst-case values. Empty for a fit without slopes, groups and curves.
+    Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, and curves
+    by their largest distance from their own mean in standard errors. All tests share
+    `VARIATION_LEVEL`. Biases from clipping take their worst-case values. Empty for a fit
+    without slopes, groups and curves.
     """
     found, averages = dict[str, float](), result.estimate.averages
     if averages is not None:

@@ -17,7 +17,6 @@ from privcausal.features import functions
 from privcausal.inference import cuts, smoothing
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
-from privcausal.inference.smoothing import Course, Fitted, Totals
 from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS
 from privcausal.typing import Integers, Matrix, Vector
@@ -251,24 +250,24 @@ class Trained:
         return slice(int(self.order.start[k]), int(self.order.start[k + 1]))
 
     @cached_property
-    def _courses(self) -> list[list[Course]]:
+    def _courses(self) -> list[list[smoothing.Course]]:
         """How the rounds produced the raw shape of each axis, by arm."""
         return [[self._course(arm, k) for k in self._axes] for arm in range(self.order.arms)]
 
-    def _course(self, arm: int, k: int) -> Course:
+    def _course(self, arm: int, k: int) -> smoothing.Course:
         order, own = self.order, self._axis(k)
         weight, mass = order.weight[arm, own], self._masses[arm, own]
         leaf = order.leaf[:, own]
         carried, noise = smoothing.propagate(leaf, weight, mass, order.rate, self._sd)
-        return Course(self._path[-1].scores[arm, own], weight, mass, carried, noise)
+        return smoothing.Course(self._path[-1].scores[arm, own], weight, mass, carried, noise)
 
     @cached_property
-    def _totals(self) -> list[list[Totals]]:
+    def _totals(self) -> list[list[smoothing.Totals]]:
         """Combined evidence of all rounds on each axis, by arm."""
         arms = range(self.order.arms)
         return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
 
-    def _total(self, masses: Matrix, arm: int, k: int) -> Totals:
+    def _total(self, masses: Matrix, arm: int, k: int) -> smoothing.Totals:
         order, own, axes = self.order, self._axis(k), self.machine.bins.axes
         sums = self.release.value.reshape(order.rounds, order.arms, order.axes, order.leaves)
         before = [made.scores[arm, own] + made.constant[arm] for made in self._path[:-1]]
@@ -300,18 +299,18 @@ class Trained:
             return [smoothing.raw_law(course, dispersion) for course in self._courses[arm]]
         return [self._smoothed(one) for one in self._totals[arm]]
 
-    def _smoothed(self, found: Totals) -> tuple[Vector, Matrix]:
+    def _smoothed(self, found: smoothing.Totals) -> tuple[Vector, Matrix]:
         return smoothing.smooth(found, self.ask.size, self.ask.dispersion)
 
     def coefficients(self, arm: int = 0) -> Posterior:
         """Distribution of the coefficients of the bins' indicators."""
         return self.fitted(arm).through(self.machine.bins.to_coef)
 
-    def fitted(self, arm: int = 0) -> Fitted:
+    def fitted(self, arm: int = 0) -> smoothing.Fitted:
         """Distribution of the constant and the shapes of one arm (or of all rows)."""
         return smoothing.assemble(self._constant(arm), self._laws(arm))
 
-    def fitted_arms(self, shared: Sequence[bool] | None) -> Fitted:
+    def fitted_arms(self, shared: Sequence[bool] | None) -> smoothing.Fitted:
         """Distribution of both arms' constants and shapes, control first.
 
         `shared` states for each axis whether the arms have one shape. False means that they may

@@ -161,7 +161,7 @@ R_ONLY: dict[str, Without] = {
     "cut of the product": lambda: patch.object(
         orthogonal, "cut_of", lambda state, law, stage, bias: float(law.edges[-1])
     ),
-    "sizes by normal residuals": lambda: patch.object(orthogonal, "denoise_normal", as_read),
+    "sizes by normal residuals": lambda: patch.object(orthogonal.cuts, "denoise_normal", as_read),
     "scaling up": lambda: priors(least_below=1.0),
 }
 
