@@ -66,7 +66,7 @@ class _Arms(CateLearner):
         raise NotImplementedError
 
     def learn(self, state: Survey) -> EffectFit:
-        known = orthogonal.learn_nuisances(state)
+        known = orthogonal.fit_nuisances(state)
         effect, partials = self._first(known, "nuisance")
         return EffectFit.of(known, partials, effect)
 
@@ -164,7 +164,7 @@ class X(T):
         return Recipe(recipes.two_stage_needs, recipes.x_learner)
 
     def learn(self, state: Survey) -> EffectFit:
-        known = orthogonal.learn_nuisances(state)
+        known = orthogonal.fit_nuisances(state)
         first, partials = self._first(known, "effect")
         known = replace(known, partials=partials)
         return EffectFit.of(known, partials, _joined(known, first))

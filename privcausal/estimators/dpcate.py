@@ -271,7 +271,7 @@ class DPCATE(CateLearner):
             nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
             doubt = remainder(state, partials)
         else:
-            known = orthogonal.learn_nuisances(state)
+            known = orthogonal.fit_nuisances(state)
             state, doubt = known.state, known.doubt
             found = orthogonal.residual_moments(known)
             first, partials = orthogonal.orthogonal_effect(

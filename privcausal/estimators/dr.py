@@ -53,7 +53,7 @@ class DR(CateLearner):
         ]
 
     def learn(self, state: Survey) -> EffectFit:
-        known = orthogonal.learn_nuisances(state)
+        known = orthogonal.fit_nuisances(state)
         state, grams, partials = known.state, known.grams, known.partials
         found = orthogonal.residual_moments(known)
         first, partials = orthogonal.orthogonal_effect(

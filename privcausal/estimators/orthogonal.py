@@ -150,7 +150,7 @@ class NuisanceFit:
     doubt: confounding.Remainder
 
 
-def learn_nuisances(state: survey.Survey) -> NuisanceFit:
+def fit_nuisances(state: survey.Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
     state, grams, partials = additive_nuisances(_windowed(state))
     state, partials = clipped(state, partials)

@@ -42,7 +42,7 @@ def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
     from doubly robust scores with this effect and these nuisances (steps 12 and 13:
     `CateLearner.run`).
     """
-    known = orthogonal.learn_nuisances(state)  # 3 to 7: Gram matrix, propensity, mean outcome
+    known = orthogonal.fit_nuisances(state)  # 3 to 7: Gram matrix, propensity, mean outcome
     state, used = known.state, known.partials
     found = orthogonal.residual_moments(known)  # 8: clipped moments of the residual product
     first = orthogonal.read_effect(

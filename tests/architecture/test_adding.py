@@ -16,7 +16,7 @@ from privcausal.estimators.base import EffectFit as Learnt
 from privcausal.estimators.bases import Base
 from privcausal.estimators.budget import StageWeight
 from privcausal.estimators.nuisances import nuisance_of
-from privcausal.estimators.orthogonal import learn_nuisances, nuisance_needs
+from privcausal.estimators.orthogonal import fit_nuisances, nuisance_needs
 from privcausal.estimators.survey import Survey as FitState
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
@@ -40,7 +40,7 @@ class Nought(CateLearner):
         return nuisance_needs(request, base)
 
     def learn(self, state: FitState) -> Learnt:
-        known = learn_nuisances(state)
+        known = fit_nuisances(state)
         features = known.state.effect_features
         law = np.diag(np.r_[0.01, np.zeros(features.size - 1)])
         zero = Additive(features, np.zeros(features.size))
