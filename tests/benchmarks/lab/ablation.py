@@ -134,7 +134,7 @@ def no_first_effect() -> Iterator[None]:
 
     with (
         without_stages(private.Private, "needs", Stages.NUISANCE_RESIDUALS),
-        patch.object(private, "residual_effect", nothing),
+        patch.object(nuisances, "residual_effect", nothing),
     ):
         yield
 
