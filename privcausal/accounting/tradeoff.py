@@ -123,6 +123,15 @@ class TradeOff:
 
         Valid if the part of a row does not depend on the data: a split by index under
         substitution, or by independent random bits under add_remove.
+
+        Privacy
+        -------
+        The part of a row is drawn without looking at values. Fix the draw. Neighboring tables then
+        differ in one part i, also after each row is transformed by released functions. The other
+        stages read the same rows in both tables, so a test between the tables can simulate them.
+        It therefore makes at least the errors that f_i allows, hence at least their minimum over i.
+        Trade-off functions are convex, so the bound also holds for the convex envelope. Averaging
+        over draws does not help the attacker, because the draw does not depend on the table.
         """
         if not functions:
             raise BudgetError("the minimum needs at least one trade-off function")
