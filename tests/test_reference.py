@@ -8,6 +8,8 @@ import pkgutil
 import re
 from pathlib import Path
 
+import pytest
+
 import privcausal
 from privcausal.vault import queries as mechanisms
 
@@ -51,3 +53,45 @@ def test_every_proof_is_in_the_reference() -> None:
                 proofs.add(f"{module.__name__}.{name}")
     assert len(proofs) > 10
     assert proofs <= SHOWN
+
+
+GUIDE = (Path(__file__).parents[1] / "vignettes" / "reference" / "guide.md").read_text(
+    encoding="utf-8"
+)
+
+
+def pairs() -> list[tuple[str, str, str]]:
+    """Learner, base, and what the guide says that they have."""
+    section = GUIDE.split("## Available pairs", maxsplit=1)[1].split("\n## ", maxsplit=1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    bases = re.findall(r'"(\w+)"', "".join(rows[0]))
+    return [
+        (name, base, cell.strip())
+        for learners, *cells in rows[2:]
+        for name in re.findall(r"\w+", learners)
+        for base, cell in zip(bases, cells, strict=True)
+    ]
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize(("learner", "base", "has"), pairs())
+def test_a_pair_has_what_the_guide_says(learner: str, base: str, has: str) -> None:
+    study = privcausal.datasets.betlei_sine(2000)
+    call = privcausal.private if learner == "private" else privcausal.privcate
+    options = {} if learner == "private" else {"learner": learner}
+    if learner in ("adum", "tm"):
+        options["propensity"] = 0.5
+    try:
+        fit = call(study.formula, study.frame, base=base, eps=4, bounds=study.bounds, **options)
+    except privcausal.CapabilityError:
+        assert has == "no"
+        return
+    at = None if learner == "private" else fit.predict(study.frame.head(3))
+    average = fit.estimate.averages is not None
+    found = {
+        "average": average,
+        "slopes": average and len(fit.params) > 1,
+        "band": at is not None and bool(at["std_error"].notna().all()),
+        "pure ε": fit.guarantee.delta == 0,
+    }
+    assert has == ", ".join(what for what, there in found.items() if there)
