@@ -214,7 +214,7 @@ def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axe
         # From 3.11 on, rcParams is typed by its own list of names.
         params: Any = matplotlib.rcParams
         params.update(PICTURE_STYLE)
-        # pyplot neither shows this figure nor keeps it
+        # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
         plot(figure.add_subplot())
         return figure_svg(figure, ident=ident, label=words)

@@ -50,7 +50,7 @@ _KINDS = ("eps", "n", "utility")
 
 @dataclass(frozen=True)
 class Question:
-    """Numbers of rows and epsilons, or the half-width from which one of them is found.
+    """Numbers of rows and epsilons, or the half-width that determines one of them.
 
     The empty one of `rows` and `epsilons` is found. Intervals are at level 1 - alpha, and
     detectable effects are computed for `power`.
@@ -196,7 +196,7 @@ class PlanResult(Printed):
         Parameters
         ----------
         ledger : Ledger
-            The ledger is only read; nothing is charged.
+            The ledger is only read, and no budget is spent.
         besides : sequence of PlanResult
             Other analyses to be paid from the same ledger, each planned for one n and one eps.
 

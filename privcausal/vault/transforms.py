@@ -253,7 +253,7 @@ class Aipw:
         return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
-        # Scores with different centres share the same nuisances.
+        # Scores with different centers share the same nuisances.
         rows, n = batch.rows, self.nuisance
         score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
         return self._centred(score, rows)
