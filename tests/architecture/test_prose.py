@@ -1,4 +1,4 @@
-"""Pages, docstrings, comments and messages are plain American English.
+"""Pages, docstrings, comments, messages and the report are plain American English.
 
 The index counts, per 10,000 words, phrases that hide the subject of a sentence or replace a term of
 the field. Docstrings of statsmodels, scikit-learn and pandas have 18 to 31. A file may have more
@@ -117,11 +117,22 @@ def text(file: str, kind: str) -> str:
     """All text of a kind in a file. Messages have three words or more; others are names."""
     if kind == "pages":
         return prose((ROOT / file).read_text(encoding="utf-8"))
+    if kind == "templates":
+        source = (ROOT / file).read_text(encoding="utf-8")
+        source = re.sub(r"\{[%#{].*?[%#}]\}|<[^>]+>", " ", source, flags=re.DOTALL)
+        return re.sub(r"[ \t]+", " ", source)
     least = 3 if kind == "messages" else 1
     return "\n\n".join(each for each in texts(file, kind) if len(each.split()) >= least)
 
 
-KINDS = {"pages": PAGES, "docstrings": FILES, "comments": FILES, "messages": FILES}
+TEMPLATES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "templates").rglob("*.j2"))
+KINDS = {
+    "pages": PAGES,
+    "docstrings": FILES,
+    "comments": FILES,
+    "messages": FILES,
+    "templates": TEMPLATES,
+}
 CASES = [(kind, file) for kind, files in KINDS.items() for file in files]
 
 
@@ -146,9 +157,10 @@ def test_all_text_of_a_kind_is_plain(kind: str) -> None:
 def test_spelling_is_american(kind: str) -> None:
     found = []
     for file in KINDS[kind]:
-        whole = text(file, kind) if kind == "pages" else "\n\n".join(texts(file, kind))
+        code = kind not in ("pages", "templates")
+        whole = "\n\n".join(texts(file, kind)) if code else text(file, kind)
         whole = re.sub(r"\S*[_/]\S*|\S+\.py\b", "", whole)  # names of files and variables
-        known = set() if kind == "pages" else names(file)
+        known = names(file) if code else set()
         found += [
             f"{file}: {match[0]}"
             for match in re.finditer(BRITISH, whole, re.IGNORECASE)
