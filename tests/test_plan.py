@@ -667,7 +667,7 @@ def test_the_command_finds_eps_and_n(spec, capsys):
         (["--n", "0"], "", "n must be a whole number"),
         ([], "", "a plan needs n="),
         (["--n", "100", "--width", "1e-9"], "", "no eps gives"),
-        (["--n", "100"], 'split = "crossfit"', "belongs to the table [control]"),
+        (["--n", "100"], 'split = "crossfit"', "belongs in the table [control]"),
     ],
 )
 def test_the_command_refuses(spec, capsys, words, more, said):

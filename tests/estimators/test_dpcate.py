@@ -241,7 +241,7 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "not a function": (
         {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "takes a function",  # type: ignore[arg-type]
     ),
-    "the former name": ({"score": "r"}, CapabilityError, "write weight='overlap'"),
+    "the former name": ({"score": "r"}, CapabilityError, "Write weight='overlap'"),
     "groups": ({"groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
     "unbounded": (
         {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "buys no bounds"
