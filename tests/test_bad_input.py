@@ -90,17 +90,18 @@ BUDGET: dict[str, Case] = {
     "an unknown share": (
         cate(control=pc.Control(shares={"tea": 0.1})),
         BudgetError,
-        "shares has no 'tea'; this fit has 'nuisance', 'effect', 'average'$",
+        "shares= cannot contain 'tea'. The shares of this fit are 'nuisance', 'effect', "
+        "'average'.$",
     ),
     "a share that private has not": (
         ate(control=pc.Control(shares={"averages": 0.1})),
         BudgetError,
-        "shares has no 'averages'; this fit has 'nuisance', 'effect'$",
+        "shares= cannot contain 'averages'. The shares of this fit are 'nuisance', 'effect'.$",
     ),
     "no share for all there is": (
         ate("Y ~ T", control=pc.Control(shares={"effect": 0})),
         BudgetError,
-        "shares leave nothing to spend: all this fit has is 'effect'$",
+        "shares must leave a budget for this fit, which uses only 'effect'.$",
     ),
     "shares as a list": (
         cate(control=pc.Control(shares=[0.5, 0.5])),
@@ -157,7 +158,7 @@ SCHEMA: dict[str, Case] = {
         f"propensity {p!r}": (ate(propensity=p), SchemaError, "propensity must be a number in")
         for p in (0, 1, 1.2, -0.1, np.nan, np.inf, True, [0.5])
     },
-    "propensity column undeclared": (ate(propensity="P"), SchemaError, "needs declared bounds"),
+    "propensity column undeclared": (ate(propensity="P"), SchemaError, "requires declared bounds"),
     "propensity column too wide": (
         ate(propensity="P", bounds=bounds(P=(0, 0.9))),
         SchemaError,
@@ -242,7 +243,7 @@ UNKNOWN: dict[str, Case] = {
     "estimand": (
         ate(estimand="MEAN"),
         CapabilityError,
-        "estimand='MEAN' is unknown; choose one of 'ATE', 'ATT', 'ATO'",
+        "estimand='MEAN' is unknown. Choose one of 'ATE', 'ATT', 'ATO'",
     ),
     "estimand of another type": (ate(estimand=5), CapabilityError, "a name or a list of names"),
     "estimand None": (ate(estimand=None), CapabilityError, "a name or a list of names"),
@@ -251,13 +252,13 @@ UNKNOWN: dict[str, Case] = {
     "an estimand the paper does not know": (
         lambda ledger: pc.paper.private("Y ~ T | X1", {}, estimand="ATO", ledger=ledger),
         CapabilityError,
-        "private has no estimand=",
+        r"private\(\) has no argument estimand=",
     ),
     "neighbors": (ate(neighbors="swap"), CapabilityError, "'substitute', 'add_remove'"),
     "an option that moved": (
         ate(split="disjoint"),
         CapabilityError,
-        r"write control=pc.Control\(split=...\)$",
+        r"Write control=pc.Control\(split=...\)\.$",
     ),
     "a mode that moved": (cate(mode="paper"), CapabilityError, "pc.paper, which has a function"),
     "control of another type": (ate(control={"split": "full"}), CapabilityError, "pc.Control"),
@@ -278,7 +279,7 @@ FORMULAS: dict[str, Case] = {
     "no treatment": (ate("Y"), FormulaError, "start with an outcome and ~"),
     "nothing after ~": (ate("Y ~ "), FormulaError, "treatment is missing"),
     "nothing before ~": (ate(" ~ T | X1"), FormulaError, "outcome is missing"),
-    "empty": (ate(""), FormulaError, "missing"),
+    "empty": (ate(""), FormulaError, "start with an outcome"),
     "no text": (ate(5), FormulaError, "A formula must be text"),  # type: ignore[arg-type]
     "two outcomes": (ate("Y + X1 ~ T"), FormulaError, "one column name"),
     "two treatments": (ate("Y ~ T + X1"), FormulaError, "one column name"),
@@ -340,7 +341,7 @@ DATA: dict[str, Case] = {
     "a column twice": (
         ate(data=pd.concat([_study(), _study()[["X1"]]], axis=1)),
         DataError,
-        "'X1' stands twice",
+        "'X1' appears twice",
     ),
     "a number as name": (ate(data=_study().rename(columns={"X1": 1})), DataError, "must be text"),
     "a number as key": (ate(data={1: [1.0], "T": [1]}), DataError, "must be text"),
@@ -373,29 +374,29 @@ MISTAKES: dict[str, Case] = {
         f"bounds of {key}": (
             ate("Y ~ T | X1", bounds={key: (0, 1), "X1": (0, 10)}),
             SchemaError,
-            f"'{key}', which is no column of the data, (and nothing for|while the domain of) 'Y'",
+            f"'{key}', which is not in the data, but none for 'Y'",
         )
         for key in ("y", "YY", "outcome", "X")
     },
     "bounds of a label": (
         ate(bounds={"Y": (0, 1), "X1": (0, 10), "Ward": ["a", "b"]}),
         SchemaError,
-        "'Ward', which is no column of the data, while the domain of 'G' would be bought",
+        "'Ward', which is not in the data, but none for 'G'. Correct the key",
     ),
     "the nearest of two": (
         ate("Y ~ T | X1 + P", bounds={"Y": (0, 1), "x_1": (0, 10)}),
         SchemaError,
-        "'x_1', which is no column of the data, and nothing for 'X1'",
+        "'x_1', which is not in the data, but none for 'X1'",
     ),
     "bounds of a treatment": (
         ate(bounds=bounds(t=["no", "yes"])),
         SchemaError,
-        "'t', which is no column of the data, and nothing for 'T'",
+        "'t', which is not in the data, but none for 'T'",
     ),
     "a dot of many": (
         ate("Y ~ T | .", study(**WIDE).drop(columns=["day", "arm", "pid"]), bounds={"Y": (0, 1)}),
         SchemaError,
-        "'.' takes 7 columns whose domains would be bought .'X1', 'G', 'P', 'Z0', 'Z1', ...",
+        "'.' includes 7 columns without a declared domain .'X1', 'G', 'P', 'Z0', 'Z1', ...",
     ),
     "a dot of dates": (ate("Y ~ T | ."), DataError, "'day' has a type .* days since"),
     "data first": (
@@ -416,7 +417,7 @@ MISTAKES: dict[str, Case] = {
     "bounds by position": (
         lambda ledger: pc.private(FORMULA, study(), BOUNDS, ledger=ledger),
         CapabilityError,
-        "takes formula and data by position, and all else by name",
+        "accepts only formula and data by position",
     ),
     "data and bounds": (
         moved(FORMULA, BOUNDS, bounds=study()),
@@ -426,12 +427,12 @@ MISTAKES: dict[str, Case] = {
     "data of a plan": (
         lambda ledger: pc.plan(FORMULA, study()),
         CapabilityError,
-        "takes formula by position",
+        "accepts only formula by position",
     ),
     "levels of a number, bounds of a text": (
         ate(bounds=bounds(X1=[0, 10], G=(0, 1))),
         SchemaError,
-        r"write \(0, 10\) for the interval",
+        r"Write \(0, 10\) for an interval",
     ),
     **{
         f"a 0/1 group {name}": (
@@ -453,7 +454,7 @@ MISTAKES: dict[str, Case] = {
     "treatment [1, 2]": (
         ate(data=study(**CODED), bounds=bounds(T=[1, 2])),
         SchemaError,
-        r"\['1', '2'\] for the labels",
+        r"\['1', '2'\] for two labels",
     ),
 }
 
@@ -520,13 +521,14 @@ def test_the_price_of_levels_is_told_before_it_is_charged(tmp_path: Path) -> Non
     with testing.seeded_noise(1):
         plan = pc.private(FORMULA, study(X1=1.0, Y=0.5), eps=50, bounds=bounds).plan
     share = plan.stage("bounds: levels of G").rho / plan.rho
-    assert said.startswith(f"Levels of 'G' are bought, for {share:.1%} of the budget and 1e-06 of")
+    told = f"The levels of 'G' will be estimated privately, at {share:.1%} of the budget and 1e-06"
+    assert said.startswith(told)
 
 
 def test_a_dot_names_what_it_takes(tmp_path: Path) -> None:
     frame = study().drop(columns=["day", "arm", "pid", "P"])
     (said,) = told_first("Y ~ T | .", frame, tmp_path, bounds=BOUNDS)
-    assert said == "'.' takes 2 of the columns: 'X1', 'G'."
+    assert said == "'.' expands to 2 columns: 'X1', 'G'."
 
 
 def test_what_is_told_first_is_the_same_for_all_rows(tmp_path: Path) -> None:

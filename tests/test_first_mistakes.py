@@ -87,7 +87,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": (0, 1), "age": (95, 18)})',
-        "bounds['age']: The must come first. Write (18, 95), not (95, 18).",
+        "bounds['age']: The lower bound must come first. Write (18, 95), not (95, 18).",
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": (0, 1), "Age": (18, 95)})',

@@ -649,8 +649,10 @@ def test_the_command_tells_what_the_ledger_can_pay(spec, capsys, tmp_path):
     words = ["plan", str(spec), "--n", "5000", "--eps", "1", "2", "--outcome-sd", "2"]
     assert cli.main([*words, "--plot", str(plot)]) == cli.FINE
     last = capsys.readouterr().out.splitlines()[-2:]
-    assert last[0].startswith("n 5,000, eps 1: ledger 'clinic' can pay; eps 1.")
-    assert last[1] == "n 5,000, eps 2: ledger 'clinic' cannot pay"
+    assert last[0].startswith(
+        "n 5,000, eps 1: ledger 'clinic' has enough budget; remaining after the fit: eps 1."
+    )
+    assert last[1] == "n 5,000, eps 2: ledger 'clinic' does not have enough budget"
     assert plot.stat().st_size > 5000
 
 

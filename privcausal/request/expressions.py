@@ -249,10 +249,9 @@ def advice(name: str) -> str:
     if name in FUNCTIONS:
         return f"{name}() cannot be used inside another function. Write {name}(x) as its own term."
     known = _ADVICE.get(name) or _ADVICE.get(last)
-    shown = "This function" if name == "?" else f"Function {short(name)}"
     return known or (
-        f"{shown} is not allowed, because it could use other rows or run code. The allowed "
-        f"functions are {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}."
+        "This function is not allowed, because it could use other rows or run code. Use "
+        f"{', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}."
     )
 
 
