@@ -318,7 +318,7 @@ def _with_plan(
         return refused
     return accounting.BudgetExhaustedError(
         f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
-        f"{tables.number(smaller, 2)}, at eps={as_typed(asked)} {tables.number(now, 2)}.",
+        f"{tables.number(smaller, 2)} ({tables.number(now, 2)} at eps={as_typed(asked)}).",
         refused.requested,
         refused.remaining,
         refused.payable,

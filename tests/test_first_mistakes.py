@@ -245,7 +245,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'regress("Y ~ age", df, bounds=bounds, weights="w")',
-        "weights= must be the name of a column with declared, nonnegative bounds, for "
+        "weights= must be the name of a column with nonnegative declared bounds, for "
         "example bounds={'weight': (0, 5000)}.",
     ),
     (

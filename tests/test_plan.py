@@ -499,8 +499,8 @@ def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
     lines = str(caught.value).splitlines()
     assert lines[1] == f"  Requested  eps 1    Remaining  eps {left:g} (what the cap's rho leaves)"
     assert lines[2] == (
-        f"  Nothing was spent. With eps={left:g} the planned 95% half-width is {smaller:.2g} "
-        f"(now {now:.2g})."
+        f"  Nothing was spent. At eps={left:g} the planned 95% half-width is {smaller:.2g} "
+        f"({now:.2g} at eps=1)."
     )
     assert caught.value.remaining.epsilon == pytest.approx(0.55, abs=0.01)
     # bounds of the outcome would be bought: without its scale there is no plan

@@ -479,7 +479,7 @@ class Request:
         domain = self.schema.get(self.weights) if isinstance(self.weights, str) else None
         if not (isinstance(domain, Interval) and domain.lo >= 0):
             raise SchemaError(
-                "weights= must be the name of a column with declared, nonnegative bounds, for "
+                "weights= must be the name of a column with nonnegative declared bounds, for "
                 "example bounds={'weight': (0, 5000)}."
             )
         if self.weights in self.formula.variables:

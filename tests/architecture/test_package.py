@@ -96,5 +96,5 @@ def test_an_old_spelling_names_the_new_one(name):
 
 
 def test_a_misspelt_keyword_is_told_the_nearest():
-    with pytest.raises(privcausal.CapabilityError, match=r"did you mean learner=\?$"):
+    with pytest.raises(privcausal.CapabilityError, match=r"Write learner= instead\.$"):
         privcausal.privcate("Y ~ T", None, lerner="r")

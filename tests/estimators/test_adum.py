@@ -436,7 +436,7 @@ def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: P
     ("options", "words"),
     [
         ({"bounds": BOUNDS}, "two declared values"),
-        ({"unit": "G"}, "has no unit="),
+        ({"unit": "G"}, "has no argument unit="),
         ({"degree": 0}, "degree"),
         ({"C": 0}, "above 0"),
         ({"C": 40.0}, "leaves nothing of eps=1"),

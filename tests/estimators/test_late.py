@@ -201,13 +201,13 @@ def test_labels_of_treatment_and_instrument() -> None:
     ("options", "match"),
     [
         ({"estimand": "ATE"}, "require each other"),
-        ({"formula": "Y ~ T | A"}, "Write pc.private\\('Y ~ T | X1"),
+        ({"formula": "Y ~ T | A"}, r"Write pc.private\('Y ~ T"),
         ({"estimand": ["ATE", "LATE"]}, "cannot be combined|require each other"),
-        ({"groups": ["A >= 0"]}, "no groups"),
+        ({"groups": ["A >= 0"]}, "cannot be combined with groups="),
         ({"formula": "Y ~ T | A | Z ~ T"}, "first stage"),
         ({"formula": "Y ~ T | A | T ~ Z + B"}, "one column name"),
         ({"formula": "Y ~ T | A | T ~ A"}, "another role"),
-        ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "instrument 'Z' must be binary"),
+        ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "Instrument 'Z' must be binary"),
         ({"bounds": BOUNDS | NUMBERS, "propensity": 0.5}, "no propensity="),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_treatment_without_variation_gives_no_error(value: float) -> None:
         ({"estimand": "ATT"}, "must be binary.*estimand='ATE' or 'PLR'"),
         ({"estimand": "PLR", "propensity": 0.5}, "no propensity="),
         ({"estimand": "PLR", "formula": "Y ~ T"}, "requires covariates"),
-        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "no groups"),
+        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "cannot be combined with groups="),
         ({"estimand": ["ATE", "PLR"]}, "cannot be combined"),
     ],
 )
