@@ -84,7 +84,7 @@ SWAPS = {
 
 EXAMPLES = {"alpha": "alpha=0.05 for 95% intervals", "eps": "eps=1.0"}
 
-HINTS = {
+_HINTS = {
     **dict.fromkeys(
         ("seed", "random_state", "rng"),
         "Privacy noise cannot be seeded. For tests, use pc.testing.seeded_noise().",
@@ -115,7 +115,7 @@ def _unknown(
             if ours in known:
                 meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
             listed = f"Its arguments are {', '.join(known)}." if known else "It has no arguments."
-            advice = moved.get(key) or HINTS.get(key) or meant or listed
+            advice = moved.get(key) or _HINTS.get(key) or meant or listed
             raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
 
 

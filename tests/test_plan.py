@@ -259,7 +259,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n": 100, "width": "wide"}, pc.CapabilityError, "width must be"),
     ({"n": 100, "eps": 1, "width": 1}, pc.CapabilityError, "give one of n= and eps="),
     ({"width": 1}, pc.CapabilityError, "give one of n= and eps="),
-    ({"n": 100, "outcome_sd": 6}, pc.CapabilityError, "from 0.001 to 5: no outcome"),
+    ({"n": 100, "outcome_sd": 6}, pc.CapabilityError, "from 0.001 to 5. A standard deviation"),
     ({"n": 100, "outcome_sd": 0}, pc.CapabilityError, "outcome_sd must be"),
     ({"n": 100, "outcome_sd": "2"}, pc.CapabilityError, "outcome_sd must be"),
     ({"n": 100, "r2": 1}, pc.CapabilityError, "r2 must be a number from 0 to 0.99"),
@@ -293,7 +293,7 @@ def test_a_width_too_small():
 
 
 def test_a_formula_with_a_dot_needs_names():
-    with pytest.raises(pc.FormulaError, match="name the covariates"):
+    with pytest.raises(pc.FormulaError, match="Name the covariates"):
         pc.plan("Y ~ T | .", n=100, bounds={"Y": (0, 1)})
 
 
