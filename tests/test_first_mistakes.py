@@ -166,6 +166,15 @@ MISTAKES: list[tuple[str, str]] = [
         "pc.testing.seeded_noise().",
     ),
     (
+        'private("Y ~ T | age", df, bounds=bounds, n_jobs=4)',
+        "private() has no argument n_jobs=. The number of threads is chosen automatically.",
+    ),
+    (
+        'private("Y ~ T | age", df, bounds=bounds, cv=5)',
+        "private() has no argument cv=. For cross-fitting over two folds, write "
+        "control=pc.Control(split='crossfit').",
+    ),
+    (
         'private("Y ~ T | age", df, bounds=bounds, alpha=0.1)',
         "private() has no argument alpha=. Choose the level after the fit: "
         "fit.conf_int(alpha=0.05).",
