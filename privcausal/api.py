@@ -407,7 +407,9 @@ def plan(
     question = Question.of(n, eps, width, alpha, power)
     average, regression = learner == "private", learner == "regress"
     if not average and estimand != "ATE":
-        raise CapabilityError("estimand= belongs to learner='private'; `privcate` has the ATE only")
+        raise CapabilityError(
+            "estimand= requires learner='private'. privcate() releases only the ATE."
+        )
     first, more = estimands_of(estimand)
     read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
@@ -494,7 +496,7 @@ def from_cells(
     table = asked.read(frame, noisy=noise is not None)
     if noise is not None:
         if ledger is not None:
-            raise CapabilityError("a table with noise costs nothing more: leave ledger= out")
+            raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
         estimate = aggregates.from_noisy(asked, table, noise)
         return with_warnings(results.CateResult(estimate, cells_call(asked, noise)))
@@ -572,7 +574,7 @@ def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -
     FormulaError, SchemaError, DataError
     """
     if formula is not None and not isinstance(formula, str):
-        raise CapabilityError("check_data takes data, a formula and bounds=, in this order")
+        raise CapabilityError("check_data() expects data, formula and bounds=, in this order.")
     domains = Schema.of(bounds)
     with open_source(data) as source:
         if formula is None:

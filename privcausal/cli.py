@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET, REFUTED = 0, 1, 2, 3, 4
 
 _SORRY = (
-    "unexpected error; its text may hold values of rows and is not shown. What was charged to a "
-    "ledger stays charged. The same call in Python shows the error to whoever may see the rows."
+    "Unexpected error. Its message is not shown, because it may contain values of rows. Make the "
+    "same call in Python to see it, if you may see the rows. Budget charged to a ledger stays "
+    "spent."
 )
 
 
@@ -85,22 +86,22 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
 
 
 _SPEC_HELP = """\
-a spec file:
+spec file:
   formula = "visit ~ mailed | age + C(region) | income"
-  eps = 1.0            # and other options of the call: learner, groups, unit, ...
+  eps = 1.0            # and other arguments of the call: learner, groups, unit, ...
   task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
                        # or "did" (with unit, time, and periods = [2018, 2019])
-  complete = false     # true: no used column can have a missing value
+  complete = false     # true: the columns used cannot have missing values
 
-  [bounds]             # public domains; what is missing here is bought with budget
+  [bounds]             # public domains; part of the budget estimates any others
   visit = [0, 1]
   age = [18, 95]
   region = ["N", "S"]
 
-  [control]            # details of the call, as in pc.Control
+  [control]            # further settings, as in pc.Control
   split = "crossfit"
 
-  [ledger]             # the path is taken from the folder of the spec file
+  [ledger]             # the path is relative to the folder of the spec file
   path = "study.db"
   dataset = "mailing"
   eps = 2.0
@@ -112,44 +113,54 @@ a spec file:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="privcausal",
-        description="Causal inference under differential privacy.",
-        epilog="Exit codes: 0 done, 2 wrong input, 3 no budget left, 4 a claim is refuted or a "
-        "self-test fails, 1 anything unexpected.",
+        description="Causal inference with differential privacy.",
+        epilog="Exit codes: 0 success, 1 unexpected error, 2 wrong input, 3 not enough budget, 4 a "
+        "privacy claim was refuted or a self-test failed.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
-    _add_demo(commands.add_parser("demo", help="fit invented data and write the report"))
-    _add_fit(commands.add_parser("fit", help="fit what a spec file asks for"))
-    _add_plan(commands.add_parser("plan", help="how wide the interval will be, without data"))
-    _add_report(commands.add_parser("report", help="write the HTML report of a saved fit"))
-    _add_ledger(commands.add_parser("ledger", help="check a ledger and tell what it has left"))
-    _add_audit(commands.add_parser("audit", help="try to refute the privacy claim of a fit"))
-    tested = commands.add_parser("selftest", help="does everything hold on this machine")
+    _add_demo(_command(commands, "demo", "fit simulated data and write a report"))
+    _add_fit(_command(commands, "fit", "run the fit that a spec file describes"))
+    _add_plan(_command(commands, "plan", "forecast the width of intervals, without data"))
+    _add_report(_command(commands, "report", "write the HTML report of a saved fit"))
+    _add_ledger(_command(commands, "ledger", "check a ledger and show its remaining budget"))
+    _add_audit(_command(commands, "audit", "try to refute the privacy claim of a fit"))
+    tested = _command(commands, "selftest", "test noise, accounting and ledgers on this machine")
     tested.set_defaults(run=_selftest)
     return parser
+
+
+def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
+    """Add a command; its own help page starts with the line of the general one."""
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}."
+    )
+    return made
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=_page, default=Path("report.html"), metavar="HTML",
-        help="where the report goes (default report.html)",
+        help="write the report to this file (default: report.html)",
     )  # fmt: skip
-    parser.add_argument("--rows", type=int, default=5000, help="invented rows (default 5000)")
-    parser.add_argument("--eps", type=float, default=1.0, help="privacy budget (default 1)")
+    parser.add_argument(
+        "--rows", type=int, default=5000, help="number of simulated rows (default: 5000)"
+    )
+    parser.add_argument("--eps", type=float, default=1.0, help="privacy budget (default: 1)")
     parser.set_defaults(run=_demo)
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", type=_input, help="TOML: formula, options, [bounds], [ledger]")
+    parser.add_argument("spec", type=_input, help="TOML file; see below")
     parser.add_argument(
-        "data", type=_input, help="a .parquet, .feather, .csv, .dta, .sav or .rds file"
+        "data", type=_input, help="data file: .parquet, .feather, .csv, .dta, .sav or .rds"
     )
-    parser.add_argument("--report", type=_page, metavar="HTML", help="write the report here")
-    parser.add_argument("--save", type=_output, metavar="JSON", help="write the fit here")
+    parser.add_argument("--report", type=_page, metavar="HTML", help="write a report to this file")
+    parser.add_argument("--save", type=_output, metavar="JSON", help="save the fit to this file")
     _add_summary(parser)
     parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction,
-        help="a bar on stderr; without the option, where that is a terminal",
+        help="show a progress bar on stderr (default: only in a terminal)",
     )  # fmt: skip
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _SPEC_HELP
@@ -157,55 +168,79 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", type=_input, help="TOML, as for fit")
-    parser.add_argument("--n", type=int, nargs="+", help="numbers of rows")
-    parser.add_argument("--eps", type=float, nargs="+", help="default: that of the spec file")
-    parser.add_argument("--width", type=float, help="half-width wanted: finds eps, or n")
-    parser.add_argument("--outcome-sd", type=float, help="standard deviation within an arm")
-    parser.add_argument("--r2", type=float, default=0.0, help="share that covariates explain")
-    parser.add_argument("--treated", type=float, default=0.5, help="share of rows treated")
-    parser.add_argument("--plot", type=_output, metavar="PNG", help="draw half-width against eps")
+    parser.add_argument("spec", type=_input, help="TOML file; see privcausal fit --help")
+    parser.add_argument("--n", type=int, nargs="+", help="one or more numbers of rows")
+    parser.add_argument(
+        "--eps", type=float, nargs="+", help="privacy budgets (default: eps of the spec file)"
+    )
+    parser.add_argument(
+        "--width",
+        type=float,
+        help="target half-width; finds eps for a given n, or n for a given eps",
+    )
+    parser.add_argument(
+        "--outcome-sd", type=float, metavar="SD",
+        help="standard deviation of the outcome within an arm (default: from its bounds)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--r2", type=float, default=0.0,
+        help="share of the outcome variance that covariates explain (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--treated", type=float, default=0.5, help="share of rows that are treated (default: 0.5)"
+    )
+    parser.add_argument("--plot", type=_output, metavar="PNG", help="plot half-width against eps")
     _add_summary(parser)
     parser.set_defaults(run=_plan)
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fit", type=_input, help="a fit that was saved as JSON")
-    parser.add_argument("out", type=_page, metavar="HTML", help="where the report goes")
+    parser.add_argument("fit", type=_input, help="a fit saved as JSON")
+    parser.add_argument("out", type=_page, metavar="HTML", help="write the report to this file")
     parser.add_argument(
         "--audience", choices=["technical", "public"], default="technical",
-        help="public leaves out coefficients, settings and code (default technical)",
+        help="public omits coefficients, settings and code (default: technical)",
     )  # fmt: skip
     parser.set_defaults(run=_report)
 
 
 def _add_ledger(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "verify", nargs="?", choices=["verify"], help="only: is it whole, and what was spent"
+        "verify", nargs="?", choices=["verify"], help="only check that the ledger is intact"
     )
     # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
-    parser.add_argument("ledger", type=Path, help="the file that a fit's ledger= named")
-    parser.add_argument("--csv", action="store_true", help="every charge, as CSV on stdout")
+    parser.add_argument("ledger", type=Path, help="the file that ledger= of a fit names")
+    parser.add_argument("--csv", action="store_true", help="print every charge as CSV")
     parser.set_defaults(run=_ledger)
 
 
 def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Tell two invented neighbouring tables apart by what is released, and hold that against "
-        "what is claimed. No data are read and no budget is spent."
+        "Simulate two neighboring tables and test how well the released output distinguishes "
+        "them. The claim is refuted if it does so better than the guarantee allows. No data are "
+        "read and no budget is spent."
     )
     parser.add_argument(
-        "spec", type=_input, nargs="?", help="TOML, as for fit; default: everything that releases"
+        "spec",
+        type=_input,
+        nargs="?",
+        help="TOML file; see privcausal fit --help (default: audit all kinds of releases)",
     )
-    parser.add_argument("--trials", type=int, default=10_000, help="draws on each table")
-    parser.add_argument("--level", type=float, default=1e-3, help="chance of a false alarm")
-    parser.add_argument("--fits", action="store_true", help="draw whole fits, not single answers")
+    parser.add_argument(
+        "--trials", type=int, default=10_000, help="draws per table (default: 10000)"
+    )
+    parser.add_argument(
+        "--level", type=float, default=1e-3, help="false alarm rate (default: 0.001)"
+    )
+    parser.add_argument(
+        "--fits", action="store_true", help="draw whole fits instead of single queries"
+    )
     _add_summary(parser)
     parser.set_defaults(run=_audit)
 
 
 def _add_summary(parser: argparse.ArgumentParser) -> None:
-    words = "how the table on stdout is written (default text)"
+    words = "format of the printed table (default: text)"
     parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=words)
 
 
@@ -220,7 +255,7 @@ def _output(text: str) -> Path:
     """A path that can be written, checked before any budget is spent."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a file in an existing folder")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
     return path
@@ -230,14 +265,14 @@ def _page(text: str) -> Path:
     """A path for an HTML report."""
     path = _output(text)
     if path.suffix.lower() not in ("", ".html", ".htm"):
-        raise argparse.ArgumentTypeError(f"a report is HTML: name it '{path.stem}.html'")
+        raise argparse.ArgumentTypeError(f"reports are HTML files, so name it '{path.stem}.html'")
     return path
 
 
 def _check_distinct(*paths: Path | None) -> None:
     places = [path.resolve() for path in paths if path is not None]
     if len(set(places)) < len(places):
-        raise DataError("one file is named twice; an output would overwrite it")
+        raise DataError("One file is named twice, so an output would overwrite it.")
 
 
 # -- commands --------------------------------------------------------------------------------
@@ -258,7 +293,7 @@ def _demo(chosen: argparse.Namespace) -> None:
         groups=["ward", "age >= 65"],
     )  # fmt: skip
     _hand_over(fit, "text", report=chosen.out)
-    _say(f"the data are invented; their true average effect is {study.ate:.2f}")
+    _say(f"The data are simulated. The true average effect is {study.ate:.2f}.")
 
 
 def _fit(chosen: argparse.Namespace) -> None:
@@ -296,8 +331,8 @@ def _plan(chosen: argparse.Namespace) -> None:
     ledger = job.open_ledger() if path is not None and path.exists() else None
     if ledger is not None:
         for row in plan.fits(ledger).to_dict("records"):
-            left = f"can pay; eps {at_least(row['left'])} would be left"
-            answer = left if row["affordable"] else "cannot pay"
+            left = f"has enough budget; remaining after the fit: eps {at_least(row['left'])}"
+            answer = left if row["affordable"] else "does not have enough budget"
             print(f"n {row['n']:,}, eps {at_most(row['eps'])}: ledger {ledger.dataset!r} {answer}")
     if chosen.plot is not None:
         _write(plan.plot().figure.savefig, chosen.plot, "plot")
@@ -312,7 +347,7 @@ def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
     found = {"learner": _learner(job), **job.options}
     for name in [name for name in found if name not in known]:
         if found.pop(name) != defaults[name].default:
-            raise CapabilityError(f"{place}: {name} is not at its default, and has no plan")
+            raise CapabilityError(f"{place}: A plan cannot use {name}. Leave it at its default.")
     return found
 
 
@@ -320,8 +355,8 @@ def _learner(job: FileCall) -> str:
     """Name of the task for plans and audits."""
     if job.task == "did":
         raise CapabilityError(
-            "did is planned and audited as what it is, an average of changes: write "
-            'task = "private", estimand = "ATT", without time, and bounds of the change'
+            "did() has no plan or audit of its own. Use an average of changes: task = "
+            '"private" and estimand = "ATT", without time, and with bounds of the change.'
         )
     return "r" if job.task == "privcate" else job.task
 
@@ -356,7 +391,7 @@ def _audit(chosen: argparse.Namespace) -> int:
     drawn = {"trials": chosen.trials, "level": chosen.level}
     if chosen.spec is None:
         if chosen.fits:
-            raise CapabilityError("--fits needs a spec file: it audits one call")
+            raise CapabilityError("--fits requires a spec file, because it audits one call.")
         found = audit_all(**drawn)
     else:
         job = _read_job(chosen.spec)
@@ -376,7 +411,7 @@ def _selftest(_: argparse.Namespace) -> int:
     for finding in findings():
         print(finding, flush=True)
         holds &= finding.holds
-    print("everything holds" if holds else "NOT EVERYTHING HOLDS")
+    print("All checks passed." if holds else "SOME CHECKS FAILED.")
     return FINE if holds else REFUTED
 
 
@@ -396,9 +431,9 @@ def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
     try:
         write(path)
     except OSError:
-        _say(f"the {word} {path} could not be written")
+        _say(f"The {word} {path} could not be written.")
         raise
-    _say(f"wrote the {word} {path}")
+    _say(f"Wrote the {word} to {path}")
 
 
 # -- the spec file ---------------------------------------------------------------------------
@@ -436,13 +471,13 @@ def _read_job(path: Path) -> FileCall:
     content = _read_toml(path)
     task = content.get("task", "privcate")
     if task not in _TASKS:
-        raise CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}")
+        raise CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}.")
     # Keywords of the call that a file can hold. The call itself checks their values.
     keywords = inspect.signature(getattr(privcausal, task)).parameters
     known = [name for name in keywords if name not in _NOT_IN_A_FILE]
     _check_keys(content, (*_KEYS, *known), path.name)
     if not isinstance(content.get("formula"), str):
-        raise FormulaError(f'{path.name}: write formula = "outcome ~ treatment | modifiers"')
+        raise FormulaError(f'{path.name}: Write formula = "outcome ~ treatment | modifiers".')
     options = {name: content[name] for name in known if name in content}
     if "control" in options:
         options["control"] = _control(options["control"], path)
@@ -454,7 +489,7 @@ def _control(settings: Any, spec: Path) -> Control:
     from privcausal.request.request import Control
 
     if not isinstance(settings, dict):
-        raise CapabilityError(f"{spec.name}: control is a table: write [control]")
+        raise CapabilityError(f"{spec.name}: control must be a table. Write [control].")
     _check_keys(settings, [f.name for f in fields(Control)], f"[control] in {spec.name}")
     return Control(**settings)
 
@@ -467,8 +502,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         problem = str(error)
     except (OSError, ValueError):
-        problem = "it cannot be read as UTF-8 text"
-    raise SchemaError(f"{path.name} is not valid TOML: {problem}")
+        problem = "it is not UTF-8 text"
+    raise SchemaError(f"{path.name} is not valid TOML: {problem}.")
 
 
 def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) -> None:
@@ -477,18 +512,18 @@ def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) ->
     for name in content:
         if name not in known:
             if "control" in known and name in {f.name for f in fields(Control)}:
-                raise CapabilityError(f"{place}: {name} belongs to the table [control]")
+                raise CapabilityError(f"{place}: {name} belongs in the table [control].")
             words = ", ".join(sorted(known))
-            raise CapabilityError(f"{place}: unknown key {name!r}; known are {words}")
+            raise CapabilityError(f"{place}: Unknown key {name!r}. Known keys are {words}.")
 
 
 def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
-        raise LedgerError(f"{spec.name}: ledger is a table: write [ledger]")
+        raise LedgerError(f"{spec.name}: ledger must be a table. Write [ledger].")
     _check_keys(settings, _LEDGER, f"[ledger] in {spec.name}")
     missing = [name for name in _LEDGER[:3] if name not in settings]
     if missing or not isinstance(settings["path"], str):
-        raise LedgerError(f"[ledger] in {spec.name} needs path (text), dataset and eps")
+        raise LedgerError(f"[ledger] in {spec.name} requires path (text), dataset and eps.")
     # Next to the spec file, whatever the working directory: another ledger would be a new budget.
     return {**settings, "path": spec.parent / settings["path"]}
 
@@ -519,7 +554,7 @@ def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str,
     unsure = [name for name in formula.variables if name not in job.schema and name not in found]
     if unsure:
         _say(
-            f"{place} holds no types; without a declaration, read as numbers: {', '.join(unsure)}. "
-            "Declare labels in [bounds], or write C(column)"
+            f"{place} has no column types. These columns are read as numbers: {', '.join(unsure)}. "
+            "If a column holds labels, declare them in [bounds], or write C(column)."
         )
     return found

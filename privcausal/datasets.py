@@ -143,7 +143,9 @@ def _uniform(rng: np.random.Generator, X: Matrix) -> Vector:
 
 def generator(n: int, seed: int) -> np.random.Generator:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise DataError(f"n={n!r} is not a number of rows; it must be a whole number from 1")
+        raise DataError(
+            f"n={n!r} is not a valid number of rows. It must be a whole number of at least 1."
+        )
     return np.random.default_rng(seed)
 
 
@@ -179,7 +181,7 @@ def _draw(
 def _found(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
     if key not in laws:
         known = ", ".join(map(repr, laws))
-        raise CapabilityError(f"{what}={key!r} is unknown; choose one of {known}")
+        raise CapabilityError(f"{what}={key!r} is unknown. Choose one of {known}.")
     return laws[key]
 
 
@@ -449,7 +451,7 @@ def betlei_sine(n: int = 20_000, seed: int = 0, sigma: float = 1.0) -> Study:
         `DataError`.
     """
     if not sigma >= 0.0:
-        raise DataError(f"sigma={sigma} is not a standard deviation; it must be at least 0")
+        raise DataError(f"sigma={sigma} is not a standard deviation. It must be at least 0.")
     y, noise = 1.0 + 3.0 * sigma, partial(_normal, sigma=sigma)
     law = _Law(partial(_cube, p=1, low=-1.0), _sine, noise, 0.0, (-1.0, 1.0), (-y, y))
     return _draw("betlei-sine", law, n, seed)
@@ -480,7 +482,7 @@ def _beta_binomial(
 def _ward_codes(ward: Any) -> NDArray[np.int64]:
     names = np.asarray(ward, dtype=np.str_)
     if not np.isin(names, _WARDS).all():
-        raise DataError(f"column 'ward' holds another ward than {', '.join(_WARDS)}")
+        raise DataError(f"Column 'ward' may contain only {', '.join(_WARDS)}.")
     return np.searchsorted(_WARDS, names).astype(np.int64)
 
 
@@ -631,13 +633,11 @@ def voting(path: str | Path, seed: int = 0) -> Study:
     covariates = [*_VOTERS, *_PLACES]
     frame = pd.read_csv(path)
     if missing := [name for name in ("Y", "W", *covariates) if name not in frame]:
-        raise DataError(f"the file of votes has no column {', '.join(missing)}")
+        raise DataError(f"The voting file lacks these columns: {', '.join(missing)}.")
     frame = frame[["Y", "W", *covariates]].dropna().reset_index(drop=True)
     for name in ("Y", "W", "vote00"):
         if not frame[name].isin([0, 1]).all():
-            raise DataError(
-                f"column {name!r} of the file of votes holds another value than 0 and 1"
-            )
+            raise DataError(f"Column {name!r} of the voting file may contain only 0 and 1.")
     tau, rng = _spiked(frame), np.random.default_rng(seed)
     flipped = rng.random(len(frame)) < -tau
     frame["Y"] = np.where(flipped, 1 - frame["W"], frame["Y"]).astype(np.int64)
@@ -703,6 +703,8 @@ def criteo(path: str | Path) -> Trial:
             else pd.read_csv(file, usecols=columns, dtype=kinds)[columns]
         )
     except (ValueError, KeyError):  # messages of these errors may quote values of rows
-        raise DataError(f"no file of CRITEO-UPLIFT v2.1: it has {', '.join(columns)}") from None
+        raise DataError(
+            f"This is not a CRITEO-UPLIFT v2.1 file, which has the columns {', '.join(columns)}."
+        ) from None
     bounds = {**_CRITEO, **dict.fromkeys(_CRITEO_BINARY, Binary())}
     return Trial(f"visit ~ treatment | {' + '.join(_CRITEO)}", frame, bounds)

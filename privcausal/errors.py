@@ -84,6 +84,19 @@ SWAPS = {
 
 EXAMPLES = {"alpha": "alpha=0.05 for 95% intervals", "eps": "eps=1.0"}
 
+_HINTS = {
+    **dict.fromkeys(
+        ("seed", "random_state", "rng"),
+        "Privacy noise cannot be seeded. For tests, use pc.testing.seeded_noise().",
+    ),
+    "n_jobs": "The number of threads is chosen automatically.",
+    **dict.fromkeys(
+        ("cv", "n_folds", "folds"),
+        "For cross-fitting over two folds, write control=pc.Control(split='crossfit').",
+    ),
+}
+"""Keywords of other packages for which this package has no keyword, and the advice for each."""
+
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -98,11 +111,12 @@ def _unknown(
         if key not in known:
             ours = SWAPS.get(key, "")
             near = get_close_matches(key, known, 1)
-            meant = f"did you mean {near[0]}=?" if near else ""
+            meant = f"Write {near[0]}= instead." if near else ""
             if ours in known:
-                meant = f"write {EXAMPLES.get(ours, f'{ours}=...')}"
-            listed = f"it has {', '.join(known)}" if known else "it takes nothing"
-            raise CapabilityError(f"{name} has no {key}=; {moved.get(key) or meant or listed}")
+                meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
+            listed = f"Its arguments are {', '.join(known)}." if known else "It has no arguments."
+            advice = moved.get(key) or _HINTS.get(key) or meant or listed
+            raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
 
 
 def refuse_arguments(
@@ -133,7 +147,9 @@ def refuse_arguments(
     if missing:
         first = [known[k].kind is not inspect.Parameter.KEYWORD_ONLY for k in needed]
         shown = [k if plain else f"{k}=..." for k, plain in zip(needed, first, strict=True)]
-        raise CapabilityError(f"{name} needs {missing[0]}: write {name}({', '.join(shown)})")
+        raise CapabilityError(
+            f"{name}() requires the argument {missing[0]}. Write {name}({', '.join(shown)})."
+        )
 
 
 def named(call: Callable[P, R]) -> Callable[P, R]:

@@ -152,7 +152,9 @@ def two_stage(
     CateResult
     """
     if not isinstance(learner, TwoStage):
-        raise CapabilityError("learner takes a pc.learners.TwoStage(...), which holds estimators")
+        raise CapabilityError(
+            "learner must be a pc.learners.TwoStage(...), which holds estimators."
+        )
     with vault.open_source(data) as source:
         request = request_of(
             parse(formula, source), bounds, eps, delta, Trust(neighbors),
@@ -163,7 +165,8 @@ def two_stage(
 
 
 @partial(
-    strict, moved={"score": "write weight='overlap' for the R-learner, weight='one' for the DR"}
+    strict,
+    moved={"score": "Write weight='overlap' for the R-learner or weight='one' for the DR-learner."},
 )
 def dpcate(
     formula: str,

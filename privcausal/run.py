@@ -56,34 +56,35 @@ R = TypeVar("R")
 
 DEFAULT = Control()
 
-_UNITS = "write unit='person', max_rows=5: privacy and intervals are then of units"
-_INTERVALS = "the fit has all levels: write fit.conf_int(alpha=0.05)"
-_ROLES = "columns are named in the formula: write 'outcome ~ treatment | covariates'"
-_WEIGHTED = "write pc.regress(..., weights='w'): only a regression takes weights of rows"
-_DUMMIES = "write C(ward) in the formula for an effect of each level"
-_SEED = "leave it out: noise of a known seed protects nobody. For tests: pc.testing.seeded_noise"
-_ESTIMAND = "write pc.private(..., estimand='ATT'); privcate has the CATE, did the ATT"
+_UNITS = "Write unit='person', max_rows=5. Privacy and intervals then refer to units."
+_INTERVALS = "Choose the level after the fit: fit.conf_int(alpha=0.05)."
+_ROLES = "The formula names the columns. Write 'outcome ~ treatment | covariates'."
+_WEIGHTED = "Only regressions accept row weights. Write pc.regress(..., weights='w')."
+_DUMMIES = "Write C(ward) in the formula for one effect per level."
+_ESTIMAND = (
+    "For an average effect, use pc.private(..., estimand='ATT'). privcate() estimates the CATE, "
+    "and did() the ATT."
+)
 
 MOVED = {
-    **{name: f"write control=pc.Control({name}=...)" for name in DEFAULT.__dataclass_fields__},
-    "learner": "write pc.privcate(..., learner=...); base= says what nuisances are learned by",
-    "queries": "write learner=pc.learners.DPCATE(queries=...)",
-    "mode": "write pc.paper, which has a call for each published mechanism",
-    "weighting": "write it in pc.paper.dpebm: proven boosting hands on no weights of rows",
-    "below_minimum": "write it in the calls of pc.paper, which has the published mechanisms",
-    "epsilon": "write eps=1.0",
+    **{name: f"Write control=pc.Control({name}=...)." for name in DEFAULT.__dataclass_fields__},
+    "learner": "Write pc.privcate(..., learner=...). base= selects the nuisance models.",
+    "queries": "Write learner=pc.learners.DPCATE(queries=...).",
+    "mode": "Use pc.paper, which has a function for each published mechanism.",
+    "weighting": "Only pc.paper.dpebm has it. Proven boosting uses no row weights.",
+    "below_minimum": "Only the published mechanisms in pc.paper have it.",
+    "epsilon": "Write eps=1.0.",
     "estimand": _ESTIMAND,
-    "subset": "give the rows that you mean as data",
-    "instrument": "write 'Y ~ T | X | T ~ Z' in pc.private(..., estimand='LATE')",
-    "bootstrap": "leave it out: intervals hold without it, and each draw would cost budget",
+    "subset": "Pass only the rows that you want as data.",
+    "instrument": "Write pc.private('Y ~ T | X | T ~ Z', data, estimand='LATE').",
+    "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds", "id"), _UNITS),
     **dict.fromkeys(("weights", "sample_weight", "sample_weights", "wts"), _WEIGHTED),
-    **dict.fromkeys(("seed", "random_state", "rng"), _SEED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
     **dict.fromkeys(("outcome", "treatment", "treat", "covariates", "X", "W", "Y"), _ROLES),
     **dict.fromkeys(("fixed_effects", "fe", "absorb", "entity_effects"), _DUMMIES),
-    **dict.fromkeys(("vcov", "se_type", "robust"), "write control=pc.Control(cov_type='HC0')"),
-    **dict.fromkeys(("n_estimators", "num_trees"), "write base='gam', which has no trees"),
+    **dict.fromkeys(("vcov", "se_type", "robust"), "Write control=pc.Control(cov_type='HC0')."),
+    **dict.fromkeys(("n_estimators", "num_trees"), "Use base='gam', which has no trees."),
 }
 """Keywords that these calls do not have, and the advice for each."""
 
@@ -103,15 +104,16 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
             ]
             if first[:2] == ["formula", "data"] and formulas[:2] == [False, True]:
                 raise CapabilityError(
-                    f"{call.__name__} takes the formula first, then the data: write "
-                    f"{call.__name__}('Y ~ T | X', data)"
+                    f"{call.__name__}() expects the formula first and the data second. Write "
+                    f"{call.__name__}('Y ~ T | X', data)."
                 )
             refuse_arguments(call.__name__, known, len(data), list(options), moved)
             if len(data) > len(first):
-                instead = "write bounds=..., eps=..." if "data" in first else "it takes no data"
+                instead = "It does not use data."
+                if "data" in first:
+                    instead = "Pass the other arguments by name: bounds=..., eps=..."
                 raise CapabilityError(
-                    f"{call.__name__} takes {' and '.join(first)} by position, and all else by "
-                    f"name: {instead}"
+                    f"{call.__name__}() accepts only {' and '.join(first)} by position. {instead}"
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
                 options["bounds"] = Schema.of(options["bounds"])
@@ -140,9 +142,11 @@ def request_of(
 ) -> Request:
     """Build the request of a call; `options` are its other fields."""
     if not isinstance(control, Control):
-        raise CapabilityError("control takes a pc.Control, such as pc.Control(split='crossfit')")
+        raise CapabilityError(
+            "control= must be a pc.Control, for example pc.Control(split='crossfit')."
+        )
     if control.shares is not None and not isinstance(control.shares, Mapping):
-        raise BudgetError("shares is a dict such as {'nuisance': 0.4, 'effect': 0.6}")
+        raise BudgetError("shares= must be a dict, for example {'nuisance': 0.4, 'effect': 0.6}.")
     return Request(
         formula,
         transformed(with_levels(Schema.of(bounds), formula.levels), formula),
@@ -160,7 +164,7 @@ def groups_of(groups: Sequence[str]) -> tuple[str, ...]:
     if isinstance(groups, str):
         return (groups,)
     if not isinstance(groups, Sequence):
-        raise CapabilityError("groups is a list of column names or comparisons")
+        raise CapabilityError("groups= must be a list of column names or comparisons.")
     return tuple(groups)
 
 
@@ -186,8 +190,8 @@ def run(
     # Other names may belong to other tables that share this schema.
     if strange := [n for n in strange if get_close_matches(n, source.header.names, 1, 0.75)]:
         warn_user(
-            f"bounds has {_some(strange)}, no column of the data: that was not used. Correct the "
-            "name, or leave it out."
+            f"bounds= has entries that are not in the data and were ignored: {_some(strange)}. "
+            "Correct or remove them."
         )
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
@@ -248,29 +252,31 @@ def _check_rest(request: Request, undeclared: Undeclared, *, quote: bool) -> Non
     bought = [name for name in rest if name in (*undeclared.numbers, *undeclared.labels)]
     if len(bought) > MOST_BOUGHT:
         raise SchemaError(
-            f"'.' takes {len(bought)} columns whose domains would be bought"
-            f"{f' ({_some(bought)})' if quote else ''}; declare them, or name the covariates"
+            f"'.' includes {len(bought)} columns without a declared domain"
+            f"{f' ({_some(bought)})' if quote else ''}. Declare their domains, or name the "
+            "covariates."
         )
 
 
 def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:
     """Warnings issued before any charge: the columns taken by ``.``, and the cost of levels."""
     if rest := plan.request.formula.rest:
-        yield f"'.' takes {len(rest)} of the columns{f': {_some(rest)}' if quote else ''}."
+        yield f"'.' expands to {len(rest)} columns{f': {_some(rest)}' if quote else ''}."
     bought = [plan.stage(key) for key in map(Stages.levels, labels) if plan.has(key)]
     if bought:
         share = sum(stage.rho for stage in bought) / plan.rho
         delta = sum(stage.delta for stage in bought) / PICO
+        example = repr(labels[0] if quote else "ward")
         yield (
-            f"Levels of {_some(labels) if quote else 'text'} are bought, for {share:.1%} of the "
-            f"budget and {at_most(delta, 1)} of delta. Public ones "
-            f"cost nothing: bounds={{{labels[0] if quote else 'ward'!r}: ['a', 'b']}}."
+            f"The levels of {_some(labels) if quote else 'text columns'} will be estimated "
+            f"privately, at {share:.1%} of the budget and {at_most(delta, 1)} of delta. If they "
+            f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
     treatment = plan.request.formula.treatment
     if treatment and not quote and treatment not in plan.request.schema:
         yield (
-            f"Treatment {treatment!r} is read as 0 and 1, as the file has no types. If it holds "
-            f"labels, declare them: bounds={{{treatment!r}: ['no', 'yes']}}; if not, declare that: "
+            f"Treatment {treatment!r} is read as 0/1, because the file has no column types. If it "
+            f"holds labels, declare bounds={{{treatment!r}: ['no', 'yes']}}. Otherwise, declare "
             f"bounds={{{treatment!r}: pc.Binary()}}."
         )
 
@@ -311,8 +317,8 @@ def _with_plan(
     except PrivcausalError:  # no plan can be made, so return the refusal unchanged
         return refused
     return accounting.BudgetExhaustedError(
-        f"{refused} With eps={as_typed(left)} the planned 95% half-width is "
-        f"{tables.number(smaller, 2)} (now {tables.number(now, 2)}).",
+        f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
+        f"{tables.number(smaller, 2)} ({tables.number(now, 2)} at eps={as_typed(asked)}).",
         refused.requested,
         refused.remaining,
         refused.payable,

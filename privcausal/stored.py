@@ -16,5 +16,5 @@ def stored(kind: KindT) -> KindT:
     `results.stored` has a rule for each class, and refuses values that could make a row map fail.
     """
     if CLASSES.setdefault(kind.__name__, kind) is not kind:
-        raise TypeError(f"files know another class by the name {kind.__name__}")
+        raise TypeError(f"Saved files already use the name {kind.__name__} for another class.")
     return kind

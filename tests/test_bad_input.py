@@ -90,24 +90,25 @@ BUDGET: dict[str, Case] = {
     "an unknown share": (
         cate(control=pc.Control(shares={"tea": 0.1})),
         BudgetError,
-        "shares has no 'tea'; this fit has 'nuisance', 'effect', 'average'$",
+        "shares= cannot contain 'tea'. The shares of this fit are 'nuisance', 'effect', "
+        "'average'.$",
     ),
     "a share that private has not": (
         ate(control=pc.Control(shares={"averages": 0.1})),
         BudgetError,
-        "shares has no 'averages'; this fit has 'nuisance', 'effect'$",
+        "shares= cannot contain 'averages'. The shares of this fit are 'nuisance', 'effect'.$",
     ),
     "no share for all there is": (
         ate("Y ~ T", control=pc.Control(shares={"effect": 0})),
         BudgetError,
-        "shares leave nothing to spend: all this fit has is 'effect'$",
+        "shares must leave a budget for this fit, which uses only 'effect'.$",
     ),
     "shares as a list": (
         cate(control=pc.Control(shares=[0.5, 0.5])),
         BudgetError,
-        "shares is a dict",
+        "shares= must be a dict",
     ),
-    "max_rows without unit": (cate(max_rows=2), BudgetError, "max_rows needs unit="),
+    "max_rows without unit": (cate(max_rows=2), BudgetError, "max_rows= requires unit="),
     **{
         f"max_rows {k!r}": (cate(unit="pid", max_rows=k), BudgetError, "whole number from 1")
         for k in (0, -1, 1.5, "2", True, 10**6)
@@ -115,19 +116,19 @@ BUDGET: dict[str, Case] = {
 }
 
 SCHEMA: dict[str, Case] = {
-    "reversed": (ate(bounds=bounds(X1=(10, 0))), SchemaError, r"reversed; write \(0, 10\)"),
-    "equal": (ate(bounds=bounds(X1=(1, 1))), SchemaError, "both ends"),
-    "infinite": (ate(bounds=bounds(X1=(0, np.inf))), SchemaError, "not finite"),
-    "nan": (ate(bounds=bounds(X1=(np.nan, 1))), SchemaError, "not finite"),
+    "reversed": (ate(bounds=bounds(X1=(10, 0))), SchemaError, r"must come first\. Write \(0, 10\)"),
+    "equal": (ate(bounds=bounds(X1=(1, 1))), SchemaError, "Both bounds"),
+    "infinite": (ate(bounds=bounds(X1=(0, np.inf))), SchemaError, "must be finite"),
+    "nan": (ate(bounds=bounds(X1=(np.nan, 1))), SchemaError, "must be finite"),
     "too wide": (ate(bounds=bounds(X1=(-1e30, 1e30))), SchemaError, "wider"),
     "too narrow": (ate(bounds=bounds(X1=(0, 1e-200))), SchemaError, "too narrow"),
     "three ends": (ate(bounds=bounds(X1=(0, 1, 2))), SchemaError, "pair"),
-    "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "the ends are text"),
-    "one number": (ate(bounds=bounds(X1=5)), SchemaError, "is no domain"),
+    "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "The bounds are text"),
+    "one number": (ate(bounds=bounds(X1=5)), SchemaError, "A domain must be"),
     "an ambiguous list": (ate(bounds=bounds(X1=[0, 10])), SchemaError, "interval or two labels"),
     "a list of bounds": (ate(bounds=[(0, 1)]), SchemaError, "must be a dict"),
-    "no label": (ate(bounds=bounds(G=[])), SchemaError, "no level"),
-    "labels alike": (ate(bounds=bounds(G=["1", 1])), SchemaError, "read alike"),
+    "no label": (ate(bounds=bounds(G=[])), SchemaError, "No level"),
+    "labels alike": (ate(bounds=bounds(G=["1", 1])), SchemaError, "have the same text"),
     "a missing label": (ate(bounds=bounds(G=["a", None])), SchemaError, "missing"),
     "one label of treatment": (
         ate("Y ~ arm | X1", bounds=bounds(arm=["no"])),
@@ -157,16 +158,16 @@ SCHEMA: dict[str, Case] = {
         f"propensity {p!r}": (ate(propensity=p), SchemaError, "propensity must be a number in")
         for p in (0, 1, 1.2, -0.1, np.nan, np.inf, True, [0.5])
     },
-    "propensity column undeclared": (ate(propensity="P"), SchemaError, "needs declared bounds"),
+    "propensity column undeclared": (ate(propensity="P"), SchemaError, "requires declared bounds"),
     "propensity column too wide": (
         ate(propensity="P", bounds=bounds(P=(0, 0.9))),
         SchemaError,
-        r"must be in \(0, 1\)",
+        r"must be inside \(0, 1\)",
     ),
     "propensity column above one": (
         ate(propensity="P", bounds=bounds(P=(0.1, 1))),
         SchemaError,
-        r"must be in \(0, 1\)",
+        r"must be inside \(0, 1\)",
     ),
     "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
     "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "needs declared bounds"),
@@ -190,12 +191,12 @@ SCHEMA: dict[str, Case] = {
 
 GROUPS: dict[str, Case] = {
     "numeric group": (cate(groups=["X1"]), SchemaError, "X1 >= 65"),
-    "unknown level": (cate(groups=["G == z"]), SchemaError, "unknown level"),
+    "undeclared level": (cate(groups=["G == z"]), SchemaError, "undeclared level"),
     "order of levels": (cate(groups=["G >= a"]), SchemaError, "compare with a number"),
-    "number for a level": (cate(groups=["G >= 5"]), SchemaError, "== or != only"),
+    "number for a level": (cate(groups=["G >= 5"]), SchemaError, "use == or !="),
     "undeclared column": (cate(groups=["P >= 0.5"]), SchemaError, "declared domain"),
     "no such column": (cate(groups=["nope"]), DataError, "not in the data"),
-    "half a comparison": (cate(groups=["X1 >="]), SchemaError, "must read"),
+    "half a comparison": (cate(groups=["X1 >="]), SchemaError, "must have the form"),
     "text for a number": (cate(groups=["X1 >= old"]), SchemaError, "compare with a number"),
     "infinite": (cate(groups=["X1 >= inf"]), SchemaError, "finite"),
     "a number": (cate(groups=[5]), SchemaError, "column names or comparisons"),
@@ -242,7 +243,7 @@ UNKNOWN: dict[str, Case] = {
     "estimand": (
         ate(estimand="MEAN"),
         CapabilityError,
-        "estimand='MEAN' is unknown; choose one of 'ATE', 'ATT', 'ATO'",
+        "estimand='MEAN' is unknown. Choose one of 'ATE', 'ATT', 'ATO'",
     ),
     "estimand of another type": (ate(estimand=5), CapabilityError, "a name or a list of names"),
     "estimand None": (ate(estimand=None), CapabilityError, "a name or a list of names"),
@@ -251,19 +252,19 @@ UNKNOWN: dict[str, Case] = {
     "an estimand the paper does not know": (
         lambda ledger: pc.paper.private("Y ~ T | X1", {}, estimand="ATO", ledger=ledger),
         CapabilityError,
-        "private has no estimand=",
+        r"private\(\) has no argument estimand=",
     ),
     "neighbors": (ate(neighbors="swap"), CapabilityError, "'substitute', 'add_remove'"),
     "an option that moved": (
         ate(split="disjoint"),
         CapabilityError,
-        r"write control=pc.Control\(split=...\)$",
+        r"Write control=pc.Control\(split=...\)\.$",
     ),
-    "a mode that moved": (cate(mode="paper"), CapabilityError, "pc.paper, which has a call"),
+    "a mode that moved": (cate(mode="paper"), CapabilityError, "pc.paper, which has a function"),
     "control of another type": (ate(control={"split": "full"}), CapabilityError, "pc.Control"),
-    "column": (ate("Y ~ T | X7"), FormulaError, "column 'X7' is not in the data"),
-    "outcome": (ate("Z ~ T | X1"), FormulaError, "column 'Z' is not in the data"),
-    "treatment": (ate("Y ~ Z | X1"), FormulaError, "column 'Z' is not in the data"),
+    "column": (ate("Y ~ T | X7"), FormulaError, "Column 'X7' is not in the data"),
+    "outcome": (ate("Z ~ T | X1"), FormulaError, "Column 'Z' is not in the data"),
+    "treatment": (ate("Y ~ Z | X1"), FormulaError, "Column 'Z' is not in the data"),
     "unit": (ate(unit="person"), DataError, "'person' is not in the data"),
     "propensity column": (
         ate(propensity="Q", bounds=bounds(Q=(0.1, 0.9))),
@@ -275,11 +276,11 @@ UNKNOWN: dict[str, Case] = {
 local_secret = "a local variable"
 
 FORMULAS: dict[str, Case] = {
-    "no treatment": (ate("Y"), FormulaError, "outcome and ~ are missing"),
+    "no treatment": (ate("Y"), FormulaError, "start with an outcome and ~"),
     "nothing after ~": (ate("Y ~ "), FormulaError, "treatment is missing"),
     "nothing before ~": (ate(" ~ T | X1"), FormulaError, "outcome is missing"),
-    "empty": (ate(""), FormulaError, "missing"),
-    "no text": (ate(5), FormulaError, "a formula is text"),  # type: ignore[arg-type]
+    "empty": (ate(""), FormulaError, "start with an outcome"),
+    "no text": (ate(5), FormulaError, "A formula must be text"),  # type: ignore[arg-type]
     "two outcomes": (ate("Y + X1 ~ T"), FormulaError, "one column name"),
     "two treatments": (ate("Y ~ T + X1"), FormulaError, "one column name"),
     "outcome on the right": (ate("Y ~ T | X1 + Y"), FormulaError, "also on the right"),
@@ -289,18 +290,18 @@ FORMULAS: dict[str, Case] = {
     "itself": (ate("Y ~ Y | X1"), FormulaError, "both outcome and treatment"),
     "a call": (ate("Y ~ T | __import__('os').getcwd()"), FormulaError, "."),
     "an attribute": (ate("Y ~ T | X1.__class__"), FormulaError, "."),
-    "a subscript": (ate("Y ~ T | I(X1[0])"), FormulaError, "subscripts"),
+    "a subscript": (ate("Y ~ T | I(X1[0])"), FormulaError, "Subscripts"),
     "braces": (ate("Y ~ T | {local_secret}"), FormulaError, "never run"),
     "a local variable": (ate("Y ~ T | local_secret"), FormulaError, "not in the data"),
     "a local variable in I": (ate("Y ~ T | I(X1 * local_secret)"), FormulaError, "not in the data"),
     "a lambda": (ate("Y ~ T | (lambda: 1)()"), FormulaError, "."),
-    "a lag": (ate("Y ~ T | lag(X1, 1)"), FormulaError, "must not see other rows"),
+    "a lag": (ate("Y ~ T | lag(X1, 1)"), FormulaError, "cannot use other rows"),
     "numpy's pole": (ate("Y ~ T | np.log(X1)"), FormulaError, "not finite everywhere"),
-    "numpy's sort": (ate("Y ~ T | np.sort(X1)"), FormulaError, "could see other rows"),
+    "numpy's sort": (ate("Y ~ T | np.sort(X1)"), FormulaError, "could use other rows"),
     "no intercept": (ate("Y ~ T | X1 - 1"), FormulaError, "intercept cannot be removed"),
-    "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "more than one ~ or two |"),
+    "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "one ~ and at most two"),
     "division by zero": (ate("Y ~ T | I(X1 / 0)"), FormulaError, "divides by zero"),
-    "a bracket": (ate("Y ~ T | log(X1"), FormulaError, "never closed"),
+    "a bracket": (ate("Y ~ T | log(X1"), FormulaError, "is not closed"),
     "10,000 levels": (
         ate(bounds=bounds(G=[f"level {k}" for k in range(10_000)])),
         CapabilityError,
@@ -324,19 +325,23 @@ DATA: dict[str, Case] = {
     "an array": (ate(data=np.ones((3, 3))), DataError, "cannot be read"),
     "None": (ate(data=5), DataError, "cannot be read"),
     "a path": (ate(data="data.csv"), DataError, "there is no file"),
-    "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of one length"),
+    "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of equal length"),
     "two dimensions": (
         ate(data={"Y": np.ones((2, 2)), "T": np.ones(2)}),
         DataError,
         "one-dimensional",
     ),
-    "a number as column": (ate(data={"Y": 5, "T": 1}), DataError, "has no type; pass np.array"),
+    "a number as column": (
+        ate(data={"Y": 5, "T": 1}),
+        DataError,
+        "has no data type. Pass np.array",
+    ),
     # the values of a list would decide its type, and one row could change that
-    "lists": (ate(data={"Y": [0.5, 1], "T": [0, 1]}), DataError, "has no type; pass np.array"),
+    "lists": (ate(data={"Y": [0.5, 1], "T": [0, 1]}), DataError, "has no data type. Pass np.array"),
     "a column twice": (
         ate(data=pd.concat([_study(), _study()[["X1"]]], axis=1)),
         DataError,
-        "'X1' stands twice",
+        "'X1' appears twice",
     ),
     "a number as name": (ate(data=_study().rename(columns={"X1": 1})), DataError, "must be text"),
     "a number as key": (ate(data={1: [1.0], "T": [1]}), DataError, "must be text"),
@@ -369,33 +374,41 @@ MISTAKES: dict[str, Case] = {
         f"bounds of {key}": (
             ate("Y ~ T | X1", bounds={key: (0, 1), "X1": (0, 10)}),
             SchemaError,
-            f"'{key}', which is no column of the data, (and nothing for|while the domain of) 'Y'",
+            f"'{key}', which is not in the data, but none for 'Y'",
         )
         for key in ("y", "YY", "outcome", "X")
     },
     "bounds of a label": (
         ate(bounds={"Y": (0, 1), "X1": (0, 10), "Ward": ["a", "b"]}),
         SchemaError,
-        "'Ward', which is no column of the data, while the domain of 'G' would be bought",
+        "'Ward', which is not in the data, but none for 'G'. Correct the key",
     ),
     "the nearest of two": (
         ate("Y ~ T | X1 + P", bounds={"Y": (0, 1), "x_1": (0, 10)}),
         SchemaError,
-        "'x_1', which is no column of the data, and nothing for 'X1'",
+        "'x_1', which is not in the data, but none for 'X1'",
     ),
     "bounds of a treatment": (
         ate(bounds=bounds(t=["no", "yes"])),
         SchemaError,
-        "'t', which is no column of the data, and nothing for 'T'",
+        "'t', which is not in the data, but none for 'T'",
     ),
     "a dot of many": (
         ate("Y ~ T | .", study(**WIDE).drop(columns=["day", "arm", "pid"]), bounds={"Y": (0, 1)}),
         SchemaError,
-        "'.' takes 7 columns whose domains would be bought .'X1', 'G', 'P', 'Z0', 'Z1', ...",
+        "'.' includes 7 columns without a declared domain .'X1', 'G', 'P', 'Z0', 'Z1', ...",
     ),
     "a dot of dates": (ate("Y ~ T | ."), DataError, "'day' has a type .* days since"),
-    "data first": (moved(study(), FORMULA), CapabilityError, "the formula first, then the data"),
-    "a path first": (moved("rows.csv", FORMULA), CapabilityError, "formula first, then the data"),
+    "data first": (
+        moved(study(), FORMULA),
+        CapabilityError,
+        "the formula first and the data second",
+    ),
+    "a path first": (
+        moved("rows.csv", FORMULA),
+        CapabilityError,
+        "formula first and the data second",
+    ),
     "data first by name": (
         lambda ledger: pc.privcate(data=FORMULA, formula=study(), ledger=ledger),
         CapabilityError,
@@ -404,22 +417,22 @@ MISTAKES: dict[str, Case] = {
     "bounds by position": (
         lambda ledger: pc.private(FORMULA, study(), BOUNDS, ledger=ledger),
         CapabilityError,
-        "takes formula and data by position, and all else by name",
+        "accepts only formula and data by position",
     ),
     "data and bounds": (
         moved(FORMULA, BOUNDS, bounds=study()),
         SchemaError,
-        "bounds must be a dict",
+        "bounds= must be a dict",
     ),
     "data of a plan": (
         lambda ledger: pc.plan(FORMULA, study()),
         CapabilityError,
-        "takes formula by position",
+        "accepts only formula by position",
     ),
     "levels of a number, bounds of a text": (
         ate(bounds=bounds(X1=[0, 10], G=(0, 1))),
         SchemaError,
-        r"write \(0, 10\) for the interval",
+        r"Write \(0, 10\) for an interval",
     ),
     **{
         f"a 0/1 group {name}": (
@@ -441,7 +454,7 @@ MISTAKES: dict[str, Case] = {
     "treatment [1, 2]": (
         ate(data=study(**CODED), bounds=bounds(T=[1, 2])),
         SchemaError,
-        r"\['1', '2'\] for the labels",
+        r"\['1', '2'\] for two labels",
     ),
 }
 
@@ -508,13 +521,14 @@ def test_the_price_of_levels_is_told_before_it_is_charged(tmp_path: Path) -> Non
     with testing.seeded_noise(1):
         plan = pc.private(FORMULA, study(X1=1.0, Y=0.5), eps=50, bounds=bounds).plan
     share = plan.stage("bounds: levels of G").rho / plan.rho
-    assert said.startswith(f"Levels of 'G' are bought, for {share:.1%} of the budget and 1e-06 of")
+    told = f"The levels of 'G' will be estimated privately, at {share:.1%} of the budget and 1e-06"
+    assert said.startswith(told)
 
 
 def test_a_dot_names_what_it_takes(tmp_path: Path) -> None:
     frame = study().drop(columns=["day", "arm", "pid", "P"])
     (said,) = told_first("Y ~ T | .", frame, tmp_path, bounds=BOUNDS)
-    assert said == "'.' takes 2 of the columns: 'X1', 'G'."
+    assert said == "'.' expands to 2 columns: 'X1', 'G'."
 
 
 def test_what_is_told_first_is_the_same_for_all_rows(tmp_path: Path) -> None:
@@ -696,7 +710,7 @@ ANYTHING: dict[str, Callable[[pd.DataFrame], Any]] = {
     "outside its bounds": column("X1", -1e9, CANARY, 11),
     "outcome outside its bounds": column("Y", -5.0, 1e9),
     "undeclared level": column("G", RARE, "z", ""),
-    "no level": column("G", None, np.nan),
+    "No level": column("G", None, np.nan),
     "treatment that is no treatment": column("T", 2, -1, 0.5),
     "all treated": whole(T=1),
     "none treated": whole(T=0),

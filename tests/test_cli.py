@@ -84,7 +84,7 @@ def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
     assert "ward[north]" in done.stdout
     assert "Records:                     800 [pub]" in done.stdout
     assert "(1, 1e-05)-DP, proven" in done.stdout
-    assert "wrote the report report.html" in done.stderr
+    assert "Wrote the report to report.html" in done.stderr
     assert "true average effect is 6.80" in done.stderr
     page = (tmp_path / "report.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
@@ -104,8 +104,8 @@ def test_fit_reads_every_format(here, capsys, suffix):
     said = capsys.readouterr()
     assert "Private Average Treatment Effect" in said.out
     assert said.err.splitlines() == [
-        "privcausal: wrote the fit fit.json",
-        "privcausal: wrote the report out.html",
+        "privcausal: Wrote the fit to fit.json",
+        "privcausal: Wrote the report to out.html",
     ]
     assert "</html>" in (here / "out.html").read_text()
     assert isinstance(pc.load("fit.json"), pc.AteResult)
@@ -173,7 +173,7 @@ def test_fit_passes_the_estimand_on(here, capsys):
     assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
     (here / "spec.toml").write_text(spec.replace("private", "privcate"))
     assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
-    assert "unknown key 'estimand'" in capsys.readouterr().err
+    assert "Unknown key 'estimand'" in capsys.readouterr().err
 
 
 def test_complete_and_bounds_reach_the_schema(here):
@@ -189,7 +189,7 @@ def test_report_of_a_saved_fit(here, capsys):
     assert (here / "a").read_bytes() == (here / "b").read_bytes()
     assert cli.main(["report", "f.json", "c", "--audience", "public"]) == 0
     assert len((here / "c").read_bytes()) < len((here / "b").read_bytes())
-    assert "wrote the report c" in capsys.readouterr().err
+    assert "Wrote the report to c" in capsys.readouterr().err
 
 
 def test_version_and_help():
@@ -247,42 +247,42 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('formula = "recovery ~ programme | age"\nepsilon = 1', "unknown key 'epsilon'"),
+        ('formula = "recovery ~ programme | age"\nepsilon = 1', "Unknown key 'epsilon'"),
         ('formula = "recovery ~ programme | age"\nepsilon = 1', "delta, eps, formula"),
-        ("eps = 1", "write formula ="),
-        ("formula = 3", "write formula ="),
+        ("eps = 1", "Write formula ="),
+        ("formula = 3", "Write formula ="),
         ('formula = "recovery ~ "', "FormulaError"),
         ('formula = "recovery ~ programme | nobody"', "nobody"),
         ("formula = ", "is not valid TOML"),
         ('task = "fit"', "task must be one of privcate, private"),
         ('task = ["private"]', "task must be one of"),
-        (f'task = "private"\nlearner = "dr"\n{SPEC}', "unknown key 'learner'"),
-        (f'queries = "points"\n{SPEC}', "unknown key 'queries'"),
-        (f'data = "data.csv"\n{SPEC}', "unknown key 'data'"),
+        (f'task = "private"\nlearner = "dr"\n{SPEC}', "Unknown key 'learner'"),
+        (f'queries = "points"\n{SPEC}', "Unknown key 'queries'"),
+        (f'data = "data.csv"\n{SPEC}', "Unknown key 'data'"),
         (f'learner = "z"\n{SPEC}', "choose one of"),
         (f"base = 4\n{SPEC}", "CapabilityError"),
         (SPEC.replace("eps = 2.0", "eps = 0"), "BudgetError"),
         (SPEC.replace("eps = 2.0", 'eps = "one"'), "BudgetError"),
         (SPEC.replace("eps = 2.0", "eps = 2000-01-01"), "BudgetError"),
         (SPEC.replace("complete = true", "complete = 1"), "complete must be"),
-        (SPEC.replace("[18, 95]", "[95, 18]"), "reversed"),
+        (SPEC.replace("[18, 95]", "[95, 18]"), "must come first"),
         (SPEC.replace("[18, 95]", "18"), "SchemaError"),
         (SPEC + "complete = true", "above [bounds]"),
         (f"groups = 3\n{SPEC}", "groups"),
         (f"groups = [3]\n{SPEC}", "groups"),
-        (f"shares = 3\n{SPEC}", "shares belongs to the table [control]"),
-        (SPEC + "[control]\nshares = 3", "shares is a dict"),
-        (f"control = 3\n{SPEC}", "write [control]"),
-        (SPEC + "[control]\ntea = 3", "unknown key 'tea'"),
+        (f"shares = 3\n{SPEC}", "shares belongs in the table [control]"),
+        (SPEC + "[control]\nshares = 3", "shares= must be a dict"),
+        (f"control = 3\n{SPEC}", "Write [control]"),
+        (SPEC + "[control]\ntea = 3", "Unknown key 'tea'"),
         (f"max_rows = 2\n{SPEC}", "max_rows"),
         (f'unit = "nobody"\n{SPEC}', "nobody"),
         (f"unit = 3\n{SPEC}", "unit"),
         (SPEC + "[control]\npropensity_clip = 'a'", "propensity_clip"),
         (f"neighbors = []\n{SPEC}", "neighbors"),
-        (f'ledger = "study.db"\n{SPEC}', "write [ledger]"),
-        (SPEC + LEDGER + "cap = 1", "unknown key 'cap'"),
-        (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "needs path (text), dataset and eps"),
-        (SPEC + "[ledger]\npath = 1\ndataset = 'a'\neps = 1", "needs path (text)"),
+        (f'ledger = "study.db"\n{SPEC}', "Write [ledger]"),
+        (SPEC + LEDGER + "cap = 1", "Unknown key 'cap'"),
+        (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "requires path (text), dataset and eps"),
+        (SPEC + "[ledger]\npath = 1\ndataset = 'a'\neps = 1", "requires path (text)"),
         (SPEC + "[ledger]\npath = 'l.db'\ndataset = 3\neps = 1", "dataset is a label"),
         (SPEC + "[ledger]\npath = 'no/l.db'\ndataset = 'a'\neps = 1", "LedgerError"),
         (SPEC + "[ledger]\npath = 'l.db'\ndataset = 'a'\neps = -1", "BudgetError"),
@@ -309,8 +309,8 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
     [
         (["fit", "no.toml", "data.csv"], "there is no file 'no.toml'"),
         (["fit", "ate.toml", "no.csv"], "there is no file 'no.csv'"),
-        (["fit", "ate.toml", "data.csv", "--save", "no/fit.json"], "folder that exists"),
-        (["fit", "ate.toml", "data.csv", "--report", "."], "folder that exists"),
+        (["fit", "ate.toml", "data.csv", "--save", "no/fit.json"], "existing folder"),
+        (["fit", "ate.toml", "data.csv", "--report", "."], "existing folder"),
         (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
         (["demo", "--rows", "many"], "invalid int"),
         (["report", "no.json", "out.html"], "there is no file"),
@@ -405,8 +405,8 @@ def test_a_fit_that_is_paid_for_is_saved_even_if_its_report_fails(here, capsys, 
     words = ["fit", "ate.toml", "data.parquet", "--report", "r.html", "--save", "f.json"]
     assert cli.main(words) == 1
     said = capsys.readouterr()
-    assert "the report r.html could not be written" in said.err
-    assert "wrote the report" not in said.err
+    assert "The report r.html could not be written" in said.err
+    assert "Wrote the report" not in said.err
     assert "Private Average Treatment Effect" in said.out
     assert pc.load("f.json").ate.shape == (1, 6)
 
@@ -495,7 +495,7 @@ def test_csv_columns_get_their_types_from_the_spec(tmp_path, capsys):
     assert table["w"].to_pylist() == ["a", None, "3.0"]
     assert table["k"].to_pylist() == ["1", "2", "NA"]
     said = capsys.readouterr().err
-    assert "read as numbers: y, x. Declare" in said
+    assert "read as numbers: y, x. If a column holds labels, declare" in said
 
 
 def test_one_strange_value_in_a_csv_changes_no_other_row(tmp_path):
@@ -546,7 +546,7 @@ def test_an_audit_that_refutes_is_exit_4(here, capsys, monkeypatch):
 
 def test_wrong_audits_are_exit_2(here, capsys):
     assert cli.main(["audit", "--fits"]) == 2
-    assert "needs a spec file" in capsys.readouterr().err
+    assert "requires a spec file" in capsys.readouterr().err
     (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
     assert cli.main(["audit", "audit.toml"]) == 2
     assert "declared domain of 'Y'" in capsys.readouterr().err
@@ -609,7 +609,7 @@ def test_differences_in_differences_of_a_file(here, capsys, suffix):
         assert 'estimand = "ATT"' in capsys.readouterr().err
     (here / "did.toml").write_text(DID.replace('unit = "id"', ""))
     assert cli.main(["fit", "did.toml", f"panel.{suffix}"]) == 2
-    assert "did needs unit" in capsys.readouterr().err
+    assert "did() requires the argument unit" in capsys.readouterr().err
 
 
 def test_the_help_names_every_format():

@@ -442,9 +442,9 @@ def test_domains_of_votes_hold_for_a_fit(tmp_path):
 
 
 def test_another_file_than_of_votes(tmp_path):
-    with pytest.raises(DataError, match="no column vote00"):
+    with pytest.raises(DataError, match="these columns: vote00"):
         voting(tmp_path, votes(1, 50).drop(columns="vote00"))
-    with pytest.raises(DataError, match="'W' of the file of votes holds another value"):
+    with pytest.raises(DataError, match="'W' of the voting file may contain only 0 and 1"):
         voting(tmp_path, votes(1, 50).assign(W=7))
 
 

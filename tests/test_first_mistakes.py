@@ -19,32 +19,33 @@ import privcausal as pc
 MISTAKES: list[tuple[str, str]] = [
     (
         'private(df, "Y ~ T | age")',
-        "private takes the formula first, then the data: write private('Y ~ T | X', data)",
+        "private() expects the formula first and the data second. Write private('Y ~ T | "
+        "X', data).",
     ),
     (
         'private("Y ~ T | age")',
-        "private needs data: write private(formula, data)",
+        "private() requires the argument data. Write private(formula, data).",
     ),
     (
         'private("Y", df, bounds=bounds)',
-        "the outcome and ~ are missing; write Y ~ T | X1 + X2",
+        "The formula must start with an outcome and ~. Write 'Y ~ T | X1 + X2'.",
     ),
     (
         'private("Y ~ T + age", df, bounds=bounds)',
-        "the treatment must be one column name; write covariates after a bar, Y ~ T | X1 + X2",
+        "The treatment must be one column name. Write covariates after a bar: 'Y ~ T | X1 + X2'.",
     ),
     (
         'private("Y ~ T | age + wards", df, bounds=bounds)',
-        "column 'wards' is not in the data, which have 'ward', ...",
+        "Column 'wards' is not in the data. Similar columns: 'ward'.",
     ),
     (
         'private("y ~ T | age", df, bounds=bounds)',
-        "column 'y' is not in the data, which have 'Y', 'T', 'age', 'ward', 'arm', "
-        "'id', 'date', 'post'",
+        "Column 'y' is not in the data. Columns of the data: 'Y', 'T', 'age', 'ward', "
+        "'arm', 'id', 'date', 'post'.",
     ),
     (
         'private("Y ~ T | age | ward | T", df, bounds=bounds)',
-        "there is more than one ~ or two |; write Y ~ T | X1 + X2 | W",
+        "The formula must have one ~ and at most two |. Write 'Y ~ T | X1 + X2 | W'.",
     ),
     (
         'private("Y ~ arm | age", df, bounds=bounds)',
@@ -53,7 +54,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ age | T", df, bounds=bounds)',
-        "treatment 'age' must be binary, and has the bounds of a number. If 'Y' is the "
+        "Treatment 'age' must be binary, but it has numeric bounds. If 'Y' is the "
         "treatment, write age ~ Y.",
     ),
     (
@@ -63,7 +64,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | C(ward", df, bounds=bounds)',
-        "the bracket of '(ward' is never closed; write )",
+        "The parenthesis in '(ward' is not closed.",
     ),
     (
         'private("Y ~ T | age", "study.csv", bounds=bounds)',
@@ -71,37 +72,37 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df.to_numpy(), bounds=bounds)',
-        "data of type ndarray cannot be read; pass a pandas, polars or pyarrow data "
-        "frame, or a dict of equally long arrays",
+        "Data of type ndarray cannot be read. Pass a pandas, polars or pyarrow data frame, "
+        "or a dict of arrays of equal length.",
     ),
     (
         'private("Y ~ T | age", df, bounds)',
-        "private takes formula and data by position, and all else by name: write "
-        "bounds=..., eps=...",
+        "private() accepts only formula and data by position. Pass the other arguments by "
+        "name: bounds=..., eps=...",
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": [0, 1], "age": [18, 95]})',
-        "bounds['age']: the list [18, 95] could be an interval or two labels; write "
-        "(18, 95) for the interval, ['18', '95'] for the labels",
+        "bounds['age']: The list [18, 95] could be an interval or two labels. Write (18, "
+        "95) for an interval, or ['18', '95'] for two labels.",
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": (0, 1), "age": (95, 18)})',
-        "bounds['age']: (95, 18) is reversed; write (18, 95)",
+        "bounds['age']: The lower bound must come first. Write (18, 95), not (95, 18).",
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": (0, 1), "Age": (18, 95)})',
-        "bounds has 'Age', which is no column of the data, and nothing for 'age'; is "
-        "that the same? Without its bounds they would be bought",
+        "bounds= has an entry for 'Age', which is not in the data, but none for 'age'. "
+        "Rename the key if both are the same column. Otherwise, remove it.",
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": (0, 1), "age": 95})',
-        "bounds['age']: a value of type int is no domain; write (lo, hi) for numbers or"
-        " ['a', 'b'] for labels",
+        "bounds['age']: A domain must be (lo, hi) for numbers or ['a', 'b'] for labels, not "
+        "a value of type int.",
     ),
     (
         'private("Y ~ T | age", df, bounds={"Y": 1, "age": (18, 95)})',
-        "bounds['Y']: a value of type int is no domain; write (lo, hi) for numbers or "
-        "['a', 'b'] for labels",
+        "bounds['Y']: A domain must be (lo, hi) for numbers or ['a', 'b'] for labels, not a "
+        "value of type int.",
     ),
     (
         'private("Y ~ T | ward", df, bounds={"Y": (0, 1), "ward": (1, 3)})',
@@ -110,19 +111,20 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, eps=0)',
-        "eps must be a finite number above 0, got 0; write eps=1.0",
+        "eps must be a finite number above 0, not 0. Write eps=1.0.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, level=0.9)',
-        "private has no level=; the fit has all levels: write fit.conf_int(alpha=0.05)",
+        "private() has no argument level=. Choose the level after the fit: "
+        "fit.conf_int(alpha=0.05).",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, epsilon=1)',
-        "private has no epsilon=; write eps=1.0",
+        "private() has no argument epsilon=. Write eps=1.0.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, delta=1)',
-        "delta must be a number in (0, 1), got 1; write delta=1e-5",
+        "delta must be a number in (0, 1), not 1. Write delta=1e-5.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="CATE")',
@@ -131,12 +133,12 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="ate")',
-        "estimand='ate' is unknown; choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RR', 'OR'",
+        "estimand='ate' is unknown. Choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RR', 'OR'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, learner="dr")',
-        "private has no learner=; write pc.privcate(..., learner=...); base= says what "
-        "nuisances are learned by",
+        "private() has no argument learner=. Write pc.privcate(..., learner=...). base= "
+        "selects the nuisance models.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, base="forest")',
@@ -150,61 +152,71 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, weights="age")',
-        "private has no weights=; write pc.regress(..., weights='w'): only a regression"
-        " takes weights of rows",
+        "private() has no argument weights=. Only regressions accept row weights. Write "
+        "pc.regress(..., weights='w').",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, cluster="id")',
-        "private has no cluster=; write unit='person', max_rows=5: privacy and "
-        "intervals are then of units",
+        "private() has no argument cluster=. Write unit='person', max_rows=5. Privacy and "
+        "intervals then refer to units.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, seed=1)',
-        "private has no seed=; leave it out: noise of a known seed protects nobody. For"
-        " tests: pc.testing.seeded_noise",
+        "private() has no argument seed=. Privacy noise cannot be seeded. For tests, use "
+        "pc.testing.seeded_noise().",
+    ),
+    (
+        'private("Y ~ T | age", df, bounds=bounds, n_jobs=4)',
+        "private() has no argument n_jobs=. The number of threads is chosen automatically.",
+    ),
+    (
+        'private("Y ~ T | age", df, bounds=bounds, cv=5)',
+        "private() has no argument cv=. For cross-fitting over two folds, write "
+        "control=pc.Control(split='crossfit').",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, alpha=0.1)',
-        "private has no alpha=; the fit has all levels: write fit.conf_int(alpha=0.05)",
+        "private() has no argument alpha=. Choose the level after the fit: "
+        "fit.conf_int(alpha=0.05).",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, groups="age")',
-        "group 'age' is numeric: write a comparison such as 'age >= 65', or, if it is "
-        "0/1, declare that: bounds={'age': [0, 1]}",
+        "Group 'age' is numeric. Write a comparison such as 'age >= 65'. If the column is "
+        "0/1, declare bounds={'age': [0, 1]}.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, groups=["ward == z"])',
-        "group 'ward == z': unknown level; declared are a, b, c",
+        "Group 'ward == z' uses an undeclared level. Declared levels: a, b, c.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, unit="person")',
-        "column 'person' is not in the data; they have 'Y', 'T', 'age', 'ward', 'arm', "
-        "'id', 'date', 'post'",
+        "Column 'person' is not in the data. Columns of the data: 'Y', 'T', 'age', 'ward', "
+        "'arm', 'id', 'date', 'post'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, max_rows=3)',
-        "max_rows needs unit=: name the column that tells whose row it is",
+        "max_rows= requires unit=. Name the column that identifies the unit: unit='id'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, propensity=50)',
-        "propensity must be a number in (0, 1) or the name of a column, and at least "
-        "1e-06 from the ends",
+        "propensity must be a number in (0, 1) or the name of a column. A number must be at "
+        "least 1e-06 from 0 and 1.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, control={"split": "crossfit"})',
-        "control takes a pc.Control, such as pc.Control(split='crossfit')",
+        "control= must be a pc.Control, for example pc.Control(split='crossfit').",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, split="crossfit")',
-        "private has no split=; write control=pc.Control(split=...)",
+        "private() has no argument split=. Write control=pc.Control(split=...).",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, neighbors="replace")',
-        "neighbors='replace' is unknown; choose one of 'substitute', 'add_remove'",
+        "neighbors='replace' is unknown. Choose one of 'substitute', 'add_remove'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, neighbours="substitute")',
-        "private has no neighbours=; did you mean neighbors=?",
+        "private() has no argument neighbours=. Write neighbors= instead.",
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, learner="causal_forest")',
@@ -217,8 +229,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, estimand="ATT")',
-        "privcate has no estimand=; write pc.private(..., estimand='ATT'); privcate has"
-        " the CATE, did the ATT",
+        "privcate() has no argument estimand=. For an average effect, use pc.private(..., "
+        "estimand='ATT'). privcate() estimates the CATE, and did() the ATT.",
     ),
     (
         'privcate("Y ~ T | age", df, learner="adum", bounds={"Y": (0, 1)})',
@@ -234,37 +246,38 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, num_trees=500)',
-        "privcate has no num_trees=; write base='gam', which has no trees",
+        "privcate() has no argument num_trees=. Use base='gam', which has no trees.",
     ),
     (
         'regress("Y ~ age | ward", df, bounds=bounds)',
-        "a regression has no bar: write Y ~ X1 + X2",
+        "A regression formula has no bar. Write 'Y ~ X1 + X2'.",
     ),
     (
         'regress("Y ~ age", df, bounds=bounds, weights="w")',
-        "weights= is the name of a column with declared bounds that are not negative, "
-        "such as bounds={'weight': (0, 5000)}",
+        "weights= must be the name of a column with nonnegative declared bounds, for "
+        "example bounds={'weight': (0, 5000)}.",
     ),
     (
         'regress("Y ~ age", df, bounds=bounds, vcov="hetero")',
-        "regress has no vcov=; write control=pc.Control(cov_type='HC0')",
+        "regress() has no argument vcov=. Write control=pc.Control(cov_type='HC0').",
     ),
     (
         'did("Y ~ T", df, bounds=bounds, unit="id")',
-        "did needs time: write did(formula, data, unit=..., time=...)",
+        "did() requires the argument time. Write did(formula, data, unit=..., time=...).",
     ),
     (
         'did("Y ~ T", df, bounds=bounds, unit="id", time="post")',
-        "say which two periods of 'post' are compared, before then after: periods=(2018, 2019)",
+        "did() compares two periods of 'post'. Name them, the earlier one first: "
+        "periods=(2018, 2019).",
     ),
     (
         'did("Y ~ T", df, bounds=bounds, unit="id", time="post", periods=(0, 1), estimand="ATT")',
-        "did has no estimand=; write pc.private(..., estimand='ATT'); privcate has the "
-        "CATE, did the ATT",
+        "did() has no argument estimand=. For an average effect, use pc.private(..., "
+        "estimand='ATT'). privcate() estimates the CATE, and did() the ATT.",
     ),
     (
         'pc.plan("Y ~ T | age", df, n=1000, bounds=bounds)',
-        "plan takes formula by position, and all else by name: it takes no data",
+        "plan() accepts only formula by position. It does not use data.",
     ),
     (
         'pc.plan("Y ~ T | age", n=1000, eps=1, width=0.1, bounds=bounds)',
@@ -272,7 +285,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'pc.Ledger("study.db", eps=1)',
-        "Ledger needs dataset: write Ledger(path, dataset, eps)",
+        "Ledger() requires the argument dataset. Write Ledger(path, dataset, eps).",
     ),
     (
         'pc.private("Y ~ T | age", df, bounds=bounds, ledger="study.db")',
@@ -281,7 +294,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         "fit.conf_int(level=0.9)",
-        "conf_int has no level=; write alpha=0.05 for 95% intervals",
+        "conf_int() has no argument level=. Write alpha=0.05 for 95% intervals.",
     ),
     (
         "fit.conf_int(95)",
@@ -312,12 +325,12 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'cate.predict({"ward": ["a"]})',
-        "column 'age' is needed for prediction and not in the new data",
+        "Column 'age' is required for prediction, but the new data do not have it.",
     ),
     (
         "cate.predict(np.array([[40.0]]))",
-        "data of type ndarray cannot be read; pass a pandas, polars or pyarrow data "
-        "frame, or a dict of equally long arrays",
+        "Data of type ndarray cannot be read. Pass a pandas, polars or pyarrow data frame, "
+        "or a dict of arrays of equal length.",
     ),
     (
         "fit.coef",
@@ -325,7 +338,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         "pc.compare([fit], level=0.9)",
-        "compare has no level=; write alpha=0.05 for 95% intervals",
+        "compare() has no argument level=. Write alpha=0.05 for 95% intervals.",
     ),
     (
         'pc.load("fit.json")',

@@ -259,7 +259,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n": 100, "width": "wide"}, pc.CapabilityError, "width must be"),
     ({"n": 100, "eps": 1, "width": 1}, pc.CapabilityError, "give one of n= and eps="),
     ({"width": 1}, pc.CapabilityError, "give one of n= and eps="),
-    ({"n": 100, "outcome_sd": 6}, pc.CapabilityError, "from 0.001 to 5: no outcome"),
+    ({"n": 100, "outcome_sd": 6}, pc.CapabilityError, "from 0.001 to 5. A standard deviation"),
     ({"n": 100, "outcome_sd": 0}, pc.CapabilityError, "outcome_sd must be"),
     ({"n": 100, "outcome_sd": "2"}, pc.CapabilityError, "outcome_sd must be"),
     ({"n": 100, "r2": 1}, pc.CapabilityError, "r2 must be a number from 0 to 0.99"),
@@ -293,7 +293,7 @@ def test_a_width_too_small():
 
 
 def test_a_formula_with_a_dot_needs_names():
-    with pytest.raises(pc.FormulaError, match="name the covariates"):
+    with pytest.raises(pc.FormulaError, match="Name the covariates"):
         pc.plan("Y ~ T | .", n=100, bounds={"Y": (0, 1)})
 
 
@@ -499,8 +499,8 @@ def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
     lines = str(caught.value).splitlines()
     assert lines[1] == f"  Requested  eps 1    Remaining  eps {left:g} (what the cap's rho leaves)"
     assert lines[2] == (
-        f"  Nothing was spent. With eps={left:g} the planned 95% half-width is {smaller:.2g} "
-        f"(now {now:.2g})."
+        f"  Nothing was spent. At eps={left:g} the planned 95% half-width is {smaller:.2g} "
+        f"({now:.2g} at eps=1)."
     )
     assert caught.value.remaining.epsilon == pytest.approx(0.55, abs=0.01)
     # bounds of the outcome would be bought: without its scale there is no plan
@@ -649,8 +649,10 @@ def test_the_command_tells_what_the_ledger_can_pay(spec, capsys, tmp_path):
     words = ["plan", str(spec), "--n", "5000", "--eps", "1", "2", "--outcome-sd", "2"]
     assert cli.main([*words, "--plot", str(plot)]) == cli.FINE
     last = capsys.readouterr().out.splitlines()[-2:]
-    assert last[0].startswith("n 5,000, eps 1: ledger 'clinic' can pay; eps 1.")
-    assert last[1] == "n 5,000, eps 2: ledger 'clinic' cannot pay"
+    assert last[0].startswith(
+        "n 5,000, eps 1: ledger 'clinic' has enough budget; remaining after the fit: eps 1."
+    )
+    assert last[1] == "n 5,000, eps 2: ledger 'clinic' does not have enough budget"
     assert plot.stat().st_size > 5000
 
 
@@ -667,7 +669,7 @@ def test_the_command_finds_eps_and_n(spec, capsys):
         (["--n", "0"], "", "n must be a whole number"),
         ([], "", "a plan needs n="),
         (["--n", "100", "--width", "1e-9"], "", "no eps gives"),
-        (["--n", "100"], 'split = "crossfit"', "belongs to the table [control]"),
+        (["--n", "100"], 'split = "crossfit"', "belongs in the table [control]"),
     ],
 )
 def test_the_command_refuses(spec, capsys, words, more, said):

@@ -412,7 +412,7 @@ def own(make: Callable[[int], Any]) -> Callable[[pd.DataFrame], Any]:
     return lambda frame: frame.assign(Z=make(len(frame)))
 
 
-_TYPE = (DataError, "has a type that cannot be read; convert it first")
+_TYPE = (DataError, "has a type that cannot be read")
 TYPES: dict[str, Case] = {
     **{
         f"pyarrow {kind}": (typed(arrow(kind, value)), *_TYPE)
@@ -672,7 +672,7 @@ KERNEL: dict[str, Case] = {
     "paper under add_remove": (
         paper(base=pc.bases.Sklearn.kernel(), neighbors="add_remove"),
         CapabilityError,
-        "has no neighbors=",
+        "has no argument neighbors=",
     ),
     "paper in a ledger that is not": (
         paper(base=pc.bases.Sklearn.kernel(), below_minimum="published"),
@@ -701,9 +701,9 @@ KERNEL: dict[str, Case] = {
             words,
         )
         for name, make, kind, words in (
-            ("without the column", lambda: _study()[["Y"]], DataError, "needs the column"),
-            ("without rows", lambda: _study().head(0), CapabilityError, "from 1 to 5000"),
-            ("of too many", lambda: {"X1": np.zeros(5001)}, CapabilityError, "from 1 to 5000"),
+            ("without the column", lambda: _study()[["Y"]], DataError, "requires the column"),
+            ("without rows", lambda: _study().head(0), CapabilityError, "from 1 to 5,000"),
+            ("of too many", lambda: {"X1": np.zeros(5001)}, CapabilityError, "from 1 to 5,000"),
             ("with a missing value", lambda: {"X1": np.array([np.nan])}, DataError, "missing"),
             ("that are a list", lambda: [CANARY], DataError, "cannot be read"),
             ("of text", lambda: {"X1": np.array([RARE])}, DataError, "missing value"),
@@ -761,15 +761,19 @@ PLANS: dict[str, Case] = {
     },
     "learner": (plan(learner="z"), CapabilityError, "unknown"),
     "estimand": (plan(estimand="MEAN"), CapabilityError, "unknown"),
-    "estimand of privcate": (plan(learner="r", estimand="ATT"), CapabilityError, "belongs to"),
+    "estimand of privcate": (
+        plan(learner="r", estimand="ATT"),
+        CapabilityError,
+        "requires learner",
+    ),
     "formula": (plan(formula="Y ~"), FormulaError, "treatment is missing"),
-    "outcome bounds": (plan(bounds={"Y": (1, 0)}), SchemaError, "reversed"),
+    "outcome bounds": (plan(bounds={"Y": (1, 0)}), SchemaError, "must come first"),
     "delta": (plan(delta=2), BudgetError, "delta must be"),
-    "shares": (plan(control=pc.Control(shares={"tea": 1})), BudgetError, "has no 'tea'"),
+    "shares": (plan(control=pc.Control(shares={"tea": 1})), BudgetError, "cannot contain 'tea'"),
     "shares as a list": (plan(control=pc.Control(shares=[1])), BudgetError, "a dict"),
     "groups": (plan(groups=["X1"]), SchemaError, "X1 >= 65"),
     "neighbors": (plan(neighbors="both"), CapabilityError, "neighbors"),
-    "max_rows": (plan(max_rows=5), BudgetError, "needs unit="),
+    "max_rows": (plan(max_rows=5), BudgetError, "requires unit="),
 }
 
 
@@ -799,13 +803,13 @@ AUDITS: dict[str, Case] = {
     ),
     "a statistic of text": (audit(statistic=lambda _: "a"), CapabilityError, "failed with Value"),
     "learner": (audit(learner="z"), CapabilityError, "unknown"),
-    "an option": (audit(tea=1), CapabilityError, "audit has no tea="),
-    "data": (audit(data=_study()), CapabilityError, "audit has no data="),
-    "mode paper": (audit(mode="paper"), CapabilityError, "audit has no mode="),
+    "an option": (audit(tea=1), CapabilityError, r"audit.* has no .*tea="),
+    "data": (audit(data=_study()), CapabilityError, r"audit.* has no .*data="),
+    "mode paper": (audit(mode="paper"), CapabilityError, r"audit.* has no .*mode="),
     "undeclared column": (audit(formula="Y ~ T | Z"), CapabilityError, "a declared domain"),
     "no bounds": (audit(bounds=None), CapabilityError, "a declared domain"),
-    "formula": (audit(formula="Y"), FormulaError, "are missing"),
-    "no text": (audit(formula=5), FormulaError, "a formula is text"),
+    "formula": (audit(formula="Y"), FormulaError, "start with an outcome"),
+    "no text": (audit(formula=5), FormulaError, "A formula must be text"),
     "eps": (audit(eps=0), BudgetError, "eps must be"),
     "neighbors": (audit(neighbors="both"), CapabilityError, "neighbors"),
     "unit": (audit(unit=5), BudgetError, "name of a column"),
@@ -843,18 +847,18 @@ FROM_CELLS: dict[str, Case] = {
     "a negative sum": (cells(sum=[-1, 3, 2, 4]), DataError, "cannot give"),
     "counts of text": (cells(count=["1", "2", "3", "4"]), DataError, "holds no numbers"),
     "sums of text": (cells(sum=["a"] * 4), DataError, "holds no numbers"),
-    "no declared cells": (cells(declared=()), SchemaError, "there is no level"),
+    "no declared cells": (cells(declared=()), SchemaError, "No level is declared"),
     "cells as text": (cells(declared="ab"), SchemaError, "lists the declared cells"),
     "cells of a number": (cells(declared=5), SchemaError, "lists the declared cells"),
-    "cells alike": (cells(declared=["a", "a", "b"]), SchemaError, "read alike"),
-    "the outcome": (cells(outcome=(1, 0)), SchemaError, "reversed"),
+    "cells alike": (cells(declared=["a", "a", "b"]), SchemaError, "have the same text"),
+    "the outcome": (cells(outcome=(1, 0)), SchemaError, "must come first"),
     "eps": (cells(eps=0), BudgetError, "eps must be"),
     "delta": (cells(delta=2), BudgetError, "delta must be"),
     "noise without eps": (cells(noise={"count": 1, "sum": 1}), BudgetError, "needs eps="),
     "noise with a ledger": (
         cells(noise={"count": 1, "sum": 1}, eps=1),
         CapabilityError,
-        "leave ledger= out",
+        "Remove ledger=",
     ),
     "a learner with cells": (cells(learner=ADUM(cells=4)), CapabilityError, "leave cells="),
     "another learner": (cells(learner="adum"), CapabilityError, "takes learner=pc"),
@@ -1016,15 +1020,15 @@ LEDGERS: dict[str, Case] = {
 }
 
 SCHEMAS: dict[str, Case] = {
-    "an interval reversed": (made(lambda: pc.Interval(1, 0)), SchemaError, "reversed"),
+    "an interval reversed": (made(lambda: pc.Interval(1, 0)), SchemaError, "must come first"),
     "an interval of text": (made(lambda: pc.Interval("0", "1")), SchemaError, "two numbers"),
     "an interval of nan": (made(lambda: pc.Interval(np.nan, 1)), SchemaError, "finite"),
-    "levels of nothing": (made(lambda: pc.Levels([])), SchemaError, "no level"),
+    "levels of nothing": (made(lambda: pc.Levels([])), SchemaError, "No level"),
     "levels of a number": (made(lambda: pc.Levels(5)), SchemaError, "must be a list"),
     "levels of a text": (made(lambda: pc.Levels("ab")), SchemaError, "must be a list"),
     "other=2": (made(lambda: pc.Levels(["a"], other=2)), SchemaError, "other must be"),
-    "three of two": (made(lambda: pc.Binary(["a", "b", "c"])), SchemaError, "3 labels"),
-    "two alike": (made(lambda: pc.Binary(["1", 1])), SchemaError, "read alike"),
+    "three of two": (made(lambda: pc.Binary(["a", "b", "c"])), SchemaError, "two labels, not 3"),
+    "two alike": (made(lambda: pc.Binary(["1", 1])), SchemaError, "have the same text"),
     "a reference that is none": (
         made(lambda: pc.Binary(["a", "b"], ref="c")),
         SchemaError,
@@ -1032,7 +1036,7 @@ SCHEMAS: dict[str, Case] = {
     ),
     "complete=2": (made(lambda: pc.Schema({}, complete=2)), SchemaError, "complete"),
     "a name of a number": (made(lambda: pc.Schema({5: (0, 1)})), SchemaError, "must be text"),
-    "a domain of a set": (made(lambda: pc.Schema({"a": {1, 2}})), SchemaError, "is no domain"),
+    "a domain of a set": (made(lambda: pc.Schema({"a": {1, 2}})), SchemaError, "A domain must be"),
     "a domain of a dict": (made(lambda: pc.Schema({"a": {"tea": 1}})), SchemaError, "has the keys"),
     "TOML of nothing": (
         made(lambda: pc.Schema.from_toml("no.toml")),

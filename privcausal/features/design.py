@@ -95,8 +95,8 @@ def open_frame(native: Frame) -> Any:
         frame = None
     if frame is None or not hasattr(frame, "columns"):
         raise DataError(
-            f"data of type {type(native).__name__} cannot be read; pass a pandas, polars or "
-            "pyarrow data frame, or a dict of equally long arrays"
+            f"Data of type {type(native).__name__} cannot be read. Pass a pandas, polars or "
+            "pyarrow data frame, or a dict of arrays of equal length."
         )
     return frame
 
@@ -105,20 +105,21 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
     import pandas as pd
 
     if not all(isinstance(name, str) for name in columns):
-        raise DataError("column names must be text")
+        raise DataError("Column names must be text.")
     for name, values in columns.items():
         if not hasattr(values, "dtype"):
             # The type of a list depends on its values: one row would decide how it is read.
-            raise DataError(f"column {name!r} of the dict has no type; pass np.array(...)")
+            raise DataError(f"Column {name!r} of the dict has no data type. Pass np.array(...).")
         if not _keeps_its_type(values):
             raise DataError(
-                f"column {name!r} of the dict is of type {type(values).__name__}, which cannot be "
-                "read by itself; pass np.array(...), a pandas or polars Series, or the whole frame"
+                f"Column {name!r} of the dict has type {type(values).__name__}, which is not "
+                "supported in a dict. Pass np.array(...), a pandas or polars Series, or the whole "
+                "data frame."
             )
     if any(getattr(values, "ndim", 1) != 1 for values in columns.values()) or (
         len({len(values) for values in columns.values()}) > 1
     ):
-        raise DataError("a dict of columns needs one-dimensional arrays of one length")
+        raise DataError("A dict of columns requires one-dimensional arrays of equal length.")
     return pd.DataFrame({name: _as_pandas(values) for name, values in columns.items()})
 
 
@@ -164,10 +165,12 @@ def _as_pandas(values: Any) -> Any:
 def _refuse_duplicates(names: Iterable[Any]) -> None:
     names = list(names)
     if not all(isinstance(name, str) for name in names):
-        raise DataError("column names must be text; rename the columns (no MultiIndex)")
+        raise DataError(
+            "Column names must be text, and a MultiIndex is not supported. Rename the columns."
+        )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"column name {twice[0]!r} stands twice in the data; rename one")
+        raise DataError(f"Column name {twice[0]!r} appears twice in the data. Rename one.")
 
 
 def header(frame: Any) -> Header:
@@ -434,8 +437,8 @@ class Design:
         rows = [self._grid_size(terms[0].variables) for terms in self._evaluated_together()]
         if max(rows) * columns > MOST_ENTRIES or sum(rows) * columns > MOST_WORK:
             raise FormulaError(
-                f"the formula has up to {columns} columns, of factors with many levels or their "
-                "products, which is too many; declare fewer levels, or leave out interactions"
+                f"The formula has up to {columns:,} columns from factors with many levels or their "
+                "products, which is too many. Declare fewer levels, or remove interactions."
             )
 
     def _width(self, factor: Factor) -> int:
@@ -575,9 +578,10 @@ class Design:
                 column = values[:, j]
                 if not np.isfinite(column).all():
                     raise FormulaError(
-                        f"term {owner.name!r} is not finite everywhere on the declared bounds of "
-                        f"{', '.join(map(self._bounded, owner.variables))}; declare bounds on "
-                        "which it is" + (", or write log1p" if "log(" in owner.name else "")
+                        f"Term {owner.name!r} is not finite everywhere within the declared bounds "
+                        f"of {', '.join(map(self._bounded, owner.variables))}. Declare bounds "
+                        "within which it is finite"
+                        f"{', or write log1p' if 'log(' in owner.name else ''}."
                     )
                 out[j] = float(column.min()), float(column.max())
         return out
@@ -669,7 +673,7 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
         # This is the last check before formulaic evaluates the text.
         if call_factor(factor.expr) != factor.evaluated:
             raise FormulaError(
-                f"{expressions.short(factor.expr)} is not a factor as this package writes it"
+                f"{expressions.short(factor.expr)} does not have the form that privcausal writes."
             )
         return Formulaic(factor.expr, eval_method="python")
 

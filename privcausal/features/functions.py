@@ -54,7 +54,7 @@ class Known:
 
     def __call__(self, rows: Rows) -> Vector:
         if rows.propensity is None:
-            raise DataError("this needs the column of known propensities in the new data")
+            raise DataError("The new data must contain the column of known propensities.")
         return np.minimum(np.maximum(rows.propensity, self.lo), self.hi)
 
 

@@ -31,12 +31,12 @@ def transformed(schema: Schema, formula: CausalFormula) -> Schema:
         return schema if raw is schema.get(name) else schema.with_columns({name: raw})
     if not isinstance(raw, Interval):
         raise SchemaError(
-            f"{function.expr} needs declared bounds of {name!r} on which it is finite: "
-            f"bounds={{{name!r}: (lo, hi)}}"
+            f"Outcome {function.expr} requires declared bounds of {name!r} within which it is "
+            f"finite: bounds={{{name!r}: (lo, hi)}}."
         )
     design = _design(formula, raw)
     if not design.columns:
-        raise FormulaError(f"the outcome {function.expr} does not vary within the bounds")
+        raise FormulaError(f"Outcome {function.expr} is constant within the declared bounds.")
     column = design.columns[0]
     return schema.with_columns({name: Transformed(column.lo, column.hi, raw)})
 

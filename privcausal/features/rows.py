@@ -52,12 +52,17 @@ def _read_all(
     present = np.ones(size, bool)
     for name in design.variables:
         if kinds.get(name) == "other":
-            raise DataError(f"column {name!r} has a type that cannot be read; convert it first")
+            raise DataError(
+                f"Column {name!r} has a type that cannot be read. Convert it to numbers or labels "
+                "first."
+            )
         if name in kinds:
             cleaned[name], there = _read(design, name, frame[name])
             present &= there
         elif name in variables:
-            raise DataError(f"column {name!r} is needed for prediction and not in the new data")
+            raise DataError(
+                f"Column {name!r} is required for prediction, but the new data do not have it."
+            )
         else:
             cleaned[name] = middle(design.schema[name], size)
     known = None
@@ -99,7 +104,7 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
     strange = [text for text in texts if text not in known]
     if strange and not (isinstance(domain, schema.Levels) and domain.other):
         shown = ", ".join(sorted(map(repr, known)))
-        raise DataError(f"column {name!r} has a level that was not declared; known are {shown}")
+        raise DataError(f"Column {name!r} contains an undeclared level. Declared levels: {shown}.")
     other = known.get("other", 0)
     lookup = np.array([*(known.get(text, other) for text in texts), 0], np.int64)
     values = lookup[codes]
@@ -114,8 +119,8 @@ def warn_beyond(design: Design, newdata: Frame) -> None:
         found = numbers(frame[name]) if name in frame.columns else np.zeros(0)
         if ((found < domain.lo) | (found > domain.hi)).any():
             warn(
-                f"Points lie outside the bounds ({domain.lo:g}, {domain.hi:g}) of {name!r}, and "
-                "were moved to the nearest end: the fit says nothing of what lies beyond."
+                f"Points outside the bounds ({domain.lo:g}, {domain.hi:g}) of {name!r} were moved "
+                "to the nearest bound. The fit does not extrapolate."
             )
 
 
@@ -141,12 +146,11 @@ def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
     table = open_frame(_typed(frame))
     for name in wanted:
         if name not in table.columns:
-            raise DataError(f"queries= needs the column {name!r}: the effect depends on it")
+            raise DataError(f"queries= requires the column {name!r}, which is an effect modifier.")
     if not 1 <= table.shape[0] <= MOST_QUERY_POINTS:
         raise CapabilityError(
-            f"queries= takes from 1 to {MOST_QUERY_POINTS} points; leave it out to release the "
-            "whole "
-            "function, which can be asked anywhere and without limit"
+            f"queries= must have from 1 to {MOST_QUERY_POINTS:,} points. Omit it to release the "
+            "whole function, which you can evaluate at any number of points."
         )
     return Queries(
         {
@@ -161,7 +165,7 @@ def read_queries(queries: Queries, design: Design) -> Rows:
     frame = queries.columns or {"": (0.0,)}
     rows, present, _ = read_points(design, tuple(queries.columns), frame)
     if not present.all():
-        raise DataError("queries= has a missing value: every point needs all effect modifiers")
+        raise DataError("queries= has a missing value. Every point requires all effect modifiers.")
     return rows
 
 

@@ -72,13 +72,13 @@ def alias(name: str) -> str:
 def checked_name(name: str) -> str:
     """Return the name if formulaic reads it as we do; otherwise raise `FormulaError`."""
     if not name.strip() or any(c.isspace() and c != " " for c in name):
-        raise FormulaError("a column name in back-quotes is empty or broken over lines")
+        raise FormulaError("A column name in backticks is empty or contains a tab or line break.")
     if any(c in name for c in "'\"`"):
-        raise FormulaError(f"column {short(name)} has a quote in its name; rename it")
+        raise FormulaError(f"Column {short(name)} has a quotation mark in its name. Rename it.")
     if name.startswith("__"):
-        raise FormulaError(f"column {short(name)} starts with two underscores; rename it")
+        raise FormulaError(f"Column {short(name)} starts with two underscores. Rename it.")
     if name in ("1", "Intercept"):
-        raise FormulaError(f"a column called {name!r} would be taken for the intercept; rename it")
+        raise FormulaError(f"A column named {name!r} would be read as the intercept. Rename it.")
     return name
 
 
@@ -95,20 +95,20 @@ class TypedCall:
     names: Mapping[str, str]
 
     def refuse(self, why: str) -> FormulaError:
-        return FormulaError(f"{short(self.text)}: {why}")
+        return FormulaError(f"In {short(self.text)}: {why}")
 
     def column(self, node: ast.Name) -> str:
         """The column that a name denotes. The node is rewritten in formulaic's notation."""
         name = checked_name(self.names.get(node.id, node.id))
         if keyword.iskeyword(name) or not alias(name).isidentifier():
-            raise self.refuse(f"column {short(name)} cannot be used in a function; rename it")
+            raise self.refuse(f"Column {short(name)} cannot be used in a function. Rename it.")
         node.id = name if name.isidentifier() else f"`{name}`"
         return name
 
     def first(self) -> str:
         """The first argument, which must be a single column."""
         if not self.node.args or not isinstance(self.node.args[0], ast.Name):
-            raise self.refuse(f"the first argument must be one column name; write {self.name}(x)")
+            raise self.refuse(f"The first argument must be one column name. Write {self.name}(x).")
         return self.column(self.node.args[0])
 
     def given(self, allowed: Sequence[str], positional: Sequence[str]) -> dict[str, ast.expr]:
@@ -118,14 +118,15 @@ class TypedCall:
         pairs += [(str(k.arg), k.value) for k in self.node.keywords]
         given = dict(pairs)
         if len(rest) > len(positional) or len(given) < len(pairs) or not set(given) <= set(allowed):
-            hint = ", ".join(f"{name}=" for name in allowed)
-            raise self.refuse(f"{self.name}() takes a column and {hint}, nothing else")
+            *first, last = ["a column", *(_SHOWN.get(name, f"{name}=") for name in allowed)]
+            hint = f"{', '.join(first)} and {last}" if first else last
+            raise self.refuse(f"{self.name}() accepts only {hint}.")
         return given
 
     def whole(self, node: ast.expr, name: str, low: int, high: int) -> int:
         value = constant(node)
         if not isinstance(value, int) or not low <= value <= high:
-            raise self.refuse(f"{name} must be a whole number from {low} to {high}")
+            raise self.refuse(f"{name} must be a whole number from {low} to {high}.")
         return value
 
     def knots(self, node: ast.expr) -> tuple[float, ...]:
@@ -134,16 +135,22 @@ class TypedCall:
         knots = tuple(float(v) for v in values if v is not None)
         rising = all(a < b for a, b in pairwise(knots))
         if not knots or len(knots) < len(values) or len(knots) > MAX_BASIS or not rising:
-            raise self.refuse(f"knots must be 1 to {MAX_BASIS} rising numbers, knots=[20, 40]")
+            raise self.refuse(
+                f"knots must be a list of 1 to {MAX_BASIS} increasing numbers. Write knots=[20, "
+                "40]."
+            )
         return knots
 
+
+_SHOWN = {"contr.": "a contrast"}
+"""Arguments whose name is not a keyword, as shown in messages."""
 
 _INNER = re.compile(rf"{STRING}|`(?P<name>[^`]*)`|(?P<power>\^)")
 
 
 def read_call(text: str) -> TypedCall:
     if len(text) > MAX_FACTOR:
-        raise FormulaError(f"{short(text)} is longer than {MAX_FACTOR} characters; shorten it")
+        raise FormulaError(f"{short(text)} is longer than {MAX_FACTOR:,} characters. Shorten it.")
     prefix = "q"
     while prefix in text:  # the user's names must differ from our placeholders
         prefix += "q"
@@ -161,7 +168,7 @@ def read_call(text: str) -> TypedCall:
     node = _syntax(_INNER.sub(plain, text))
     path = path_of(node.func) if isinstance(node, ast.Call) else None
     if not isinstance(node, ast.Call) or path is None:
-        raise FormulaError(f"{short(text)} cannot be read; write C(x), log(x) or I(x**2)")
+        raise FormulaError(f"{short(text)} cannot be read. Write C(x), log(x) or I(x**2).")
     for part in ast.walk(node):
         # np.log(x) becomes log(x), so that formulaic never reads an attribute.
         own = path_of(part.func) if isinstance(part, ast.Call) else None
@@ -202,42 +209,49 @@ def constant(node: ast.expr) -> int | float | None:
 
 
 WHY: Mapping[type[ast.expr], str] = {
-    ast.Attribute: "attributes are never read; write a name with a dot in back-quotes, `x.y`",
-    ast.Subscript: "subscripts are never read; write one column name",
-    ast.BoolOp: "'and' and 'or' ask for one truth value; write (x > 3) & (z < 2)",
-    ast.IfExp: "'if' asks for one truth value; write I((x > 3) * z)",
-    ast.Constant: "only plain numbers are read here; leave out text, True, None and 1j",
-    ast.Starred: "write plain arguments, without *",
+    ast.Attribute: "Attributes are not allowed. Put a name that contains a dot in backticks: "
+    "`x.y`.",
+    ast.Subscript: "Subscripts are not allowed. Write one column name.",
+    ast.BoolOp: "'and' and 'or' do not work on columns. Write (x > 3) & (z < 2).",
+    ast.IfExp: "'if' does not work on columns. Write I((x > 3) * z).",
+    ast.Constant: "Only plain numbers are allowed here, not text, True, None or 1j.",
+    ast.Starred: "Arguments with * are not allowed. Write each argument.",
 }
 
 _ADVICE: Mapping[str, str] = {
-    "standardize": "write scale(x)",
+    "standardize": "Write scale(x) instead.",
     **dict.fromkeys(
-        ("ns", "tp", "te", "ti", "t2"), "formulaic has no such spline; write cr(x, df=5) or s(x)"
+        ("ns", "tp", "te", "ti", "t2"), "This spline is not available. Write cr(x, df=5) or s(x)."
     ),
-    **dict.fromkeys(("cut", "qcut"), "write s(x), I(x > 3), or make it a column with levels"),
     **dict.fromkeys(
-        ("factor", "as.factor", "hashed", "Categorical"), "write C(x) and declare levels in bounds"
+        ("cut", "qcut"),
+        "Write s(x) or I(x > 3), or add the bins to the data as a column with levels.",
     ),
-    **dict.fromkeys(("exp2", "exp10"), "write exp(x), with a factor inside if you like"),
-    **dict.fromkeys(("power", "pow", "square"), "write I(x**2)"),
-    "lag": "a row must not see other rows; make it a column beforehand",
-    "Q": "write the column's name in back-quotes, `my column`",
+    **dict.fromkeys(
+        ("factor", "as.factor", "hashed", "Categorical"),
+        "Write C(x), and declare its levels in bounds=.",
+    ),
+    **dict.fromkeys(
+        ("exp2", "exp10"), "Write exp(x) instead, with a factor: exp(2.3026 * x) is 10**x."
+    ),
+    **dict.fromkeys(("power", "pow", "square"), "Write I(x**2) instead."),
+    "lag": "A term cannot use other rows. Add the lag to the data as a column.",
+    "Q": "Write the column name in backticks: `my column`.",
 }
 
 
 def advice(name: str) -> str:
     last = name.rpartition(".")[2]
     if last in FUNCTIONS and name != last:
-        return f"write {last}(x)"
+        return f"Write {last}(x) instead of {name}(x)."
     if name in CALLABLE:
-        return f"write {name}(x), with one argument"
+        return f"{name}() accepts one argument. Write {name}(x)."
     if name in FUNCTIONS:
-        return f"write {name}(x) by itself, not inside another function"
+        return f"{name}() cannot be used inside another function. Write {name}(x) as its own term."
     known = _ADVICE.get(name) or _ADVICE.get(last)
     return known or (
-        "this function is not on the list, since it could see other rows or run code; "
-        f"write {', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}"
+        "This function is not allowed, because it could use other rows or run code. Use "
+        f"{', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}."
     )
 
 
@@ -278,7 +292,7 @@ def arithmetic(call: TypedCall, node: ast.expr, found: list[str], depth: int = 0
         return arithmetic(call, part, found, depth + 1)
 
     if depth > MAX_DEPTH:
-        raise call.refuse("it is nested too deep; simplify it")
+        raise call.refuse("The expression is nested too deeply. Simplify it.")
     match node:
         case ast.Name():
             found.append(call.column(node))
@@ -309,22 +323,22 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
             equal = isinstance(op, ast.Eq | ast.NotEq)
             return _compared(call, [inside(s) for s in sides], equal and not _plain(sides))
         case ast.Compare():
-            raise call.refuse("one comparison at a time is read; write (1 < x) & (x < 3)")
+            raise call.refuse("Only one comparison at a time is allowed. Write (1 < x) & (x < 3).")
     raise call.refuse(
-        WHY.get(type(node), "only numbers, columns and + - * / ** > < & | ~ are read")
+        WHY.get(type(node), "Only numbers, columns and + - * / ** > < & | ~ are allowed.")
     )
 
 
 def _number(call: TypedCall, value: Value) -> Value:
     if value.truth:
         # NumPy adds truth values as "or", and does not define their minus, power or logarithm.
-        raise call.refuse("a truth value is no number here; write I(1 * (x > 3))")
+        raise call.refuse("A comparison is not a number here. Write I(1 * (x > 3)).")
     return value
 
 
 def _joined(call: TypedCall, *values: Value) -> Value:
     if not all(value.truth for value in values):
-        raise call.refuse("& | ~ join comparisons, each in brackets; write (x > 3) & (z < 2)")
+        raise call.refuse("& | ~ combine comparisons in parentheses. Write (x > 3) & (z < 2).")
     return Value(None, total=False, truth=True, cuts=sum((v.cuts for v in values), ()))
 
 
@@ -336,11 +350,12 @@ def _plain(sides: tuple[ast.expr, ast.expr]) -> bool:
 def _compared(call: TypedCall, sides: list[Value], rounded: bool) -> Value:
     cuts = [_number(call, side).number for side in sides]
     if None not in cuts:
-        raise call.refuse("it compares constants; leave it out")
+        raise call.refuse("The comparison uses no column. Remove it.")
     if rounded:
         # On a grid of the domain, two computed numbers are almost never equal.
         raise call.refuse(
-            "== and != take a column and a number, as in x == 0; else write abs(x - z) < 1"
+            "== and != compare a column with a number, as in x == 0. Otherwise, write "
+            "abs(x - z) < 1."
         )
     kept = [c for side in sides for c in side.cuts] + [c for c in cuts if c is not None]
     return Value(None, total=False, truth=True, cuts=tuple(kept))
@@ -353,10 +368,10 @@ def _operation(call: TypedCall, op: ast.operator, left: Value, right: Value) -> 
     if isinstance(op, ast.Div):
         total = total and right.number is not None
         if right.number == 0:
-            raise call.refuse("it divides by zero")
+            raise call.refuse("The expression divides by zero.")
     if isinstance(op, ast.Pow):
         if right.number is None or abs(right.number) > MAX_POWER:
-            raise call.refuse(f"a power must be a number up to {MAX_POWER}; write x**2")
+            raise call.refuse(f"An exponent must be a number up to {MAX_POWER}. Write x**2.")
         total = total and right.number.is_integer() and right.number >= 0
     if left.number is None or right.number is None:
         return Value(None, total, cuts=cuts)
@@ -380,7 +395,7 @@ def _computed(call: TypedCall, function: Callable[..., Any], *numbers: float) ->
     except (ArithmeticError, ValueError):
         value = None
     if not isinstance(value, float) or not abs(value) <= MAX_NUMBER:
-        raise call.refuse("its constants give no finite number")
+        raise call.refuse("A constant in the expression is not finite, or too large.")
     return value
 
 

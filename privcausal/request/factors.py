@@ -40,12 +40,12 @@ def parse_group(text: Any) -> Group:
     A bare column name gives a `Group` with an empty value. Its levels come from the schema.
     """
     if not isinstance(text, str) or not text.strip():
-        raise SchemaError("groups are column names or comparisons such as 'age >= 65'")
+        raise SchemaError("groups= must contain column names or comparisons such as 'age >= 65'.")
     for comparison in ("==", "!=", ">=", "<=", ">", "<"):
         if comparison in text:
             column, _, value = (part.strip() for part in text.partition(comparison))
             if not column or not value:
-                raise SchemaError(f"group {text!r} must read 'column {comparison} value'")
+                raise SchemaError(f"Group {text!r} must have the form 'column {comparison} value'.")
             return Group(text.strip(), column, comparison, _group_value(text, comparison, value))
     return Group(text.strip(), text.strip(), "==", "")
 
@@ -56,9 +56,9 @@ def _group_value(text: str, comparison: str, value: str) -> str | float:
     except ValueError:
         if comparison in ("==", "!="):
             return value.strip("'\"")
-        raise SchemaError(f"group {text!r} must compare with a number") from None
+        raise SchemaError(f"Group {text!r} must compare with a number.") from None
     if not math.isfinite(number):
-        raise SchemaError(f"group {text!r} must compare with a finite number")
+        raise SchemaError(f"Group {text!r} must compare with a finite number.")
     return number
 
 
@@ -69,13 +69,13 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
         group = parse_group(text)
         domain = schema.get(group.column)
         if domain is None:
-            raise SchemaError(f"group {text!r} needs a declared domain for {group.column!r}")
+            raise SchemaError(f"Group {text!r} requires a declared domain for {group.column!r}.")
         groups += _levels_of(group, domain) if group.value == "" else [_checked(group, domain)]
     seen = set()
     for group in groups:
         rows = group.column, group.comparison, group.value
         if rows in seen:
-            raise SchemaError(f"group {group.label!r} is declared twice")
+            raise SchemaError(f"Group {group.label!r} is declared twice.")
         seen.add(rows)
     return tuple(groups)
 
@@ -83,8 +83,8 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
 def numeric_group(column: str) -> SchemaError:
     """The error for a bare numeric column."""
     return SchemaError(
-        f"group {column!r} is numeric: write a comparison such as '{column} >= 65', or, if it is "
-        f"0/1, declare that: bounds={{{column!r}: [0, 1]}}"
+        f"Group {column!r} is numeric. Write a comparison such as '{column} >= 65'. If the column "
+        f"is 0/1, declare bounds={{{column!r}: [0, 1]}}."
     )
 
 
@@ -99,19 +99,22 @@ def _checked(group: Group, domain: Domain) -> Group:
     """The group, with the label on its right-hand side in the form of `label_key`."""
     if isinstance(domain, Interval):
         if isinstance(group.value, str):
-            raise SchemaError(f"group {group.label!r}: {group.column!r} is numeric")
+            raise SchemaError(
+                f"Group {group.label!r} must compare with a number, as its column is numeric."
+            )
         return group
     value = str(label_key(group.value))
     if isinstance(domain, Binary):
         if value not in (*domain.zeros, *domain.ones):
             raise SchemaError(
-                f"group {group.label!r}: {group.column!r} is {domain.zero} or {domain.one}"
+                f"Group {group.label!r} must compare with {domain.zero} or {domain.one}."
             )
     elif group.comparison not in ("==", "!="):
-        raise SchemaError(f"group {group.label!r}: levels are compared with == or != only")
+        raise SchemaError(f"Group {group.label!r} must use == or !=, because it compares levels.")
     elif value not in domain.labels:
         raise SchemaError(
-            f"group {group.label!r}: unknown level; declared are {', '.join(domain.labels)}"
+            f"Group {group.label!r} uses an undeclared level. Declared levels: "
+            f"{', '.join(domain.labels)}."
         )
     return replace(group, value=value)
 
@@ -301,14 +304,16 @@ def _categorical(call: expressions.TypedCall) -> Factor:
         items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
         levels = expressions.unique(_label(call, item) for item in items)
         if len(levels) < 2 or len(levels) < len(items):
-            raise call.refuse("levels are two or more different labels; write levels=['A', 'B']")
+            raise call.refuse(
+                "levels= must list two or more different labels. Write levels=['A', 'B']."
+            )
     shown, kind = ast.unparse(call.node.args[0]), "categorical"
     if "contr." in given:
         contrast = _contrast(call, given["contr."])
         if contrast == "treatment":
             ref = _base(call, given["contr."], ref)
         elif ref is not None:
-            raise call.refuse(f"contr.{contrast} has no reference label; leave out ref=")
+            raise call.refuse(f"contr.{contrast} has no reference label. Remove ref=.")
         else:
             shown, kind = f"{shown}, contr.{contrast}", "contrast"
     return Factor(f"C({shown})", cast("FactorKind", kind), (name,), ref=ref, levels=levels)
@@ -321,11 +326,13 @@ def _contrast(call: expressions.TypedCall, node: ast.expr) -> str:
         kind = "treatment"
     elif not path.startswith("contr.") or kind not in (*CONTRASTS, "treatment"):
         raise call.refuse(
-            f'write C(x), C(x, ref="A"), C(x, levels=["A", "B"]) or C(x, contr.sum); contr. has '
-            f"treatment, {', '.join(CONTRASTS)}"
+            f'Write C(x), C(x, ref="A"), C(x, levels=["A", "B"]) or C(x, contr.sum). The contrasts '
+            f"are treatment, {', '.join(CONTRASTS)}."
         )
     if isinstance(node, ast.Call) and kind != "treatment" and (node.args or node.keywords):
-        raise call.refuse(f"contr.{kind} takes nothing in brackets; declare scores as a column")
+        raise call.refuse(
+            f"contr.{kind} accepts no arguments. Add custom scores to the data as a column."
+        )
     return kind
 
 
@@ -335,7 +342,7 @@ def _base(call: expressions.TypedCall, node: ast.expr, ref: str | None) -> str |
         return ref
     labels = [*node.args, *(k.value for k in node.keywords if k.arg == "base")]
     if len(labels) != len(node.args) + len(node.keywords) or len(labels) > 1 or (labels and ref):
-        raise call.refuse('contr.treatment takes one label, base="A"')
+        raise call.refuse('contr.treatment accepts one label: base="A".')
     return _label(call, labels[0]) if labels else ref
 
 
@@ -343,7 +350,7 @@ def _label(call: expressions.TypedCall, node: ast.expr) -> str:
     value = node.value if isinstance(node, ast.Constant) else expressions.constant(node)
     key = label_key(value) if isinstance(value, str | int | float) else None
     if not key or ("'" in key and '"' in key):
-        raise call.refuse('a label is text or a number; write ref="A": one declared label')
+        raise call.refuse('A label must be text or a number. Write one declared label: ref="A".')
     return key
 
 
@@ -386,7 +393,7 @@ def _basis(call: expressions.TypedCall) -> Factor:
         options["knots"] = call.knots(given["knots"])
     options |= {flag: 1 for flag in basis.flags if flag in given and _flag(call, flag, given[flag])}
     if basis.kind == "poly" and "degree" not in options:
-        raise call.refuse("the degree is missing; write poly(x, 2)")
+        raise call.refuse("The degree is missing. Write poly(x, 2).")
     if basis.kind == "spline":
         _check_spline(call, options)
     shown = [f"{key}={_written(key, value)}" for key, value in options.items()]
@@ -402,7 +409,7 @@ def _flag(call: expressions.TypedCall, flag: str, node: ast.expr) -> bool:
     yes = _YES.get(flag, True)
     no = None if flag in _YES else False
     if value is not yes and value is not no and not (isinstance(yes, str) and value == yes):
-        raise call.refuse(f"{flag} is {yes!r} or {no!r}")
+        raise call.refuse(f"{flag} must be {yes!r} or {no!r}.")
     return value is not no
 
 
@@ -416,22 +423,24 @@ def _written(key: str, value: Option) -> str:
 def _check_spline(call: expressions.TypedCall, options: Mapping[str, Any]) -> None:
     knots = len(options.get("knots", ()))
     if "df" in options and knots:
-        raise call.refuse("df and knots exclude each other; write one of them")
+        raise call.refuse("df and knots cannot be combined. Write one or the other.")
     if call.name != "bs":
         if "df" not in options and knots < 2:
-            raise call.refuse(f"write {call.name}(x, df=5), or two knots or more")
+            raise call.refuse(f"Write {call.name}(x, df=5), or at least two knots.")
         if knots + 2 > expressions.MAX_BASIS:
             raise call.refuse(
-                f"a spline has at most {expressions.MAX_BASIS} functions; give fewer knots"
+                f"A spline can have at most {expressions.MAX_BASIS} functions. Use fewer knots."
             )
         return
     degree = options.get("degree", 3)
     least = degree + options.get("include_intercept", 0)
     if options.get("df", least) < least:
-        raise call.refuse(f"df must be at least the degree, {degree}, and one for the intercept")
+        raise call.refuse(
+            f"df must be at least {least}: the degree, plus 1 if include_intercept=True."
+        )
     if knots + least > expressions.MAX_BASIS:
         raise call.refuse(
-            f"a spline has at most {expressions.MAX_BASIS} functions; give fewer knots"
+            f"A spline can have at most {expressions.MAX_BASIS} functions. Use fewer knots."
         )
 
 
@@ -447,7 +456,7 @@ def _scaled(call: expressions.TypedCall) -> Factor:
             or (key == "scale" and not expressions.constant(node))
         ):
             raise call.refuse(
-                f"{key} is True, False or a number other than 0; write scale(x, 40, 12)"
+                f"{key} must be True, False or a number other than 0. Write scale(x, 40, 12)."
             )
     return Factor(ast.unparse(call.node), "function", (name,))
 
@@ -456,7 +465,9 @@ def _function(call: expressions.TypedCall) -> Factor:
     found: list[str] = []
     value = expressions.arithmetic(call, call.node, found)
     if not found:
-        raise call.refuse("it uses no column; leave it out, the intercept is always there")
+        raise call.refuse(
+            "The expression uses no column. Remove it; the intercept is always included."
+        )
     options = (("cuts", tuple(sorted({*value.cuts}))),) if value.cuts else ()
     return Factor(
         ast.unparse(call.node), "function", expressions.unique(found), value.total, options=options

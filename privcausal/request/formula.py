@@ -49,27 +49,27 @@ _TOKEN = re.compile(
 )
 
 _STRANGERS = {
-    "%": "'%' is only read in %in%; write a:b",
-    "{": "Python in braces is never run; write I(x * 2) for arithmetic",
-    "[": "square brackets are not read; write one column name, in back-quotes if need be",
-    "'": "text is only read in C(x, ref='A')",
-    '"': 'text is only read in C(x, ref="A")',
-    "`": "a back-quote is never closed; write `my column`",
-    "=": "'=' is only read inside a function, as in bs(x, df=5); write ~ after the outcome",
+    "%": "'%' is allowed only in %in%. Write a:b for an interaction.",
+    "{": "Python code in braces is never run. Write arithmetic as I(x * 2).",
+    "[": "Square brackets are not allowed. Write one column name, in backticks if necessary.",
+    "'": "Text in quotes is allowed only as a label, as in C(x, ref='A').",
+    '"': 'Text in quotes is allowed only as a label, as in C(x, ref="A").',
+    "`": "A backtick is not closed. Write `my column`.",
+    "=": "'=' is allowed only inside a function, as in bs(x, df=5). Write ~ after the outcome.",
 }
 
 
 def checked_text(text: object) -> str:
     """The formula with normalized white space, if Python and formulaic read it identically."""
     if not isinstance(text, str):
-        raise FormulaError(f"a formula is text, not {type(text).__name__}; write 'Y ~ T | X'")
+        raise FormulaError(f"A formula must be text, not {type(text).__name__}. Write 'Y ~ T | X'.")
     if len(text) > MAX_CHARACTERS:
-        raise FormulaError(f"the formula has more than {MAX_CHARACTERS} characters; shorten it")
+        raise FormulaError(f"The formula has more than {MAX_CHARACTERS:,} characters. Shorten it.")
     text = _SPACE.sub(lambda match: match[1] or " ", text).strip()
     if not is_plain(text):
         raise FormulaError(
-            "the formula holds a backslash, an invisible character or a letter in an unusual form "
-            "(not Unicode NFKC); type it anew, or rename the column"
+            "The formula contains a backslash, an invisible character or an unusual form of a "
+            "letter (not Unicode NFKC). Retype it, or rename the column."
         )
     return text
 
@@ -99,12 +99,11 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def _stranger(rest: str) -> FormulaError:
-    why = _STRANGERS.get(rest[0], f"{rest[0]!r} is not read in a formula; leave it out")
+    why = _STRANGERS.get(rest[0], f"{rest[0]!r} is not allowed in a formula. Remove it.")
     if rest[0].isdigit():
         why = (
-            f"{expressions.short(rest)} starts with a digit; write a number inside I(), as in "
-            "I(0.5 * x), "
-            "and such a column name in back-quotes, `2x`"
+            f"{expressions.short(rest)} starts with a digit. Write a number inside I(), as in "
+            "I(0.5 * x), and such a column name in backticks, `2x`."
         )
     return FormulaError(why)
 
@@ -116,7 +115,7 @@ def _closing(text: str, start: int) -> int:
         depth += {"(": 1, ")": -1}.get(match[0], 0)
         if depth == 0:
             return match.end()
-    raise FormulaError(f"the bracket of {expressions.short(text[start:])} is never closed; write )")
+    raise FormulaError(f"The parenthesis in {expressions.short(text[start:])} is not closed.")
 
 
 # From tokens to parts
@@ -127,11 +126,13 @@ def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
     places, depth = _separators(tokens)
     separators = "".join(tokens[k].text for k in places)
     if depth:
-        raise FormulaError("brackets do not match or are nested too deep; count ( and )")
+        raise FormulaError("Parentheses do not match or are nested too deeply. Check ( and ).")
     if separators[:1] != "~":
-        raise FormulaError("the outcome and ~ are missing; write Y ~ T | X1 + X2")
+        raise FormulaError("The formula must start with an outcome and ~. Write 'Y ~ T | X1 + X2'.")
     if separators not in ("~", "~|", "~||"):
-        raise FormulaError("there is more than one ~ or two |; write Y ~ T | X1 + X2 | W")
+        raise FormulaError(
+            "The formula must have one ~ and at most two |. Write 'Y ~ T | X1 + X2 | W'."
+        )
     return [list(tokens[a + 1 : b]) for a, b in pairwise([-1, *places, len(tokens)])]
 
 
@@ -161,18 +162,18 @@ def _separators(tokens: Sequence[Token]) -> tuple[list[int], int]:
 
 def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrument"]) -> str:
     if not part:
-        raise FormulaError(f"the {role} is missing; write Y ~ T | X1 + X2")
+        raise FormulaError(f"The {role} is missing. Write 'Y ~ T | X1 + X2'.")
     if len(part) == 1 and part[0].kind == "name":
         return part[0].text
     if part[0].text.startswith(("C(", "factor(", "i(")) and role == "treatment":
-        advice = "write its name and declare its labels, bounds={'T': pc.Binary(['no', 'yes'])}"
+        advice = "Write its name and declare its labels: bounds={'T': pc.Binary(['no', 'yes'])}."
     elif role == "treatment":
-        advice = "write covariates after a bar, Y ~ T | X1 + X2"
+        advice = "Write covariates after a bar: 'Y ~ T | X1 + X2'."
     elif role == "instrument":
-        advice = "of several, take one, or an index of them that is fixed beforehand"
+        advice = "Use one of several instruments, or an index of them that is fixed in advance."
     else:
-        advice = "transform it beforehand, as a column with bounds of its own"
-    raise FormulaError(f"the {role} must be one column name; {advice}")
+        advice = "Add a combination of columns to the data as a column with its own bounds."
+    raise FormulaError(f"The {role} must be one column name. {advice}")
 
 
 def check_numbers(part: Sequence[Token]) -> None:
@@ -187,11 +188,11 @@ def check_numbers(part: Sequence[Token]) -> None:
 
 def _check_power(token: Token | None, after: Token | None) -> None:
     if token is None or token.kind != "number" or after == _POWER:
-        raise FormulaError("** needs a whole number after it; write (a + b)**2 or I(x**2)")
+        raise FormulaError("** must be followed by a whole number. Write (a + b)**2 or I(x**2).")
     if token.text not in map(str, range(1, MAX_INTERACTION + 1)):
         raise FormulaError(
-            f"the power of a bracket goes from 1 to {MAX_INTERACTION}; write (a + b)**2, or "
-            "I(x**4) for the power of a number"
+            f"The power of a sum must be from 1 to {MAX_INTERACTION}. Write (a + b)**2, or I(x**4) "
+            "for the power of a column."
         )
 
 
@@ -199,12 +200,14 @@ def _check_intercept(token: Token, before: Sequence[Token], after: Token | None)
     signs = [*takewhile(lambda sign: sign in (_PLUS, _MINUS), reversed(before))]
     if token.text == "0" or (token.text == "1" and _MINUS in signs):
         raise FormulaError(
-            "the intercept cannot be removed: without it effects and nuisances would be held at 0 "
-            "where covariates are; leave out 0 and -1"
+            "The intercept cannot be removed. Without it, effects and nuisance models would be 0 "
+            "when all covariates are 0. Remove 0 or -1 from the formula."
         )
     alone = after in (None, _PLUS, _MINUS) and (signs or not before)
     if token.text != "1" or not alone:
-        raise FormulaError(f"the number {token.text[:9]} is no term; write I({token.text[:9]} * x)")
+        raise FormulaError(
+            f"The number {token.text[:9]} is not a term. Write I({token.text[:9]} * x)."
+        )
 
 
 MAX_TERMS = 500
@@ -295,7 +298,8 @@ class CausalFormula:
         if left or right:
             if left != treatment:
                 raise FormulaError(
-                    "the last part is the first stage, treatment ~ instrument: | T ~ Z"
+                    "The last part must be the first stage of the same treatment. Write "
+                    "'Y ~ T | X | T ~ Z'."
                 )
             z = bare(right, "instrument")
         names = _Placeholders((y, t, z) if z else (y, t), columns, quote)
@@ -313,9 +317,11 @@ class CausalFormula:
         text = checked_text(text)
         outcome, *parts = parts_of(tokens_of(text))
         if len(parts) != 1:
-            raise FormulaError("a regression has no bar: write Y ~ X1 + X2")
+            raise FormulaError("A regression formula has no bar. Write 'Y ~ X1 + X2'.")
         if not parts[0]:
-            raise FormulaError("the right side is missing; write Y ~ X1 + X2, or Y ~ 1 for a mean")
+            raise FormulaError(
+                "The right side is missing. Write 'Y ~ X1 + X2', or 'Y ~ 1' for a mean."
+            )
         y, response = _outcome(outcome)
         names = _Placeholders((y,), columns, quote)
         names.read(parts)
@@ -394,9 +400,8 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
     factor = call_factor(part[0].text)
     if factor.kind != "function" or len(factor.variables) != 1:
         raise FormulaError(
-            f"{expressions.short(factor.expr)} is no outcome: it takes one column or a function "
-            "of one, such "
-            "as log(Y) or I(Y > 3)"
+            f"{expressions.short(factor.expr)} cannot be the outcome. Write one column, or a "
+            "function of one column such as log(Y) or I(Y > 3)."
         )
     return factor.variables[0], factor
 
@@ -407,42 +412,42 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
 def _check_roles(formula: CausalFormula) -> None:
     outcome, treatment, right = formula.outcome, formula.treatment, _variables(formula.terms)
     if outcome == treatment:
-        raise FormulaError(f"{outcome!r} is both outcome and treatment; write Y ~ T | X1 + X2")
+        raise FormulaError(f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'.")
     if outcome in right:
-        raise FormulaError(f"the outcome {outcome!r} is also on the right; take it out")
+        raise FormulaError(f"The outcome {outcome!r} is also on the right side. Remove it there.")
     instrument = formula.instrument
     if instrument and instrument in (outcome, treatment, *right):
         raise FormulaError(
-            f"the instrument {instrument!r} has another role; write Y ~ T | X | T ~ Z"
+            f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ Z'."
         )
     if treatment and treatment in right:
         raise FormulaError(
-            f"the treatment {treatment!r} is also among the covariates; take it out: "
-            "the effect may vary with every modifier as it is"
+            f"The treatment {treatment!r} is also among the covariates. Remove it there. The "
+            "effect already varies with every modifier."
         )
 
 
 def check_terms(terms: Sequence[Term]) -> None:
     """Raise `FormulaError` for too many terms, or for terms with too many factors."""
     if len(terms) > MAX_TERMS:
-        raise FormulaError(f"there are more than {MAX_TERMS} terms; write a shorter formula")
+        raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
     for term in terms:
         if len(term.factors) > MAX_INTERACTION:
             raise FormulaError(
                 f"{expressions.short(term.name)} is an interaction of more than "
-                f"{MAX_INTERACTION} factors; "
-                f"write (a + b + c + d)**{MAX_INTERACTION} for a*b*c*d"
+                f"{MAX_INTERACTION} factors. Write (a + b + c + d + e)**{MAX_INTERACTION} instead "
+                "of a*b*c*d*e."
             )
         if len(term.factors) > 1 and any(f.kind == "smooth" for f in term.factors):
             raise FormulaError(
-                f"{expressions.short(term.name)}: s() cannot be in an interaction; write bs(x, "
-                "df=5):C(g)"
+                f"{expressions.short(term.name)}: s() cannot be part of an interaction. Write "
+                "bs(x, df=5):C(g)."
             )
         if len(term.factors) > 1 and any(f.sums_to_one for f in term.factors):
             raise FormulaError(
-                f"{expressions.short(term.name)}: the functions of cr, cs and cc sum to one, so "
-                "that a product "
-                "holds the other factor again; write cr(x, df=5, constraints='center')"
+                f"{expressions.short(term.name)}: The functions of cr, cs and cc sum to 1, so "
+                "their products with a factor repeat that factor. Write cr(x, df=5, "
+                "constraints='center')."
             )
 
 
@@ -456,15 +461,15 @@ def _check_names(formula: CausalFormula) -> None:
     called = {name for f in functions for found in _CALLED.findall(f.expr) for name in found}
     for name in formula.variables:
         if name in called:
-            raise FormulaError(f"{name!r} is a column and a function here; rename the column")
+            raise FormulaError(f"{name!r} is both a column and a function here. Rename the column.")
     known = {name: name for name in formula.variables}
     for name in (v for f in functions for v in f.variables):
         # If two names share an alias, formulaic makes a random one and finds no state saved under
         # it. It would then learn that state from the rows.
         if known.setdefault(expressions.alias(name), name) != name:
             raise FormulaError(
-                f"{name!r} and {known[expressions.alias(name)]!r} are too alike for a function; "
-                "rename one"
+                f"The column names {name!r} and {known[expressions.alias(name)]!r} are too similar "
+                "to be used in functions. Rename one."
             )
 
 
@@ -510,20 +515,21 @@ class _Placeholders:
         known = self.factors.get(name, factor)
         if known.kind != factor.kind:
             raise FormulaError(
-                f"{expressions.short(factor.expr)} is a column and a function; rename it"
+                f"{expressions.short(factor.expr)} is both a column and a function. Rename the "
+                "column."
             )
         if known.ref and factor.ref and known.ref != factor.ref:
             raise FormulaError(
-                f"{expressions.short(factor.expr)} has two reference labels; write one ref="
+                f"{expressions.short(factor.expr)} has two reference labels. Write only one ref=."
             )
         if known.levels and factor.levels and known.levels != factor.levels:
             raise FormulaError(
-                f"{expressions.short(factor.expr)} has two lists of levels; write one levels="
+                f"{expressions.short(factor.expr)} has two lists of levels. Write only one levels=."
             )
         levels = known.levels or factor.levels
         self.factors[name] = replace(known, ref=known.ref or factor.ref, levels=levels)
         if len(self.factors) > MAX_TERMS:
-            raise FormulaError(f"there are more than {MAX_TERMS} terms; write a shorter formula")
+            raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
         return name
 
     def _used(self) -> tuple[str, ...]:
@@ -533,13 +539,17 @@ class _Placeholders:
 
     def _unused(self) -> list[Factor]:
         if self.columns is None:
-            raise FormulaError("'.' needs the data's column names; name the covariates instead")
+            raise FormulaError(
+                "'.' requires the column names of the data. Name the covariates instead."
+            )
         used = self._used()
         names = expressions.unique(name for name in self.columns if name not in used)
         if not names:
-            raise FormulaError("'.' stands for no column, since all are used; leave it out")
+            raise FormulaError("'.' adds the unused columns, but all columns are used. Remove it.")
         if not all(isinstance(name, str) and is_plain(name) for name in names):
-            raise FormulaError("'.' needs plain column names; rename, or name the covariates")
+            raise FormulaError(
+                "'.' requires plain column names. Rename columns, or name the covariates."
+            )
         return [bare_factor(name) for name in names]
 
 
@@ -549,11 +559,16 @@ def _printed(factor: Factor) -> str:
 
 def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
     if not quote:
-        return FormulaError(f"column {expressions.short(name)} {NO_SUCH_FIELD}")
+        return FormulaError(f"Column {expressions.short(name)} {NO_SUCH_FIELD}")
     names = [c for c in columns if isinstance(c, str)]
-    known = difflib.get_close_matches(name, names[:MAX_TERMS], n=3) or names[:10]
-    shown = ", ".join(map(expressions.short, known)) + (", ..." if len(names) > len(known) else "")
-    return FormulaError(f"column {expressions.short(name)} is not in the data, which have {shown}")
+    close = difflib.get_close_matches(name, names[:MAX_TERMS], n=3)
+    known = close or names[:10]
+    shown = ", ".join(map(expressions.short, known)) or "none"
+    end = ", ..." if not close and len(names) > len(known) else "."
+    kind = "Similar columns" if close else "Columns of the data"
+    return FormulaError(
+        f"Column {expressions.short(name)} is not in the data. {kind}: {shown}{end}"
+    )
 
 
 def _expand(text: str) -> list[tuple[str, ...]]:
@@ -571,9 +586,11 @@ def _expand(text: str) -> list[tuple[str, ...]]:
         pass
     # Raise outside the handler, so that the original exception is not attached.
     if products > MAX_PRODUCTS:
-        raise FormulaError(f"it expands to more than {MAX_TERMS} terms; write a shorter formula")
+        raise FormulaError(f"The formula expands to more than {MAX_TERMS} terms. Shorten it.")
     if terms is None:
-        raise FormulaError("a part cannot be read; check its brackets and + - * or : between terms")
+        raise FormulaError(
+            "The formula cannot be read. Check its parentheses, and put + - * or : between terms."
+        )
     return [tuple(factor.expr for factor in term.factors) for term in terms]
 
 

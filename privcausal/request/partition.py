@@ -317,9 +317,9 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
     ends = (domain.lo, *cuts, domain.hi)
     if not cuts or not all(a < b for a, b in pairwise(ends)):
         raise SchemaError(
-            f"partition[{name!r}]: write a number of equal parts, or increasing cut points "
-            f"strictly inside the bounds ({domain.lo:g}, {domain.hi:g}); columns with labels take "
-            "'levels'"
+            f"partition[{name!r}] must be a number of equal parts, or increasing thresholds "
+            f"strictly inside the bounds ({domain.lo:g}, {domain.hi:g}). For a column of labels, "
+            "write 'levels'."
         )
     return CutAxis(name, domain.lo, domain.hi, cuts)
 
@@ -335,8 +335,8 @@ def check_size(cells: float) -> None:
     """Raise `CapabilityError` if there are more than `MOST_CELLS` cells."""
     if cells > MOST_CELLS:
         raise CapabilityError(
-            f"a partition of {cells:.3g} cells is too fine: at most {MOST_CELLS} cells; name fewer "
-            "features, or partition='kmeans'"
+            f"A partition of {cells:.3g} cells is too fine. The maximum is {MOST_CELLS:,} cells. "
+            "Use fewer features, or partition='kmeans'."
         )
 
 

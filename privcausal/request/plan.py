@@ -81,8 +81,8 @@ class Stage:
     def __post_init__(self) -> None:
         if self.rho <= 0 and self.epsilon <= 0:
             raise BudgetError(
-                f"stage {self.name!r} would get no budget: eps, delta or its share is too small to "
-                "be divided, as prices are whole numbers of 1e-12"
+                f"Stage {self.name!r} would get no budget. eps, delta or its share is too small, "
+                "because costs are whole multiples of 1e-12."
             )
         object.__setattr__(self, "name", str(self.name))  # files hold plain text
         if self.charged < 0:
@@ -146,14 +146,14 @@ class Plan:
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
         if len(set(names)) != len(names):
-            raise BudgetError("two stages of a plan have one name")
+            raise BudgetError("Two stages of a plan have the same name.")
         if self.rho > self.rho_cap:
-            raise BudgetError("the stages of a plan cost more than its budget")
+            raise BudgetError("The stages of a plan cost more than its budget.")
         self._check_free()
         if self.gdp and len(self.stages) > EVENTS:
             raise BudgetError(
-                f"this fit would have {len(self.stages)} stages, and {EVENTS} are the most; "
-                "declare bounds=, or fewer arms or rounds"
+                f"This fit would have {len(self.stages):,} stages. The maximum is {EVENTS:,}. "
+                "Declare bounds=, or use fewer arms or rounds."
             )
 
     def _check_free(self) -> None:
@@ -171,7 +171,7 @@ class Plan:
             spent = (sum(getattr(s, of) for s in own) for of in PRICES)
             dear = any(one > most for one, most in zip(spent, paid, strict=True))
             if part == "all" or dear or not all(s.parallel for s in own):
-                raise BudgetError(f"nothing pays for the stages of part {part!r}")
+                raise BudgetError(f"The stages of part {part!r} are not covered by the charges.")
 
     @property
     def rho(self) -> int:
@@ -194,7 +194,7 @@ class Plan:
         for stage in self.stages:
             if stage.name == key:
                 return stage
-        raise BudgetError(f"the plan has no stage {key!r}")
+        raise BudgetError(f"The plan has no stage {key!r}.")
 
     def has(self, key: StageKey) -> bool:
         return any(s.name == key for s in self.stages)
@@ -226,16 +226,16 @@ class Plan:
         """
         if not isinstance(self.partition, Product):
             raise CapabilityError(
-                "SQL is written for cells that are parts of features: learner='adum' with "
-                "partition='grid' or declared parts"
+                "SQL is available only for cells that are parts of features. Use learner='adum' "
+                "with partition='grid' or declared parts."
             )
         if self.request.trust.unit is not None:
             raise CapabilityError(PER_ROW)
         formula = self.request.formula
         if formula.response is not None:
             raise CapabilityError(
-                f"SQL is not written for {formula.response}: make it a column of the table, with "
-                "bounds of its own"
+                f"SQL is not available for {formula.response}. Make it a column of the table, with "
+                "its own bounds."
             )
         schema = self.request.schema
         labels = text_columns(schema.columns)
@@ -245,7 +245,7 @@ class Plan:
         return translated(query.for_owner(table), dialect)
 
     def __str__(self) -> str:
-        lines = [f"{self.learner} on base {self.base}: {self.request.formula}"]
+        lines = [f"{self.learner}, base={self.base!r}: {self.request.formula}"]
         lines += [
             f"  {s.name:<28} rho {at_most(s.rho / PICO):<9}  rows {s.rows:.2f}" for s in self.stages
         ]
@@ -253,8 +253,8 @@ class Plan:
 
 
 PER_ROW = (
-    "a table of cells protects one row: SQL does not see which rows of a unit= count, so such a "
-    "plan has none. Plan the fit without unit=, for data with one row per person"
+    "A table of cells protects single rows, because SQL cannot limit the rows of each unit. Plan "
+    "the fit without unit=, for data with one row per person."
 )
 
 
@@ -270,15 +270,19 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     known = ", ".join(map(repr, defaults))
     for name, value in given.items():
         if name not in KNOWN_SHARES:
-            raise BudgetError(f"shares has no {str(name)!r}; this fit has {known}")
+            raise BudgetError(
+                f"shares= cannot contain {str(name)!r}. The shares of this fit are {known}."
+            )
         if not (is_real(value) and 0 <= value <= 1):
-            raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1")
+            raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1.")
     if given.get("average") and "average" not in defaults:
-        raise BudgetError("shares has no 'average' here: the average is the effect itself")
+        raise BudgetError(
+            "shares= cannot contain 'average' here, because the effect is itself an average."
+        )
     left = 1.0 - sum(given.values())
     rest = {name: share for name, share in defaults.items() if name not in given}
     if left < -SHARE_TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > SHARE_TOLERANCE):
-        raise BudgetError("shares must sum to 1")
+        raise BudgetError("shares must sum to 1.")
     if left <= SHARE_TOLERANCE and "average" in rest:
         # The given shares use all of rho, so the averages keep their default share.
         left = rest["average"]
@@ -288,7 +292,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     shares = {n: float(given[n]) if n in given else defaults[n] * scale for n in defaults}
     total = sum(shares.values())
     if total <= 0:
-        raise BudgetError(f"shares leave nothing to spend: all this fit has is {known}")
+        raise BudgetError(f"shares must leave a budget for this fit, which uses only {known}.")
     # Redistribute shares that this fit does not need (for example, bounds if all are declared).
     return {name: share / total for name, share in shares.items()}
 
@@ -316,14 +320,14 @@ def translated(statement: str, dialect: str) -> str:
         import sqlglot
     except ImportError:
         raise CapabilityError(
-            f"SQL for {dialect!r} needs the package sqlglot: pip install 'privcausal[sql]'"
+            f"SQL for {dialect!r} requires sqlglot. Run pip install 'privcausal[sql]'."
         ) from None
     try:
         return str(sqlglot.transpile(statement, read="duckdb", write=dialect, pretty=True)[0])
     except ValueError:
         raise CapabilityError(
-            f"dialect={str(dialect)[:40]!r} is unknown to sqlglot; common ones are 'duckdb', "
-            "'postgres', 'snowflake', 'bigquery', 'spark'"
+            f"dialect={str(dialect)[:40]!r} is unknown to sqlglot. Common dialects are 'duckdb', "
+            "'postgres', 'snowflake', 'bigquery' and 'spark'."
         ) from None
 
 
@@ -372,13 +376,13 @@ class Assumptions:
         least = LEAST_SPREAD * self.width
         if not (is_real(self.outcome_sd) and least <= self.outcome_sd <= most * (1 + 1e-9)):
             raise CapabilityError(
-                f"outcome_sd must be a number from {least:.4g} to {most:.4g}: no outcome in its "
-                "bounds has a standard deviation above half their width"
+                f"outcome_sd must be a number from {least:.4g} to {most:.4g}. A standard deviation "
+                "cannot exceed half the width of the outcome bounds."
             )
         if not (is_real(self.r2) and 0 <= self.r2 <= 0.99):
-            raise CapabilityError("r2 must be a number from 0 to 0.99")
+            raise CapabilityError("r2 must be a number from 0 to 0.99.")
         if not (is_real(self.treated) and 0.01 <= self.treated <= 0.99):
-            raise CapabilityError("treated must be a number from 0.01 to 0.99")
+            raise CapabilityError("treated must be a number from 0.01 to 0.99.")
 
     @property
     def worst(self) -> Assumptions:
@@ -406,8 +410,8 @@ def assume(
     if domain is None:
         if outcome_sd is None or not (is_real(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
-                f"a plan needs the scale of the outcome {name!r}: declare its bounds, "
-                f"bounds={{{name!r}: (lo, hi)}}, or give outcome_sd="
+                f"A plan requires the scale of the outcome {name!r}. Declare its bounds, "
+                f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."
             )
         return Assumptions(SPREADS_PER_RANGE * outcome_sd, outcome_sd, r2, treated)
     width, usual = 1.0, 0.5

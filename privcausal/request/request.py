@@ -62,8 +62,8 @@ def panel_of(
     name = formula.outcome
     if formula.response is not None:
         raise FormulaError(
-            f"did takes a column as its outcome: put {formula.effect_on} into the data, and "
-            "declare its bounds"
+            f"did() requires a column as its outcome. Add {formula.effect_on} to the data, and "
+            "declare its bounds."
         )
     _check_columns(formula, unit, time, groups)
     _check_arms(formula.treatment, schema.get(formula.treatment))
@@ -74,14 +74,14 @@ def panel_of(
         domain = Binary(list(domain.labels))
     if domain is None or isinstance(domain, Levels):
         raise SchemaError(
-            f"did needs the bounds of the outcome {name!r} in a period, which bound its change: "
-            f"bounds={{{name!r}: (lo, hi)}}, or its two labels"
+            f"did() requires bounds of the outcome {name!r}, because they limit its change. "
+            f"Declare bounds={{{name!r}: (lo, hi)}}, or its two labels."
         )
     both = schema.get(time) if periods is None else Levels(periods)
     if not (isinstance(both, Levels) and len(both.values) == 2 and not both.other):
         raise SchemaError(
-            f"say which two periods of {time!r} are compared, before then after: "
-            "periods=(2018, 2019)"
+            f"did() compares two periods of {time!r}. Name them, the earlier one first: "
+            "periods=(2018, 2019)."
         )
     width = domain.width if isinstance(domain, Interval) else 1.0
     found = {name: Interval(-width, width), time: both}
@@ -91,20 +91,20 @@ def panel_of(
 def _check_columns(formula: CausalFormula, unit: Any, time: Any, groups: Sequence[str]) -> None:
     """Check that each column has one role, also after the rows of a unit are combined."""
     if not (isinstance(time, str) and time and isinstance(unit, str) and unit):
-        raise SchemaError("unit= and time= are names of columns")
+        raise SchemaError("unit= and time= must be column names.")
     listed = (groups,) if isinstance(groups, str) else groups
     of_groups = {parse_group(text).column for text in listed}
     if of_groups & {unit, time, formula.outcome, formula.treatment}:
         raise SchemaError(
-            "groups of did are by columns as they were before treatment, and not by the unit, the "
-            "period, the outcome or the treatment"
+            "did() takes groups from the first period of each unit. groups= cannot use the unit, "
+            "time, outcome or treatment column."
         )
     if time in (unit, *formula.variables):
-        raise SchemaError(f"time column {time!r} cannot also be in the formula, or name the unit")
+        raise SchemaError(f"Time column {time!r} cannot also be in the formula or be the unit.")
     names = {unit, time, *formula.variables, *of_groups}
     if len({name.casefold() for name in names}) < len(names):
         raise SchemaError(
-            "two columns of the call differ in upper and lower case alone; rename one"
+            "Two columns of the call differ only in upper and lower case. Rename one."
         )
 
 
@@ -112,9 +112,9 @@ def _check_arms(name: str, domain: Domain | None) -> None:
     many = isinstance(domain, Levels) and len(domain.labels) > 2
     if many or (isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)):
         raise CapabilityError(
-            f"did compares treated with untreated units, and {name!r} has more than two levels. Of "
-            "times of first treatment fit each cohort by itself: a column that is 1 once it is "
-            "treated, 0 before and for units never treated, and missing for all others"
+            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, fit "
+            "each cohort separately. Code its rows 1 once treated and 0 before, never-treated "
+            "units 0, and all other units missing."
         )
 
 
@@ -162,7 +162,7 @@ def _positive(name: str, value: Any, *, upper: float) -> None:
         domain, usual = "a finite number above 0", "eps=1.0"
         if upper < math.inf:
             domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
-        raise BudgetError(f"{name} must be {domain}, got {_public(value)}; write {usual}")
+        raise BudgetError(f"{name} must be {domain}, not {_public(value)}. Write {usual}.")
 
 
 def is_real(value: object) -> TypeGuard[float]:
@@ -183,7 +183,7 @@ def _public(value: Any) -> str:
 def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         raise CapabilityError(
-            f"{name}={_public(value)} is unknown; choose one of {', '.join(map(repr, known))}"
+            f"{name}={_public(value)} is unknown. Choose one of {', '.join(map(repr, known))}."
         )
 
 
@@ -203,11 +203,13 @@ class Trust:
     def __post_init__(self) -> None:
         _choice("neighbors", self.neighbors, NEIGHBORS)
         if type(self.max_rows) is not int or not 1 <= self.max_rows <= 10_000:
-            raise BudgetError("max_rows must be a whole number from 1 to 10000")
+            raise BudgetError("max_rows must be a whole number from 1 to 10,000.")
         if self.unit is None and self.max_rows != 1:
-            raise BudgetError("max_rows needs unit=: name the column that tells whose row it is")
+            raise BudgetError(
+                "max_rows= requires unit=. Name the column that identifies the unit: unit='id'."
+            )
         if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
-            raise BudgetError("unit= is the name of a column")
+            raise BudgetError("unit= must be the name of a column.")
 
     @property
     def protected(self) -> str:
@@ -262,7 +264,7 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
     _choice("tails", tails, ("cubic", "any"))
     if not (isinstance(clip, int | float) and LEAST_PROPENSITY <= clip < 0.5):
         raise SchemaError(
-            f"propensity_clip must be a number in (0, 0.5), at least {LEAST_PROPENSITY:g}"
+            f"propensity_clip must be a number below 0.5 and at least {LEAST_PROPENSITY:g}."
         )
 
 
@@ -299,12 +301,12 @@ def estimands_of(
         return "CATE", ()  # a later check refuses it by name
     names = [asked] if isinstance(asked, str) else asked
     if not isinstance(names, Sequence) or not names:
-        raise CapabilityError("estimand is a name or a list of names, such as ['ATE', 'ATT']")
+        raise CapabilityError("estimand must be a name or a list of names, such as ['ATE', 'ATT'].")
     known = (*AVERAGES, *RATIOS)
     for name in names:
         _choice("estimand", name, known)
     if len(set(names)) < len(names):
-        raise CapabilityError("an estimand is asked for twice: name each once")
+        raise CapabilityError("An estimand is listed twice. List each estimand once.")
     ratios = [name for name in names if name in RATIOS]
     averages = [name for name in names if name in AVERAGES]
     if ratios and "ATE" not in averages:
@@ -424,17 +426,19 @@ class Request:
         for other in self.more:
             _choice("estimand", other, (*AVERAGES, *RATIOS))
         if self.more and self.cov_type != "nonrobust":
-            raise CapabilityError("cov_type='HC0' is about slopes: several estimands have none")
+            raise CapabilityError(
+                "cov_type='HC0' applies to slopes, which a fit of several estimands does not have."
+            )
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
         if self.mode == "proven" and self.below_minimum != "refuse":
             raise CapabilityError(
-                "below_minimum='published' belongs to published mechanisms: what is proven holds "
-                "for any number of rows"
+                "below_minimum='published' applies only to published mechanisms. Proven guarantees "
+                "hold for any number of rows."
             )
         _check_details(self.split, self.clip, self.tails, self.cov_type)
         if (self.estimand == "OLS") == bool(self.formula.treatment):
-            raise CapabilityError("a regression has no treatment, and every effect has one")
+            raise CapabilityError("A regression has no treatment, but every effect requires one.")
         self._check_propensity()
         self._check_weights()
         if self.formula.treatment:
@@ -442,10 +446,10 @@ class Request:
         domain = self.schema.get(self.formula.outcome)
         if isinstance(domain, Levels) and len(domain.values) != 2:
             raise SchemaError(
-                f"outcome {self.formula.outcome!r} needs numeric bounds (lo, hi) or two labels"
+                f"Outcome {self.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
             )
         if self.trust.unit in self.formula.variables:
-            raise SchemaError(f"unit column {self.trust.unit!r} cannot also be in the formula")
+            raise SchemaError(f"Unit column {self.trust.unit!r} cannot also be in the formula.")
 
     def _check_propensity(self) -> None:
         p = self.propensity
@@ -455,18 +459,18 @@ class Request:
             domain = self.schema.get(p)
             if not isinstance(domain, Interval):
                 raise SchemaError(
-                    f"the propensity column {p!r} needs declared bounds inside (0, 1), "
-                    f"such as bounds={{{p!r}: (0.1, 0.9)}}"
+                    f"Propensity column {p!r} requires declared bounds inside (0, 1), for example "
+                    f"bounds={{{p!r}: (0.1, 0.9)}}."
                 )
             if not (_inside(domain.lo) and _inside(domain.hi)):
                 raise SchemaError(
-                    f"the bounds of the propensity column {p!r} must be in (0, 1), at least "
-                    f"{LEAST_PROPENSITY:g} from its ends"
+                    f"The bounds of propensity column {p!r} must be inside (0, 1), at least "
+                    f"{LEAST_PROPENSITY:g} from 0 and 1."
                 )
         elif not (is_real(p) and _inside(p)):
             raise SchemaError(
-                "propensity must be a number in (0, 1) or the name of a column, and at least "
-                f"{LEAST_PROPENSITY:g} from the ends"
+                "propensity must be a number in (0, 1) or the name of a column. A number must be "
+                f"at least {LEAST_PROPENSITY:g} from 0 and 1."
             )
 
     def _check_weights(self) -> None:
@@ -475,37 +479,39 @@ class Request:
         domain = self.schema.get(self.weights) if isinstance(self.weights, str) else None
         if not (isinstance(domain, Interval) and domain.lo >= 0):
             raise SchemaError(
-                "weights= is the name of a column with declared bounds that are not negative, such "
-                "as bounds={'weight': (0, 5000)}"
+                "weights= must be the name of a column with nonnegative declared bounds, for "
+                "example bounds={'weight': (0, 5000)}."
             )
         if self.weights in self.formula.variables:
-            raise SchemaError(f"the weights {self.weights!r} cannot also be in the formula")
+            raise SchemaError(f"Weights column {self.weights!r} cannot also be in the formula.")
 
     def _check_treatment(self) -> None:
         asked, name = self.asked, self.formula.treatment
         if (self.estimand == "LATE") != bool(self.formula.instrument):
             raise CapabilityError(
-                "an instrument goes with pc.private(..., estimand='LATE'), and that with one: "
-                "write 'Y ~ T | X1 + X2 | T ~ Z'"
+                "An instrument and estimand='LATE' require each other. Write "
+                "pc.private('Y ~ T | X1 + X2 | T ~ Z', data, estimand='LATE')."
             )
         if SLOPES & {*asked.names} and (self.groups or self.more):
-            also = "; for two arms 'ATO' has both" if self.estimand == "PLR" else ""
+            also = " For two arms, use 'ATO' instead." if self.estimand == "PLR" else ""
             raise CapabilityError(
-                f"estimand={self.estimand!r} has no groups, and is asked for alone{also}"
+                f"estimand={self.estimand!r} cannot be combined with groups= or with other "
+                f"estimands.{also}"
             )
         if asked.arms and self.more:
             raise CapabilityError(
-                f"treatment {name!r} has several arms: their estimand='ATE' is asked for alone"
+                f"Treatment {name!r} has more than two arms, so estimand='ATE' cannot be combined "
+                "with other estimands."
             )
         adjusted = self.formula.terms or self.estimand == "ATE"
         if (asked.dose or asked.arms) and (self.propensity is not None or not adjusted):
             raise CapabilityError(
-                f"{self.formula.assigned!r} is a number or of several arms: it needs covariates, "
-                "'Y ~ T | X', and takes no propensity=, the chance of one of two arms"
+                f"{self.formula.assigned!r} is numeric or has more than two arms. It requires "
+                "covariates, 'Y ~ T | X', and no propensity=, which is defined for two arms only."
             )
-        self._check_arms("treatment", name, own=asked.per_unit or asked.arms)
+        self._check_arms("Treatment", name, own=asked.per_unit or asked.arms)
         if self.formula.instrument:
-            self._check_arms("instrument", self.formula.instrument, own=asked.dose)
+            self._check_arms("Instrument", self.formula.instrument, own=asked.dose)
 
     def _check_arms(self, role: str, name: str, *, own: object) -> None:
         """Require two arms, unless `own` says that a number or several arms are allowed."""
@@ -521,16 +527,16 @@ class Request:
         if isinstance(domain, Interval) and domain.width != 1:
             outcome, end = self.formula.outcome, "."
             if domain.width <= MOST_CODES:
-                end = f"; if {name!r} has two values, declare them, {declared}"
+                end = f". If {name!r} has two values, declare them, {declared}."
             raise SchemaError(
-                f"{role} {name!r} must be binary, and has the bounds of a number. If "
+                f"{role} {name!r} must be binary, but it has numeric bounds. If "
                 f"{outcome!r} is the treatment, write {name} ~ {outcome}{end}"
             )
         several = isinstance(domain, Levels) and len(domain.values) > 2
-        end = "; several arms go with estimand='ATE' or 'PLR' of pc.private" if several else ""
+        end = " For more arms, use estimand='ATE' or 'PLR' of pc.private." if several else ""
         raise SchemaError(
-            f"{role} {name!r} must be binary: leave it undeclared if it is bool or 0/1, or "
-            f"declare its two labels, {declared}{end}"
+            f"{role} {name!r} must be binary. Leave it undeclared if it is bool or 0/1, or "
+            f"declare its two labels, {declared}.{end}"
         )
 
     @cached_property

@@ -29,8 +29,8 @@ ColumnKind = Literal["numeric", "bool", "text", "other"]
 
 
 NO_SUCH_FIELD = (
-    "is not in the first line of the CSV file, which must hold the names of the columns, with "
-    "commas between them. Those it holds are not shown: without a header they are a row"
+    "is not in the first line of the CSV file. This line must contain the column names, separated "
+    "by commas. It is not shown here, because without a header it would be a row of data."
 )
 
 LabelColumns = Callable[[Sequence[str]], Mapping[str, frozenset[str]]]
@@ -61,9 +61,9 @@ class Header:
         if name in self.kinds:
             return
         if self.untyped:
-            raise DataError(f"column {name!r} {NO_SUCH_FIELD}")
+            raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))
-        raise DataError(f"column {name!r} is not in the data; they have {known}")
+        raise DataError(f"Column {name!r} is not in the data. Columns of the data: {known}.")
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
@@ -81,7 +81,7 @@ def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
     table = nw.from_native(frame, pass_through=True)
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
         del table  # a traceback shows local variables
-        raise SchemaError(f"dtypes cannot be read from {kind_of(frame)}; give a data frame")
+        raise SchemaError(f"Data types cannot be read from {kind_of(frame)}. Pass a data frame.")
     for name, dtype in table.collect_schema().items():
         read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
         yield from _labels(name, dtype, table[name] if read else None)
@@ -97,8 +97,8 @@ def _labels(name: str, dtype: Any, series: Any) -> Iterator[tuple[str, list[Any]
             yield name, list(dtype.categories)
     elif series is None:
         raise SchemaError(
-            f"column {name!r}: a lazy frame does not tell its categories; declare them: "
-            f"bounds={{{name!r}: [...]}}"
+            f"Column {name!r}: A lazy frame does not list its categories. Declare them: "
+            f"bounds={{{name!r}: [...]}}."
         )
     elif hasattr(native := series.to_native(), "cat") and hasattr(native.cat, "categories"):
         yield name, list(native.cat.categories)  # pandas keeps the whole list, in order
@@ -268,9 +268,11 @@ class Levels(Made):
     def __init__(self, values: object, other: bool = False) -> None:
         keys = _label_keys(values)
         if not isinstance(other, bool):
-            raise SchemaError("other must be True or False")
+            raise SchemaError("other must be True or False.")
         if not keys and not other:
-            raise SchemaError("there is no level; write at least one label, ['a', 'b']")
+            raise SchemaError(
+                "No level is declared. Write at least one label, for example ['a', 'b']."
+            )
         object.__setattr__(self, "values", tuple(k for k in keys if k != OTHER))
         object.__setattr__(self, "other", other or OTHER in keys)
 
@@ -308,7 +310,8 @@ class Binary(Made):
         keys = _label_keys(labels)
         if len(keys) != 2:
             raise SchemaError(
-                f"there are {len(keys)} labels; write two, the one for 0 first: ['no', 'yes']"
+                f"Binary() requires two labels, not {len(keys)}. Write the label for 0 first: "
+                "['no', 'yes']."
             )
         zero, one = _reference_first(keys, ref)
         coded = (zero, one) in (("0", "1"), ("False", "True"))
@@ -372,11 +375,12 @@ class Schema(Strict):
     def __init__(self, columns: Mapping[str, Any] | None = None, complete: bool = False) -> None:
         if not isinstance(columns, Mapping | None):
             raise SchemaError(
-                f"bounds must be a dict of column name to domain, not {kind_of(columns)}: "
-                "write bounds={'age': (18, 95), 'region': ['N', 'S']}"
+                "bounds= must be a dict of column names and their domains, not "
+                f"{kind_of(columns)}. "
+                "Write bounds={'age': (18, 95), 'region': ['N', 'S']}."
             )
         if not isinstance(complete, bool):
-            raise SchemaError("complete must be True or False")
+            raise SchemaError("complete must be True or False.")
         pairs = tuple((name, _domain_of(name, v)) for name, v in (columns or {}).items())
         object.__setattr__(self, "domains", pairs)
         object.__setattr__(self, "complete", complete)
@@ -390,7 +394,9 @@ class Schema(Strict):
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
         """Return the schema that `to_dict` wrote."""
         if not isinstance(content, Mapping) or not set(content) <= {"bounds", "complete"}:
-            raise SchemaError('a saved schema is a dict with "bounds" and "complete" only')
+            raise SchemaError(
+                'A saved schema must be a dict with only the keys "bounds" and "complete".'
+            )
         return cls(content.get("bounds", {}), complete=content.get("complete", False))
 
     @classmethod
@@ -403,9 +409,9 @@ class Schema(Strict):
         content = _read_toml(path)
         bounds = content.get("bounds", {})
         if not isinstance(bounds, dict):
-            raise SchemaError("bounds must be a table of the TOML file: write [bounds]")
+            raise SchemaError("bounds must be a table of the TOML file. Write [bounds].")
         if isinstance(bounds.get("complete"), bool):
-            raise SchemaError("'complete' is no column: write it above [bounds], not below")
+            raise SchemaError("'complete' is an option, not a column. Write it above [bounds].")
         pairs = {name: tuple(v) if _two_numbers(v) else v for name, v in bounds.items()}
         return cls(pairs, complete=content.get("complete", False))
 
@@ -434,7 +440,7 @@ class Schema(Strict):
         domain = self.get(name)
         if domain is None:
             known = ", ".join(self) or "none"
-            raise SchemaError(f"column {name!r} has no declared domain; declared: {known}")
+            raise SchemaError(f"Column {name!r} has no declared domain. Declared columns: {known}.")
         return domain
 
     def get(self, name: str, default: Domain | None = None) -> Domain | None:
@@ -496,14 +502,16 @@ class Schema(Strict):
             close = get_close_matches(name.casefold(), bare, 1, 0.75)
             if close:
                 raise SchemaError(
-                    f"bounds has {name!r}, which is no column of the data, and nothing for "
-                    f"{bare[close[0]]!r}; is that the same? Without its bounds they would be bought"
+                    f"bounds= has an entry for {name!r}, which is not in the data, but none for "
+                    f"{bare[close[0]]!r}. Rename the key if both are the same column. Otherwise, "
+                    "remove it."
                 )
             if bought:
                 (near,) = get_close_matches(name.casefold(), bought, 1, 0.0)
                 raise SchemaError(
-                    f"bounds has {name!r}, which is no column of the data, while the domain of "
-                    f"{bought[near]!r} would be bought; correct the name, or leave it out"
+                    f"bounds= has an entry for {name!r}, which is not in the data, but none for "
+                    f"{bought[near]!r}. Correct the key, or remove it to have the domain of "
+                    f"{bought[near]!r} estimated privately."
                 )
 
 
@@ -513,7 +521,7 @@ class Schema(Strict):
 def _domain_of(name: object, value: Any) -> Domain:
     if not isinstance(name, str) or not name:
         raise SchemaError(
-            f"column {label_key(name)!r}: a name must be text and not empty; rename the column"
+            f"Column name {label_key(name)!r} must be text and not empty. Rename the column."
         )
     try:
         return _as_domain(value)
@@ -530,8 +538,8 @@ def _as_domain(value: Any) -> Domain:
     if isinstance(value, tuple) and any(isinstance(v, numbers.Real) for v in value):
         if len(value) != 2:
             raise SchemaError(
-                f"an interval is a pair (lo, hi), not {len(value)} values; "
-                "for labels write a list, [1, 2, 3]"
+                f"An interval is a pair (lo, hi), not {len(value)} values. "
+                "For labels, write a list: [1, 2, 3]."
             )
         return Interval(*value)
     pair = isinstance(value, list | tuple) and len(value) == 2
@@ -543,18 +551,19 @@ def _as_domain(value: Any) -> Domain:
             # interval, a label would silently become a number.
             lo, hi = map(label_key, value)
             raise SchemaError(
-                f"the list [{lo}, {hi}] could be an interval or two labels; "
-                f"write ({lo}, {hi}) for the interval, ['{lo}', '{hi}'] for the labels"
+                f"The list [{lo}, {hi}] could be an interval or two labels. "
+                f"Write ({lo}, {hi}) for an interval, or ['{lo}', '{hi}'] for two labels."
             )
     if isinstance(value, tuple) and pair and all(map(_is_numeral, value)):
         lo, hi = value
         raise SchemaError(
-            f"the ends are text; write ({lo}, {hi}), or ['{lo}', '{hi}'] for two labels"
+            f"The bounds are text. Write ({lo}, {hi}) for an interval, or ['{lo}', '{hi}'] for two "
+            "labels."
         )
     if isinstance(value, tuple | list | range):
         return Levels(value)
     raise SchemaError(
-        f"{kind_of(value)} is no domain; write (lo, hi) for numbers or ['a', 'b'] for labels"
+        f"A domain must be (lo, hi) for numbers or ['a', 'b'] for labels, not {kind_of(value)}."
     )
 
 
@@ -566,8 +575,8 @@ def _from_mapping(value: Mapping[str, Any]) -> Domain:
         return Interval(value["lo"], value["hi"], natural=value.get("natural", False))
     if not ("labels" in keys and keys <= {"labels", "ref", "other"}):
         raise SchemaError(
-            "a table has the keys lo and hi, or labels (with ref, other); "
-            "write {'lo': 18, 'hi': 95} or {'labels': ['a', 'b'], 'ref': 'a'}"
+            "A domain given as a dict has the keys lo and hi, or labels (with ref, other). "
+            "Write {'lo': 18, 'hi': 95} or {'labels': ['a', 'b'], 'ref': 'a'}."
         )
     labels, other = _label_keys(value["labels"]), value.get("other", False)
     labels = _reference_first(labels, value.get("ref"))
@@ -590,35 +599,40 @@ def _plain(domain: Domain) -> dict[str, Any]:
 def _interval_problem(lo: Any, hi: Any) -> str | None:
     if not (_is_number(lo) and _is_number(hi)):
         kinds = f"{kind_of(lo)} and {kind_of(hi)}"
-        return f"an interval needs two numbers, not {kinds}; write (0, 1), or Binary() for bool"
+        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or Binary() for bool."
     try:
         low, high = float(lo), float(hi)
     except OverflowError:
         low = high = math.inf
     pair = f"({number_key(low)}, {number_key(high)})"
     if not (math.isfinite(low) and math.isfinite(high)):
-        return "an end is not finite; write the widest range that is possible, such as (0, 120)"
+        return "Bounds must be finite. Write the widest possible range, for example (0, 120)."
     if low == high:
-        return f"both ends of {pair} are the same; write lo < hi, or leave out a constant column"
+        return f"Both bounds of {pair} are equal. Write lo < hi, or remove a constant column."
     if low > high:
-        return f"{pair} is reversed; write ({number_key(high)}, {number_key(low)})"
+        return (
+            f"The lower bound must come first. Write ({number_key(high)}, {number_key(low)}), not "
+            f"{pair}."
+        )
     if not least_width(low, high) < high - low < MAX_WIDTH:
         narrow = high - low < MAX_WIDTH
-        problem = "too narrow to be told from a point" if narrow else "wider than 2**60"
-        return f"{pair} is {problem}; shift the column or change its unit"
+        problem = "too narrow for floating-point numbers" if narrow else "wider than 2**60"
+        return f"The interval {pair} is {problem}. Shift the column or change its unit."
     return None
 
 
 def _label_keys(values: Any) -> tuple[str, ...]:
     """Distinct labels. Messages quote only positions, because the labels may be observed data."""
     if not isinstance(values, tuple | list | range):
-        raise SchemaError(f"labels must be a list, not {kind_of(values)}; write ['a', 'b']")
+        raise SchemaError(f"Labels must be a list, not {kind_of(values)}. Write ['a', 'b'].")
     seen: dict[str, int] = {}
     for place, key in enumerate(map(label_key, values), start=1):
         if key is None:
-            raise SchemaError(f"label {place} is missing (None or NaN); leave it out")
+            raise SchemaError(f"Label {place} is missing (None or NaN). Remove it.")
         if key in seen:
-            raise SchemaError(f"labels {seen[key]} and {place} read alike; write each label once")
+            raise SchemaError(
+                f"Labels {seen[key]} and {place} have the same text. Write each once."
+            )
         seen[key] = place
     return tuple(seen)
 
@@ -627,7 +641,7 @@ def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
     first = keys[0] if ref is None and keys else label_key(ref)
     if ref is not None and first not in keys:
         known = ", ".join(map(repr, keys[:10]))
-        raise SchemaError(f"ref={first!r} is not among the labels; write one of {known}")
+        raise SchemaError(f"ref={first!r} is not among the labels. Choose one of {known}.")
     return (*(k for k in keys if k == first), *(k for k in keys if k != first))
 
 
@@ -651,7 +665,7 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     import tomllib
 
     if not isinstance(path, str | os.PathLike):
-        raise SchemaError(f"the path of a TOML file must be text, not {kind_of(path)}")
+        raise SchemaError(f"The path of a TOML file must be text, not {kind_of(path)}.")
     trouble = "is not valid TOML"
     try:
         with open(path, "rb") as file:
@@ -661,7 +675,7 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except ValueError:  # bad syntax, bad UTF-8, or a null byte in the path
         pass
     # Raise outside the handler, so that the original exception is not attached.
-    raise SchemaError(f"{os.fspath(path)!r} {trouble}; give a file with a table [bounds]")
+    raise SchemaError(f"{os.fspath(path)!r} {trouble}. Pass a TOML file with a table [bounds].")
 
 
 def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
@@ -673,7 +687,8 @@ def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
             isinstance(domain, Levels) and {*domain.labels} == {*own.labels}
         ):
             raise SchemaError(
-                f"C({name}, levels=...) and bounds declare other labels of {name!r}; write one"
+                f"C({name}, levels=...) and bounds= declare different labels of {name!r}. Declare "
+                "them only once."
             )
         changed[name] = own
     return schema.with_columns(changed) if changed else schema

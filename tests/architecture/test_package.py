@@ -87,7 +87,7 @@ def test_a_call_has_at_most_fifteen_parameters(call):
 def test_an_old_spelling_names_the_new_one(name):
     for call in (privcausal.privcate, privcausal.private, privcausal.plan):
         with pytest.raises(
-            privcausal.CapabilityError, match=rf"write control=pc\.Control\({name}="
+            privcausal.CapabilityError, match=rf"Write control=pc\.Control\({name}="
         ):
             call("Y ~ T", None, **{name: None})
     for name, words in (("queries", "DPCATE"), ("mode", r"pc\.paper"), ("below_minimum", "paper")):
@@ -96,5 +96,5 @@ def test_an_old_spelling_names_the_new_one(name):
 
 
 def test_a_misspelt_keyword_is_told_the_nearest():
-    with pytest.raises(privcausal.CapabilityError, match=r"did you mean learner=\?$"):
+    with pytest.raises(privcausal.CapabilityError, match=r"Write learner= instead\.$"):
         privcausal.privcate("Y ~ T", None, lerner="r")

@@ -80,7 +80,7 @@ def test_the_command_prints_a_line_per_check(
     assert cli.main(["selftest"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[:2] == ["ok", "accounting"]
-    assert out[1] == "everything holds"
+    assert out[1] == "All checks passed."
 
 
 def test_a_failure_is_exit_4_and_quotes_nothing(
@@ -94,5 +94,5 @@ def test_a_failure_is_exit_4_and_quotes_nothing(
     printed = capsys.readouterr()
     assert "FAIL  a check" in printed.out
     assert "stopped by ValueError" in printed.out
-    assert "NOT EVERYTHING HOLDS" in printed.out
+    assert "SOME CHECKS FAILED." in printed.out
     assert "CANARY" not in printed.out + printed.err

@@ -426,7 +426,7 @@ def main(argv: list[str] | None = None) -> int:
         left = len(audits.jobs()) - len({audits.job(row) for row in found["audits"]})
         print(f"{left} audits are left to do")
     wrong = list(problems(found))
-    print("\n".join(wrong) or "everything holds")
+    print("\n".join(wrong) or "All checks passed")
     return 1 if wrong else 0
 
 

@@ -347,7 +347,7 @@ def test_what_an_exact_table_takes_for_granted_is_said() -> None:
 
 
 def test_a_budget_too_small_to_be_divided_is_refused() -> None:
-    with pytest.raises(BudgetError, match="too small to be divided"):
+    with pytest.raises(BudgetError, match="is too small"):
         Stage("b", 0)
     with pytest.raises(BudgetError, match="no budget"):
         fit("r", control=pc.Control(shares={"average": 1e-13}))
@@ -389,7 +389,7 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
         "numbers above 0",
     ),
     "cells": (table(), {"cells": "ab"}, SchemaError, "lists the declared cells"),
-    "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "reversed"),
+    "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "must come first"),
     "eps": (table(), {"eps": 0}, BudgetError, "eps must be"),
     "given cells": (table(), {"learner": ADUM(cells=3)}, CapabilityError, "cells of a table"),
 }
@@ -436,7 +436,7 @@ def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: P
     ("options", "words"),
     [
         ({"bounds": BOUNDS}, "two declared values"),
-        ({"unit": "G"}, "has no unit="),
+        ({"unit": "G"}, "has no argument unit="),
         ({"degree": 0}, "degree"),
         ({"C": 0}, "above 0"),
         ({"C": 40.0}, "leaves nothing of eps=1"),

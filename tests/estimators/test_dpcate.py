@@ -208,7 +208,7 @@ BAD: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "column": ({"learner": DPCATE(queries=points()[["X1"]])}, DataError, "X2"),
     "missing": ({"learner": DPCATE(queries=points().assign(X1=np.nan))}, DataError, "missing"),
     "none": ({"learner": DPCATE(queries=points(0))}, CapabilityError, "from 1"),
-    "many": ({"learner": DPCATE(queries=pd.concat([points()] * 800))}, CapabilityError, "5000"),
+    "many": ({"learner": DPCATE(queries=pd.concat([points()] * 800))}, CapabilityError, "5,000"),
     "bounds": (
         {"learner": DPCATE(queries=points()), "bounds": {"Y": (-1, 8), "X1": (0, 1)}},
         SchemaError, "'X2'"
@@ -241,7 +241,7 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "not a function": (
         {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "takes a function",  # type: ignore[arg-type]
     ),
-    "the former name": ({"score": "r"}, CapabilityError, "write weight='overlap'"),
+    "the former name": ({"score": "r"}, CapabilityError, "Write weight='overlap'"),
     "groups": ({"groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
     "unbounded": (
         {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "buys no bounds"

@@ -347,7 +347,7 @@ def test_a_plan_that_finds_nothing_names_its_estimand() -> None:
 
 
 def test_a_learner_of_effects_by_covariates_has_no_other_average() -> None:
-    with pytest.raises(pc.CapabilityError, match="belongs to learner='private'"):
+    with pytest.raises(pc.CapabilityError, match="requires learner='private'"):
         pc.plan(FORMULA, n=100, bounds=BOUNDS, learner="r", estimand="ATT")
 
 

@@ -200,15 +200,15 @@ def test_labels_of_treatment_and_instrument() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"estimand": "ATE"}, "goes with pc.private"),
-        ({"formula": "Y ~ T | A"}, "write 'Y ~ T | X1"),
-        ({"estimand": ["ATE", "LATE"]}, "asked for alone|goes with"),
-        ({"groups": ["A >= 0"]}, "no groups"),
+        ({"estimand": "ATE"}, "require each other"),
+        ({"formula": "Y ~ T | A"}, r"Write pc.private\('Y ~ T"),
+        ({"estimand": ["ATE", "LATE"]}, "cannot be combined|require each other"),
+        ({"groups": ["A >= 0"]}, "cannot be combined with groups="),
         ({"formula": "Y ~ T | A | Z ~ T"}, "first stage"),
         ({"formula": "Y ~ T | A | T ~ Z + B"}, "one column name"),
         ({"formula": "Y ~ T | A | T ~ A"}, "another role"),
-        ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "instrument 'Z' must be binary"),
-        ({"bounds": BOUNDS | NUMBERS, "propensity": 0.5}, "takes no propensity"),
+        ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "Instrument 'Z' must be binary"),
+        ({"bounds": BOUNDS | NUMBERS, "propensity": 0.5}, "no propensity="),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], match: str) -> None:
@@ -217,7 +217,7 @@ def test_what_is_refused(options: dict[str, Any], match: str) -> None:
 
 
 def test_privcate_has_no_instruments() -> None:
-    with pytest.raises(pc.PrivcausalError, match="goes with pc"):
+    with pytest.raises(pc.PrivcausalError, match="require each other"):
         pc.privcate(FORMULA, rows("two values", 50), bounds=BOUNDS)
 
 

@@ -142,10 +142,10 @@ def test_a_treatment_without_variation_gives_no_error(value: float) -> None:
     ("options", "match"),
     [
         ({"estimand": "ATT"}, "must be binary.*estimand='ATE' or 'PLR'"),
-        ({"estimand": "PLR", "propensity": 0.5}, "takes no propensity"),
-        ({"estimand": "PLR", "formula": "Y ~ T"}, "needs covariates"),
-        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "no groups"),
-        ({"estimand": ["ATE", "PLR"]}, "asked for alone"),
+        ({"estimand": "PLR", "propensity": 0.5}, "no propensity="),
+        ({"estimand": "PLR", "formula": "Y ~ T"}, "requires covariates"),
+        ({"estimand": "PLR", "groups": ["X1 >= 0"]}, "cannot be combined with groups="),
+        ({"estimand": ["ATE", "PLR"]}, "cannot be combined"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], match: str) -> None:

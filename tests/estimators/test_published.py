@@ -411,10 +411,10 @@ def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"split": "disjoint"}, pc.CapabilityError, "has no split="),
-        ({"neighbors": "add_remove"}, pc.CapabilityError, "has no neighbors="),
-        ({"unit": "pid"}, pc.CapabilityError, "has no unit="),
-        ({"groups": ["G"]}, pc.CapabilityError, "has no groups="),
+        ({"split": "disjoint"}, pc.CapabilityError, "has no argument split="),
+        ({"neighbors": "add_remove"}, pc.CapabilityError, "has no argument neighbors="),
+        ({"unit": "pid"}, pc.CapabilityError, "has no argument unit="),
+        ({"groups": ["G"]}, pc.CapabilityError, "has no argument groups="),
         (
             {"propensity": "p", "bounds": BOUNDS | {"p": (0.2, 0.8)}},
             pc.CapabilityError,

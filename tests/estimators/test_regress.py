@@ -184,8 +184,8 @@ def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
 @pytest.mark.parametrize(
     ("formula", "options", "words"),
     [
-        ("y ~ a | b", {}, "a regression has no bar"),
-        ("y ~ ", {}, "the right side is missing"),
+        ("y ~ a | b", {}, "A regression formula has no bar"),
+        ("y ~ ", {}, "The right side is missing"),
         ("y ~ y + a", {}, "also on the right"),
         ("y ~ a", {"weights": "b", "bounds": {"a": (0, 1), "y": (0, 1)}}, "declared bounds"),
         ("y ~ a", {"weights": "a"}, "cannot also be in the formula"),

@@ -181,9 +181,9 @@ def test_an_arm_that_many_are_hardly_ever_in_is_told() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"propensity": 0.5}, "takes no propensity"),
-        ({"estimand": ["ATE", "ATT"]}, "asked for alone"),
-        ({"estimand": ["ATE", "RR"]}, "asked for alone"),
+        ({"propensity": 0.5}, "no propensity="),
+        ({"estimand": ["ATE", "ATT"]}, "cannot be combined"),
+        ({"estimand": ["ATE", "RR"]}, "cannot be combined"),
         ({"estimand": "ATO"}, "must be binary"),
     ],
 )

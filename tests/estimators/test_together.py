@@ -190,7 +190,7 @@ def test_a_plan_takes_the_list() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ([], "name or a list"), (3, "name or a list"), (["ATE", "ATE"], "asked for twice"),
+        ([], "name or a list"), (3, "name or a list"), (["ATE", "ATE"], "listed twice"),
         (["ATE", "XX"], "'XX' is unknown"), (["ATE", "CATE"], "'CATE' is unknown"),
     ],
 )  # fmt: skip

@@ -184,7 +184,7 @@ def test_columns_of_a_dict_belong_together_by_position() -> None:
 @pytest.mark.parametrize("values", [[1.0, 2.0], [1, None], ["a", 1], (True, False), range(2)])
 def test_a_list_has_no_type(values: Any) -> None:
     """Its values would decide how it is read, so that one row would decide for all."""
-    with pytest.raises(DataError, match=r"column 'x' of the dict has no type; pass np.array"):
+    with pytest.raises(DataError, match=r"Column 'x' of the dict has no data type. Pass np.array"):
         open_frame({"x": values})
 
 
@@ -261,5 +261,5 @@ def test_a_missing_cell_changes_no_other(name: str, in_dict: bool) -> None:
 
 
 def test_what_pandas_would_type_by_its_values_is_refused_in_a_dict() -> None:
-    with pytest.raises(DataError, match="cannot be read by itself"):
+    with pytest.raises(DataError, match="not supported in a dict"):
         open_frame({"x": np.ma.array([1, 2], mask=[False, True])})

@@ -145,14 +145,14 @@ def test_a_function_of_the_outcome_is_planned_as_its_own_column() -> None:
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        ("log(W)", "needs declared bounds of 'W'"),
-        ("log(x)", "not finite everywhere on the declared bounds of 'x'"),
-        ("log(g)", "needs declared bounds of 'g'"),
-        ("I(x > 20)", "does not vary within the bounds"),
-        ("C(x)", "is no outcome"),
-        ("I(x * z)", "is no outcome"),
-        ("poly(x, 2)", "is no outcome"),
-        ("np.sort(x)", "could see other rows or run code"),
+        ("log(W)", "requires declared bounds of 'W'"),
+        ("log(x)", "not finite everywhere within the declared bounds of 'x'"),
+        ("log(g)", "requires declared bounds of 'g'"),
+        ("I(x > 20)", "is constant within the declared bounds"),
+        ("C(x)", "cannot be the outcome"),
+        ("I(x * z)", "cannot be the outcome"),
+        ("poly(x, 2)", "cannot be the outcome"),
+        ("np.sort(x)", "could use other rows or run code"),
     ],
 )
 def test_a_function_of_the_outcome_is_refused_before_rows(outcome: str, reason: str) -> None:

@@ -42,7 +42,7 @@ TEXT = {
     "utf-16 big": LABEL.encode("utf-16-be"),
     "utf-32": LABEL.encode("utf-32-le"),
     "hexadecimal": LABEL.encode().hex().encode(),
-    "reversed": LABEL[::-1].encode(),
+    "must come first": LABEL[::-1].encode(),
     "percent": b"".join(b"%%%02X" % code for code in LABEL.encode()),
     "escapes": "".join(f"\\u{ord(c):04x}" for c in LABEL).encode(),
     "entities": "".join(f"&#{ord(c)};" for c in LABEL).encode(),

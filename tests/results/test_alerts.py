@@ -37,7 +37,7 @@ def told(frame: pd.DataFrame, formula: str = "Y ~ T | X + C(G)", **options: Any)
     assert [w.filename for w in caught] == [__file__] * len(caught)
     assert {w.category for w in caught} <= {pc.PrivcausalWarning}
     # the price of levels, and what a budget is not worth, are told before anything is charged
-    before = "Levels of ", "eps="
+    before = "The levels of ", "eps="
     found = [t for t in (str(w.message) for w in caught) if not t.startswith(before)]
     for text, whole in zip(found, fit.alerts.values(), strict=True):
         assert whole.startswith(text.removesuffix("..."))
