@@ -147,11 +147,11 @@ SCHEMA: dict[str, Case] = {
         SchemaError,
         "two labels",
     ),
-    "text with numeric bounds": (ate(bounds=bounds(G=(0, 1))), SchemaError, "holds text"),
+    "text with numeric bounds": (ate(bounds=bounds(G=(0, 1))), SchemaError, "contains text"),
     "numbers of a text outcome": (
         ate("arm ~ T | X1", bounds=bounds(arm=(0, 1))),
         SchemaError,
-        "holds text",
+        "contains text",
     ),
     **{
         f"propensity {p!r}": (ate(propensity=p), SchemaError, "propensity must be a number in")
@@ -323,7 +323,7 @@ DATA: dict[str, Case] = {
     "a list": (ate(data=[[1.0, 2.0]]), DataError, "cannot be read"),
     "an array": (ate(data=np.ones((3, 3))), DataError, "cannot be read"),
     "None": (ate(data=5), DataError, "cannot be read"),
-    "a path": (ate(data="data.csv"), DataError, "there is no file"),
+    "a path": (ate(data="data.csv"), DataError, "does not exist"),
     "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of one length"),
     "two dimensions": (
         ate(data={"Y": np.ones((2, 2)), "T": np.ones(2)}),
@@ -345,12 +345,12 @@ DATA: dict[str, Case] = {
         DataError,
         "must be text",
     ),
-    "dates": (ate("Y ~ T | day"), DataError, "cannot be read; convert"),
-    "dates as unit": (ate(unit="day"), DataError, "cannot be read; convert"),
+    "dates": (ate("Y ~ T | day"), DataError, "cannot be read. Convert"),
+    "dates as unit": (ate(unit="day"), DataError, "cannot be read. Convert"),
     "complex numbers": (
         ate("Y ~ T | Z", data=_study().assign(Z=1j)),
         DataError,
-        "cannot be read; convert",
+        "cannot be read. Convert",
     ),
     "a unit that is no name": (ate(unit=5), BudgetError, "name of a column"),
 }
@@ -575,7 +575,7 @@ def test_an_exhausted_ledger(path: Path) -> None:
     ledger = pc.Ledger(path, "study", eps=1)
     ate(eps=0.9)(ledger)
     before = ledger.history
-    with pytest.raises(BudgetError, match=r"(?s)more than ledger 'study' has left.*Nothing was"):
+    with pytest.raises(BudgetError, match=r"(?s)in ledger 'study'.*No budget was"):
         ate(eps=0.9)(ledger)
     assert ledger.history.equals(before)
 
@@ -623,7 +623,7 @@ def test_a_damaged_ledger(path: Path, damage: str) -> None:
 
 def test_something_that_is_no_ledger() -> None:
     for wrong in ("study.db", 5, {"eps": 1}):
-        with pytest.raises(LedgerError, match="takes a Ledger"):
+        with pytest.raises(LedgerError, match="must be a Ledger"):
             ate()(wrong)
 
 

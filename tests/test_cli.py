@@ -218,7 +218,7 @@ def test_an_exhausted_ledger_is_exit_3_and_writes_nothing(here, capsys):
     assert cli.main([*words, "2.json"]) == 3
     said = capsys.readouterr()
     assert said.out == ""
-    assert "this fit needs more than ledger 'clinic' has left" in said.err
+    assert "Not enough budget for this fit in ledger 'clinic'" in said.err
     assert not (here / "2.json").exists()
     assert pc.Ledger.open(study / "study.db").fits == 1
 
@@ -283,7 +283,7 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
         (SPEC + LEDGER + "cap = 1", "unknown key 'cap'"),
         (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "needs path (text), dataset and eps"),
         (SPEC + "[ledger]\npath = 1\ndataset = 'a'\neps = 1", "needs path (text)"),
-        (SPEC + "[ledger]\npath = 'l.db'\ndataset = 3\neps = 1", "dataset is a label"),
+        (SPEC + "[ledger]\npath = 'l.db'\ndataset = 3\neps = 1", "dataset= must be a label"),
         (SPEC + "[ledger]\npath = 'no/l.db'\ndataset = 'a'\neps = 1", "LedgerError"),
         (SPEC + "[ledger]\npath = 'l.db'\ndataset = 'a'\neps = -1", "BudgetError"),
     ],
@@ -566,7 +566,7 @@ def test_a_ledger_is_verified(here, capsys, frame):
     assert "LedgerError: study.db" in capsys.readouterr().err
     (here / "study.db").unlink()
     assert cli.main(["ledger", "verify", "study.db"]) == 2
-    assert "was deleted: its head is still there" in capsys.readouterr().err
+    assert "was deleted, but its head still exists" in capsys.readouterr().err
     assert cli.main(["ledger", "verify", "no.db"]) == 2
     assert not (here / "no.db").exists()
 

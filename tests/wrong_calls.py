@@ -208,37 +208,37 @@ def at(name: str, **options: Any) -> Callable[[Any], Any]:
 
 
 FILES: dict[str, Case] = {
-    "a path object": (at("nothing.parquet"), DataError, "there is no file"),
-    "a pattern of nothing": (at("*.nothing"), DataError, "there is no file"),
-    "an empty folder": (at("void"), DataError, "holds no file"),
-    "another suffix": (at("no rows.txt"), DataError, "known files end in"),
-    "packed": (at("packed.csv.gz"), DataError, "known files end in"),
-    "Parquet cut off": (at("cut.parquet"), DataError, "not a whole Parquet file"),
-    "Parquet of text": (at("text.parquet"), DataError, "not a whole Parquet file"),
-    "Parquet of nothing": (at("empty.parquet"), DataError, "not a whole Parquet file"),
-    "Parquet without rows": (at("no rows.parquet"), DataError, "the data have no rows"),
-    "CSV with a short line": (at("ragged.csv"), DataError, "not a whole CSV file"),
-    "CSV with a long line": (at("longer.csv"), DataError, "not a whole CSV file"),
-    "CSV with an open quote": (at("quote.csv"), DataError, "not a whole CSV file"),
+    "a path object": (at("nothing.parquet"), DataError, "does not exist"),
+    "a pattern of nothing": (at("*.nothing"), DataError, "does not exist"),
+    "an empty folder": (at("void"), DataError, "contains no file"),
+    "another suffix": (at("no rows.txt"), DataError, "Supported files end in"),
+    "packed": (at("packed.csv.gz"), DataError, "Supported files end in"),
+    "Parquet cut off": (at("cut.parquet"), DataError, "not a complete Parquet file"),
+    "Parquet of text": (at("text.parquet"), DataError, "not a complete Parquet file"),
+    "Parquet of nothing": (at("empty.parquet"), DataError, "not a complete Parquet file"),
+    "Parquet without rows": (at("no rows.parquet"), DataError, "The data have no rows"),
+    "CSV with a short line": (at("ragged.csv"), DataError, "not a complete CSV file"),
+    "CSV with a long line": (at("longer.csv"), DataError, "not a complete CSV file"),
+    "CSV with an open quote": (at("quote.csv"), DataError, "not a complete CSV file"),
     "CSV by semicolons": (at("semicolons.csv"), FormulaError, "not in the first line"),
     "CSV with a name twice": (at("twice.csv"), DataError, "stands there twice"),
     "CSV with no name": (at("unnamed.csv"), DataError, "its fields is empty"),
-    "CSV of a header": (at("header only.csv"), DataError, "the data have no rows"),
-    "CSV without a header": (at("no header.csv"), DataError, "The line may be a row"),
-    "CSV of nothing": (at("blank.csv"), DataError, "not a whole CSV file"),
-    "CSV in Latin-1": (at("latin.csv"), DataError, "not a whole CSV file"),
-    "CSV in UTF-16": (at("utf-16.csv"), DataError, "not a whole CSV file"),
-    "CSV of zeros": (at("zeros.csv"), DataError, "The line may be a row"),
-    "a star in a name": (at("star[*].csv"), DataError, "rename the file"),
-    "two kinds of file": (at("mixed"), DataError, "name one kind"),
+    "CSV of a header": (at("header only.csv"), DataError, "The data have no rows"),
+    "CSV without a header": (at("no header.csv"), DataError, "it may be a row"),
+    "CSV of nothing": (at("blank.csv"), DataError, "not a complete CSV file"),
+    "CSV in Latin-1": (at("latin.csv"), DataError, "not a complete CSV file"),
+    "CSV in UTF-16": (at("utf-16.csv"), DataError, "not a complete CSV file"),
+    "CSV of zeros": (at("zeros.csv"), DataError, "it may be a row"),
+    "a star in a name": (at("star[*].csv"), DataError, "Rename the file"),
+    "two kinds of file": (at("mixed"), DataError, "Select only one kind"),
     "two types of a column": (at("types"), DataError, "is of type"),
     "a file lacks a column": (at("columns"), DataError, "lacks the column 'X1'"),
-    "CSV files differ": (at("names"), DataError, "with other names"),
+    "CSV files differ": (at("names"), DataError, "The column names in"),
     "CSV files in another order": (at("order"), DataError, "in another order"),
     "bytes as a path": (ate(data=b"data.csv"), DataError, "of type bytes cannot be read"),
-    "an address": (ate(data="https://example.org/data.csv"), DataError, "there is no file"),
-    "an address of a bucket": (ate(data="s3://bucket/data.parquet"), DataError, "there is no file"),
-    "a folder of no file system": (ate(data="\0"), DataError, "there is no file"),
+    "an address": (ate(data="https://example.org/data.csv"), DataError, "does not exist"),
+    "an address of a bucket": (ate(data="s3://bucket/data.parquet"), DataError, "does not exist"),
+    "a folder of no file system": (ate(data="\0"), DataError, "does not exist"),
 }
 
 
@@ -303,41 +303,41 @@ SOURCES: dict[str, Case] = {
     "a relation by halves": (
         sql(SQL, control=pc.Control(split="disjoint")),
         CapabilityError,
-        "one order each time",
+        "the same order each time",
     ),
     "a relation by folds": (
         sql(SQL, control=pc.Control(split="crossfit")),
         CapabilityError,
-        "one order each time",
+        "the same order each time",
     ),
-    "a relation of units": (sql(SQL, unit="pid"), CapabilityError, "one order each time"),
-    "a relation without rows": (sql(f"{SQL} WHERE false"), DataError, "the data have no rows"),
+    "a relation of units": (sql(SQL, unit="pid"), CapabilityError, "the same order each time"),
+    "a relation without rows": (sql(f"{SQL} WHERE false"), DataError, "The data have no rows"),
     "a relation without a column": (sql("SELECT Y, T, G FROM frame"), FormulaError, "not in the"),
-    "a relation of dates": (sql(SQL, formula="Y ~ T | day"), DataError, "cannot be read; convert"),
+    "a relation of dates": (sql(SQL, formula="Y ~ T | day"), DataError, "cannot be read. Convert"),
     "a relation of lists": (
         sql("SELECT Y, T, [X1] AS X1, G FROM frame"),
         DataError,
-        "cannot be read; convert",
+        "cannot be read. Convert",
     ),
     "a relation of structures": (
         sql("SELECT Y, T, {'a': X1} AS X1, G FROM frame"),
         DataError,
-        "cannot be read; convert",
+        "cannot be read. Convert",
     ),
     "a relation of maps": (
         sql("SELECT Y, T, MAP {'a': X1} AS X1, G FROM frame"),
         DataError,
-        "cannot be read; convert",
+        "cannot be read. Convert",
     ),
     "a relation of blobs": (
         sql("SELECT Y, T, X1, G::BLOB AS G FROM frame"),
         DataError,
-        "cannot be read; convert",
+        "cannot be read. Convert",
     ),
     "a relation of spans": (
         sql("SELECT Y, T, to_days(X1::INT) AS X1, G FROM frame WHERE X1 < 11"),
         DataError,
-        "cannot be read; convert",
+        "cannot be read. Convert",
     ),
     "a closed relation": (
         late(closed),
@@ -412,7 +412,7 @@ def own(make: Callable[[int], Any]) -> Callable[[pd.DataFrame], Any]:
     return lambda frame: frame.assign(Z=make(len(frame)))
 
 
-_TYPE = (DataError, "has a type that cannot be read; convert it first")
+_TYPE = (DataError, "has a type that cannot be read. Convert it")
 TYPES: dict[str, Case] = {
     **{
         f"pyarrow {kind}": (typed(arrow(kind, value)), *_TYPE)
@@ -677,7 +677,7 @@ KERNEL: dict[str, Case] = {
     "paper in a ledger that is not": (
         paper(base=pc.bases.Sklearn.kernel(), below_minimum="published"),
         LedgerError,
-        "takes no published mechanisms",
+        "accepts only proven guarantees",
     ),
     "paper on few rows": (paper(base=pc.bases.Sklearn.kernel()), BudgetError, "at least"),
     "below_minimum unknown": (paper(below_minimum="run"), CapabilityError, "below_minimum"),
@@ -784,7 +784,7 @@ AUDITS: dict[str, Case] = {
         for t in (0, 1, -5, 2.0, 10**9, "10", None, True)
     },
     **{
-        f"level={level!r}": (audit(level=level), CapabilityError, "level is a number")
+        f"level={level!r}": (audit(level=level), CapabilityError, "level= must be a number")
         for level in (0, 1, 0.0, 1.0, -0.1, np.nan, "a", None)
     },
     **{
@@ -799,9 +799,9 @@ AUDITS: dict[str, Case] = {
     ),
     "a statistic of text": (audit(statistic=lambda _: "a"), CapabilityError, "failed with Value"),
     "learner": (audit(learner="z"), CapabilityError, "unknown"),
-    "an option": (audit(tea=1), CapabilityError, "audit has no tea="),
-    "data": (audit(data=_study()), CapabilityError, "audit has no data="),
-    "mode paper": (audit(mode="paper"), CapabilityError, "audit has no mode="),
+    "an option": (audit(tea=1), CapabilityError, "has no argument tea="),
+    "data": (audit(data=_study()), CapabilityError, "has no argument data="),
+    "mode paper": (audit(mode="paper"), CapabilityError, "has no argument mode="),
     "undeclared column": (audit(formula="Y ~ T | Z"), CapabilityError, "a declared domain"),
     "no bounds": (audit(bounds=None), CapabilityError, "a declared domain"),
     "formula": (audit(formula="Y"), FormulaError, "are missing"),
@@ -831,7 +831,11 @@ def cells(*drop: str, declared: Any = ("a", "b"), **changes: Any) -> Callable[[A
 FROM_CELLS: dict[str, Case] = {
     **{f"no {name}": (cells(name), DataError, "needs") for name in TABLE},
     "a missing cell": (cells(cell=["a", None, "b", "b"]), DataError, "has a missing value"),
-    "an unknown cell": (cells(cell=["a", "a", RARE, "b"]), DataError, "does not declare one"),
+    "an unknown cell": (
+        cells(cell=["a", "a", RARE, "b"]),
+        DataError,
+        "that cells= does not declare",
+    ),
     "an unknown arm": (cells(arm=[0, 2, 0, 1]), DataError, "unknown arm"),
     "a line twice": (cells(arm=[0, 0, 0, 1]), DataError, "in two lines"),
     "a missing count": (cells(count=[1, np.nan, 1, 1]), DataError, "is no number"),
@@ -841,8 +845,8 @@ FROM_CELLS: dict[str, Case] = {
     "an enormous count": (cells(count=[1e18, 12, 9, 11]), DataError, "above 2"),
     "a sum beyond bounds": (cells(sum=[CANARY, 3, 2, 4]), DataError, "cannot give"),
     "a negative sum": (cells(sum=[-1, 3, 2, 4]), DataError, "cannot give"),
-    "counts of text": (cells(count=["1", "2", "3", "4"]), DataError, "holds no numbers"),
-    "sums of text": (cells(sum=["a"] * 4), DataError, "holds no numbers"),
+    "counts of text": (cells(count=["1", "2", "3", "4"]), DataError, "must be numeric"),
+    "sums of text": (cells(sum=["a"] * 4), DataError, "must be numeric"),
     "no declared cells": (cells(declared=()), SchemaError, "there is no level"),
     "cells as text": (cells(declared="ab"), SchemaError, "lists the declared cells"),
     "cells of a number": (cells(declared=5), SchemaError, "lists the declared cells"),
@@ -983,7 +987,7 @@ LEDGERS: dict[str, Case] = {
         f"dataset={d!r}": (
             alone(lambda d=d: ledger_at("l.db", dataset=d)),
             LedgerError,
-            "is a label",
+            "a label of the data",
         )
         for d in ("", 5, None, "a\nb")
     },
@@ -1125,17 +1129,17 @@ COMMANDS: dict[str, Case] = {
     "a file cut off": (
         command(SPEC.format(""), "fit", "spec.toml", "cut.parquet"),
         Refused,
-        "not a whole",
+        "not a complete",
     ),
     "a short line": (
         command(SPEC.format(""), "fit", "spec.toml", "ragged.csv"),
         Refused,
-        "not a whole",
+        "not a complete",
     ),
     "another encoding": (
         command(SPEC.format(""), "fit", "spec.toml", "latin.csv"),
         Refused,
-        "not a whole",
+        "not a complete",
     ),
     "no data": (command(SPEC.format(""), "fit", "spec.toml", "nothing.csv"), Refused, "no file"),
     "no command": (command(None), Refused, "required"),

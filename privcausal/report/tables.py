@@ -185,8 +185,7 @@ def with_labels(view: FitView, labels: Labels) -> FitView:
 
 ALERTS: dict[Kind, str] = {
     "proven": "",
-    "published": "CLAIMED, NOT PROVEN: the privacy guarantee is a claim of the method's paper or "
-    "of the estimators used",
+    "published": "CLAIMED, NOT PROVEN: privcausal has not verified this privacy guarantee",
     "none": "NOT PRIVATE: computed with test noise; do not publish",
 }
 """The alert that every output of such a fit prints at its top and bottom."""
@@ -194,7 +193,7 @@ ALERTS: dict[Kind, str] = {
 MARKS = {
     "pub": "public input",
     "dp": "noisy release",
-    "post": "computed from noisy releases",
+    "post": "computed from releases",
 }
 
 SYMBOLS = str.maketrans(

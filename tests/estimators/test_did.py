@@ -266,9 +266,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "cohorts as numbers": ({"bounds": BOUNDS | {"T": (2004, 2007)}}, "each cohort by itself"),
     "three labels": ({"bounds": BOUNDS | {"Y": ["a", "b", "c"]}}, "two labels"),
     "an estimand": ({"estimand": "ATE"}, "did has no estimand="),
-    "text": ({"frame": study(50).assign(Y="x")}, "holds text but has numeric bounds"),
+    "text": ({"frame": study(50).assign(Y="x")}, "contains text but has numeric bounds"),
     "a date": (
-        {"frame": study(50).assign(year=pd.Timestamp("2018-01-01"))}, "dates to a number",
+        {"frame": study(50).assign(year=pd.Timestamp("2018-01-01"))}, "a date to days since",
     ),
     "two spellings": (
         {"formula": "Y ~ T | X + x", "frame": study(50).assign(x=1.0), "bounds": BOUNDS},

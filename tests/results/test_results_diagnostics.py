@@ -176,7 +176,7 @@ def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert one.title in page
     assert other.title in page
-    assert "No check of overlap or balance was bought" not in page
+    assert "No check of overlap or balance was requested" not in page
     proven().report(tmp_path / "none.html")
     assert "No check of overlap" in (tmp_path / "none.html").read_text(encoding="utf-8")
 

@@ -199,7 +199,7 @@ def test_every_public_method_refuses_an_unknown_keyword(tmp_path: Any) -> None:
         ("r.docx", "fit.summary().to_word('r.docx')"),
         ("r.tex", "fit.summary().as_latex()"),
         ("r.md", "fit.summary().as_markdown()"),
-        ("r.pdf", "print that as PDF"),
+        ("r.pdf", "print the page to PDF"),
         ("r.csv", "write fit.report('r.html')"),
     ],
 )

@@ -220,8 +220,8 @@ def _is_table(path: Path, folder: Path) -> bool:
 
 _WHOLE_FILE = {
     "Parquet": "",
-    "CSV": " It must be uncompressed UTF-8 text, separated by commas, with one field per column "
-    "name in each row.",
+    "CSV": " It must be uncompressed UTF-8 text, separated by commas, with one value per column "
+    "in each row.",
 }
 
 
