@@ -140,7 +140,7 @@ SCHEMA: dict[str, Case] = {
         "must be binary",
     ),
     "a range of treatment": (ate(bounds=bounds(T=(0, 2))), SchemaError, "must be binary"),
-    "text treatment": (ate("Y ~ arm | X1"), SchemaError, "declare its two labels"),
+    "text treatment": (ate("Y ~ arm | X1"), SchemaError, "Declare its two labels"),
     "text outcome": (ate("arm ~ T | X1"), SchemaError, "declare its two labels"),
     "three labels of outcome": (
         ate("G ~ T | X1", bounds=bounds(G=["a", "b", "c"])),
@@ -495,7 +495,10 @@ def test_wrong_calls_are_refused_before_anything_is_spent(name: str, ledger: Any
 def told_first(formula: str, data: Any, tmp_path: Path, **options: Any) -> list[str]:
     """Warnings of a fit that a ledger refuses: they came before anything was charged."""
     ledger = pc.Ledger(tmp_path / "small.db", "study", eps=0.1)
-    with pytest.warns(PrivcausalWarning) as seen, pytest.raises(BudgetError, match="has left"):
+    with (
+        pytest.warns(PrivcausalWarning) as seen,
+        pytest.raises(BudgetError, match="Not enough budget"),
+    ):
         pc.private(formula, data, ledger=ledger, **options)
     assert ledger.history.empty
     assert all(warning.filename == __file__ for warning in seen)
@@ -566,7 +569,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_ledger_at_another_delta(path: Path) -> None:
     ledger = pc.Ledger(path, "study", eps=5, delta=1e-6)
-    with pytest.raises(LedgerError, match="counts at delta=1e-06"):
+    with pytest.raises(LedgerError, match="the ledger uses delta=1e-06"):
         ate()(ledger)
     assert ledger.history.empty
 
@@ -858,7 +861,7 @@ def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) 
 
     tables = [data] if neighbors == "substitute" else [data, data.head(0)]
     for rows in tables:
-        with testing.zero_noise(), pytest.raises(DataError, match="no row of the data is complete"):
+        with testing.zero_noise(), pytest.raises(DataError, match="No row of the data is complete"):
             fit(rows)
         with testing.seeded_noise(1):
             assert fit(rows).bse.notna().all()

@@ -549,7 +549,7 @@ def test_wrong_audits_are_exit_2(here, capsys):
     assert "needs a spec file" in capsys.readouterr().err
     (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
     assert cli.main(["audit", "audit.toml"]) == 2
-    assert "declared domain of 'Y'" in capsys.readouterr().err
+    assert "declared domain for 'Y'" in capsys.readouterr().err
 
 
 # -- ledger ----------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ def test_a_ledger_is_verified(here, capsys, frame):
     pc.private("recovery ~ programme", frame, bounds={"recovery": (0, 100)}, ledger=ledger)
     assert cli.main(["ledger", "verify", "study.db"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("ledger 'clinic' is whole: 2 charges, eps 1 of 2 spent")
+    assert out.startswith("Ledger 'clinic' is intact: 2 charges, eps 1 of 2 spent")
     (here / "study.db").write_bytes((here / "study.db").read_bytes()[:-3000])
     assert cli.main(["ledger", "verify", "study.db"]) == 2
     assert "LedgerError: study.db" in capsys.readouterr().err

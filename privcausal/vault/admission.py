@@ -306,9 +306,9 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
     if isinstance(rows, Spark):
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(
-                f"split={request.split!r} requires a row key on a Spark DataFrame, because Spark "
-                "recomputes rows and each must stay in its part. Name the unit of each row, "
-                "unit='patient_id', or a column that differs in every row, with max_rows=1."
+                f"split={request.split!r} on a Spark DataFrame requires a row key, because "
+                "recomputed rows must stay in their part. Name the unit of each row, unit='patient_id', or a "
+                "column that differs in every row, with max_rows=1."
             )
         return
     if request.trust.panel is not None:
@@ -316,9 +316,9 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
     if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
         what = "unit=" if request.split == "full" else f"split={request.split!r}"
         raise CapabilityError(
-            f"{what} requires rows in the same order each time, which a DuckDB relation or a "
-            "LazyFrame does not ensure. Write the rows to a file with "
-            "write_parquet('rows.parquet') or sink_parquet('rows.parquet'), and pass its path."
+            f"{what} requires rows in a fixed order, which a DuckDB relation or LazyFrame does not "
+            "ensure. Write them to a file with write_parquet('rows.parquet') or "
+            "sink_parquet('rows.parquet') and pass its path."
         )
 
 
@@ -326,10 +326,9 @@ def _check_same(rows: memory.RowSource, request: Request) -> None:
     """Check that a Spark plan is deterministic, because each sum computes the DataFrame again."""
     if isinstance(rows, Spark) and not rows.repeats(request.read):
         raise CapabilityError(
-            "Spark recomputes this DataFrame for each sum, and the rows may differ each time. Its "
-            "plan contains a random function such as rand(), or a limit, sample or window, which "
-            "depend on the order of rows, or is too wide to check. Write the rows to files with "
-            "frame.write.parquet('rows') and read those. No budget was spent."
+            "Spark may compute different rows each time: the plan has a random function, limit, "
+            "sample or window, or is too wide to check. Read files instead, written by "
+            "frame.write.parquet('rows'). No budget was spent."
         )
 
 
@@ -338,10 +337,9 @@ def _check_base(rows: memory.RowSource, plan: Plan) -> None:
     if not rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):
         what = "A published mechanism" if plan.base in BASES_OF_SUMS else f"base={plan.base!r}"
         raise CapabilityError(
-            f"{what} requires rows in memory, but these rows are read in blocks. Pass a data "
-            "frame, for example from pandas.read_parquet. Or use a method that needs only sums: "
-            "learner='adum', or base='gam' or base='linear' with learner 'r', 'dr', 's', 't' or "
-            "'x'. No budget was spent."
+            f"{what} requires rows in memory, but these are read in blocks. Pass a data frame, "
+            "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', 't' or 'x'. No "
+            "budget was spent."
         )
 
 
@@ -373,9 +371,8 @@ def _check_size(rows: memory.RowSource, plan: Plan) -> None:
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
             f"The published mechanism requires at least {plan.least_rows} rows for this eps, delta "
-            "and shares. With fewer rows its privacy claim fails, even with known nuisance "
-            "models. Raise eps, or set below_minimum='published'; every output then states the "
-            "failure. No budget was spent."
+            "and shares; with fewer, its privacy claim fails. Raise eps, or set "
+            "below_minimum='published', which every output then reports. No budget was spent."
         )
 
 

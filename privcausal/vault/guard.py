@@ -115,8 +115,8 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
             raise refused
         raise DataError(
             "A step on the rows failed. Its message is hidden because it could quote a row. If you "
-            "hold the data, repeat the call within privcausal.testing.zero_noise() to see it, and "
-            "do not publish that output. Any budget already charged stays spent."
+            "hold the data, repeat the call in privcausal.testing.zero_noise() to see it, but do "
+            "not publish that. Any budget already charged stays spent."
         )
 
     return inside

@@ -148,10 +148,10 @@ def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> fl
     if last > MOST_ROUNDING * half:
         middle = float(outcome.mid)
         raise DataError(
-            f"Float sums of an outcome from {outcome.lo!r} to {outcome.hi!r} are too coarse for "
-            "the contribution of one row. Pass 'sum' as integers or decimals that are summed "
-            "exactly; or pass 'steps' from fit.plan.sql(); or subtract "
-            f"{middle!r} from the outcome and its bounds. No budget was spent."
+            f"Float sums of outcomes from {outcome.lo!r} to {outcome.hi!r} are too coarse for the "
+            "contribution of one row. Pass exact integers or decimals, or 'steps' from "
+            f"fit.plan.sql(), or subtract {middle!r} from the outcome and its bounds. No budget "
+            "was spent."
         )
     return float(math.ceil(Fraction(last) / half * 2**GRID_BITS) + 1)
 

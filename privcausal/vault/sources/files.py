@@ -96,9 +96,9 @@ def check_header(names: Sequence[str], path: Path) -> None:
     """
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
-            f"{path.name}: the first line must contain the column names. One of its fields is "
-            "empty, a number, a date, or a duplicate. The line is not shown, because it may be a "
-            "row. Write the file with a header line: to_csv(index=False)."
+            f"{path.name}: the first line must contain the column names, but a field is empty, a "
+            "number, a date, or a duplicate. The line may be a row, so it is not shown. Write the "
+            "file with a header: to_csv(index=False)."
         )
 
 
@@ -276,8 +276,8 @@ def _open_csv(files: Sequence[Path], opened: Connections) -> stored.Stored:
     names = headers[0]
     for other, file in zip(headers, files, strict=True):
         if other != names:
-            what = "order of columns" if sorted(other) == sorted(names) else "column names"
-            raise DataError(f"The {what} in {file.name} differ from those in {files[0].name}.")
+            what = "column orders" if sorted(other) == sorted(names) else "column names"
+            raise DataError(f"{file.name} and {files[0].name} have different {what}.")
     paths = ", ".join(sql_text(str(file)) for file in files)
     columns = ", ".join(f"{sql_text(name)}: 'VARCHAR'" for name in names)
     scan = (

@@ -88,9 +88,9 @@ class RemoteSum:
 
 
 _FAILED = (
-    "The Spark job failed or was canceled. An executor was lost, does not have privcausal "
-    "installed, or could not read its rows. Spark's message is hidden because it may quote a row; "
-    "see the Spark UI. Any budget already charged stays spent."
+    "The Spark job failed or was canceled: an executor was lost, lacks privcausal, or could not "
+    "read its rows. The message is in the Spark UI; it is hidden here because it may quote a row. "
+    "Any budget already charged stays spent."
 )
 
 
