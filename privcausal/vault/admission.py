@@ -307,8 +307,8 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(
                 f"split={request.split!r} on a Spark DataFrame requires a row key, because "
-                "recomputed rows must stay in their part. Name the unit of each row, unit='patient_id', or a "
-                "column that differs in every row, with max_rows=1."
+                "recomputed rows must stay in their part. Name the unit of each row, "
+                "unit='patient_id', or a column that differs in every row, with max_rows=1."
             )
         return
     if request.trust.panel is not None:
@@ -338,8 +338,8 @@ def _check_base(rows: memory.RowSource, plan: Plan) -> None:
         what = "A published mechanism" if plan.base in BASES_OF_SUMS else f"base={plan.base!r}"
         raise CapabilityError(
             f"{what} requires rows in memory, but these are read in blocks. Pass a data frame, "
-            "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', 't' or 'x'. No "
-            "budget was spent."
+            "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', "
+            "'t' or 'x'. No budget was spent."
         )
 
 

@@ -333,7 +333,7 @@ def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
 def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     table = places(tmp_path)["relation"]
-    with pytest.raises(CapabilityError, match="Write the rows to a file"):
+    with pytest.raises(CapabilityError, match="Write them to a file"):
         pc.privcate(FORMULA, table, bounds=BOUNDS, ledger=ledger, **options)
     assert ledger.history.empty
 

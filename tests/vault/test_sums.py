@@ -287,7 +287,7 @@ def test_bases_that_hold_rows_name_those_that_do_not(options: Any, tmp_path: Any
     for data in (tmp_path / "rows.parquet", query):
         call = {"call": pc.privcate, "bounds": BOUNDS, "ledger": ledger} | options
         run = call.pop("call")
-        with pytest.raises(CapabilityError, match="base='gam' or base='linear'"):
+        with pytest.raises(CapabilityError, match="base='gam' or 'linear'"):
             run(FORMULA, data, **call)
     assert ledger.history.empty
 
