@@ -228,7 +228,7 @@ def test_the_ledger_holds_the_unit(tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=1.2, delta=1e-5)
     did(study(), ledger=ledger)
     assert set(ledger.history["unit"]) == {"id (all rows)"}
-    with pytest.raises(pc.BudgetError, match="left"):
+    with pytest.raises(pc.BudgetError, match="Not enough budget"):
         did(study(), ledger=ledger)
 
 

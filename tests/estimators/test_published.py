@@ -273,7 +273,7 @@ def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -
         text = str(fit.summary())
         assert text.count("CLAIMED, NOT PROVEN") == 2
         assert max(map(len, text.splitlines())) <= 78
-        assert "PUBLISHED" in fit.summary().as_latex() and "PUBLISHED" in fit.summary().as_html()
+        assert "CLAIMED" in fit.summary().as_latex() and "CLAIMED" in fit.summary().as_html()
         assert "published" in repr(fit)
         fit.plot("coef"), fit.plot("budget")
 
@@ -363,7 +363,7 @@ def test_a_ledger_refuses_it_unless_opened_for_it(tmp_path: Path) -> None:
     assert open_to_it.spent.delta == pytest.approx(1e-5, rel=1e-6)
     paper(study(), eps=1.5, delta=2e-5, ledger=open_to_it)
     assert open_to_it.spent.epsilon == pytest.approx(2.5, abs=1e-3)
-    with pytest.raises(pc.BudgetError, match="Nothing was spent"):
+    with pytest.raises(pc.BudgetError, match="No budget was spent"):
         paper(study(), ledger=open_to_it)
     pc.private(FORMULA, study(), eps=0.3, delta=1e-4, bounds=BOUNDS, ledger=open_to_it)
     assert open_to_it.history["published"].tolist()[:4] == [True] * 4

@@ -149,7 +149,7 @@ def test_the_worst_fit_speaks_for_the_table() -> None:
         for name in FORMATS.values():
             assert getattr(made, name)().count(words) == 2, name
     both = [Entry(kind, frame, {}, kind) for kind in kinds]  # type: ignore[arg-type]
-    assert "PUBLISHED GUARANTEE" not in str(table(both))
+    assert "CLAIMED, NOT PROVEN" not in str(table(both))
     assert str(table()).count("NOT PR") == 0
 
 

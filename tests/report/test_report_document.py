@@ -180,7 +180,7 @@ def test_published_says_so() -> None:
     page = render_report(ate_view(kind="published"))
     assert page.count("CLAIMED, NOT PROVEN") == 3
     assert "it was not proven for this software" in page
-    assert "PUBLISHED" not in render_report(ate_view())
+    assert "NOT PROVEN" not in render_report(ate_view())
 
 
 def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
