@@ -222,7 +222,7 @@ FILES: dict[str, Case] = {
     "CSV with an open quote": (at("quote.csv"), DataError, "not a complete CSV file"),
     "CSV by semicolons": (at("semicolons.csv"), FormulaError, "not in the first line"),
     "CSV with a name twice": (at("twice.csv"), DataError, "a duplicate"),
-    "CSV with no name": (at("unnamed.csv"), DataError, "its fields is empty"),
+    "CSV with no name": (at("unnamed.csv"), DataError, "a field is empty"),
     "CSV of a header": (at("header only.csv"), DataError, "The data have no rows"),
     "CSV without a header": (at("no header.csv"), DataError, "The line may be a row"),
     "CSV of nothing": (at("blank.csv"), DataError, "not a complete CSV file"),

@@ -192,5 +192,5 @@ def test_a_published_classifier_learns_a_model_from_any_rows() -> None:
 
 def test_without_noise_nobody_is_told_twice() -> None:
     """Under test noise an empty table is refused in words of its own: nothing is private then."""
-    with testing.zero_noise(), pytest.raises(PrivcausalError, match="no row of the data"):
+    with testing.zero_noise(), pytest.raises(PrivcausalError, match="No row of the data"):
         pc.private("Y ~ T", table(0), bounds=BOUNDS, neighbors="add_remove")
