@@ -218,7 +218,7 @@ def test_an_exhausted_ledger_is_exit_3_and_writes_nothing(here, capsys):
     assert cli.main([*words, "2.json"]) == 3
     said = capsys.readouterr()
     assert said.out == ""
-    assert "this fit needs more than ledger 'clinic' has left" in said.err
+    assert "Not enough budget for this fit in ledger 'clinic'" in said.err
     assert not (here / "2.json").exists()
     assert pc.Ledger.open(study / "study.db").fits == 1
 
@@ -283,7 +283,7 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
         (SPEC + LEDGER + "cap = 1", "Unknown key 'cap'"),
         (SPEC + "[ledger]\npath = 'l.db'\neps = 1", "requires path (text), dataset and eps"),
         (SPEC + "[ledger]\npath = 1\ndataset = 'a'\neps = 1", "requires path (text)"),
-        (SPEC + "[ledger]\npath = 'l.db'\ndataset = 3\neps = 1", "dataset is a label"),
+        (SPEC + "[ledger]\npath = 'l.db'\ndataset = 3\neps = 1", "dataset= must be a label"),
         (SPEC + "[ledger]\npath = 'no/l.db'\ndataset = 'a'\neps = 1", "LedgerError"),
         (SPEC + "[ledger]\npath = 'l.db'\ndataset = 'a'\neps = -1", "BudgetError"),
     ],
@@ -549,7 +549,7 @@ def test_wrong_audits_are_exit_2(here, capsys):
     assert "requires a spec file" in capsys.readouterr().err
     (here / "audit.toml").write_text(AUDIT_SPEC.replace("Y = [0, 1]", ""))
     assert cli.main(["audit", "audit.toml"]) == 2
-    assert "declared domain of 'Y'" in capsys.readouterr().err
+    assert "declared domain for 'Y'" in capsys.readouterr().err
 
 
 # -- ledger ----------------------------------------------------------------------------------
@@ -560,13 +560,13 @@ def test_a_ledger_is_verified(here, capsys, frame):
     pc.private("recovery ~ programme", frame, bounds={"recovery": (0, 100)}, ledger=ledger)
     assert cli.main(["ledger", "verify", "study.db"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("ledger 'clinic' is whole: 2 charges, eps 1 of 2 spent")
+    assert out.startswith("Ledger 'clinic' is intact: 2 charges, eps 1 of 2 spent")
     (here / "study.db").write_bytes((here / "study.db").read_bytes()[:-3000])
     assert cli.main(["ledger", "verify", "study.db"]) == 2
     assert "LedgerError: study.db" in capsys.readouterr().err
     (here / "study.db").unlink()
     assert cli.main(["ledger", "verify", "study.db"]) == 2
-    assert "was deleted: its head is still there" in capsys.readouterr().err
+    assert "was deleted, but its head still exists" in capsys.readouterr().err
     assert cli.main(["ledger", "verify", "no.db"]) == 2
     assert not (here / "no.db").exists()
 

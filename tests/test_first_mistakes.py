@@ -49,8 +49,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ arm | age", df, bounds=bounds)',
-        "treatment 'arm' holds text; declare its two labels, the reference first: "
-        "bounds={'arm': ['control', 'treated']}",
+        "Treatment 'arm' contains text. Declare its two labels, the reference first: "
+        "bounds={'arm': ['control', 'treated']}.",
     ),
     (
         'private("Y ~ age | T", df, bounds=bounds)',
@@ -59,8 +59,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | date", df, bounds=bounds)',
-        "column 'date' has a type that cannot be read; convert it first, dates to a "
-        "number such as days since the first of January",
+        "Column 'date' has a type that cannot be read. Convert it to numbers or labels first, "
+        "for example a date to days since January 1.",
     ),
     (
         'private("Y ~ T | C(ward", df, bounds=bounds)',
@@ -68,7 +68,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", "study.csv", bounds=bounds)',
-        "there is no file 'study.csv'",
+        "File 'study.csv' does not exist.",
     ),
     (
         'private("Y ~ T | age", df.to_numpy(), bounds=bounds)',
@@ -106,8 +106,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | ward", df, bounds={"Y": (0, 1), "ward": (1, 3)})',
-        "column 'ward' holds text but has numeric bounds; convert the column to "
-        "numbers, or declare its levels: bounds={'ward': ['a', 'b']}",
+        "Column 'ward' contains text but has numeric bounds. Convert the column to "
+        "numbers, or declare its levels: bounds={'ward': ['a', 'b']}.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, eps=0)',
@@ -289,8 +289,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'pc.private("Y ~ T | age", df, bounds=bounds, ledger="study.db")',
-        "ledger= takes a Ledger, not a value of type str; write "
-        "ledger=pc.Ledger('study.db', 'study', eps=2)",
+        "ledger= must be a Ledger, not a value of type str. Write "
+        "ledger=pc.Ledger('study.db', 'study', eps=2).",
     ),
     (
         "fit.conf_int(level=0.9)",
@@ -302,8 +302,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'fit.report("report.docx")',
-        "a report is HTML, and 'report.docx' does not end in .html; write "
-        "fit.summary().to_word('report.docx')",
+        "A report is an HTML file, but 'report.docx' does not end in .html. Write "
+        "fit.summary().to_word('report.docx').",
     ),
     (
         'fit.plot("effect")',

@@ -497,9 +497,9 @@ def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
     left = math.floor(1e4 * caught.value.payable) / 1e4
     smaller, now = pc.plan("Y ~ T | X", n=900, eps=[left, 1], bounds=bounds).table["half-width"]
     lines = str(caught.value).splitlines()
-    assert lines[1] == f"  Requested  eps 1    Remaining  eps {left:g} (what the cap's rho leaves)"
+    assert lines[1] == f"  Requested  eps 1    Remaining  eps {left:g} (from the remaining rho)"
     assert lines[2] == (
-        f"  Nothing was spent. At eps={left:g} the planned 95% half-width is {smaller:.2g} "
+        f"  No budget was spent. At eps={left:g} the planned 95% half-width is {smaller:.2g} "
         f"({now:.2g} at eps=1)."
     )
     assert caught.value.remaining.epsilon == pytest.approx(0.55, abs=0.01)

@@ -33,7 +33,7 @@ def exact(amount: float) -> Fraction:
 def pico(amount: float) -> int:
     """The smallest integer number of pico-units that is at least `amount` (finite, >= 0)."""
     if not is_number(amount) or not 0 <= amount < math.inf:
-        raise BudgetError("a privacy amount is a finite number that is not negative")
+        raise BudgetError("A privacy amount must be a finite, nonnegative number.")
     # Exact arithmetic: a float product may round down, and charging too little would be a leak.
     return math.ceil(exact(amount) * PICO)
 
@@ -57,9 +57,11 @@ class Cost:
         for name in ("rho", "epsilon", "delta"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise BudgetError(f"{name} of a cost is an integer number of pico-units >= 0")
+                raise BudgetError(
+                    f"{name} of a cost must be a nonnegative integer number of pico-units."
+                )
         if type(self.gdp) is not bool:
-            raise BudgetError("gdp of a cost is True or False")
+            raise BudgetError("gdp of a cost must be True or False.")
 
 
 @stored
@@ -103,12 +105,14 @@ class Charge:
 
     def __post_init__(self) -> None:
         if self.neighbors not in get_args(Neighbors):
-            raise BudgetError(f"neighbors of a charge is one of {', '.join(get_args(Neighbors))}")
+            raise BudgetError(
+                f"neighbors of a charge must be one of {', '.join(get_args(Neighbors))}."
+            )
         # A count of rows may be private; a share is public.
         if not 0 < self.rows <= 1:
-            raise BudgetError("rows of a charge is a share in (0, 1], never a count")
+            raise BudgetError("rows of a charge must be a share in (0, 1], not a count.")
         if not isinstance(self.unit, str) or not self.unit.strip():
-            raise BudgetError("unit of a charge is a text that is not empty")
+            raise BudgetError("unit of a charge must be a nonempty text.")
 
     @property
     def alone(self) -> int:

@@ -230,8 +230,8 @@ class Ledger(Strict):
         lines = store.lines_of(run, charges, published)
         if published and not self.allow_published:
             raise LedgerError(
-                f"ledger {self.dataset!r} takes no published mechanisms; use what is proven, or a "
-                "ledger that was created with allow_published=True"
+                f"Ledger {self.dataset!r} accepts only proven guarantees. Use a proven method, or "
+                "a ledger that was created with allow_published=True."
             )
 
         def decide(book: store.Book) -> list[dict[str, Any]]:
@@ -247,12 +247,12 @@ class Ledger(Strict):
         book = self._read()
         self._store.check_pages()
         if not price.within(_events(book), self.epsilon, self.delta):
-            raise LedgerError(f"ledger {self.dataset!r} holds more charges than its cap allows")
+            raise LedgerError(f"Ledger {self.dataset!r} contains more charges than its cap allows.")
         if len({line["neighbors"] for line in book.lines}) > 1:
-            raise LedgerError(f"ledger {self.dataset!r} mixes two neighbour relations")
+            raise LedgerError(f"Ledger {self.dataset!r} mixes two definitions of neighbors.")
         if len({line["unit"] for line in book.lines}) > 1:
-            raise LedgerError(f"ledger {self.dataset!r} mixes two protected units")
-        return f"ledger {self.dataset!r} is whole: {len(book.lines)} charges, {self._status(book)}"
+            raise LedgerError(f"Ledger {self.dataset!r} mixes two protected units.")
+        return f"Ledger {self.dataset!r} is intact: {len(book.lines)} charges, {self._status(book)}"
 
     def __repr__(self) -> str:
         try:
@@ -262,12 +262,12 @@ class Ledger(Strict):
 
     def _status(self, book: store.Book) -> str:
         spent, fits = self._spent(book), _fits(book)
-        label = ", published" if spent.kind == "published" else ""
+        label = ", claimed" if spent.kind == "published" else ""
         left = price.remaining(_events(book), self.epsilon, self.delta)
         return (
             f"eps {at_most(spent.epsilon)} of {at_most(self.epsilon)} spent at "
             f"delta={at_most(self.delta, DELTA_DIGITS)} in {fits} fit{'s' * (fits != 1)}{label}; "
-            f"a next fit may have {at_least(max(left.epsilon, left.pure_epsilon))}"
+            f"the next fit can use up to {at_least(max(left.epsilon, left.pure_epsilon))}"
         )
 
     def _spent(self, book: store.Book) -> Spent:
@@ -287,24 +287,24 @@ class Ledger(Strict):
 
     def _check_same_ledger(self, book: store.Book) -> None:
         if book.header != self._header:
-            raise LedgerError(f"{self._store.path.name} was replaced by another ledger")
+            raise LedgerError(f"{self._store.path.name} was replaced by another ledger.")
 
     def _check_run(self, book: store.Book, lines: Sequence[dict[str, Any]]) -> None:
         """Raise unless the run is new and has the same neighbors and unit as earlier runs."""
         run = lines[0]["run"]
         if any(line["run"] == run for line in book.lines):
-            raise LedgerError(f"run {run!r} was charged to this ledger before; use a new name")
+            raise LedgerError(f"Run {run!r} was already charged to this ledger. Use a new name.")
         if len({line["neighbors"] for line in (*book.lines, *lines)}) > 1:
             # A total over both relations would be valid for neither of them.
             raise LedgerError(
-                f"ledger {self.dataset!r} would mix substitute and add_remove neighbours; "
-                "keep one ledger for each"
+                f"Ledger {self.dataset!r} cannot mix substitute and add_remove neighbors. "
+                "Keep a separate ledger for each."
             )
         units = dict.fromkeys(line["unit"] for line in (*book.lines, *lines))
         if len(units) > 1:
             raise LedgerError(
-                f"ledger {self.dataset!r} would mix the units {' and '.join(map(repr, units))}; "
-                "keep one ledger for each"
+                f"Ledger {self.dataset!r} cannot mix the units {' and '.join(map(repr, units))}. "
+                "Keep a separate ledger for each."
             )
 
     def _check_cap(self, spent: Sequence[Cost], new: Sequence[Cost]) -> None:
@@ -313,7 +313,7 @@ class Ledger(Strict):
         asked, before = price.Events.of(new), price.Events.of(spent)
         requested = price.total_epsilon(asked, self.delta)
         left = price.remaining(before, self.epsilon, self.delta)
-        lines = [f"this fit needs more than ledger {self.dataset!r} has left."]
+        lines = [f"Not enough budget for this fit in ledger {self.dataset!r}."]
         payable = 0.0
         # Converting rho needs a delta beyond the fit's own. Without it, no epsilon would help.
         converts = asked.converted or (asked.delta > 0 and before.converted)
@@ -326,7 +326,7 @@ class Ledger(Strict):
             rest = price.remaining(price.Events.of([*spent, own]), self.epsilon, self.delta)
             payable = rest.pure_epsilon if asked.pure else rest.epsilon
             lines.append(_comparison(requested, payable, _why(asked, rest, self.delta)))
-        message = "\n  ".join([*lines, "Nothing was spent."])
+        message = "\n  ".join([*lines, "No budget was spent."])
         raise BudgetExhaustedError(message, requested, left, payable)
 
 
@@ -334,8 +334,8 @@ def _without_delta(wanted: str, left: price.Remaining, cap: float) -> list[str]:
     spent = float(exact(cap) - exact(left.delta))
     return [
         f"Requested  {wanted}    Remaining  delta {at_least(left.delta, DELTA_DIGITS)}",
-        f"Delta is what lacks, not eps: of the cap's {at_most(cap, DELTA_DIGITS)}, "
-        f"{at_most(spent, DELTA_DIGITS)} is spent. Pure epsilon takes none.",
+        f"The limit is delta, not eps: {at_most(spent, DELTA_DIGITS)} of "
+        f"{at_most(cap, DELTA_DIGITS)} is spent. Pure epsilon needs no delta.",
     ]
 
 
@@ -343,8 +343,8 @@ def _why(asked: price.Events, rest: price.Remaining, cap: float) -> str:
     if asked.pure:
         return "as pure epsilon"
     left = at_least(rest.delta, DELTA_DIGITS)
-    at = "" if rest.delta == cap else f" at the delta of {left} that is left"
-    return f"what the cap's rho leaves{at}"
+    at = "" if rest.delta == cap else f" at the remaining delta of {left}"
+    return f"from the remaining rho{at}"
 
 
 def _comparison(requested: float, payable: float, why: str) -> str:

@@ -131,7 +131,9 @@ def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
     <= e^(epsilon + 2 h) P_Z'(E) + e^h delta + (1 + e^(epsilon + h)) t.
     """
     if not (sd >= COMPARED_SDS and coordinates >= 0):
-        raise ValueError("the slack is proven for a standard deviation of 16 grid steps or more")
+        raise ValueError(
+            "The slack is proven only for standard deviations of at least 16 grid steps."
+        )
     eta = COMPARED_SDS**2 / (24 * sd**2) + 3 * math.exp(-2 * math.pi**2 * sd**2)
     return coordinates * eta, 2.1 * coordinates * math.exp(-(COMPARED_SDS**2) / 2)
 
@@ -326,7 +328,8 @@ def multiplier_for_replaced(
     failing = left * math.exp(-h) / (1 + math.exp(half)) if half > 0 else 0.0
     if failing <= 0 or epsilon_of_steps(MOST_MULTIPLIER, failing, rate, steps) > half:
         raise BudgetError(
-            "eps is too small for base='nn': no noise is enough. base='kernel' takes it"
+            "eps is too small for base='nn': no amount of noise is enough. Use a larger eps, or "
+            "base='kernel'."
         )
     if epsilon_of_steps(LEAST_MULTIPLIER, failing, rate, steps) <= half:
         return LEAST_MULTIPLIER
@@ -360,8 +363,8 @@ def check_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float in [1e-6, 1e4], or raise a `BudgetError` with the range."""
     if not charge.is_number(epsilon) or not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise BudgetError(
-            f"epsilon must be a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}, not {epsilon!r}; "
-            "common choices are 0.1 to 4"
+            f"epsilon must be a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}, not {epsilon!r}. "
+            "Common choices are 0.1 to 4."
         )
     return float(epsilon)
 
@@ -370,8 +373,8 @@ def check_delta(delta: float) -> float:
     """Return `delta` as a float in (0, 1), or raise a `BudgetError` with the range."""
     if not charge.is_number(delta) or not 0 < delta < 1:
         raise BudgetError(
-            f"delta must be a number strictly between 0 and 1, not {delta!r}; "
-            "1e-5 is usual, and it should be far below 1/n"
+            f"delta must be a number strictly between 0 and 1, not {delta!r}. A common choice is "
+            "1e-5; delta should be far below 1/n."
         )
     return float(delta)
 
@@ -388,19 +391,20 @@ def weak_promise(epsilon: float, delta: float, size: int | None) -> tuple[str, .
     said = []
     if epsilon > USUAL_EPSILON:
         said.append(
-            f"eps={at_most(epsilon)} is above {USUAL_EPSILON:g}: what is released may tell almost "
-            "surely whether a person's data were used. Common choices are 0.1 to 4."
+            f"eps={at_most(epsilon)} is above {USUAL_EPSILON:g}. The release may reveal almost "
+            "with certainty whether a person's data were used. Common choices are 0.1 to 4."
         )
     if size and delta >= 1 / size:
         said.append(
-            f"delta={at_most(delta, DELTA_DIGITS)} is not below 1/n, with n = {size:,}: even the "
-            "data of one person, drawn by lot and published, would keep such a promise. Choose "
-            "delta far below 1/n."
+            f"delta={at_most(delta, DELTA_DIGITS)} is not below 1/n, with n = {size:,}. Publishing "
+            "the data of one randomly chosen person would satisfy such a guarantee. Choose delta "
+            "far below 1/n."
         )
     elif delta > USUAL_DELTA:
         said.append(
-            f"delta={at_most(delta, DELTA_DIGITS)} is above {USUAL_DELTA:g}: with that chance the "
-            "promise may fail altogether. Choose delta far below 1 over the number of people."
+            f"delta={at_most(delta, DELTA_DIGITS)} is above {USUAL_DELTA:g}. The guarantee then "
+            "permits a complete failure with that probability. Choose delta far below 1 over the "
+            "number of people."
         )
     return tuple(said)
 
@@ -417,7 +421,7 @@ def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
         of any mechanism.
     """
     if type(rho_pico) is not int or rho_pico < 0:
-        raise BudgetError("rho is an integer number of pico-units >= 0")
+        raise BudgetError("rho must be a nonnegative integer number of pico-units.")
     return _epsilon_of(rho_pico, check_delta(delta), gdp)
 
 
@@ -429,8 +433,8 @@ def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
     rho = largest_rho(check_epsilon(epsilon), check_delta(delta), gdp)
     if rho == 0:
         raise BudgetError(
-            f"epsilon={as_typed(epsilon)} at delta={as_typed(delta)} buys less than rho = 1e-12, "
-            "the smallest amount that is counted; ask for a larger epsilon"
+            f"epsilon={as_typed(epsilon)} at delta={as_typed(delta)} allows less than rho = 1e-12, "
+            "the smallest amount that can be charged. Use a larger epsilon."
         )
     return rho
 
@@ -438,7 +442,7 @@ def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
 def noise_multiplier(rho: float) -> float:
     """sigma / Delta = 1 / sqrt(2 rho) of Gaussian noise that costs `rho` (natural units)."""
     if not charge.is_number(rho) or not 0 < rho < math.inf:
-        raise BudgetError(f"rho must be a finite number above 0, not {rho!r}")
+        raise BudgetError(f"rho must be a finite number above 0, not {rho!r}.")
     return 1 / math.sqrt(2 * rho)
 
 

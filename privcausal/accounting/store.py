@@ -57,9 +57,9 @@ _LARGEST = 2**63 - 1
 def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> dict[str, Any]:
     """The checked header of a new ledger; raises before any file is touched."""
     if not isinstance(dataset, str) or not _is_label(dataset):
-        raise LedgerError("dataset is a label of the data, a printable string that is not empty")
+        raise LedgerError("dataset= must be a label of the data: a nonempty, printable string.")
     if not isinstance(allow_published, bool):
-        raise LedgerError("allow_published is True or False")
+        raise LedgerError("allow_published= must be True or False.")
     epsilon = price.check_epsilon(eps)
     if not (is_number(delta) and delta == 0):
         price.rho_of(
@@ -79,13 +79,14 @@ def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None
     for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
         if wanted[key] != found[key]:
             raise LedgerError(
-                f"{name} is a ledger for another {word}: it was created with "
-                f"{key}={found[key]!r}, not {wanted[key]!r}"
+                f"{name} is a ledger for a different {word}. It was created with "
+                f"{key}={found[key]!r}, not {wanted[key]!r}."
             )
     if wanted["allow_published"] != found["allow_published"]:
         kept = bool(found["allow_published"])
         raise LedgerError(
-            f"{name} was created with allow_published={kept} and keeps it; open it with that"
+            f"{name} was created with allow_published={kept}, which cannot change. Open it with "
+            "the same value."
         )
 
 
@@ -108,9 +109,9 @@ def question_of(run: str) -> tuple[str, str]:
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
     """The lines to store for one run, without their position in the chain."""
     if not isinstance(run, str) or not _is_label(run):
-        raise LedgerError("a run is named by a printable string that is not empty")
+        raise LedgerError("The name of a run must be a nonempty, printable string.")
     if not charges or not all(isinstance(charge, Charge) for charge in charges):
-        raise LedgerError("a run needs at least one Charge")
+        raise LedgerError("A run requires at least one Charge.")
     # the day only: finer times reveal information about the data
     day = datetime.now(UTC).date().isoformat()
     return [
@@ -122,7 +123,7 @@ def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[
 def _stored(charge: Charge) -> dict[str, Any]:
     cost = charge.cost
     if max(cost.rho, cost.epsilon, cost.delta) > _LARGEST:
-        raise BudgetError("a charge is larger than any budget")
+        raise BudgetError("A charge exceeds the largest possible budget.")
     return {
         "stage": _text(charge.stage),
         "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
@@ -302,7 +303,7 @@ class Store:
         with self._refusing(), self._connect() as connection:
             found = connection.execute("PRAGMA integrity_check").fetchall()
         if found != [("ok",)]:
-            raise LedgerError(f"{self.path.name} is damaged")
+            raise LedgerError(f"{self.path.name} is damaged.")
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -310,10 +311,12 @@ class Store:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise LedgerError(f"{self.path.name} {_cause(error)}; nothing is released") from error
+            raise LedgerError(
+                f"{self.path.name} {_cause(error)}. No results are released."
+            ) from error
         except OSError as error:
             raise LedgerError(
-                f"{self.path.name} or its head cannot be read or written; nothing is released"
+                f"{self.path.name} or its head cannot be read or written. No results are released."
             ) from error
 
     def _check_file(self) -> None:
@@ -323,16 +326,16 @@ class Store:
             status = None
         if status is None:
             there = os.path.lexists(self.head)
-            lost = "was deleted: its head is still there" if there else "is missing"
-            raise LedgerError(f"{self.path.name} {lost}; restore it, nothing can be spent without")
+            lost = "was deleted, but its head still exists" if there else "is missing"
+            raise LedgerError(f"{self.path.name} {lost}. Restore it before spending any budget.")
         if not stat.S_ISREG(status.st_mode):
-            raise LedgerError(f"{self.path.name} is not a file")
+            raise LedgerError(f"{self.path.name} is not a file.")
         # Check the mode bits, not os.access: root may write even to a file set read-only.
         if not status.st_mode & stat.S_IWUSR:
-            raise LedgerError(f"{self.path.name} is read-only, so nothing can be charged to it")
+            raise LedgerError(f"{self.path.name} is read-only, so it cannot be charged.")
         if status.st_nlink > 1:
             # Two names would have two write-ahead logs and two heads for one budget.
-            raise LedgerError(f"{self.path.name} is a hard link; a ledger has one name")
+            raise LedgerError(f"{self.path.name} is a hard link. A ledger must have a single name.")
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, Book]]:
@@ -359,11 +362,11 @@ class Store:
         head = self._read_head()
         if head is None and book.lines:
             # An unused ledger may lack its head, after a crash during creation.
-            raise LedgerError(f"{self.head.name} is missing; a ledger moves with its head")
+            raise LedgerError(f"{self.head.name} is missing. Move a ledger together with its head.")
         if head is not None and head["id"] != book.header["id"]:
-            raise LedgerError(f"{self.path.name} and {self.head.name} are of two ledgers")
+            raise LedgerError(f"{self.path.name} and {self.head.name} belong to different ledgers.")
         if head is not None and book.hashes[head["lines"] :][:1] != (head["hash"],):
-            raise LedgerError(f"{self.path.name} was rolled back: it has lost charges")
+            raise LedgerError(f"{self.path.name} was rolled back: charges are missing.")
         return book
 
     def _read_head(self) -> dict[str, Any] | None:
@@ -373,7 +376,7 @@ class Store:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
-            raise LedgerError(f"{self.head.name} is damaged") from None
+            raise LedgerError(f"{self.head.name} is damaged.") from None
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:
         """Write the head from the committed chain, under the write lock and never backwards."""
@@ -389,13 +392,13 @@ class Store:
 def _resolve(path: str | os.PathLike[str]) -> Path:
     """The single real path of `path`, so that two links to one file are one ledger."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise LedgerError("the path of a ledger is a string or a path")
+        raise LedgerError("The path of a ledger must be a string or a path.")
     text = os.fspath(path)
     if not text or text.startswith(":memory:") or "\0" in text:
-        raise LedgerError("a ledger must outlive the process: give the path of a file")
+        raise LedgerError("A ledger must be stored in a file. Pass the path of a file.")
     real = Path(os.path.realpath(text))
     if not real.parent.is_dir():
-        raise LedgerError(f"the folder of {real.name} does not exist")
+        raise LedgerError(f"The folder of {real.name} does not exist.")
     return real
 
 
@@ -417,7 +420,7 @@ def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-        raise LedgerError("this file system cannot hold a ledger (no write-ahead log)")
+        raise LedgerError("This file system does not support ledgers (no write-ahead log).")
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
@@ -433,13 +436,15 @@ def _check_schema(connection: sqlite3.Connection, name: str) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = _version(connection)
     if application != _APPLICATION_ID:
-        raise LedgerError(f"{name} is not a ledger")
+        raise LedgerError(f"{name} is not a ledger.")
     if version > STORE_VERSION:
-        raise LedgerError(f"{name} was made by a newer version of privcausal; upgrade to use it")
+        raise LedgerError(
+            f"{name} was created by a newer version of privcausal. Upgrade privcausal."
+        )
     if sorted(_tables(connection)) != sorted(_TABLES.get(version, ())):
-        raise LedgerError(f"{name} was changed: its tables or triggers are not those of a ledger")
+        raise LedgerError(f"{name} was changed: its tables or triggers differ from a ledger's.")
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        raise LedgerError(f"{name} was changed: it has no write-ahead log")
+        raise LedgerError(f"{name} was changed: it has no write-ahead log.")
 
 
 def _read_book(connection: sqlite3.Connection, name: str) -> Book:
@@ -450,7 +455,7 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
         f"SELECT seq, hash, {', '.join(_LINE)} FROM charges ORDER BY seq"
     ).fetchall()
     if len(headers) != 1:
-        raise LedgerError(f"{name} is damaged: it has no header")
+        raise LedgerError(f"{name} is damaged: it has no header.")
     gaussian: set[int] = set()
     if _version(connection) > 1:
         gaussian.update(seq for (seq,) in connection.execute("SELECT seq FROM gaussian"))
@@ -458,9 +463,9 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
     for expected, (seq, found, *fields) in enumerate(rows, start=1):
         hashes.append(_line_digest(hashes[-1], fields, seq in gaussian))
         if seq != expected or found != hashes[-1]:
-            raise LedgerError(f"{name} was changed or is damaged at line {expected}")
+            raise LedgerError(f"{name} was changed or is damaged at line {expected}.")
     if gaussian - {seq for seq, *_ in rows}:
-        raise LedgerError(f"{name} was changed: it speaks of charges that it does not have")
+        raise LedgerError(f"{name} was changed: it refers to charges that do not exist.")
     header = dict(zip(_HEADER, headers[0], strict=True))
     lines = tuple(
         dict(zip(_LINE, fields, strict=True), gaussian=seq in gaussian) for seq, _, *fields in rows
@@ -516,7 +521,7 @@ def _code(error: Exception) -> int:
 
 
 def _cause(error: Exception) -> str:
-    return _CAUSES.get(_code(error), "cannot be used, it may be damaged")
+    return _CAUSES.get(_code(error), "cannot be used and may be damaged")
 
 
 def _parse_head(text: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class TradeOff:
             knots.flags.writeable = False
             object.__setattr__(self, name, knots)
         if not _is_half_tradeoff(self.level, self.power):
-            raise BudgetError("these knots are not those of a symmetric convex trade-off function")
+            raise BudgetError("These knots do not define a symmetric convex trade-off function.")
 
     @classmethod
     def from_dp(cls, epsilon: float, delta: float = 0.0) -> Self:
@@ -134,7 +134,7 @@ class TradeOff:
         over draws does not help the attacker, because the draw does not depend on the table.
         """
         if not functions:
-            raise BudgetError("the minimum needs at least one trade-off function")
+            raise BudgetError("minimum() requires at least one trade-off function.")
         level = np.concatenate([f.level for f in functions])
         power = np.concatenate([f.power for f in functions])
         # The function with the smallest diagonal value ends the half; later knots are mirrored.
@@ -165,7 +165,7 @@ class TradeOff:
         """f(alpha), the least type II error at level `alpha` in [0, 1]; same shape as `alpha`."""
         level = np.asarray(alpha, dtype=np.float64)
         if not ((level >= 0) & (level <= 1)).all():
-            raise BudgetError("alpha is a level of a test, between 0 and 1")
+            raise BudgetError("alpha is the level of a test and must be between 0 and 1.")
         steep = 1 - np.interp(level, self.level, self.power)
         flat = np.interp(1 - level, self.power, self.level, left=0.0)
         beta = np.where(level <= self.level[-1], steep, flat)
@@ -246,4 +246,4 @@ def _losses(mu: float) -> Vector:
 
 def _need(name: str, value: float, low: float, high: float) -> None:
     if not is_number(value) or not low <= value <= high:
-        raise BudgetError(f"{name} of a trade-off function lies in [{low:g}, {high:g}]")
+        raise BudgetError(f"{name} of a trade-off function must be in [{low:g}, {high:g}].")

@@ -72,14 +72,14 @@ def replay(
         except (IndexError, ValueError):  # an answer is missing, or has another shape
             other = None
     if other is None or len(recorder.calls) != len(told):
-        raise Departure("a neighbour was asked another number of queries")
+        raise Departure("a neighboring table received a different number of queries")
     for own, first in zip(recorder.calls, told, strict=True):
         a, b = own.query, first.query
         same = (a.name, a.law, a.scale) == (b.name, b.law, b.scale)
         if not (same and np.array_equal(a.weights, b.weights)):
-            raise Departure(f"a neighbour was asked {b.name!r} at another price")
+            raise Departure(f"a neighboring table received {b.name!r} with different noise")
     if _document(other) != _document(result):
-        raise Departure("other numbers were released for a neighbour")
+        raise Departure("a neighboring table led to different released numbers")
     return tuple(recorder.calls)
 
 
@@ -110,7 +110,9 @@ def law(calls: Iterable[testing.Call]) -> str:
     """The noise distribution of these queries, which must be the same for all."""
     laws = {call.query.law for call in calls}
     if len(laws) != 1:
-        raise CapabilityError("a white-box audit is of noise of one law, Gaussian or Laplace")
+        raise CapabilityError(
+            "A white-box audit requires one kind of noise in all queries, Gaussian or Laplace."
+        )
     return laws.pop()
 
 
@@ -222,7 +224,7 @@ def epsilon_bound(
 ) -> float:
     """A lower bound on epsilon at `delta`, like `mu_bound`."""
     if not 0 <= delta < 1:
-        raise CapabilityError("delta of an audit is a number from 0 to 1")
+        raise CapabilityError("delta of an audit must be at least 0 and below 1.")
     return _bound(one, two, level, cut, lambda rates: _epsilon(rates, delta))
 
 
@@ -287,7 +289,7 @@ def _bound(
     one: Vector, two: Vector, level: float, cut: float | None, score: LikelihoodScore
 ) -> float:
     if not 0 < level < 1:
-        raise CapabilityError("level of an audit is a number between 0 and 1")
+        raise CapabilityError("level of an audit must be a number between 0 and 1.")
     # Values that differ only in the last bits are one value. A threshold between them would split
     # a plateau.
     one, two = (np.asarray(np.round(draws, 9), np.float64) for draws in (one, two))
@@ -301,7 +303,9 @@ def _bound(
 
 def _halves(draws: Vector) -> tuple[Vector, Vector]:
     if len(draws) < 2:
-        raise CapabilityError("an audit needs at least two trials: one half chooses the cut")
+        raise CapabilityError(
+            "An audit requires at least two trials, because half of them choose the threshold."
+        )
     middle = len(draws) // 2
     return draws[:middle], draws[middle:]
 
@@ -397,7 +401,7 @@ def audit_target(
     known = [name for name in inspect.signature(fit).parameters if name not in _OWN]
     for name in options:
         if name not in known:
-            raise CapabilityError(f"audit has no {name}=; known are {', '.join(known)}")
+            raise CapabilityError(f"audit() has no argument {name}=. Choices: {', '.join(known)}.")
     unit, most = options.get("unit"), options.get("max_rows", 1)
     Trust(neighbors, unit, most)  # raises if an argument is invalid
     check_whole("rows", rows, 2, 10_000)
@@ -434,8 +438,8 @@ def _domains(
         domain = schema.get(name)
         if domain is None and name not in (parsed.treatment, parsed.instrument):
             raise CapabilityError(
-                f"an audit needs a declared domain of {name!r}, to invent rows at its ends: write "
-                f"bounds={{{name!r}: (lo, hi)}}, or its levels"
+                f"An audit requires a declared domain for {name!r}, because it invents rows at its "
+                f"ends. Write bounds={{{name!r}: (lo, hi)}}, or list its levels."
             )
         found[name] = Binary() if domain is None else domain
     return found

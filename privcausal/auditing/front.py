@@ -47,9 +47,10 @@ CLAIM_ROUNDING = 1 + 2.0**-30
 
 
 AUDIT_READING = (
-    "claimed: what was charged. exact: what the worst of the pairs of tables that were tried comes "
-    "to under the stated noise. bound: what drawn noise shows at least; all bounds together are "
-    "right with the chance 1 - level. An audit can refute a claim and not prove it."
+    "claimed: the charged privacy loss. exact: the loss on the worst of the tested pairs of "
+    "tables, under the stated noise. bound: a lower bound on the loss from drawn noise; all "
+    "bounds hold together with probability 1 - level. An audit can refute a claim, but it cannot "
+    "prove one."
 )
 
 
@@ -128,12 +129,12 @@ class AuditResult(Strict):
         rule = tables.Rule("=")
         head = tables.Pairs(
             "The audit",
-            (("Call", self.call), ("Neighbours", self.neighbors.replace("_", "/"))),
+            (("Call", self.call), ("Neighbors", self.neighbors.replace("_", "/"))),
             (("Level", f"{self.level:g}"), ("Verdict", self.verdict)),
         )
         departed = self.departed is not None
         note = tables.Prose(
-            (f"On the same answers {self.departed}." if departed else AUDIT_READING,)
+            (f"Given the same answers, {self.departed}." if departed else AUDIT_READING,)
         )
         return Summary(tables.Table("Privacy Audit", (rule, head, rule, self._grid(), rule, note)))
 
@@ -242,10 +243,12 @@ def audit(
     """
     target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
-        raise CapabilityError("statistic is 'queries', 'fits' or a callable of a result")
+        raise CapabilityError(
+            "statistic= must be 'queries', 'fits', or a callable that takes a result."
+        )
     check_whole("trials", trials, 2, 10**7)
     if not (isinstance(level, float) and 0 < level < 1):
-        raise CapabilityError("level is a number between 0 and 1")
+        raise CapabilityError("level= must be a number between 0 and 1.")
     run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
     with threadpool_limits(limits=1, user_api="blas"):
         try:
@@ -280,7 +283,9 @@ class _Answers:
         releases = self.result.estimate.releases
         charges = [r.charge for r in releases if r.charge.query == query]
         if not charges:
-            raise CapabilityError("an answer has no line in the budget: give a callable statistic")
+            raise CapabilityError(
+                "A query of this fit has no line in the budget. Pass a callable as statistic=."
+            )
         if bounds.law(self.of(query).calls[0]) == "laplace":
             return float(sum(c.cost.epsilon for c in charges) / PICO)
         return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
@@ -296,8 +301,8 @@ def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
         other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
         if other or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
             raise CapabilityError(
-                "this fit is not charged by the noise of single answers, so that they cannot be "
-                "audited one by one: give a callable, statistic=lambda fit: fit.params['ATE']"
+                "This fit is not charged by the noise of each query, so its queries cannot be "
+                "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
     others = (bounds.replay(target.fit, table, told, result) for table in target.tables[1:])
     return _Answers((told, *others), result)
@@ -402,8 +407,8 @@ def _number(statistic: AuditStatistic, target: AuditTarget, table: int) -> float
         value = float(statistic(fit))
     except Exception as error:  # an error of the caller's own code, on a fit of invented rows
         raise CapabilityError(
-            f"statistic= failed with {type(error).__name__}: it takes a result of the fit and "
-            "returns a number"
+            f"statistic= failed with {type(error).__name__}. It must take a result of the fit and "
+            "return a number."
         ) from error
     # treat all non-finite values as one value
     return value if math.isfinite(value) else sys.float_info.max
@@ -471,4 +476,4 @@ def audit_all(*, trials: int = 10_000, level: float = 1e-3) -> AuditResult:
             departed = departed or f"{found.departed} ({name}, {neighbors})"
         place = f"{name}, {neighbors}"
         lines += [replace(line, query=f"{place}: {line.query}") for line in found.lines]
-    return AuditResult("everything that releases", tuple(lines), level, "both", departed)
+    return AuditResult("all catalog fits", tuple(lines), level, "both", departed)

@@ -81,14 +81,14 @@ def _law_of_noise() -> str:
             drawn = drawn_noise(law, scale, CHECK_DRAWS)
             _need(
                 _chance(drawn, law, scale) > CHECK_LEVEL,
-                f"{law} noise of scale {scale:g} is not that",
+                f"{law} noise does not have the scale {scale:g}",
             )
             for off in (0.9, 1.1):
                 seen = _chance(drawn, law, off * scale) < CHECK_LEVEL
-                _need(seen, f"{law} noise: a scale a tenth off was not seen")
+                _need(seen, f"{law} noise: a scale that is 10% off was not detected")
         again = drawn_noise(law, 1e12, 2_000)
-        _need(len(np.unique(again)) > 1_990, f"{law} noise repeats itself")
-    return f"2 laws, scales 1 to 1e4, {CHECK_DRAWS} draws each; 10 % off is seen"
+        _need(len(np.unique(again)) > 1_990, f"{law} noise repeats values")
+    return f"2 distributions, scales 1 to 1e4, {CHECK_DRAWS} draws each; 10% off is detected"
 
 
 def _chance(drawn: Any, law: str, scale: float) -> float:
@@ -122,8 +122,8 @@ def _replayed() -> str:
         _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
         claims += len(found.lines)
         most = max(most, *(line.exact / line.claimed for line in found.lines))
-    _need(most > 0.99, "no invented pair comes near its claim")
-    return f"{len(every)} fits, {claims} claims: none departs, most {most:.3f} of its claim"
+    _need(most > 0.99, "no invented pair comes close to its claim")
+    return f"{len(every)} fits, {claims} claims: all hold, largest loss {most:.3f} of its claim"
 
 
 def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
@@ -135,19 +135,19 @@ def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
         return bound(one, two + step, CHECK_LEVEL)
 
     right, wrong = shown(1.0), shown(narrow)
-    _need(right <= 1, f"claimed 1, shown {right:.3f}: REFUTED")
-    _need(right >= 0.7, f"the audit shows {right:.3f} of 1 only: it sees too little")
-    _need(wrong > 1, f"noise {narrow} times too narrow was not seen")
+    _need(right <= 1, f"claimed 1, bound {right:.3f}: REFUTED")
+    _need(right >= 0.7, f"claimed 1, bound {right:.3f}: the audit is too weak")
+    _need(wrong > 1, f"noise {narrow} times too narrow was not detected")
     least, refuted = at_least(right, 3), at_least(wrong, 3)
-    return f"claimed 1, at least {least}; noise {narrow} times too narrow: {refuted}"
+    return f"claimed 1, bound {least}; for noise {narrow} times too narrow, {refuted}"
 
 
 def _audited_fit() -> str:
     found = audit_case("trial", "substitute", trials=4_000, level=CHECK_LEVEL)
     whole = found.lines[-2]
-    words = f"claimed mu {at_most(whole.claimed)}, at least {at_least(whole.bound)}"
+    words = f"claimed mu {at_most(whole.claimed)}, bound {at_least(whole.bound)}"
     _need(found.passes, f"{words}: REFUTED")
-    _need(whole.bound > 0.6 * whole.claimed, f"{words}: the audit sees too little")
+    _need(whole.bound > 0.6 * whole.claimed, f"{words}: the audit is too weak")
     return words
 
 
@@ -182,18 +182,18 @@ def _known_prices() -> str:
         found = accounting.noise_multiplier(accounting.rho_of(epsilon, 1e-5) / accounting.PICO)
         _need(abs(found - multiplier) < 0.005, f"eps {epsilon}: multiplier {found:.3f}")
         exact = accounting.TradeOff.from_gaussian(1 / found).epsilon(1e-5)
-        _need(exact <= epsilon <= 1.2 * exact, f"eps {epsilon} stands for {exact:.3f}")
+        _need(exact <= epsilon <= 1.2 * exact, f"eps {epsilon}: exact value {exact:.3f}")
     twice = accounting.total_epsilon(
         accounting.Events.of([accounting.Cost(rho=accounting.rho_of(1.0, 1e-5))] * 2), 1e-5
     )
-    _need(abs(twice - 1.46) < 0.005, f"two fits of eps 1 make {twice:.3f}")
+    _need(abs(twice - 1.46) < 0.005, f"two fits with eps 1 cost {twice:.3f}")
     pure = accounting.total_epsilon(
         accounting.Events.of([accounting.Cost(epsilon=accounting.PICO // 10)] * 3), 1e-5
     )
-    _need(0.2999 < pure <= 0.3, f"three of pure epsilon 0.1 make {pure!r}")
+    _need(0.2999 < pure <= 0.3, f"three charges of pure epsilon 0.1 cost {pure!r}")
     one = accounting.rho_of(1.0, 1e-5, gdp=True) / accounting.PICO
-    _need(abs(one - 0.03593) < 1e-5, f"eps 1 pays for rho {one:.5f} of Gaussian noise")
-    return "sd 7.67, 4.05, 2.15 at eps 0.5, 1, 2; two fits of eps 1 make 1.46"
+    _need(abs(one - 0.03593) < 1e-5, f"eps 1 allows rho {one:.5f} of Gaussian noise")
+    return "sd 7.67, 4.05, 2.15 at eps 0.5, 1, 2; two fits with eps 1 cost 1.46"
 
 
 # -- the ledger --------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def _processes_keep_the_cap() -> str:
         answered = sum(told.get() for _ in children)
         for child in children:
             child.join()
-        _need(answered == ledger.fits == parts, f"{answered} of {parts} answered")
+        _need(answered == ledger.fits == parts, f"{answered} of {parts} charges accepted")
         ledger.verify()
-    return f"4 processes, {4 * asked} charges, cap {parts}: {answered} answered"
+    return f"4 processes, {4 * asked} charges, cap {parts}: {answered} accepted"
 
 
 def _spend(path: Path, line: Any, told: Any, asked: int, price: int, name: int) -> None:
@@ -246,7 +246,7 @@ def _kills_lose_nothing() -> str:
                 while True:
                     answered += len(reader.recv_bytes())
             charged = ledger.fits - before
-            _need(answered <= charged <= answered + 1, f"{answered} answered, {charged} charged")
+            _need(answered <= charged <= answered + 1, f"{answered} confirmed, {charged} charged")
         ledger.verify()
     return f"{kills} kills, {charged + before} charges: none lost"
 
@@ -262,7 +262,7 @@ def _changes_are_noticed() -> str:
     """A ledger that was changed, truncated, rolled back or lost its head must refuse everything."""
     changes: dict[str, Callable[[Path, accounting.Ledger], object]] = {
         "edit": _edit,
-        "cut": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
+        "truncate": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
         "roll back": _roll_back,
         "lose head": lambda path, _: path.with_name(path.name + ".head").unlink(),
         "delete": lambda path, _: path.unlink(),
@@ -275,8 +275,8 @@ def _changes_are_noticed() -> str:
             change(path, ledger)
             with contextlib.suppress(LedgerError):
                 accounting.Ledger.open(path)
-                raise Failure(f"not noticed: {name}")
-    return f"{len(changes)} kinds of change and loss: all refused"
+                raise Failure(f"not detected: {name}")
+    return f"{len(changes)} kinds of change and loss: all detected"
 
 
 def _edit(path: Path, _: accounting.Ledger) -> None:
@@ -308,14 +308,14 @@ def _child(context: Any, work: Callable[..., None], arguments: tuple[Any, ...]) 
 
 
 CHECKS: dict[str, Callable[[], str]] = {
-    "law of the noise": _law_of_noise,
-    "replay on neighbours": _replayed,
+    "noise distribution": _law_of_noise,
+    "replay on neighbors": _replayed,
     "audit of Laplace noise": partial(_audited_noise, "laplace", epsilon_bound),
     "audit of Gaussian noise": partial(_audited_noise, "gaussian", mu_bound),
     "audit of a fit": _audited_fit,
-    "nothing of a row in outputs": _no_value_is_shown,
+    "no row values in outputs": _no_value_is_shown,
     "accounting": _known_prices,
-    "ledger: processes and a cap": _processes_keep_the_cap,
+    "ledger: processes share a cap": _processes_keep_the_cap,
     "ledger: processes killed": _kills_lose_nothing,
     "ledger: changes": _changes_are_noticed,
 }

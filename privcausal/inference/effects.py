@@ -512,7 +512,7 @@ def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:
     for name, share, open_ in (("outcome", r2_outcome, False), ("treatment", r2_treatment, True)):
         if not (0 <= share <= 1) or (open_ and share == 1):
             end = "[0, 1)" if open_ else "[0, 1]"
-            raise CapabilityError(f"r2_{name} is a share in {end}, such as 0.1")
+            raise CapabilityError(f"r2_{name}= must be a share in {end}, for example 0.1.")
     return scale * math.sqrt(r2_outcome * r2_treatment / (1 - r2_treatment))
 
 

@@ -629,9 +629,9 @@ def rounded(found: Interval, whole: bool) -> Interval:
 
 def _not_found(name: str) -> BudgetError:
     return BudgetError(
-        f"the budget is too small to find bounds for {name!r} among this many rows; declare "
-        f"them, bounds={{{name!r}: (lo, hi)}}, or give shares={{'bounds': ...}} more. What "
-        "this fit was charged stays spent"
+        f"Could not estimate bounds for {name!r}: the budget is too small for this number of "
+        f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase shares={{'bounds': ...}}. "
+        "The budget of this fit has been spent."
     )
 
 

@@ -30,7 +30,7 @@ def cholesky(matrix: Matrix) -> Matrix:
     """
     lower, info = dpotrf(matrix, lower=1, clean=0)
     if info:
-        raise np.linalg.LinAlgError("the matrix is not positive definite")
+        raise np.linalg.LinAlgError("The matrix is not positive definite.")
     return np.asarray(lower)
 
 

@@ -94,7 +94,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )
         ax.plot(
             x[best], utility[best], marker, color=color, markersize=8, markeredgecolor="white",
-            label=f"privacy weighs {share_percent(weight)}: best at eps {sign} {at_most(x[best])}",
+            label=f"privacy weight {share_percent(weight)}: best eps {sign} {at_most(x[best])}",
             zorder=4,
         )  # fmt: skip
     ax.set_xscale("log")
@@ -105,7 +105,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("utility of privacy and precision")
     ax.legend(frameon=False, fontsize=9, loc="upper left", labelcolor=plots.INK)
     rows = f"n = {float(curve['n'].iloc[0]):,.0f}"
-    plots.titles(ax, f"Weighted utility, {rows}", "precision: width without noise / planned")
+    plots.titles(ax, f"Weighted utility, {rows}", "precision: noise-free width / planned width")
     return ax
 
 
@@ -177,7 +177,7 @@ def sensitivity_plot(
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=plots.INK)
     ax.set_xlabel(
-        "share of the unexplained that a confounder explains,\nof outcome and treatment (%)"
+        "residual variance that a confounder explains,\nin both outcome and treatment (%)"
     )
     ax.set_ylabel("average effect")
     plots.titles(ax, "Sensitivity", f"dark: possible estimates; light: {confidence(alpha)} limits")
@@ -245,7 +245,7 @@ def _name_cells(ax: Axes, frame: pd.DataFrame, places: np.ndarray) -> None:
     inner = [f"{borders[k]:.2g}" for k in shown]
     inner[0] = inner[-1] = ""  # The labels of the outer cells show these borders.
     ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
-    ax.set_xlabel("released propensity; lines: 95% of the noise")
+    ax.set_xlabel("estimated propensity; lines: 95% noise range")
 
 
 def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -281,6 +281,6 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         handletextpad=0.2, borderaxespad=0.2,
     )  # fmt: skip
     ax.set_xlabel(
-        "standardised difference, treated minus control;\nlines: 95% of the noise", **plots.AS_TYPED
+        "standardized difference, treated minus control;\nlines: 95% noise range", **plots.AS_TYPED
     )
     return ax

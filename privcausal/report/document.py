@@ -50,7 +50,7 @@ WORKS = {
     "(2021). Differentially private individual treatment effect estimation from aggregated data.",
     "discrete Gaussian": "Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian "
     "for differential privacy. NeurIPS 33.",
-    "guesses right": "Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. "
+    "(chance: 50%)": "Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. "
     "JRSS-B 84, 3-37.",
 }
 """References, by the text whose occurrence requires them."""
@@ -74,19 +74,19 @@ def methods_text(view: FitView) -> str:
 Audience: TypeAlias = Literal["technical", "public"]
 
 SECTIONS = (
-    "In one minute",
-    "How sure are we?",
+    "In brief",
+    "How certain is the result?",
     "Who benefits?",
-    "What was protected",
-    "Privacy budget",
-    "Can the causal claim be trusted?",
+    "How is privacy protected?",
+    "How was the privacy budget spent?",
+    "Can we read this as cause and effect?",
     "Methods",
     "Reproduce",
     "Glossary",
 )
 
 OF_A_REGRESSION = (
-    *SECTIONS[:2], "Coefficients", *SECTIONS[3:5], "What is assumed", *SECTIONS[6:]
+    *SECTIONS[:2], "Coefficients", *SECTIONS[3:5], "Assumptions", *SECTIONS[6:]
 )  # fmt: skip
 
 BELIEFS = (0.01, 0.1, 0.5, 0.9)
@@ -99,7 +99,7 @@ INSTEAD = {
     ".md": "open('{stem}.md', 'w').write(fit.summary().as_markdown())",
     ".txt": "open('{stem}.txt', 'w').write(str(fit.summary()))",
     ".json": "fit.save('{stem}.json')",
-    ".pdf": "fit.report('{stem}.html'), and print that as PDF from a browser",
+    ".pdf": "fit.report('{stem}.html') and print the page to PDF in a browser",
 }
 
 
@@ -117,7 +117,7 @@ def check_html(path: str | os.PathLike[str]) -> Path:
         return place
     instead = INSTEAD.get(suffix, "fit.report('{stem}.html')").format(stem=place.stem)
     raise CapabilityError(
-        f"a report is HTML, and {place.name!r} does not end in .html; write {instead}"
+        f"A report is an HTML file, but {place.name!r} does not end in .html. Write {instead}."
     )
 
 
@@ -137,7 +137,7 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     """
     if audience not in get_args(Audience):
         known = ", ".join(get_args(Audience))
-        raise CapabilityError(f"audience={audience!r} is unknown; choose one of {known}")
+        raise CapabilityError(f"audience={audience!r} is not available. Choices: {known}.")
     page = _environment().get_template("report.html.j2")
     return page.render(_context(view, public=audience == "public"))
 
@@ -178,24 +178,35 @@ def _facts(view: FitView) -> list[tuple[str, str, str]]:
     facts = []
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
-        of = f"average effect on {view.outcome}" if view.treatment else "the first coefficient"
+        of = f"average effect on {view.outcome}" if view.treatment else "first coefficient"
         estimate, low, high = tables.interval(row)
         facts.append((str(row.name), estimate, of))
-        remark = "all sources of error" if view.more else "sampling and privacy noise"
-        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "no limits"
+        remark = "all sources of uncertainty" if view.more else "sampling and privacy noise"
+        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "not finite"
         facts.append((f"{tables.confidence(view.alpha)} interval", limits, remark))
-    slack = f"failure chance {chance(view.delta)}" if view.delta else "pure, without failure chance"
+    slack = f"δ = {chance(view.delta)}" if view.delta else "pure (δ = 0)"
     if view.kind == "none":
-        return [*facts, ("Privacy", "none", "test noise source")]
-    return [*facts, (f"Privacy ({view.kind})", f"ε = {at_most(view.epsilon)}", slack)]
+        return [*facts, ("Privacy", "none", "test noise")]
+    kind = "proven" if view.kind == "proven" else "claimed"
+    return [*facts, (f"Privacy ({kind})", f"ε = {at_most(view.epsilon)}", slack)]
 
 
-PLAIN_WORDS = {"nuisances": "confounding"}
+PLAIN_WORDS = {
+    "nuisances": "confounding",
+    "error of the nuisance models": "error of the adjustment for confounding",
+}
 
 
 def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:
     """The sources; the public edition has simpler names for them."""
-    return [s._replace(label=PLAIN_WORDS.get(s.label, s.label)) if public else s for s in sources]
+    if not public:
+        return list(sources)
+    return [
+        s._replace(
+            label=PLAIN_WORDS.get(s.label, s.label), meaning=PLAIN_WORDS.get(s.meaning, s.meaning)
+        )
+        for s in sources
+    ]
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
@@ -215,7 +226,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         "budget": tables.budget_grid(view.budget),
         "shares": tables.share_grid(view.budget),
         "odds": odds_grid(view.epsilon, view.neighbors),
-        "settings": _pair_grid("Settings of this fit", (*view.left, *view.right)),
+        "settings": _pair_grid("Settings", (*view.left, *view.right)),
         "versions": _pair_grid("Software", view.versions),
     }
 
@@ -273,4 +284,6 @@ def template_root() -> Traversable:
     beside = Path(__file__).resolve().parents[2] / "templates"
     if (beside / "report.html.j2").is_file():
         return beside
-    raise CapabilityError("this installation lacks its report templates; install it again")
+    raise CapabilityError(
+        "The report templates are missing from this installation. Reinstall privcausal."
+    )

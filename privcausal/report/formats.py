@@ -229,7 +229,7 @@ def _centred(text: str) -> Iterator[str]:
 
 # The table value as LaTeX, for a document that loads booktabs.
 
-PREAMBLE = r"% \usepackage{booktabs}; UTF-8 (names outside the Latin script: XeLaTeX or LuaLaTeX)"
+PREAMBLE = r"% Requires \usepackage{booktabs}. Names outside the Latin script: XeLaTeX or LuaLaTeX."
 
 ESCAPES = {
     "\\": r"\textbackslash{}", "~": r"$\sim$", "^": r"\textasciicircum{}",
@@ -536,7 +536,7 @@ def write_word(table: tables.Table, path: str | os.PathLike[str]) -> None:
         python-docx is not installed.
     """
     if find_spec("docx") is None:
-        raise CapabilityError("Word tables need python-docx: pip install 'privcausal[word]'")
+        raise CapabilityError("Word tables require python-docx: pip install 'privcausal[word]'")
     from docx import Document
 
     document = Document()

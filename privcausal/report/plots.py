@@ -65,7 +65,7 @@ def interval_picture(view: FitView) -> Picture | None:
         for label, low, high in nested(effect, view.uncertainty)
     )
     whole = tables.interval_sentence(view)
-    words = f"Nested bars: the estimate is {whole}. Intervals by source: {bars}."
+    words = f"Nested bars. The estimate is {whole}. Intervals by source: {bars}."
     more = view.more
     svg = _draw(
         "interval",
@@ -82,10 +82,9 @@ def interval_picture(view: FitView) -> Picture | None:
         ),
     )
     caption = (
-        f"The {tables.confidence(view.alpha)} interval. Solid: its width if only sampling "
-        "mattered. "
-        "Hatched: what the noise added for privacy makes of it."
-        + (" Pale: what allowances for errors of the method add." if more else "")
+        f"{tables.confidence(view.alpha)} confidence interval. Solid: width from sampling alone. "
+        "Hatched: added by privacy noise."
+        + (" Light: added by the allowance for errors of the method." if more else "")
     )
     return Picture(svg, caption)
 
@@ -116,10 +115,8 @@ def gate_picture(view: FitView) -> Picture | None:
         [float(ends.min()), float(ends.max())], float(gates["std_error"].min())
     )
     words = (
-        f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals, "
-        "from "
-        f"{low} "
-        f"to {high}; the table below has every number."
+        f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals. "
+        f"The estimates range from {low} to {high}. The table below shows all numbers."
     )
     svg = _draw(
         "groups", words, (WIDE, 0.9 + 0.3 * len(gates)),
@@ -127,9 +124,7 @@ def gate_picture(view: FitView) -> Picture | None:
     )  # fmt: skip
     caption = (
         f"Average effect by group. Thin line: {tables.confidence(view.alpha)} interval. Thick "
-        "line: "
-        "what it "
-        "would be without privacy noise."
+        "line: interval without privacy noise."
     )
     return Picture(svg, caption)
 
@@ -143,16 +138,15 @@ def gain_picture(view: FitView) -> Picture | None:
     spread = float(last["conf_high"] - last["conf_low"]) / 4
     (value,) = tables.alike([float(last["gain"])], spread)
     caption = (
-        f"Expected gain for each person when the cells with the largest estimated effect are "
-        f"treated first; it ends at {value}, where all are treated. Shaded: "
-        f"{tables.confidence(view.alpha)} "
-        "band. Dashed: the same number treated by chance."
+        "Expected gain per person if the cells with the largest estimated effect are treated "
+        f"first. If everyone is treated, the gain is {value}. Shaded: "
+        f"{tables.confidence(view.alpha)} band. Dashed: the same number of people chosen at random."
     )
     svg = _draw(
         "gains", caption, (WIDE, 2.9),
         lambda ax: uplift_plot(
             gains, ax=ax, alpha=view.alpha, title="Expected uplift",
-            ylabel="gain for each person",
+            ylabel="gain per person",
         ),
     )  # fmt: skip
     return Picture(svg, caption, tables.gain_grid(gains))
@@ -165,8 +159,9 @@ def attack_picture(view: FitView) -> Picture | None:
     grid = tables.attack_grid(view.attack)
     alarms, most = grid.rows[1]
     caption = (
-        "Someone tests which of two neighbouring tables this fit was made of, all else known. At "
-        f"{alarms} false alarms the best test detects {most} at most."
+        "Strongest possible attack: someone who knows everything but the data of one person tests "
+        "which of two neighboring data sets was used. At a false positive rate of "
+        f"{alarms}, the test detects a difference at most {most} of the time."
     )
     curve = view.attack
     svg = _draw("attack", caption, (WIDE, 2.9), lambda ax: attack_plot(curve, ax=ax))
@@ -180,7 +175,7 @@ def check_picture(check: Check, index: int) -> Picture | None:
     height = 0.9 + 0.3 * check.rows if check.rows else 3.0
     words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
     svg = _draw(f"check{index}", words, (WIDE, height), check.draw)
-    return Picture(svg, f"{check.caption}. The table has its numbers.")
+    return Picture(svg, f"{check.caption}. The table below shows the numbers.")
 
 
 def budget_picture(view: FitView) -> Picture | None:
@@ -196,12 +191,12 @@ def budget_picture(view: FitView) -> Picture | None:
             paid["stage"], column(paid["price"]), paid["share"], strict=True
         )
     )
-    words = f"Bars: the price of each release in {currency}: {tables.clean(spent)}."
+    words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
     svg = _draw(
         "budget", words, (WIDE, 0.8 + 0.3 * len(lines)),
         lambda ax: budget_plot(lines, ax=ax),
     )  # fmt: skip
-    return Picture(svg, f"What each release cost, in {currency}, and its share of the whole.")
+    return Picture(svg, f"Cost of each release in {currency}, and its share of the total.")
 
 
 def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
@@ -290,7 +285,7 @@ def axes_of(ax: Axes | None, height: float) -> Axes:
     if ax is not None:
         if not hasattr(ax, "spines"):
             raise CapabilityError(
-                f"ax= takes matplotlib axes, not a value of type {type(ax).__name__}"
+                f"ax= must be matplotlib axes, not a value of type {type(ax).__name__}."
             )
         return ax
     import matplotlib.pyplot as plt
@@ -471,7 +466,7 @@ def coef_plot(
     frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
     of = tables.effects_on(effects.index)
     said = [f"in units of {of or 'the outcome'}; lines: {tables.confidence(alpha)} intervals"]
-    said += [f"for one more of {tables.clean(term)}" for term in effects.index[own]]
+    said += [f"per unit of {tables.clean(term)}" for term in effects.index[own]]
     if len(frames) == 1:
         said = [
             f"{f'effect on {of}' if of else 'coefficient'}; lines: {tables.confidence(alpha)} "
@@ -599,7 +594,7 @@ def interval_plot(
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(
-        f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; upright line: estimate)"
+        f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
     )
     return ax
 
@@ -677,7 +672,7 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
-    ax.set_xlabel(f"price ({paid['currency'].iloc[0]})")
+    ax.set_xlabel(f"cost ({paid['currency'].iloc[0]})")
     return ax
 
 
@@ -705,7 +700,7 @@ def uplift_plot(
     ax.set_xlim(0, 100)
     ax.set_xlabel("share treated, largest predicted effect first (%)")
     ax.set_ylabel(ylabel)
-    titles(ax, title, f"shaded: {tables.confidence(alpha)} band; dashed: by chance")
+    titles(ax, title, f"shaded: {tables.confidence(alpha)} band; dashed: at random")
     return ax
 
 
@@ -725,9 +720,9 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.plot([0, 100], [0, 100], color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
     ax.set_xlim(0, 100)
     ax.set_ylim(0, 100)
-    ax.set_xlabel("false alarms (%)")
-    ax.set_ylabel("detected at most (%)")
-    titles(ax, "The best attack", "solid: at most; dashed: by chance")
+    ax.set_xlabel("false positive rate (%)")
+    ax.set_ylabel("detection power (%)")
+    titles(ax, "Strongest attack", "solid: upper limit; dashed: random guessing")
     return ax
 
 
@@ -747,11 +742,13 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
 
 def _panels(ax: AxesIn, count: int) -> list[Axes]:
     if count == 0:
-        raise DataError("there is no shape to plot")
+        raise DataError("The fit has no effect curve to plot.")
     if ax is not None:
         panels: list[Axes] = list(np.ravel(np.asarray(ax, dtype=object)))
         if len(panels) < count:
-            raise DataError(f"{count} shapes need {count} axes; ax holds {len(panels)}")
+            raise DataError(
+                f"ax= contains {len(panels)} axes, but {count} effect curves require {count}."
+            )
         return panels[:count]
     import matplotlib.pyplot as plt
 

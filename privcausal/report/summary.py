@@ -164,7 +164,7 @@ def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
 def _short_prices(view: FitView) -> list[list[TableBlock]]:
     """Sources of the uncertainty and uses of the budget, one line each."""
     sources = {source.label: source.share for source in view.uncertainty}
-    lines = [f"Std err{_of_first(view)}: {_shares(sources)} of its variance."] if sources else []
+    lines = [f"Std err{_of_first(view)}: {_shares(sources)} (of variance)."] if sources else []
     stages = tables.stage_shares(view.budget)
     lines += [line for line in (view.bias, view.tails) if line and sources]
     lines += [f"Budget: {_shares(stages)}."] if len(stages) > 1 else []
@@ -192,7 +192,7 @@ def _whole_prices(view: FitView) -> list[list[TableBlock]]:
     return found
 
 
-RHO = "rho, the price in zero-concentrated DP, adds up over releases: {} in all."
+RHO = "rho is the cost in zero-concentrated DP. It adds up over releases to {}."
 
 
 def _of_first(view: FitView) -> str:
@@ -202,7 +202,7 @@ def _of_first(view: FitView) -> str:
 
 
 def _total(view: FitView) -> str:
-    return f"This fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
+    return f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
 
 
 def _ruled(parts: list[list[TableBlock]]) -> list[TableBlock]:
@@ -231,14 +231,14 @@ def _brief_notes(view: FitView) -> list[str]:
     width = NOTE_WIDTH if len(serious) > 1 else 2 * NOTE_WIDTH
     lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
     if len(lines) > 2:
-        lines = [lines[0], f"{len(lines) - 1} more are as serious: see fit.alerts."]
+        lines = [lines[0], f"{len(lines) - 1} more alerts: see fit.alerts."]
     return [*lines, *others]
 
 
 NOTE_WIDTH = 73
 """Maximum characters of a note on one line, after its number; a summary has thirty lines."""
 
-MORE = "summary(full=True): every release, and the notes in full."
+MORE = "For all releases and full notes, use summary(full=True)."
 
 
 # -- several fits in one table ---------------------------------------------------------------------
@@ -252,7 +252,7 @@ TIDY = (
 BELOW: dict[str, str] = {
     "std_error": "Standard errors in parentheses{bias}",
     "conf_int": "{level} confidence intervals in brackets",
-    "p_value": "p values in parentheses",
+    "p_value": "p-values in parentheses",
 }
 
 FACT = 16
@@ -297,7 +297,7 @@ class Comparison(Summary):
         rows = self.frame[self.frame["term"] == wanted].set_index("fit")
         if rows.empty:
             known = ", ".join(map(repr, dict.fromkeys(self.frame["term"])))
-            raise CapabilityError(f"no fit has the term {wanted!r}; the terms are {known}")
+            raise CapabilityError(f"No fit has the term {wanted!r}. Choices: {known}.")
         return forest_plot(rows, ax=ax, alpha=self.alpha, term=wanted)
 
 
@@ -340,7 +340,7 @@ def compared(
     return Comparison(Table(title, blocks, ALERTS[worst]), frame, stats, alpha)
 
 
-IN_BRACES = ", the largest bias that clipping can cause in braces"
+IN_BRACES = ", maximum bias from clipping in braces"
 
 
 def _grid(

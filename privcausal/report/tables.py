@@ -131,11 +131,15 @@ def check_labels(labels: Labels | None, columns: tuple[str, ...]) -> dict[str, s
     if not isinstance(found, Mapping) or not all(
         isinstance(k, str) and isinstance(v, str) and v.strip() for k, v in found.items()
     ):
-        raise CapabilityError("labels is a dict of texts by column, {'dth30': '30-day mortality'}")
+        raise CapabilityError(
+            "labels= must map columns to texts, for example {'dth30': '30-day mortality'}."
+        )
     for name in found:
         if name not in columns:
             known = ", ".join(map(repr, columns[:10]))
-            raise CapabilityError(f"labels has {name!r}, no column of the fit; those are {known}")
+            raise CapabilityError(
+                f"labels= contains {name!r}, which is not a column of the fit. Columns: {known}."
+            )
     return dict(found)
 
 
@@ -181,15 +185,15 @@ def with_labels(view: FitView, labels: Labels) -> FitView:
 
 ALERTS: dict[Kind, str] = {
     "proven": "",
-    "published": "PUBLISHED GUARANTEE, NOT PROVEN: it rests on the paper's own claim",
-    "none": "NOT PRIVATE: made with a test noise source; do not publish",
+    "published": "CLAIMED, NOT PROVEN: privcausal has not verified this privacy guarantee",
+    "none": "NOT PRIVATE: computed with test noise; do not publish",
 }
 """The alert that every output of such a fit prints at its top and bottom."""
 
 MARKS = {
-    "pub": "declared public",
-    "dp": "released with noise",
-    "post": "from releases",
+    "pub": "public input",
+    "dp": "noisy release",
+    "post": "computed from releases",
 }
 
 SYMBOLS = str.maketrans(
@@ -275,16 +279,18 @@ def shape_line(shape: Shape) -> str:
     """Text on the course of a curve, or on the range over levels."""
     values = np.asarray(shape.estimate, dtype=float)
     if not np.isfinite(values).any():
-        return "no estimate."
+        return "No estimate."
     told = _extremes(values) if shape.kind == "levels" else _course(values)
     limits = np.column_stack([values, shape.conf_low, shape.conf_high])[told].astype(float)
     spread = float(np.nanmax(limits) - np.nanmin(limits)) / 4
     shown = iter(alike(limits.ravel().tolist(), spread, digits=2))
-    first, *turns, last = (
-        f"{next(shown)} [{next(shown)}, {next(shown)}] at {_point(shape, i)}" for i in told
+    names = ("lowest ", "highest ") if shape.kind == "levels" else ("",) * len(told)
+    labels = (f"{clean(shape.interval_label)} ", *("" for _ in told[1:]))
+    parts = (
+        f"{name}{next(shown)} ({label}{next(shown)} to {next(shown)}) at {_point(shape, i)}"
+        for name, label, i in zip(names, labels, told, strict=True)
     )
-    via = "".join(f" via {turn}" for turn in turns)
-    return f"from {first}{via} to {last} ({clean(shape.interval_label)})."
+    return f"{'; '.join(parts)}."
 
 
 TURN = 0.25
@@ -311,11 +317,11 @@ def _point(shape: Shape, index: int) -> str:
 def interval_sentence(view: FitView) -> str:
     """The headline effect with its interval: ``0.0532 (95% interval 0.009 to 0.097)``."""
     if view.effects is None or view.effects.empty:
-        return "no average effect was released"
+        return "not available, because no average effect was released"
     row = view.effects.iloc[view.lead]
     estimate, low, high = interval(row)
     if np.isinf(row["conf_high"] - row["conf_low"]):
-        return f"{estimate} (no limits at {confidence(view.alpha)})"
+        return f"{estimate} (no finite {confidence(view.alpha)} interval)"
     return f"{estimate} ({confidence(view.alpha)} interval {low} to {high})"
 
 
@@ -366,7 +372,9 @@ class TableGrid:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(f"every row of the table {self.caption!r} needs a cell per column")
+            raise ValueError(
+                f"Every row of the table {self.caption!r} must have one cell per column."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +439,7 @@ def estimate_heads(alpha: float) -> dict[str, TableColumn]:
     return {
         "estimate": TableColumn("estimate"),
         "std_error": TableColumn("std err", words="standard error"),
-        "max_bias": TableColumn("max bias", words="largest bias that clipping can cause"),
+        "max_bias": TableColumn("max bias", words="maximum bias from clipping"),
         "conf_low": TableColumn(low, words=f"{level} interval, low"),
         "conf_high": TableColumn(high, words=f"{level} interval, high"),
     }
@@ -478,7 +486,7 @@ def _effects(caption: str, head: str, effects: pd.DataFrame, alpha: float) -> Ta
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column shows the share of the variance due to privacy noise."""
-    noise = TableColumn("privacy", words="variance due to privacy noise")
+    noise = TableColumn("privacy", words="share of variance from privacy noise")
     shares = ("--" if math.isnan(s) else share_percent(s) for s in gates["privacy_share"])
     names = labelled_names("Groups [dp]", gates.index, "group")
     columns = names, *estimated(gates, alpha), (noise, shares)
@@ -518,7 +526,7 @@ def source_grid(
     if packed:
         columns = [labelled_names("standard error, share of variance", both)]
     first, last = labelled_names("source", frame.index), labelled_names("meaning", frame["meaning"])
-    caption = f"Where the uncertainty{of} comes from"
+    caption = f"Sources of uncertainty{of}"
     return filled(caption, first, *columns, last, frame=frame, headed=not packed)
 
 
@@ -535,7 +543,7 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     noise = TableColumn("noise sd", words="noise (standard deviation)")
     lines = (f"{line} {stage}" for line, stage in enumerate(budget["stage"], 1))
     return filled(
-        "Privacy budget, release by release",
+        "Privacy budget by release",
         labelled_names("Privacy budget", lines, "stage"),
         labelled_names("query", budget["query"]),
         *([labelled_names("mechanism", budget["mechanism"])] if mechanisms else []),
@@ -569,10 +577,10 @@ def share_grid(budget: pd.DataFrame) -> TableGrid:
     """Each release with its share of the cost, for readers who do not use rho."""
     shares = price_frame(budget)["share"]
     return filled(
-        "Where the privacy budget went",
+        "Privacy budget by step",
         labelled_names("stage", budget["stage"], "step"),
-        labelled_names("query", budget["query"], "what was asked of the data"),
-        (TableColumn("share", words="share of the price"), map(share_percent, shares)),
+        labelled_names("query", budget["query"], "query of the data"),
+        (TableColumn("share", words="share of the cost"), map(share_percent, shares)),
     )
 
 
@@ -633,7 +641,7 @@ def _some(count: int, most: int) -> list[int]:
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     """A curve of gains at up to `most` points, including its ends."""
     shown = gains.iloc[_some(len(gains), most)]
-    heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "by chance"}
+    heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
     return filled(
         "Expected gain by share treated",
         labelled_names("treated", map(share_percent, shown["share"])),
@@ -649,9 +657,12 @@ def attack_grid(curve: pd.DataFrame) -> TableGrid:
     """Maximum power at a few shares of false alarms."""
     found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
     return filled(
-        "Power of the best attack, at most",
-        labelled_names("false alarms", map(share_percent, ALARMS)),
-        (TableColumn("detected at most"), (f"{percent(power)}%" for power in found.tolist())),
+        "Detection power of the strongest attack",
+        labelled_names("false positive rate", map(share_percent, ALARMS)),
+        (
+            TableColumn("detection power, at most"),
+            (f"{percent(power)}%" for power in found.tolist()),
+        ),
     )
 
 

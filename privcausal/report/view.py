@@ -74,10 +74,14 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.kind not in ("continuous", "levels"):
-            raise CapabilityError(f"kind={self.kind!r} of a shape: write continuous or levels")
+            raise CapabilityError(
+                f"kind={self.kind!r} of an effect curve must be 'continuous' or 'levels'."
+            )
         lengths = {len(v) for v in (self.grid, self.estimate, self.conf_low, self.conf_high)}
         if len(lengths) != 1 or 0 in lengths:
-            raise DataError("grid, estimate and limits of a shape need one length of at least 1")
+            raise DataError(
+                "grid, estimate and limits of an effect curve must have the same nonzero length."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -254,8 +254,8 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
             raise DataError(
-                f"column {name!r} has a type that cannot be read; convert it first, dates to a "
-                "number such as days since the first of January"
+                f"Column {name!r} has a type that cannot be read. Convert it to numbers or labels "
+                "first, for example a date to days since January 1."
             )
 
 
@@ -267,23 +267,23 @@ def check_types(header: Header, request: Request) -> None:
     """
     if request.trust.unit in header.inexact:
         raise DataError(
-            f"unit column {request.trust.unit!r} is a decimal of more than 38 digits, which DuckDB "
-            "reads as a float: two units could become one. Write the column as text"
+            f"Unit column {request.trust.unit!r} is a decimal with more than 38 digits. DuckDB "
+            "reads it as a float, so two units could become one. Store the column as text."
         )
     for name in request.columns:
         domain = request.declared.get(name)
         text = header.kinds[name] == "text" and name not in header.objects
         if isinstance(domain, Interval) and text:
             raise SchemaError(
-                f"column {name!r} holds text but has numeric bounds; convert the column to "
-                f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}"
+                f"Column {name!r} contains text but has numeric bounds. Convert the column to "
+                f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
             )
     for name in filter(None, (request.formula.treatment, request.formula.instrument)):
         if header.kinds[name] == "text" and request.schema.get(name) is None:
-            role = "treatment" if name == request.formula.treatment else "instrument"
+            role = "Treatment" if name == request.formula.treatment else "Instrument"
             raise SchemaError(
-                f"{role} {name!r} holds text; declare its two labels, the reference first: "
-                f"bounds={{{name!r}: ['control', 'treated']}}"
+                f"{role} {name!r} contains text. Declare its two labels, the reference first: "
+                f"bounds={{{name!r}: ['control', 'treated']}}."
             )
 
 
@@ -306,9 +306,9 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
     if isinstance(rows, Spark):
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(
-                f"split={request.split!r} needs a stable key on a Spark DataFrame, where rows that "
-                "are computed again must not change their part: name the unit of each row, "
-                "unit='patient_id', or a column that is different in every row, with max_rows=1"
+                f"split={request.split!r} on a Spark DataFrame requires a row key, because "
+                "recomputed rows must stay in their part. Name the unit of each row, "
+                "unit='patient_id', or a column that differs in every row, with max_rows=1."
             )
         return
     if request.trust.panel is not None:
@@ -316,9 +316,9 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
     if not rows.ordered and (request.split != "full" or request.trust.unit is not None):
         what = "unit=" if request.split == "full" else f"split={request.split!r}"
         raise CapabilityError(
-            f"{what} needs rows that come in one order each time, which a DuckDB relation or a "
-            "LazyFrame does not promise: write them to a file, by write_parquet('rows.parquet') or "
-            "sink_parquet('rows.parquet'), and pass its path"
+            f"{what} requires rows in a fixed order, which a DuckDB relation or LazyFrame does not "
+            "ensure. Write them to a file with write_parquet('rows.parquet') or "
+            "sink_parquet('rows.parquet') and pass its path."
         )
 
 
@@ -326,21 +326,20 @@ def _check_same(rows: memory.RowSource, request: Request) -> None:
     """Check that a Spark plan is deterministic, because each sum computes the DataFrame again."""
     if isinstance(rows, Spark) and not rows.repeats(request.read):
         raise CapabilityError(
-            "the Spark DataFrame is computed anew for each sum, and its plan may give other rows "
-            "each time: it has rand() or another function that is not deterministic, or a limit, "
-            "sample or window, which depend on the order of rows, or is too wide to be seen whole. "
-            "Nothing was spent. Write it to files, frame.write.parquet('rows'), and read those"
+            "Spark may compute different rows each time: the plan has a random function, limit, "
+            "sample or window, or is too wide to check. Read files instead, written by "
+            "frame.write.parquet('rows'). No budget was spent."
         )
 
 
 def _check_base(rows: memory.RowSource, plan: Plan) -> None:
     """Check that rows are in memory if the basis needs more than sums over rows."""
     if not rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):
-        what = "a published mechanism" if plan.base in BASES_OF_SUMS else f"base {plan.base!r}"
+        what = "A published mechanism" if plan.base in BASES_OF_SUMS else f"base={plan.base!r}"
         raise CapabilityError(
-            f"{what} needs the rows in memory, and these are read in blocks: take base='gam' or "
-            "base='linear' with learner 'r', 'dr', 's', 't' or 'x', or learner='adum', which need "
-            "sums alone; or pass a data frame, as pandas.read_parquet gives it. Nothing was spent"
+            f"{what} requires rows in memory, but these are read in blocks. Pass a data frame, "
+            "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', "
+            "'t' or 'x'. No budget was spent."
         )
 
 
@@ -352,25 +351,28 @@ def _check_size(rows: memory.RowSource, plan: Plan) -> None:
     """
     if plan.request.trust.neighbors != "substitute":
         if plan.least_rows:
-            raise CapabilityError("a least number of rows is for tables whose number is public")
+            raise CapabilityError(
+                "A minimum number of rows requires a public number of rows: neighbors='substitute'."
+            )
         return
     size = rows.size()
     if size == 0:
-        raise DataError("the data have no rows")
+        raise DataError("The data have no rows.")
     if size > MOST_ROWS:
         raise CapabilityError(
-            f"tables of more than {MOST_ROWS:,} rows cannot be summed exactly; nothing was spent"
+            f"Tables with more than {MOST_ROWS:,} rows cannot be summed exactly. No budget was "
+            "spent."
         )
     if 0 < plan.most_rows < size:
         raise CapabilityError(
-            f"exact kernel regression takes tables of at most {plan.most_rows:,} rows; nothing was "
-            "spent. Write second='kernel', which uses a public basis of the kernel"
+            f"Exact kernel regression accepts at most {plan.most_rows:,} rows. Use "
+            "second='kernel', which uses a public basis of the kernel. No budget was spent."
         )
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
-            f"the published mechanism needs at least {plan.least_rows} rows for this eps, delta "
-            "and shares: with fewer its claim fails even if nuisances are known. Nothing was "
-            "spent. Raise eps, or write below_minimum='published', which every output then tells"
+            f"The published mechanism requires at least {plan.least_rows} rows for this eps, delta "
+            "and shares; with fewer, its privacy claim fails. Raise eps, or set "
+            "below_minimum='published', which every output then reports. No budget was spent."
         )
 
 
@@ -382,6 +384,6 @@ def _check_parts(size: int | None, plan: Plan) -> None:
     least = min(part_shares(plan)) * (size or 0)
     if size is not None and least < plan.least_part:
         raise DataError(
-            f"the smallest part of the rows would hold {int(least)} of {size}, and at least "
-            f"{plan.least_part} are needed; nothing was spent. Use more rows, or split='full'"
+            f"The smallest part would have {int(least)} of {size} rows, but at least "
+            f"{plan.least_part} are required. Use more rows, or split='full'. No budget was spent."
         )

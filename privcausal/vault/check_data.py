@@ -36,8 +36,8 @@ NO_PROBLEM = "no problem"
 
 FINDING_COLUMNS = ("column", "type", "problem", "consequence", "rows", "examples")
 
-_MISSING = "adds nothing to any sum"
-_REFUSED = "the fit refuses the column"
+_MISSING = "is ignored (incomplete row)"
+_REFUSED = "the fit stops with an error"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +98,8 @@ class Findings(Strict):
                 return finding.positions
         if own:
             known = ", ".join(repr(f.problem) for f in own[:10])
-            raise DataError(f"column {column!r} has no such problem; it has {known}")
-        raise DataError(f"column {column!r} is neither declared nor in the data")
+            raise DataError(f"Column {column!r} does not have this problem. Its problems: {known}.")
+        raise DataError(f"Column {column!r} is not declared and not in the data.")
 
     def __str__(self) -> str:
         table = [FINDING_COLUMNS, *(_texts(f) for f in self.found[:MOST_LINES])]
@@ -126,7 +126,7 @@ class Findings(Strict):
 
     def _rest(self) -> list[str]:
         more = len(self.found) - MOST_LINES
-        return [f"... and {more} more lines: see .frame"] if more > 0 else []
+        return [f"... and {more} more lines; see .frame"] if more > 0 else []
 
 
 def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
@@ -162,7 +162,7 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
     domain = schema[name]
     found = []
     if kind == "text" and isinstance(domain, Interval):
-        found.append(_whole(name, kind, "text, but its bounds are numbers", _REFUSED))
+        found.append(_whole(name, kind, "text with numeric bounds", _REFUSED))
     for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
         if len(rows):
             found.append(Finding(name, kind, problem, consequence, rows))
@@ -175,14 +175,14 @@ def _whole(name: str, kind: str, problem: str, consequence: str) -> Finding:
 
 
 _UNDECLARED = {
-    "bool": "is 0/1 to a fit",
-    "numeric": "a fit buys its domain; as treatment it is 0/1",
+    "bool": "is read as 0/1",
+    "numeric": "bounds are estimated privately; a treatment is read as 0/1",
 }
 
 
 def _undeclared(source: Source, name: str) -> Finding:
     kind = source.header.kinds[name]
-    free = _UNDECLARED.get(kind, "a fit buys its labels; as treatment it needs two declared")
+    free = _UNDECLARED.get(kind, "levels are estimated privately; a treatment needs two labels")
     return _whole(name, kind, "not declared", _REFUSED if kind == "other" else free)
 
 
@@ -202,7 +202,7 @@ def _problems(
         unread = absent & ~_absent(source.rows.column(name, as_labels=True))
         yield "not a number", _MISSING, np.flatnonzero(unread)
         absent &= ~unread
-    problem = "missing, though declared complete" if complete else "missing"
+    problem = "missing, but declared complete" if complete else "missing"
     yield problem, _MISSING, np.flatnonzero(absent)
     yield from _FINDERS[type(domain)](column, domain)
 
@@ -223,7 +223,7 @@ def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[ColumnPr
 
 
 def _levels_problems(column: RawColumn, domain: Levels) -> Iterator[ColumnProblem]:
-    fate = f"becomes {OTHER!r}" if domain.other else "is in no level"
+    fate = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
     for label, rows in _by_label(column):
         if label not in domain.labels:
             yield f"undeclared level {label!r}", fate, rows

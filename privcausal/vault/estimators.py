@@ -154,8 +154,8 @@ class Declared(FittedEstimators):
 
     arm: float | None = None
     unsaved: ClassVar[str] = (
-        "this fit holds estimators of the user's own, or another package's, which have no JSON: "
-        "keep its predictions"
+        "This fit contains estimators from other packages or your own code, which cannot be "
+        "saved as JSON. Save its predictions instead."
     )
 
     def __call__(self, rows: Rows) -> Vector:

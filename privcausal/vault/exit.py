@@ -98,7 +98,7 @@ class Query(ABC):
         Laplace noise of scale b / weights[j] on coordinate j loses at most this sensitivity divided
         by b. Therefore the release is epsilon-DP with epsilon = l1_sensitivity / b.
         """
-        raise CapabilityError(f"the release {self.query!r} has no price in pure epsilon")
+        raise CapabilityError(f"The release {self.query!r} has no cost in pure epsilon.")
 
 
 class Mechanism(Query):
@@ -295,7 +295,7 @@ class Exit:
         """Stop with an error if the release has more numbers than its cost allows."""
         if self.plan.gdp and numbers * FOLDS > NUMBERS:
             raise CapabilityError(
-                f"a stage releases {NUMBERS // FOLDS:,} numbers at most; write fewer terms"
+                f"A stage can release at most {NUMBERS // FOLDS:,} numbers. Use fewer terms."
             )
 
     def claim(self, stage: Stage, query: str, mechanism: str, values: Vector) -> Release:

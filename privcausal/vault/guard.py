@@ -22,8 +22,8 @@ class Opaque:
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise PrivacyBreach(
-            f"{type(self).__name__} holds private rows: it cannot be shown, tested, looped over, "
-            "copied or pickled. Use a release"
+            f"{type(self).__name__} holds private rows, so it cannot be shown, tested, iterated, "
+            "copied or pickled. Use a release instead."
         )
 
     __repr__ = __str__ = __format__ = __bytes__ = _refuse
@@ -96,7 +96,7 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
         try:
             return step(*args, **options)
         except KeyboardInterrupt:
-            refused = KeyboardInterrupt("interrupted; what was charged stays spent")
+            refused = KeyboardInterrupt("Interrupted. Any budget already charged stays spent.")
         except SystemExit:
             refused = SystemExit(1)  # Its argument may be a value from a row.
         except GeneratorExit:
@@ -114,9 +114,9 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
         if refused is not None:
             raise refused
         raise DataError(
-            "a step on the rows failed, and its message could quote one. What was charged stays "
-            "spent. Whoever holds the data sees the fault by the same call within "
-            "privcausal.testing.zero_noise(): do not publish that"
+            "A step on the rows failed. Its message is hidden because it could quote a row. If you "
+            "hold the data, repeat the call in privcausal.testing.zero_noise() to see it, but do "
+            "not publish that. Any budget already charged stays spent."
         )
 
     return inside

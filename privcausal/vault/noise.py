@@ -164,7 +164,7 @@ def _checked(sampler: Any, distance: float) -> Any:
     # OpenDP accepts a scale of zero and then reports an infinite loss, so refuse it here.
     loss = float(sampler.map(distance))
     if not 0 < loss < float("inf"):
-        raise ArithmeticError("the noise scale is not a positive finite number")
+        raise ArithmeticError("The noise scale must be a positive finite number.")
     return sampler
 
 

@@ -78,19 +78,21 @@ def open_vault(
     if ledger is not None:
         if not callable(getattr(ledger, "charge", None)):
             raise LedgerError(
-                f"ledger= takes a Ledger, not a value of type {type(ledger).__name__}; write "
-                "ledger=pc.Ledger('study.db', 'study', eps=2)"
+                f"ledger= must be a Ledger, not a value of type {type(ledger).__name__}. Write "
+                "ledger=pc.Ledger('study.db', 'study', eps=2)."
             )
         if not source_of_noise.real:
-            raise LedgerError("a ledger takes no fit made with test noise: it would not be private")
+            raise LedgerError(
+                "A ledger cannot be charged for a fit with test noise, which is not private."
+            )
         paper = plan.request.mode == "paper"
         # The ledger checks that a spent delta is still available. But a delta used to convert rho
         # must equal the ledger's own delta.
         converted = plan.rho > 0 and not paper
         if converted and ledger.delta != plan.request.budget.delta:
             raise LedgerError(
-                f"the ledger counts at delta={as_typed(ledger.delta)} and this fit asks for "
-                f"delta={as_typed(plan.request.budget.delta)}; fit with the ledger's"
+                f"This fit uses delta={as_typed(plan.request.budget.delta)}, but the ledger uses "
+                f"delta={as_typed(ledger.delta)}. Use the ledger's delta."
             )
         charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)
@@ -327,14 +329,14 @@ class Vault(Opaque):
     def _take(self, key: StageKey, order: object = None) -> Stage:
         """Spend the stage of this key and return it, after checking that it fits the query."""
         if key not in self._unspent:
-            raise BudgetError(f"stage {key!r} is not in the plan, or was spent already")
+            raise BudgetError(f"Stage {key!r} is not in the plan, or was already spent.")
         stage = self._unspent[key]
         if key in self._gathered and self._gathered[key][0] is not order:
-            raise CapabilityError(f"another query was gathered for stage {key!r}")
+            raise CapabilityError(f"A different query was collected for stage {key!r}.")
         law = "gaussian" if stage.rho else "laplace"
         if isinstance(order, Query) and getattr(order, "law", law) != law:
             raise CapabilityError(
-                f"the weights of {order.query!r} are for another noise than stage {key!r} has"
+                f"The weights of {order.query!r} do not match the noise of stage {key!r}."
             )
         if isinstance(order, Query) and not stage.rho:
             order.l1_sensitivity(self._exit.neighbors)  # Raises if there is no such bound.
@@ -351,12 +353,14 @@ class Vault(Opaque):
         silent = not self.real_noise and not self._exit.source.sd(probe).any()
         if silent and self._passes.none_complete():
             raise DataError(
-                "no row of the data is complete: without noise there is nothing to estimate. With "
-                "the noise of a real fit nobody would be told"
+                "No row of the data is complete, so a fit without noise cannot estimate anything. "
+                "A fit with real noise would not show this error."
             )
 
 
 def _check_move(substituted: float, removed: float) -> None:
     """Check the cost of a unit that moves between folds; see `Vault.release_folds`."""
     if substituted < np.sqrt(2.0) * removed * (1 - 1e-9):
-        raise CapabilityError("this sum cannot be released by fold: a unit's move would cost more")
+        raise CapabilityError(
+            "This sum cannot be released by fold: a unit that moves between folds would cost more."
+        )

@@ -61,7 +61,7 @@ def test_a_tiny_epsilon_still_converts():
 
 def test_an_epsilon_that_buys_less_than_one_unit_is_refused():
     assert epsilon_of(1, 1e-300) > 1e-6
-    with pytest.raises(BudgetError, match="smallest amount that is counted"):
+    with pytest.raises(BudgetError, match="smallest amount that can be charged"):
         rho_of(1e-6, 1e-300)
 
 

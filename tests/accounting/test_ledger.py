@@ -37,7 +37,7 @@ def test_a_new_ledger_has_everything_left(ledger):
     assert ledger.remaining.pure_epsilon == 2
     assert ledger.fits == 0
     assert (ledger.dataset, ledger.epsilon, ledger.delta) == ("rhc", 2.0, 1e-5)
-    text = "eps 0 of 2 spent at delta=1e-05 in 0 fits; a next fit may have 2"
+    text = "eps 0 of 2 spent at delta=1e-05 in 0 fits; the next fit can use up to 2"
     assert repr(ledger) == f"<Ledger 'rhc': {text}>"
 
 
@@ -46,7 +46,7 @@ def test_two_fits_of_one_spend_146(ledger, charge):
     assert ledger.spent.epsilon <= 1
     left = int(1000 * ledger.remaining.epsilon) / 1000  # rounded down
     assert 1.5 < left < 2
-    text = f"eps 1 of 2 spent at delta=1e-05 in 1 fit; a next fit may have {left:g}"
+    text = f"eps 1 of 2 spent at delta=1e-05 in 1 fit; the next fit can use up to {left:g}"
     assert repr(ledger).endswith(f"{text}>")
     ledger.charge("b", [charge(rho=ONE)])
     assert ledger.spent.epsilon == pytest.approx(1.46, abs=0.005)
@@ -79,10 +79,10 @@ def test_exhausted_says_what_was_asked_and_what_is_left(path, charge):
     assert rho_of(left, 1e-5, gdp=True) <= rho_of(1.2, 1e-5) - ONE
     assert left == pytest.approx(epsilon_of(rho_of(1.2, 1e-5) - ONE, 1e-5, gdp=True))
     assert str(caught.value) == (
-        "this fit needs more than ledger 'rhc' has left.\n"
+        "Not enough budget for this fit in ledger 'rhc'.\n"
         f"  Requested  eps 1    Remaining  eps {int(left * 10_000) / 10_000:g} "
-        "(what the cap's rho leaves)\n"
-        "  Nothing was spent."
+        "(from the remaining rho)\n"
+        "  No budget was spent."
     )
     assert caught.value.requested == epsilon_of(ONE, 1e-5)
 
@@ -111,11 +111,11 @@ def test_exhausted_says_that_it_is_delta_that_is_spent(path, charge, spent, aske
     with pytest.raises(BudgetExhaustedError) as caught:
         ledger.charge("b", [charge(**asked)])
     assert str(caught.value) == (
-        "this fit needs more than ledger 'rhc' has left.\n"
+        "Not enough budget for this fit in ledger 'rhc'.\n"
         f"  Requested  {wanted}    Remaining  {left}\n"
-        f"  Delta is what lacks, not eps: of the cap's 1e-05, {spent:.3g} is spent. Pure epsilon "
-        "takes none.\n"
-        "  Nothing was spent."
+        f"  The limit is delta, not eps: {spent:.3g} of 1e-05 is spent. Pure epsilon needs no "
+        "delta.\n"
+        "  No budget was spent."
     )
     assert caught.value.payable == 0
     ledger.charge("c", [charge(epsilon=pico(4))])
@@ -132,7 +132,7 @@ def test_exhausted_counts_the_fits_own_delta_first(path, charge):
     """What selecting labels takes of delta, rho is not converted at."""
     ledger = Ledger(path, "rhc", 1)
     own = pico(9.9e-6)
-    with pytest.raises(BudgetExhaustedError, match="at the delta of 1e-07 that is left") as caught:
+    with pytest.raises(BudgetExhaustedError, match="at the remaining delta of 1e-07") as caught:
         ledger.charge("a", [charge(rho=ONE, delta=own)])
     assert caught.value.remaining.rho == rho_of(1, 1e-5, gdp=True) / PICO
     less = rho_of(caught.value.payable, 1e-7, gdp=True)
@@ -160,7 +160,7 @@ def test_a_charge_larger_than_sqlite_can_hold_is_refused(ledger, charge):
 
 def test_no_run_is_charged_twice(ledger, charge):
     ledger.charge("a", [charge(rho=5)])
-    with pytest.raises(LedgerError, match="run 'a' was charged to this ledger before"):
+    with pytest.raises(LedgerError, match="Run 'a' was already charged to this ledger"):
         ledger.charge("a", [charge(rho=5)])
     assert ledger.spent.rho == 5 / PICO
 
@@ -181,7 +181,7 @@ ID = "id (at most 5 rows)"
     ("first", "second"), [("row", ID), (ID, "row"), (ID, "id (at most 3 rows)"), (ID, ID.upper())]
 )
 def test_units_are_not_mixed(ledger, charge, first, second):
-    with pytest.raises(LedgerError, match="would mix the units"):
+    with pytest.raises(LedgerError, match="cannot mix the units"):
         ledger.charge("a", [charge(rho=5, unit=first), charge(rho=5, unit=second)])
     assert ledger.history.empty
     ledger.charge("a", [charge(rho=5, unit=first)])
@@ -189,7 +189,8 @@ def test_units_are_not_mixed(ledger, charge, first, second):
     with pytest.raises(LedgerError) as caught:
         ledger.charge("b", [charge(rho=5, unit=second)])
     assert str(caught.value) == (
-        f"ledger 'rhc' would mix the units {first!r} and {second!r}; keep one ledger for each"
+        f"Ledger 'rhc' cannot mix the units {first!r} and {second!r}. "
+        "Keep a separate ledger for each."
     )
     assert ledger.spent == spent
     assert list(ledger.history["unit"]) == [first]
@@ -205,7 +206,10 @@ def test_charges_of_one_unit_add_up(ledger, path, charge):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"unit": ID}, "two protected units"), ({"neighbors": "add_remove"}, "two neighbour")],
+    [
+        ({"unit": ID}, "two protected units"),
+        ({"neighbors": "add_remove"}, "two definitions of neighbors"),
+    ],
 )
 def test_verify_finds_a_mixture(ledger, charge, monkeypatch, change, message):
     monkeypatch.setattr(Ledger, "_check_run", lambda *args: None)
@@ -246,7 +250,7 @@ def test_a_ledger_without_delta_takes_pure_epsilon_only(path, charge):
 
 
 def test_published_charges_are_refused_by_default(ledger, charge):
-    with pytest.raises(LedgerError, match="takes no published mechanisms"):
+    with pytest.raises(LedgerError, match="accepts only proven guarantees"):
         ledger.charge("a", [charge(rho=5)], published=True)
     assert ledger.fits == 0
 
@@ -258,7 +262,7 @@ def test_a_published_charge_labels_the_total_for_ever(path, charge):
     ledger.charge("b", [charge(rho=5)], published=True)
     ledger.charge("c", [charge(rho=5)])
     assert ledger.spent.kind == "published"
-    assert "published" in repr(ledger)
+    assert "claimed" in repr(ledger)
     assert ledger.history["published"].tolist() == [False, True, False]
 
 
@@ -277,7 +281,7 @@ def test_history_has_a_line_per_charge(ledger, charge):
     assert frame["noise_sd"].isna().tolist() == [False, True, False]
     assert frame["query"].iloc[2] == "C(région), ψ 'x'; DROP TABLE\\ud800"
     assert frame["sensitivity"].iloc[0] == 1.5
-    assert "whole: 3 charges" in ledger.verify()
+    assert "intact: 3 charges" in ledger.verify()
 
 
 def test_a_parallel_charge_is_written_as_ever(ledger, charge):
@@ -287,7 +291,7 @@ def test_a_parallel_charge_is_written_as_ever(ledger, charge):
     wanted = ["moments, p = 17", "moments, p = 17 (parallel)"]
     assert ledger.history["query"].tolist() == wanted
     assert list(ledger.history.columns) == before
-    assert "whole: 2 charges" in ledger.verify()
+    assert "intact: 2 charges" in ledger.verify()
 
 
 def test_an_empty_history_has_the_same_columns(ledger, charge):
@@ -327,11 +331,11 @@ def test_opening_does_not_create(path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dataset": "nsw"}, "a ledger for another data set"),
-        ({"eps": 3}, "a ledger for another eps: it was created with epsilon=2.0"),
-        ({"delta": 1e-6}, "a ledger for another delta: it was created with delta=1e-05"),
-        ({"delta": 0}, "a ledger for another delta"),
-        ({"allow_published": True}, "created with allow_published=False and keeps it"),
+        ({"dataset": "nsw"}, "a ledger for a different data set"),
+        ({"eps": 3}, "a ledger for a different eps. It was created with epsilon=2.0"),
+        ({"delta": 1e-6}, "a ledger for a different delta. It was created with delta=1e-05"),
+        ({"delta": 0}, "a ledger for a different delta"),
+        ({"allow_published": True}, "created with allow_published=False, which cannot change"),
     ],
 )
 def test_a_ledger_keeps_what_it_was_created_with(ledger, path, change, message):
@@ -370,7 +374,7 @@ def test_bad_paths(where):
 
 
 def test_a_folder_that_does_not_exist(tmp_path):
-    with pytest.raises(LedgerError, match=r"the folder of study\.db does not exist"):
+    with pytest.raises(LedgerError, match=r"The folder of study\.db does not exist"):
         Ledger(tmp_path / "none" / "study.db", "rhc", 2)
 
 

@@ -303,7 +303,7 @@ def test_an_old_copy_of_the_database(ledger, path, charge, tmp_path):
     old = copy(path, tmp_path / "old")
     ledger.charge("d", [charge(rho=1)])
     shutil.copy2(old / "study.db", path)
-    with pytest.raises(LedgerError, match="rolled back: it has lost charges"):
+    with pytest.raises(LedgerError, match="rolled back: charges are missing"):
         Ledger.open(path)
     with pytest.raises(LedgerError, match="rolled back"):
         ledger.charge("e", [charge(rho=1)])
@@ -354,7 +354,7 @@ def test_swapped_ledgers(tmp_path, charge):
         used(Ledger(tmp_path / f"{name}.db", "rhc", 2), charge)
     (tmp_path / "one.db").replace(tmp_path / "three.db")
     (tmp_path / "two.db").replace(tmp_path / "one.db")
-    with pytest.raises(LedgerError, match="are of two ledgers"):
+    with pytest.raises(LedgerError, match="belong to different ledgers"):
         Ledger.open(tmp_path / "one.db")
 
 
@@ -385,7 +385,7 @@ def test_a_head_that_cannot_be_written_stops_the_release(ledger, path, charge, m
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "_write_whole", full)
-        with pytest.raises(LedgerError, match="nothing is released"):
+        with pytest.raises(LedgerError, match="No results are released"):
             ledger.charge("d", [charge(rho=1)])
     assert ledger.fits == 4  # spent, and not refunded
 

@@ -165,7 +165,7 @@ def test_a_question_that_depends_on_a_row_is_seen(monkeypatch: pytest.MonkeyPatc
         found = audit_case("dr", "substitute", trials=2)
     assert not found.passes
     assert found.departed is not None
-    assert "On the same answers" in str(found)
+    assert "Given the same answers" in str(found)
 
 
 # -- whole fits ------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_networks_are_audited_by_a_statistic() -> None:
     call = {**CALL, "learner": "dpcate", "base": "nn", "trials": 2}
-    with pytest.raises(CapabilityError, match="give a callable"):
+    with pytest.raises(CapabilityError, match="Pass a callable"):
         pc.audit(**call)
 
 
@@ -246,17 +246,17 @@ def test_units_labels_and_many_columns() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bounds": {"Y": (0, 1)}}, "declared domain of 'X'"),
-        ({"bounds": None}, "declared domain of 'Y'"),
+        ({"bounds": {"Y": (0, 1)}}, "declared domain for 'X'"),
+        ({"bounds": None}, "declared domain for 'Y'"),
         ({"trials": 1}, "trials"),
         ({"trials": 2.5}, "trials"),
         ({"level": 2.0}, "level"),
         ({"level": 1}, "level"),
         ({"rows": 1}, "rows"),
         ({"statistic": "ate"}, "statistic"),
-        ({"mode": "paper"}, "audit has no mode="),
-        ({"ledger": None}, "audit has no ledger="),
-        ({"colour": 1}, "audit has no colour="),
+        ({"mode": "paper"}, r"audit\(\) has no argument mode="),
+        ({"ledger": None}, r"audit\(\) has no argument ledger="),
+        ({"colour": 1}, r"audit\(\) has no argument colour="),
         ({"learner": "forest"}, "unknown"),
     ],
 )

@@ -11,7 +11,7 @@ from privcausal.accounting import Ledger, ledger
 from privcausal.auditing import selftest
 from privcausal.vault import noise
 
-QUICK = [name for name in selftest.CHECKS if name not in ("replay on neighbours", "audit of a fit")]
+QUICK = [name for name in selftest.CHECKS if name not in ("replay on neighbors", "audit of a fit")]
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[selftest.SelfCheck]:
@@ -31,7 +31,7 @@ def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fits_are_replayed_and_audited(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: selftest.CASES[name] for name in ("trial", "adum, count and sum")}
     monkeypatch.setattr(selftest, "CASES", cases)
-    replayed, audited = only(monkeypatch, "replay on neighbours", "audit of a fit")
+    replayed, audited = only(monkeypatch, "replay on neighbors", "audit of a fit")
     assert replayed.figure.startswith("4 fits, 12 claims: none departs")
     assert audited.holds
 
@@ -57,11 +57,11 @@ def nothing_kept(patch: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "name"),
     [
-        (narrow, "law of the noise"),
+        (narrow, "noise distribution"),
         (narrow, "audit of Laplace noise"),
         (narrow, "audit of Gaussian noise"),
-        (repeated, "law of the noise"),
-        (no_cap, "ledger: processes and a cap"),
+        (repeated, "noise distribution"),
+        (no_cap, "ledger: processes share a cap"),
         (nothing_kept, "ledger: processes killed"),
     ],
 )

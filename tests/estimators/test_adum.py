@@ -364,23 +364,23 @@ def test_a_plan_that_protects_units_has_no_sql() -> None:
 
 TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str]] = {
     "negative": (table(count=[-1, 1, 2, 3]), {}, DataError, "negative count"),
-    "half a row": (table(count=[0.5, 100, 2, 3]), {}, DataError, "no whole number"),
+    "half a row": (table(count=[0.5, 100, 2, 3]), {}, DataError, "not a whole number"),
     "unknown arm": (table(arm=[0, 1, 0, 2]), {}, DataError, "unknown arm"),
     "unknown cell": (table(cell=["a", "a", "b", "CANARY_ZQX"]), {}, DataError, "not declare"),
-    "twice": (table(arm=[0, 0, 0, 1]), {}, DataError, "in two lines"),
+    "twice": (table(arm=[0, 0, 0, 1]), {}, DataError, "two lines"),
     "missing": (table(cell=["a", None, "b", "b"]), {}, DataError, "missing value"),
-    "nan": (table(sum=[np.nan, 1, 1, 1]), {}, DataError, "no number"),
-    "beyond bounds": (table(sum=[901.0, 1, 1, 1]), {}, DataError, "cannot give"),
-    "text": (table(count=list("abcd")), {}, DataError, "holds no numbers"),
-    "no column": (table().drop(columns="arm"), {}, DataError, "no 'arm'"),
-    "no sum": (table().drop(columns="sum"), {}, DataError, "needs a column 'sum'"),
+    "nan": (table(sum=[np.nan, 1, 1, 1]), {}, DataError, "missing or infinite"),
+    "beyond bounds": (table(sum=[901.0, 1, 1, 1]), {}, DataError, "is impossible"),
+    "text": (table(count=list("abcd")), {}, DataError, "must be numeric"),
+    "no column": (table().drop(columns="arm"), {}, DataError, "'arm' is missing"),
+    "no sum": (table().drop(columns="sum"), {}, DataError, "requires a column 'sum'"),
     "noise": (table(), {"noise": {"count": 3}, "eps": 1}, DataError, "is {'count': sd"),
     "whose": (table(), {"noise": {"count": 3, "sum": 3}}, BudgetError, "needs eps="),
     "noisy steps": (
         table().rename(columns={"sum": "steps"}),
         {"noise": {"count": 3, "sum": 3}, "eps": 1},
         DataError,
-        "needs a column 'sum'",
+        "requires a column 'sum'",
     ),
     "no noise": (
         table(),
@@ -477,7 +477,7 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.predict({"X": GRID}), real.predict({"X": GRID}))
     assert again.guarantee == real.guarantee
     assert "Algorithm 1" in again.guarantee.statement
-    assert "PUBLISHED GUARANTEE, NOT PROVEN" in str(again.summary())
+    assert "CLAIMED, NOT PROVEN" in str(again.summary())
     with pytest.raises(SchemaError, match=r"^pc\.paper\.adum buys no bounds.*'region'[^;]*$"):
         pc.paper.adum(FORMULA, frame, bounds={"Y": (4, 10)})
     real.report(tmp_path / "report.html")

@@ -228,7 +228,7 @@ def test_the_ledger_holds_the_unit(tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=1.2, delta=1e-5)
     did(study(), ledger=ledger)
     assert set(ledger.history["unit"]) == {"id (all rows)"}
-    with pytest.raises(pc.BudgetError, match="left"):
+    with pytest.raises(pc.BudgetError, match="Not enough budget"):
         did(study(), ledger=ledger)
 
 
@@ -266,9 +266,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "cohorts as numbers": ({"bounds": BOUNDS | {"T": (2004, 2007)}}, "each cohort separately"),
     "three labels": ({"bounds": BOUNDS | {"Y": ["a", "b", "c"]}}, "two labels"),
     "an estimand": ({"estimand": "ATE"}, "has no argument estimand="),
-    "text": ({"frame": study(50).assign(Y="x")}, "holds text but has numeric bounds"),
+    "text": ({"frame": study(50).assign(Y="x")}, "contains text but has numeric bounds"),
     "a date": (
-        {"frame": study(50).assign(year=pd.Timestamp("2018-01-01"))}, "dates to a number",
+        {"frame": study(50).assign(year=pd.Timestamp("2018-01-01"))}, "a date to days since",
     ),
     "two spellings": (
         {"formula": "Y ~ T | X + x", "frame": study(50).assign(x=1.0), "bounds": BOUNDS},

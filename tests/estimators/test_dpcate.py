@@ -232,7 +232,7 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     ),
     "exact": (
         {"second": "exact", "queries": points(), "data": lambda: study(4001).frame},
-        CapabilityError, "at most 4,000 rows; nothing was spent",
+        CapabilityError, "at most 4,000 rows",
     ),
     "known and given": (
         {"base": lambda: true_nuisances(price=None), "propensity": 0.5, "queries": points()},

@@ -268,12 +268,12 @@ def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -
         for audience in ("technical", "public"):
             fit.report(tmp_path / "fit.html", audience)
             page = (tmp_path / "fit.html").read_text("utf-8")
-            assert "PUBLISHED GUARANTEE, NOT PROVEN" in page
-            assert "This guarantee is the published one." in page
+            assert "CLAIMED, NOT PROVEN" in page
+            assert "This guarantee is claimed, not proven." in page
         text = str(fit.summary())
-        assert text.count("PUBLISHED GUARANTEE, NOT PROVEN") == 2
+        assert text.count("CLAIMED, NOT PROVEN") == 2
         assert max(map(len, text.splitlines())) <= 78
-        assert "PUBLISHED" in fit.summary().as_latex() and "PUBLISHED" in fit.summary().as_html()
+        assert "CLAIMED" in fit.summary().as_latex() and "CLAIMED" in fit.summary().as_html()
         assert "published" in repr(fit)
         fit.plot("coef"), fit.plot("budget")
 
@@ -353,7 +353,7 @@ def test_the_price_is_epsilon_and_delta(fitted: Any, halves: Any) -> None:
 
 def test_a_ledger_refuses_it_unless_opened_for_it(tmp_path: Path) -> None:
     strict = pc.Ledger(tmp_path / "strict.db", "study", eps=3, delta=1e-4)
-    with pytest.raises(pc.LedgerError, match="takes no published mechanisms"):
+    with pytest.raises(pc.LedgerError, match="accepts only proven guarantees"):
         paper(study(), ledger=strict)
     assert strict.history.empty
     open_to_it = pc.Ledger(tmp_path / "open.db", "study", eps=3, delta=1e-4, allow_published=True)
@@ -363,7 +363,7 @@ def test_a_ledger_refuses_it_unless_opened_for_it(tmp_path: Path) -> None:
     assert open_to_it.spent.delta == pytest.approx(1e-5, rel=1e-6)
     paper(study(), eps=1.5, delta=2e-5, ledger=open_to_it)
     assert open_to_it.spent.epsilon == pytest.approx(2.5, abs=1e-3)
-    with pytest.raises(pc.BudgetError, match="Nothing was spent"):
+    with pytest.raises(pc.BudgetError, match="No budget was spent"):
         paper(study(), ledger=open_to_it)
     pc.private(FORMULA, study(), eps=0.3, delta=1e-4, bounds=BOUNDS, ledger=open_to_it)
     assert open_to_it.history["published"].tolist()[:4] == [True] * 4
@@ -539,7 +539,7 @@ class Talkative(LinearRegression):
 
 def test_an_estimator_that_fails_is_told_in_constant_words() -> None:
     frame = study()
-    with pytest.raises(pc.DataError, match="a step on the rows failed") as failed:
+    with pytest.raises(pc.DataError, match="A step on the rows failed") as failed:
         paper(frame, pc.bases.Sklearn(LogisticRegression(), Talkative()))
     assert failed.value.__cause__ is None and failed.value.__context__ is None
     assert "bad value" not in str(failed.value)

@@ -55,5 +55,5 @@ def test_the_bound_holds_and_is_reached_in_a_linear_model() -> None:
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, 1.0), (1.1, 0.1), (float("nan"), 0.1)])
 def test_shares_are_shares(shares: tuple[float, float]) -> None:
-    with pytest.raises(CapabilityError, match=r"r2_\w+ is a share"):
+    with pytest.raises(CapabilityError, match=r"r2_\w+= must be a share"):
         largest_bias(1.0, *shares)

@@ -163,13 +163,13 @@ def test_what_fails_for_any_row_fails_without_one(tmp_path: Path) -> None:
     call = own("s") | {"learner": pc.learners.TwoStage(Failing(), transform="s")}
     found = [outcome(call, table(n), tmp_path) for n in (0, 1, 2)]
     assert found[0] == found[1] == found[2]
-    assert "a step on the rows failed" in found[0][1]
+    assert "A step on the rows failed" in found[0][1]
     call = {"learner": "private", "formula": "Y ~ T"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("privcausal.vault.queries.sums.ArmSums.integers", lambda *_: np.zeros(1) / {})
         found = [outcome(call, table(n), tmp_path) for n in (0, 1, 2)]
     assert found[0] == found[1] == found[2]
-    assert "a step on the rows failed" in found[0][1]
+    assert "A step on the rows failed" in found[0][1]
 
 
 @pytest.mark.skipif(not INTERPRET, reason="needs interpret")
@@ -192,5 +192,5 @@ def test_a_published_classifier_learns_a_model_from_any_rows() -> None:
 
 def test_without_noise_nobody_is_told_twice() -> None:
     """Under test noise an empty table is refused in words of its own: nothing is private then."""
-    with testing.zero_noise(), pytest.raises(PrivcausalError, match="no row of the data"):
+    with testing.zero_noise(), pytest.raises(PrivcausalError, match="No row of the data"):
         pc.private("Y ~ T", table(0), bounds=BOUNDS, neighbors="add_remove")

@@ -402,7 +402,7 @@ def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
 
     monkeypatch.setattr("privcausal.estimators.private.finish", fail)
     ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
-    with pytest.raises(PrivcausalError, match="What was charged stays spent") as refused:
+    with pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused:
         ate()(ledger)
     assert ledger.fits == 1
     assert not (refused.value.__cause__ or refused.value.__context__)

@@ -151,7 +151,7 @@ def test_every_failure_on_rows_is_told_in_the_same_words(
 
     monkeypatch.setattr("privcausal.vault.queries.sums.ArmHistogram.integers", fail)
     fit = fitted("dr by linear")
-    with pytest.raises(DataError, match="a step on the rows failed") as caught:
+    with pytest.raises(DataError, match="A step on the rows failed") as caught:
         fit.overlap(table(), eps=1.0)
     assert "17" not in str(caught.value)
     assert caught.value.__context__ is None
@@ -166,6 +166,6 @@ def test_a_source_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     fit = fitted("dr by linear")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "_batches", lambda _: iter([1 / 0]))
-        with pytest.raises(DataError, match="could not be read to their end") as caught:
+        with pytest.raises(DataError, match="Not all rows could be read") as caught:
             fit.overlap(path, eps=1.0)
     assert type(caught.value) is DataError

@@ -121,7 +121,7 @@ def check_rounded_sum(
 @pytest.mark.parametrize("count", [1, 10**9])
 def test_floats_without_the_digits_are_refused_whatever_they_are(outcome: Any, count: int) -> None:
     """From bounds and types alone: how many rows there are is private."""
-    with pytest.raises(DataError, match="lose in floats what one row adds") as caught:
+    with pytest.raises(DataError, match="too coarse for the contribution of one row") as caught:
         asked(lines(count, count * outcome[0]), outcome)
     assert "integers or decimals" in str(caught.value)
     assert "fit.plan.sql()" in str(caught.value)
@@ -168,14 +168,14 @@ def test_steps_are_read_to_the_unit() -> None:
     one = asked(lines(2**31, most - 1, "steps"), (0, 1), learner=LEARNERS[1])
     two = asked(lines(2**31, most - 2, "steps"), (0, 1), one, learner=LEARNERS[1])
     assert np.abs(one[0].exact - two[0].exact).sum() == 1
-    with pytest.raises(DataError, match="'steps' of a table of cells holds floats"):
+    with pytest.raises(DataError, match="'steps' of the table of cells has floats"):
         asked(lines(2, 3.0, "steps"), (0, 1))
 
 
 @pytest.mark.parametrize("column", ["count", "sum"])
 def test_short_floats_are_refused(column: str) -> None:
     frame = pd.DataFrame(lines(3, 1.0)).astype({column: np.float32})
-    with pytest.raises(DataError, match=f"{column!r} of a table of cells holds floats of 32 bits"):
+    with pytest.raises(DataError, match=f"{column!r} of the table of cells has 32-bit floats"):
         asked(frame, (0, 1))
 
 

@@ -143,13 +143,13 @@ def _parts(entry: Entry) -> tuple[Any, ...]:
 
 def test_the_worst_fit_speaks_for_the_table() -> None:
     frame = ENTRIES[0].terms
-    kinds = {"none": "NOT PRIVATE", "published": "PUBLISHED GUARANTEE, NOT PROVEN"}
+    kinds = {"none": "NOT PRIVATE", "published": "CLAIMED, NOT PROVEN"}
     for kind, words in kinds.items():
         made = table([ENTRIES[0], Entry("other", frame, {}, kind)])  # type: ignore[arg-type]
         for name in FORMATS.values():
             assert getattr(made, name)().count(words) == 2, name
     both = [Entry(kind, frame, {}, kind) for kind in kinds]  # type: ignore[arg-type]
-    assert "PUBLISHED GUARANTEE" not in str(table(both))
+    assert "CLAIMED, NOT PROVEN" not in str(table(both))
     assert str(table()).count("NOT PR") == 0
 
 

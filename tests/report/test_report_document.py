@@ -74,8 +74,8 @@ def outline(page: str) -> Outline:
 
 def test_the_best_attack_is_shown_where_a_trade_off_is_proven() -> None:
     shown = ate_view()
-    assert "detected at most" in render_report(shown)
-    assert "detected at most" not in render_report(replace(shown, attack=None))
+    assert "Strongest possible attack" in render_report(shown)
+    assert "Strongest possible attack" not in render_report(replace(shown, attack=None))
 
 
 def test_tags_balance_and_ids_are_unique(outline: Outline) -> None:
@@ -172,28 +172,28 @@ def test_not_private_at_both_ends(audience: str) -> None:
     assert body.index("NOT PRIVATE") < body.index("<h1>")
     assert body.rindex("NOT PRIVATE") > body.index("<footer>")
     assert "<title>NOT PRIVATE: " in page
-    assert "Nothing was protected" in page
+    assert "Privacy is not protected" in page
     assert "62.3:37.7</td>" not in page
 
 
 def test_published_says_so() -> None:
     page = render_report(ate_view(kind="published"))
-    assert page.count("PUBLISHED GUARANTEE, NOT PROVEN") == 3
+    assert page.count("CLAIMED, NOT PROVEN") == 3
     assert "it was not proven for this software" in page
-    assert "PUBLISHED" not in render_report(ate_view())
+    assert "NOT PROVEN" not in render_report(ate_view())
 
 
 def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
     technical, public = (render_report(cate_view(), a) for a in ("technical", "public"))
-    for words in ("pc.privcate(", "Settings of this fit", "C(region)[T.South]", "p-value",
+    for words in ("pc.privcate(", "Settings", "C(region)[T.South]", "p-value",
                   "R-learner on noisy moments", "Sensitivity"):  # fmt: skip
         assert words in technical
         assert words not in public
     for words in (
-        "In one minute",
+        "In brief",
         "69.9:30.1",
         "Older customers respond more",
-        "share of the price",
+        "share of the cost",
     ):
         assert words in public
 
@@ -286,7 +286,7 @@ def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
             check=False,
         )  # fmt: skip
 
-    assert "lacks its report templates" in run().stderr
+    assert "report templates are missing" in run().stderr
     shutil.copytree(Path(str(template_root())), package / "templates")
     done = run()
     assert done.stdout.strip() == str(package / "templates"), done.stderr

@@ -126,7 +126,7 @@ def test_not_private_is_first_and_last_in_every_format(make: Callable[..., FitVi
 def test_published_says_so_and_proven_says_nothing() -> None:
     published, proven = (summarize(ate_view(kind=kind)) for kind in ("published", "proven"))
     for name in ("as_text", "as_html", "as_latex"):
-        assert getattr(published, name)().count("PUBLISHED GUARANTEE, NOT PROVEN") == 2
+        assert getattr(published, name)().count("CLAIMED, NOT PROVEN") == 2
         assert "NOT PR" not in getattr(proven, name)()
 
 
@@ -143,9 +143,9 @@ def test_the_table_value_is_enough_for_other_tables() -> None:
 
 
 def test_shapes_are_checked() -> None:
-    with pytest.raises(DataError, match="one length"):
+    with pytest.raises(DataError, match="the same nonzero length"):
         Shape("x", "continuous", (1.0, 2.0), (1.0,), (1.0,), (1.0,))
-    with pytest.raises(CapabilityError, match="continuous or levels"):
+    with pytest.raises(CapabilityError, match="'continuous' or 'levels'"):
         Shape("x", "cubic", (1.0,), (1.0,), (1.0,), (1.0,))  # type: ignore[arg-type]
 
 
@@ -176,6 +176,6 @@ def test_a_summary_in_latex_can_be_cited() -> None:
     assert r"\caption{Private Average Treatment Effect}" in cited
     assert cited.index(r"\caption") < cited.index(r"\label{tab:ate}") < cited.index(r"\toprule")
     assert r"\caption{Effects of 5\% more}" in summarize(ate_view()).as_latex("Effects of 5% more")
-    for name in ("Effects", "Privacy budget, release by release"):  # several tables, told apart
+    for name in ("Effects", "Privacy budget by release"):  # several tables, told apart
         assert rf"\emph{{{name}}}" in plain and rf"\emph{{{name}}}" in cited
     assert cited.count(r"\toprule") == plain.count(r"\toprule")

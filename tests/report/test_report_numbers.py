@@ -120,12 +120,12 @@ def test_odds_sentence_is_the_mock_ups() -> None:
 
 def test_shape_line() -> None:
     curve = Shape("age", "continuous", (18.0, 95.0), (0.0105, 0.11), (0.0, 0.1), (0.1, 0.2), "band")
-    ends = "0.011 [0.000, 0.100] at 18", "0.110 [0.100, 0.200] at 95"
-    assert shape_line(curve) == f"from {ends[0]} to {ends[1]} (band)."
+    ends = "0.011 (band 0.000 to 0.100) at 18", "0.110 (0.100 to 0.200) at 95"
+    assert shape_line(curve) == f"{ends[0]}; {ends[1]}."
     gone = Shape("age", "continuous", (1.0,), (NAN,), (NAN,), (NAN,))
-    assert shape_line(gone) == "no estimate."
+    assert shape_line(gone) == "No estimate."
     flat = Shape("age", "continuous", (1.0, 2.0), (0.5, 0.5), (0.0, 0.0), (1.0, 1.0), "band")
-    assert shape_line(flat) == "from 0.50 [0.00, 1.00] at 1 to 0.50 [0.00, 1.00] at 2 (band)."
+    assert shape_line(flat) == "0.50 (band 0.00 to 1.00) at 1; 0.50 (0.00 to 1.00) at 2."
 
 
 @pytest.mark.parametrize(
@@ -140,5 +140,5 @@ def test_shape_line() -> None:
 def test_a_curve_that_turns_is_told_where(values: tuple[float, ...], told: list[str]) -> None:
     grid = (18.0, 60.0, 95.0)
     line = shape_line(Shape("age", "continuous", grid, values, values, values, "band"))
-    assert re.findall(r"(\S+) \[\1, \1\] at", line) == told
-    assert line.startswith("from ") and line.endswith("at 95 (band).")
+    assert re.findall(r"(\S+) \((?:band )?\1 to \1\) at", line) == told
+    assert line.startswith(f"{told[0]} (band ") and line.endswith("at 95.")

@@ -52,9 +52,9 @@ def test_effect_plot_takes_axes() -> None:
     assert plots.effect_plot(shapes()[:1], ax=ax) is ax
     given_ = Figure().subplots(1, 3)
     assert list(plots.effect_plot(shapes(), ax=given_)) == list(given_)
-    with pytest.raises(DataError, match="3 shapes need 3 axes; ax holds 1"):
+    with pytest.raises(DataError, match="1 axes, but 3 effect curves require 3"):
         plots.effect_plot(shapes(), ax=ax)
-    with pytest.raises(DataError, match="no shape"):
+    with pytest.raises(DataError, match="no effect curve"):
         plots.effect_plot(())
 
 
@@ -68,13 +68,13 @@ UTILITY = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0, 4.0], "weight": 0.5,
 OTHERS = {
     "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
     "gate": (plots.gate_plot, (cate_view().gates,), "thick: without privacy noise"),
-    "budget": (plots.budget_plot, (cate_view().budget,), "price (rho)"),
+    "budget": (plots.budget_plot, (cate_view().budget,), "cost (rho)"),
     "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().uncertainty),
                  "sampling alone: 0.0265 to 0.0799"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
-    "attack": (plots.attack_plot, (attack(),), "solid: at most; dashed: by chance"),
+    "attack": (plots.attack_plot, (attack(),), "solid: upper limit; dashed: random guessing"),
     "plan": (curves.plan_plot, (PLAN,), "half-width of the 95% interval"),
-    "utility": (curves.utility_plot, (UTILITY,), "precision: width without noise / planned"),
+    "utility": (curves.utility_plot, (UTILITY,), "precision: noise-free width / planned width"),
 }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_nested_intervals_end_in_the_printed_one() -> None:
 
 
 def test_pure_epsilon_is_drawn_in_epsilon() -> None:
-    assert "price (epsilon)" in words(plots.budget_plot(uplift_view().budget))
+    assert "cost (epsilon)" in words(plots.budget_plot(uplift_view().budget))
 
 
 def test_names_are_drawn_as_they_are() -> None:

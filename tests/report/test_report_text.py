@@ -58,7 +58,7 @@ def test_text_keeps_to_its_columns(name: str) -> None:
 def test_an_average_takes_thirty_lines_at_most() -> None:
     text = str(summarize(ate_view()))
     assert len(text.splitlines()) <= 30
-    assert "Std err: sampling 37%, privacy 63% of its variance." in text.splitlines()
+    assert "Std err: sampling 37%, privacy 63% (of variance)." in text.splitlines()
     assert "[1] n, bounds and clip are declared public." in text.splitlines()
 
 
@@ -70,7 +70,7 @@ def test_head_is_the_mock_up() -> None:
         "Outcome:             death180 in [0,1]  Estimand:                          ATE"
     )
     assert "  privacy   se 0.0178 (63% of variance)  noise added on purpose" in lines
-    assert "This fit: (0.5, 1e-05)-DP.  Ledger 'rhc': 1.91 of 2 left." in lines
+    assert "Cost of this fit: (0.5, 1e-05)-DP.  Ledger 'rhc': 1.91 of 2 left." in lines
 
 
 def test_long_formula_wraps_and_is_not_cut() -> None:
@@ -111,7 +111,7 @@ def test_no_stars_and_small_p() -> None:
 
 def test_only_the_marks_that_occur_are_explained() -> None:
     assert "[post]" not in str(summarize(ate_view()))
-    assert "[post] from releases" in str(summarize(cate_view()))
+    assert "[post] computed from releases" in str(summarize(cate_view()))
 
 
 def test_repr_is_the_text() -> None:

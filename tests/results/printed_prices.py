@@ -84,7 +84,8 @@ EPSILON = (
     rf"epsilon {NUMBER}, pure", rf"ε = {NUMBER}", rf"epsilon: +{NUMBER}", rf"DP: epsilon {NUMBER}",
 )  # fmt: skip
 DELTA = (
-    rf"δ = {NUMBER}", rf"delta: +{NUMBER}", rf", delta {NUMBER}", rf"\(eps, {NUMBER}\)-DP",
+    rf"δ = {NUMBER}(?![\de]| in )",
+    rf"delta: +{NUMBER}", rf", delta {NUMBER}", rf"\(eps, {NUMBER}\)-DP",
     rf"up to a {NUMBER} failure chance",
 )  # fmt: skip
 PAIR = rf"\({NUMBER}, {NUMBER}\)-(?:DP|differential privacy)"

@@ -176,7 +176,7 @@ def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert one.title in page
     assert other.title in page
-    assert "No check of overlap or balance was bought" not in page
+    assert "No check of overlap or balance was requested" not in page
     proven().report(tmp_path / "none.html")
     assert "No check of overlap" in (tmp_path / "none.html").read_text(encoding="utf-8")
 
@@ -232,7 +232,7 @@ def test_it_is_charged_before_rows_are_read(
 
 
 def test_what_is_not_left_is_refused(what: str, ledger: pc.Ledger) -> None:
-    with pytest.raises(BudgetError, match="Nothing was spent"):
+    with pytest.raises(BudgetError, match="No budget was spent"):
         getattr(proven(), what)(study(), eps=5.0, ledger=ledger)
     assert ledger.history.empty
 
@@ -334,7 +334,7 @@ def test_a_look_is_no_better_than_the_fit(what: str, loaded: bool, tmp_path: Any
         fit = pc.load(tmp_path / "fit.json")
     found = getattr(fit, what)(data, eps=0.5)
     assert found.guarantee.kind == "published"
-    assert "PUBLISHED GUARANTEE" in str(found)
+    assert "CLAIMED, NOT PROVEN" in str(found)
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
         assert "proven" not in text.replace("NOT PROVEN", "").replace("nothing is proven", "")
     strict = pc.Ledger(tmp_path / "strict.db", "study", eps=9)

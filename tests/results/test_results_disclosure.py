@@ -146,7 +146,7 @@ def test_each_kind_of_fit_is_told_apart(fits: dict[str, Any], tmp_path: Path) ->
     tuned = "preprocessing_and_hyperparameter_tuning"
     assert "bought" in told["bought"]["implementation"][tuned]
     assert "bought" not in told["rows"]["implementation"][tuned]
-    assert "PUBLISHED" in told["published"]["privacy_loss"]["privacy_parameters_details"]
+    assert "CLAIMED, NOT PROVEN" in told["published"]["privacy_loss"]["privacy_parameters_details"]
     for key in ("mechanisms", "justification"):
         assert "not proven" in told["published"]["implementation"][key]
         assert "not proven" not in told["rows"]["implementation"][key]
@@ -163,7 +163,7 @@ def test_a_table_with_noise_of_its_maker_is_said_to_be_one(tmp_path: Path) -> No
     assert told["dp_variant"]["variant_name"] == "Pure DP"
     assert "delta" not in told["privacy_loss"]["privacy_parameters"]
     assert "not proven" in told["implementation"]["mechanisms"]
-    assert "PUBLISHED" in str(fit.label())
+    assert "CLAIMED, NOT PROVEN" in str(fit.label())
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_the_label_is_one_page(fits: dict[str, Any], name: str) -> None:
     for word in ("Mailing", "post@example.org", fit.guarantee.kind, f"{fit.guarantee.delta:g}"):
         assert word in text
     assert "<table" in label.as_html()
-    assert ("PUBLISHED GUARANTEE" in text) is (name == "published")
+    assert ("CLAIMED, NOT PROVEN" in text) is (name == "published")
 
 
 def planned(**call: Any) -> Any:

@@ -229,8 +229,8 @@ def test_every_public_method_refuses_an_unknown_keyword(tmp_path: Any) -> None:
         ("r.docx", "fit.summary().to_word('r.docx')"),
         ("r.tex", "fit.summary().as_latex()"),
         ("r.md", "fit.summary().as_markdown()"),
-        ("r.pdf", "print that as PDF"),
-        ("r.csv", "write fit.report('r.html')"),
+        ("r.pdf", "print the page to PDF"),
+        ("r.csv", "Write fit.report('r.html')"),
     ],
 )
 def test_a_report_is_html(name: str, instead: str, tmp_path: Any) -> None:

@@ -172,7 +172,7 @@ def test_ledgers_stay_true(k: int, tmp_path: Path) -> None:
     ledger.charge("a", [charge(Cost(epsilon=amount))])
     spent, left = ledger.spent, ledger.remaining
     text = repr(ledger)
-    told = re.search(r"eps (\S+) of (\S+) spent at delta=(\S+) in 1 fit; .* have (\S+)>", text)
+    told = re.search(r"eps (\S+) of (\S+) spent at delta=(\S+) in 1 fit; .* up to (\S+)>", text)
     assert told
     assert spent.epsilon <= float(told[1]) <= float(told[2])
     assert cap.epsilon <= float(told[2])

@@ -44,10 +44,10 @@ def test_what_varies_is_named_and_leads_report_and_summary(tmp_path: Any) -> Non
     assert said.startswith("The effect varies with ")
     assert "Z" in said.split(",")[0]
     text = str(made.summary())
-    assert text.index("The effect varies with") < text.index("  Z: from")
+    assert text.index("The effect varies with") < text.index("  Z: ")
     made.report(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert page.index(said) < page.index("Groups named beforehand")
+    assert page.index(said) < page.index("Groups chosen in advance")
 
 
 def test_averages_alone_say_nothing_of_it() -> None:

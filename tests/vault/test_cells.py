@@ -108,7 +108,7 @@ def test_no_noise_but_that_of_its_proof() -> None:
         open_source(ordinary(20)), Plan(request, "adum", "none", (stage,), 10**12), None, "run"
     )
     vault.set_layout(SCHEMA, (), ())
-    with pytest.raises(CapabilityError, match="another noise"):
+    with pytest.raises(CapabilityError, match="do not match the noise"):
         vault.release("effect: cells", sums(("count_sum", "gaussian")))
 
 
@@ -320,7 +320,7 @@ def test_sql_of_many_rows_and_types(tmp_path: Path, monkeypatch: Any) -> None:
 
 def test_a_release_without_a_price_in_pure_epsilon_is_refused() -> None:
     histogram = ArmHistogram(Outcome(5, 10), np.array([-1.0, 1.0]), "outcome")
-    with pytest.raises(CapabilityError, match="no price in pure epsilon"):
+    with pytest.raises(CapabilityError, match="no cost in pure epsilon"):
         answer(ordinary(10), histogram)
 
 

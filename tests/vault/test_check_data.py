@@ -86,14 +86,14 @@ def test_frame_tells_type_consequence_count_and_examples():
     line = frame[frame["problem"] == "above 100"].iloc[0]
     assert tuple(line) == ("y", "numeric", "above 100", "becomes 100", 2, (4, 5))
     fate = frame.set_index("problem")["consequence"]
-    assert fate["undeclared level 'nrth'"] == "is in no level"
+    assert fate["undeclared level 'nrth'"] == "belongs to no level"
     assert fate["undeclared level 'clerk'"] == "becomes 'other'"
-    assert fate["neither '0' nor '1' but '2'"] == "adds nothing to any sum"
+    assert fate["neither '0' nor '1' but '2'"] == "is ignored (incomplete row)"
     types = frame.drop_duplicates("column").set_index("column")["type"]
     assert types[["gone", "trial", "seen", "ward"]].tolist() == ["absent", "bool", "other", "text"]
     fate = frame.set_index("column")["consequence"]
-    assert fate["seen"] == fate["gone"] == "the fit refuses the column"
-    assert fate["trial"] == "is 0/1 to a fit"
+    assert fate["seen"] == fate["gone"] == "the fit stops with an error"
+    assert fate["trial"] == "is read as 0/1"
 
 
 def test_examples_are_a_few_and_rows_are_all():
@@ -108,7 +108,7 @@ def test_text_with_numeric_bounds_is_refused_and_explained():
         pc.check_data(pd.DataFrame({"x": ["1", "2,5", None, "200", "nan"]}), bounds={"x": (0, 9)})
     )
     assert found == {
-        ("x", "text, but its bounds are numbers"): [],
+        ("x", "text with numeric bounds"): [],
         ("x", "not a number"): [1, 4],
         ("x", "missing"): [2],
         ("x", "above 9"): [3],
@@ -123,7 +123,7 @@ def test_a_type_that_cannot_be_read_is_one_line_even_if_declared():
 def test_missing_values_of_a_complete_schema_say_so():
     schema = pc.Schema({"x": (0, 1)}, complete=True)
     found = lines(pc.check_data(pd.DataFrame({"x": [np.nan, 0.5]}), bounds=schema))
-    assert found == {("x", "missing, though declared complete"): [0]}
+    assert found == {("x", "missing, but declared complete"): [0]}
 
 
 def test_bounds_are_named_in_full():
@@ -212,7 +212,7 @@ def test_many_lines_are_cut_in_print_and_not_in_the_frame():
     assert len(findings.frame) == 500
     shown = str(findings).splitlines()
     assert len(shown) == MOST_LINES + 4
-    assert shown[-2] == f"... and {500 - MOST_LINES} more lines: see .frame"
+    assert shown[-2] == f"... and {500 - MOST_LINES} more lines; see .frame"
     assert shown[-2] in findings._repr_html_()
 
 
@@ -236,9 +236,9 @@ def test_names_and_levels_cannot_change_the_page_or_the_terminal():
 
 def test_an_unknown_line_is_an_error_that_names_the_known_ones():
     findings = pc.check_data(FRAME, bounds=SCHEMA)
-    with pytest.raises(DataError, match=r"it has 'below 0', 'above 100'"):
+    with pytest.raises(DataError, match=r"Its problems: 'below 0', 'above 100'"):
         findings.rows("y", "missing")
-    with pytest.raises(DataError, match="neither declared nor in the data"):
+    with pytest.raises(DataError, match="is not declared and not in the data"):
         findings.rows("x", "missing")
 
 

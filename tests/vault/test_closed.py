@@ -116,7 +116,7 @@ def test_connections_are_closed_where_a_fit_fails(
     kind: str, tmp_path: Path, opened: list[Any], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(Marginals, "integers", fails(ValueError(CANARY)))
-    with pytest.raises(DataError, match="a step on the rows failed") as caught:
+    with pytest.raises(DataError, match="A step on the rows failed") as caught:
         pc.private(FORMULA, written(tmp_path, kind), bounds=BOUNDS, **UNIT)
     assert all(map(closed, opened))
     assert len(opened) == 3  # of the file, of the ranking and of the marks
@@ -128,7 +128,7 @@ def test_connections_are_closed_where_a_file_is_not_whole(
 ) -> None:
     file = written(tmp_path, "csv")
     file.write_text(file.read_text() + "1,2,3,4,5,6,7\n")
-    with pytest.raises(DataError, match="not a whole CSV file"):
+    with pytest.raises(DataError, match="not a complete CSV file"):
         pc.private(FORMULA, file, bounds=BOUNDS)
     assert len(opened) == 1
     assert closed(opened[0])
@@ -170,7 +170,7 @@ def test_a_panic_is_no_exception() -> None:
 def test_a_panic_ends_in_constant_words(kind: Any, tmp_path: Path, monkeypatch: Any) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     monkeypatch.setattr(Marginals, "integers", fails(kind(CANARY)))
-    with pytest.raises(DataError, match="a step on the rows failed") as caught:
+    with pytest.raises(DataError, match="A step on the rows failed") as caught:
         pc.private(FORMULA, rows(), bounds=BOUNDS, ledger=ledger)
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None
@@ -190,7 +190,7 @@ def test_an_exit_stays_one_and_carries_nothing(kind: Any, monkeypatch: Any) -> N
 def test_a_query_that_panics_tells_nothing(monkeypatch: Any) -> None:
     """Also where rows are counted, before the vault is open."""
     monkeypatch.setattr(Lazy, "_count", fails(PanicException(CANARY)))
-    with pytest.raises(DataError, match="could not be read to their end") as caught:
+    with pytest.raises(DataError, match="Not all rows could be read") as caught:
         pc.private(FORMULA, pl.from_pandas(rows()).lazy(), bounds=BOUNDS)
     assert CANARY not in str(caught.value)
     assert caught.value.__context__ is None

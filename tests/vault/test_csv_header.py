@@ -54,7 +54,7 @@ def test_a_first_line_that_may_be_a_row_is_refused_in_one_sentence(
     }
     assert len(words) == 1
     (sentence,) = words
-    assert "the first line must hold the names" in sentence
+    assert "the first line must contain the column names" in sentence
     assert not any(value in sentence for value in (*PERSON, "73", "-05-", "12", "1e5", "TRUE"))
 
 
@@ -91,7 +91,7 @@ def test_nor_where_files_differ(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Y,T,Alice Example,HIV+\n" + BODY)
     (tmp_path / "b.csv").write_text("Y,T,name,status\n" + BODY)
     sentence = told(lambda: pc.private("Y ~ T", tmp_path, bounds={"Y": (0, 1)}))
-    assert "with other names" in sentence
+    assert "different column names" in sentence
     assert not any(value in sentence for value in (*PERSON, "name'", "status"))
 
 

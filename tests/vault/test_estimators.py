@@ -232,5 +232,5 @@ def test_its_two_stages_are_spent_once() -> None:
     vault.set_layout(plan.request.schema, [made], ())
     effect, variance = (stage.name for stage in plan.stages)
     vault.release_published(effect, variance, order)
-    with pytest.raises(BudgetError, match="was spent already"):
+    with pytest.raises(BudgetError, match="was already spent"):
         vault.release_published(effect, variance, order)

@@ -125,7 +125,9 @@ def test_r_has_truth_values_integers_and_factors(r_files: Path) -> None:
             "numeric", "bool", "numeric", "text", "text", "other"
         ]  # fmt: skip
     for name in ("list", "vector", "nested"):
-        with pytest.raises(DataError, match=rf"{name}.rds is not a whole .rds file: one data fr"):
+        with pytest.raises(
+            DataError, match=rf"{name}.rds is not a complete .rds file. It must contain one data fr"
+        ):
             pc.private("y ~ arm", r_files / f"{name}.rds")
 
 
@@ -144,7 +146,7 @@ def test_no_type_depends_on_the_rows(suffix: str, tmp_path: Path) -> None:
     assert kinds[0] == kinds[1] == kinds[2]
     if suffix == "rds":
         return  # pyreadr writes dates as texts; R's own are above
-    with pytest.raises(DataError, match="column 'day' has a type that cannot be read"):
+    with pytest.raises(DataError, match="Column 'day' has a type that cannot be read"):
         pc.private("y ~ arm | day", tmp_path / f"study.{suffix}")
 
 
@@ -153,21 +155,36 @@ def test_labels_are_read_without_the_rows(tmp_path: Path, monkeypatch: Any) -> N
     path = written(tmp_path, "sav", study())
     path.write_bytes(path.read_bytes()[:-400])
     assert pc.declare_labels(path, "sex")["sex"].labels == ("male", "female")
-    with pytest.raises(DataError, match=r"study.sav is not a whole .sav file$"):
+    with pytest.raises(DataError, match=r"study.sav is not a complete .sav file.$"):
         pc.private("y ~ arm", path)
 
 
 @pytest.mark.parametrize(
     ("name", "columns", "error", "words"),
     [
-        ("study.dta", "y", SchemaError, "column 'y' has no labels in study.dta; columns that do: "),
-        ("study.dta", ["sex", "age"], SchemaError, "column 'age' has no labels"),
-        ("study.csv", "sex", DataError, "study.csv has no labels; files that do end in .dta, .sav"),
-        ("gone.sav", "sex", DataError, "there is no file"),
-        ("cut.dta", "sex", DataError, "cut.dta is not a whole .dta file"),
-        ("text.sav", "sex", DataError, "text.sav is not a whole .sav file"),
-        ("text.rds", "sex", DataError, "text.rds is not a whole .rds file: one data frame of"),
-        (5, "sex", DataError, "the path of a file must be text, not a value of type int"),
+        (
+            "study.dta",
+            "y",
+            SchemaError,
+            "Column 'y' has no labels in study.dta. Columns with labels: ",
+        ),
+        ("study.dta", ["sex", "age"], SchemaError, "Column 'age' has no labels"),
+        (
+            "study.csv",
+            "sex",
+            DataError,
+            "study.csv has no labels. Files with labels end in .dta, .sav",
+        ),
+        ("gone.sav", "sex", DataError, "File 'gone.sav' does not exist"),
+        ("cut.dta", "sex", DataError, "cut.dta is not a complete .dta file"),
+        ("text.sav", "sex", DataError, "text.sav is not a complete .sav file"),
+        (
+            "text.rds",
+            "sex",
+            DataError,
+            "text.rds is not a complete .rds file. It must contain one data frame of",
+        ),
+        (5, "sex", DataError, "The path of a file must be text, not a value of type int"),
     ],
 )
 def test_wrong_files(
@@ -203,7 +220,9 @@ def test_an_absent_package_is_named(
         return whole(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", lacking)
-    with pytest.raises(CapabilityError, match=rf"need {package}: pip install 'privcausal\[files]'"):
+    with pytest.raises(
+        CapabilityError, match=rf"require {package}: pip install 'privcausal\[files]'"
+    ):
         pc.private("y ~ arm", path)
 
 

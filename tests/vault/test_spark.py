@@ -160,7 +160,7 @@ def test_rows_whose_number_is_private_are_not_counted(frame: Any, monkeypatch: A
 )
 def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    with pytest.raises(CapabilityError, match="needs a stable key"):
+    with pytest.raises(CapabilityError, match="requires a row key"):
         pc.private(FORMULA, frame, bounds=BOUNDS, ledger=ledger, **options)
     assert ledger.history.empty
 
@@ -192,7 +192,7 @@ def test_ctrl_c_leaves_the_fit_paid_for(frame: Any, tmp_path: Path, monkeypatch:
 
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     monkeypatch.setattr(type(frame), "collect", pressed)
-    with pytest.raises(KeyboardInterrupt, match="what was charged stays spent") as caught:
+    with pytest.raises(KeyboardInterrupt, match="Any budget already charged stays spent") as caught:
         pc.private(FORMULA, frame, bounds=BOUNDS, ledger=ledger)
     assert caught.value.__context__ is None
     assert not ledger.history.empty
@@ -358,7 +358,7 @@ def test_the_table_is_sealed(frame: Any) -> None:
     for look in (repr, str, list, len, bool, hash):
         with pytest.raises(PrivacyBreach):
             look(Spark(frame))
-    with pytest.raises(CapabilityError, match="do not leave"):
+    with pytest.raises(CapabilityError, match="stay on its executors"):
         pc.check_data(frame, bounds=BOUNDS)
 
 

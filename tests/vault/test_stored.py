@@ -176,7 +176,7 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
     relation = duckdb.sql("SELECT range AS x, error('read') AS y FROM range(3)")
     rows = open_relation(relation.project("x, y"))
     assert rows.column("x", as_labels=False).numbers.tolist() == [0, 1, 2]
-    with pytest.raises(DataError, match="could not be read"):
+    with pytest.raises(DataError, match="Not all rows could be read"):
         rows.column("y", as_labels=False)
 
 
@@ -256,26 +256,26 @@ def spoil(folder: Path, kind: str) -> Any:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("missing", "there is no file"),
-        ("truncated", "t.parquet is not a whole Parquet file"),
-        ("empty", "not a whole Parquet file"),
-        ("text", "not a whole Parquet file"),
-        ("cut csv", "t.csv is not a whole CSV file"),
-        ("lacks a column in one", "u.parquet lacks the column 'X'"),
-        ("another type in one", "'X' is of type"),
+        ("missing", "does not exist"),
+        ("truncated", "t.parquet is not a complete Parquet file"),
+        ("empty", "not a complete Parquet file"),
+        ("text", "not a complete Parquet file"),
+        ("cut csv", "t.csv is not a complete CSV file"),
+        ("lacks a column in one", "'X' is missing from u.parquet"),
+        ("another type in one", "'X' has type"),
         ("lacks a column", "'X'"),
         ("unreadable type", "'X' has a type that cannot be read"),
-        ("nothing in the folder", "holds no file that ends in .parquet"),
-        ("unknown suffix", "known files end in .parquet"),
-        ("two kinds", "holds CSV and Parquet files"),
-        ("latin-1", "t.csv is not a whole CSV file: text in UTF-8"),
-        ("packed", "not compressed"),
-        ("a longer row", "as many fields in each row"),
+        ("nothing in the folder", "contains no file that ends in .parquet"),
+        ("unknown suffix", "Supported files end in .parquet"),
+        ("two kinds", "contains CSV and Parquet files"),
+        ("latin-1", "t.csv is not a complete CSV file. It must be uncompressed UTF-8"),
+        ("packed", "must be uncompressed"),
+        ("a longer row", "one value per column"),
         ("twins", "differ only in upper and lower case"),
         ("twins in csv", "differ only in upper and lower case"),
-        ("a bracket", "cannot be read; rename the file or folder"),
+        ("a bracket", "cannot be read. Rename the file or"),
         ("a hive folder", "column 'Z' is not in the data"),
-        ("no rows", "the data have no rows|is of type|a type that cannot be read"),
+        ("no rows", "The data have no rows|has type|a type that cannot be read"),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_spent(
@@ -323,7 +323,7 @@ def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
     whole[4:2000] = b"\xff" * 1996  # the pages of the first rows; the index at the end is whole
     file.write_bytes(bytes(whole))
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    with pytest.raises(DataError, match="could not be read to their end") as caught:
+    with pytest.raises(DataError, match="Not all rows could be read") as caught:
         pc.privcate(FORMULA, file, bounds=BOUNDS, ledger=ledger)
     assert caught.value.__context__ is None
     assert not ledger.history.empty
@@ -333,7 +333,7 @@ def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
 def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     table = places(tmp_path)["relation"]
-    with pytest.raises(CapabilityError, match="write them to a file"):
+    with pytest.raises(CapabilityError, match="Write them to a file"):
         pc.privcate(FORMULA, table, bounds=BOUNDS, ledger=ledger, **options)
     assert ledger.history.empty
 

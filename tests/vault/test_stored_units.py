@@ -295,7 +295,7 @@ def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
     whole[place : place + 200] = b"\xff" * 200
     file.write_bytes(bytes(whole))
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    with pytest.raises(DataError, match="read to their end and ranked") as caught:
+    with pytest.raises(DataError, match="could not be read and sorted by unit") as caught:
         pc.privcate(
             "Y ~ T | X1", file, bounds=BOUNDS, unit="pid", neighbors="add_remove", ledger=ledger
         )
@@ -332,7 +332,9 @@ def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, monkeypatch: A
     try:
         with monkeypatch.context() as patch:
             patch.setattr(stored.Stored, "_stream", pressed)
-            with pytest.raises(KeyboardInterrupt, match="what was charged stays spent") as caught:
+            with pytest.raises(
+                KeyboardInterrupt, match="Any budget already charged stays spent"
+            ) as caught:
                 pc.private("Y ~ T | X1", file, **options)
     finally:
         signal.signal(signal.SIGINT, ours)

@@ -371,9 +371,9 @@ def test_a_decimal_that_is_read_as_a_float_names_no_unit(size: int, tmp_path: Pa
     table = pa.table({"id": ids, "Y": half, "T": half[::-1].copy()})
     file = _parquet(table, tmp_path)
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    with pytest.raises(DataError, match=r"unit column 'id' is a decimal of more than 38 digits"):
+    with pytest.raises(DataError, match=r"Unit column 'id' is a decimal with more than 38 digits"):
         pc.private("Y ~ T", file, bounds=BOUNDS, unit="id", ledger=ledger)
-    with pytest.raises(DataError, match="column 'id' has a type that cannot be read"):
+    with pytest.raises(DataError, match="Column 'id' has a type that cannot be read"):
         pc.private("Y ~ T", table, bounds=BOUNDS, unit="id", ledger=ledger)
     assert ledger.history.empty
     if size:

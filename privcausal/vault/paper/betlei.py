@@ -65,7 +65,7 @@ class PrintedCells(Mechanism):
         return np.repeat([1.0 / CELL_UNIT, self.largest / CELL_UNIT], self._groups)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        raise CapabilityError("the paper has Laplace noise only")
+        raise CapabilityError("The paper's mechanism supports only Laplace noise.")
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         """The claimed value: 1 for a count and 1 for a sum over D_y."""

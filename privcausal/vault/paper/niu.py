@@ -116,8 +116,8 @@ def _fit_by_rows(fit: Any) -> Callable[..., Any]:
     bins = fit.__globals__.get("construct_bins")
     if bins is None or "construct_bins" not in fit.__code__.co_names:
         raise CapabilityError(
-            "this version of interpret makes its bins in another place: weighting='published' is "
-            "not to be had, weighting='interpret' is"
+            "weighting='published' is not available with this version of interpret, which "
+            "creates its bins differently. Use weighting='interpret'."
         )
 
     def by_rows(*args: Any, **options: Any) -> Any:

@@ -206,8 +206,8 @@ class CellSums(Mechanism):
     def __post_init__(self) -> None:
         if self.form == "ends" and self.law == "gaussian":
             raise CapabilityError(
-                "distances from both bounds are released with Laplace noise: in l2 one row moves "
-                "them by more than is proven for counts and sums"
+                "Distances from both bounds require Laplace noise. Their l2 sensitivity exceeds "
+                "the one proven for counts and sums."
             )
 
     @property

@@ -125,8 +125,8 @@ class KernelRegression(Solution):
         sizes = (self.lipschitz, self.rows, self.curvature.bound)
         if not (RIDGE_FLOOR <= self.ridge <= RIDGE_CEILING and all(0 < v < np.inf for v in sizes)):
             raise CapabilityError(
-                f"the ridge of a kernel regression must lie between {RIDGE_FLOOR:g} and "
-                f"{RIDGE_CEILING:g}"
+                f"The ridge of a kernel regression must be between {RIDGE_FLOOR:g} and "
+                f"{RIDGE_CEILING:g}."
             )
 
     @property
@@ -197,7 +197,9 @@ class KernelRegression(Solution):
         weights = problem.minimum(self.smooth, self.steps)
         length = float(np.linalg.norm(problem.gradient(weights)))
         if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
-            raise ArithmeticError("the gradient is longer than it can be: arithmetic is not IEEE's")
+            raise ArithmeticError(
+                "The gradient exceeds its bound: floating-point arithmetic is not IEEE."
+            )
         return weights
 
 

@@ -90,14 +90,18 @@ def read_cells(
     kinds = design.header(table).kinds
     for name in COLUMNS[:3]:
         if name not in kinds:
-            raise DataError(f"a table of cells needs the columns {', '.join(COLUMNS)}; no {name!r}")
+            raise DataError(
+                f"A table of cells requires the columns {', '.join(COLUMNS)}. {name!r} is missing."
+            )
     if "sum" not in kinds and "steps" not in kinds:
-        raise DataError("a table of cells needs a column 'sum' (or 'steps')")
+        raise DataError("A table of cells requires a column 'sum' or 'steps'.")
     if noisy and "sum" not in kinds:
-        raise DataError("a table of cells with noise needs a column 'sum': steps are exact")
+        raise DataError(
+            "A table of cells with noise requires a column 'sum'; 'steps' is for exact sums."
+        )
     for name in ("count", "sum", "steps"):
         if name in kinds and kinds[name] != "numeric":
-            raise DataError(f"column {name!r} of a table of cells holds no numbers")
+            raise DataError(f"Column {name!r} of the table of cells must be numeric.")
     stepwise = "steps" in kinds and not noisy
     rounding = 0.0 if noisy else _check_digits(table, outcome, stepwise=stepwise)
     at = _places(table, cells, arms)
@@ -128,26 +132,26 @@ def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> fl
     for name in used:
         if table[name].dtype == nw.Float32:
             raise DataError(
-                f"column {name!r} of a table of cells holds floats of 32 bits, which round what "
-                "one row adds; make them of 64 bits before anything is added up"
+                f"Column {name!r} of the table of cells has 32-bit floats, which are too coarse "
+                "for the contribution of one row. Convert the values to 64 bits before summing."
             )
     dtype = table[used[1]].dtype
     if dtype.is_integer() or dtype == nw.Decimal:
         return 0.0
     if stepwise:
         raise DataError(
-            "column 'steps' of a table of cells holds floats, which round large sums; convert it "
-            "to 64-bit integers where it was made"
+            "Column 'steps' of the table of cells has floats, which round large sums. Convert it "
+            "to 64-bit integers where it is computed."
         )
     last = math.ulp(MOST_COUNT * max(abs(outcome.lo), abs(outcome.hi)))
     half = (Fraction(outcome.hi) - Fraction(outcome.lo)) / 2
     if last > MOST_ROUNDING * half:
         middle = float(outcome.mid)
         raise DataError(
-            f"sums of an outcome from {outcome.lo!r} to {outcome.hi!r} lose in floats what one row "
-            "adds. Send in place of 'sum' a column of integers or decimals, exactly added up; or "
-            "'steps', as fit.plan.sql() makes them; or sums of the outcome less "
-            f"{middle!r}, with its bounds less that. Nothing was spent"
+            f"Float sums of outcomes from {outcome.lo!r} to {outcome.hi!r} are too coarse for the "
+            "contribution of one row. Pass exact integers or decimals, or 'steps' from "
+            f"fit.plan.sql(), or subtract {middle!r} from the outcome and its bounds. No budget "
+            "was spent."
         )
     return float(math.ceil(Fraction(last) / half * 2**GRID_BITS) + 1)
 
@@ -168,8 +172,8 @@ def _within(
         most = rows << GRID_BITS
         if abs(value) > most * room:
             raise DataError(
-                f"the table of cells has a sum that {outcome.lo:g} to {outcome.hi:g} for each row "
-                "cannot give: cut outcomes to their bounds before they are added up"
+                "The table of cells has a sum that is impossible for outcomes from "
+                f"{outcome.lo:g} to {outcome.hi:g}. Clip outcomes to their bounds before summing."
             )
         found[k] = max(-most, min(value, most))
     return found.reshape(count.shape)
@@ -178,20 +182,20 @@ def _within(
 def _places(table: object, cells: Sequence[str], arms: schema.Binary) -> Integers:
     """Cell and arm of each line as one number, 2 cell + arm."""
     position = {name: k for k, name in enumerate(cells)}
-    cell = _looked_up(table, "cell", position, "cells= does not declare one of the table's cells")
+    cell = _looked_up(table, "cell", position, "The table has a cell that cells= does not declare.")
     number = dict.fromkeys(arms.zeros, 0) | dict.fromkeys(arms.ones, 1)
     known = f"{arms.zero!r} and {arms.one!r}"
-    arm = _looked_up(table, "arm", number, f"the table has an unknown arm: known are {known}")
+    arm = _looked_up(table, "arm", number, f"The table has an unknown arm. Declared arms: {known}.")
     at = 2 * cell + arm
     if len(np.unique(at)) < len(at):
-        raise DataError("the table of cells has a cell and arm in two lines: add them up")
+        raise DataError("The table of cells has two lines for one cell and arm. Add them up.")
     return at
 
 
 def _looked_up(table: object, name: str, known: dict[str, int], problem: str) -> Integers:
     codes, texts = design.labels(table[name])  # type: ignore[index]  # a narwhals frame
     if (codes < 0).any():
-        raise DataError(f"column {name!r} of the table of cells has a missing value")
+        raise DataError(f"Column {name!r} of the table of cells has a missing value.")
     if any(text not in known for text in texts):
         raise DataError(problem)
     return np.array([known[text] for text in texts], np.int64)[codes]
@@ -200,7 +204,7 @@ def _looked_up(table: object, name: str, known: dict[str, int], problem: str) ->
 def _filled(table: object, name: str, at: Integers, cells: int) -> Matrix:
     values: Vector = design.numbers(table[name])  # type: ignore[index]  # a narwhals frame
     if not np.isfinite(values).all():
-        raise DataError(f"column {name!r} of the table of cells has a value that is no number")
+        raise DataError(f"Column {name!r} of the table of cells has a missing or infinite value.")
     out = np.zeros(2 * cells)
     out[at] = values
     return out.reshape(-1, 2)
@@ -218,11 +222,13 @@ def _exact(table: Any, name: str, at: Integers, cells: int) -> list[Any]:
 def _check_counts(count: Matrix) -> None:
     if (count < 0).any():
         raise DataError(
-            "the table of cells has a negative count: an exact count is zero or more; for a table "
-            "with noise say which, noise={'count': sd, 'sum': sd}"
+            "The table of cells has a negative count, but exact counts are never negative. If the "
+            "table contains noise, declare it: noise={'count': sd, 'sum': sd}."
         )
     if (count != np.rint(count)).any() or (count > MOST_COUNT).any():
-        raise DataError("the table of cells has a count that is no whole number, or above 2^31")
+        raise DataError(
+            "The table of cells has a count that is not a whole number or exceeds 2^31."
+        )
 
 
 class Aggregates(RowSource):
@@ -231,7 +237,7 @@ class Aggregates(RowSource):
     __slots__ = ("_table", "header")
     ordered = True
     held = True
-    absent = "a table of cells has no rows: only learner='adum' reads it"
+    absent = "A table of cells has no rows. Only learner='adum' accepts it."
 
     def __init__(self, table: CellTable, columns: schema.Header) -> None:
         self._table = table

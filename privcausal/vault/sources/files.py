@@ -42,13 +42,13 @@ def read_file(path: Path, label_columns: LabelColumns) -> Any:
     """
     suffix = path.suffix.lower()
     if suffix not in _READERS:
-        raise DataError(f"{path.name} cannot be read; {_known(_READERS)}")
+        raise DataError(f"{path.name} cannot be read. {_known(_READERS)}")
     try:
         table = _READERS[suffix](path)
     except Exception:  # any error message may quote a row
         table = None
     if table is None:
-        raise DataError(f"{path.name} is not a whole {suffix[1:]} file")
+        raise DataError(f"{path.name} is not a complete {suffix[1:]} file.")
     if suffix != ".csv":
         return table
     check_header(table.column_names, path)
@@ -96,9 +96,9 @@ def check_header(names: Sequence[str], path: Path) -> None:
     """
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
-            f"{path.name}: the first line must hold the names of columns; one of its fields is "
-            "empty, a number or a date, or stands there twice. The line may be a row and is not "
-            "shown. Write the names above: to_csv(index=False)"
+            f"{path.name}: the first line must contain the column names, but a field is empty, a "
+            "number, a date, or a duplicate. The line may be a row, so it is not shown. Write the "
+            "file with a header: to_csv(index=False)."
         )
 
 
@@ -132,11 +132,16 @@ def open_relation(relation: Any) -> stored.Stored:
         raise
     except Exception:
         pass
-    raise DataError("the DuckDB relation cannot be opened; is its connection closed?")
+    raise DataError(
+        "The DuckDB relation cannot be opened. Check that its connection is still open."
+    )
 
 
 def _known(suffixes: Iterable[str]) -> str:
-    return f"known files end in {', '.join(suffixes)}, or alone in {', '.join(LABELLED_FILES)}"
+    return (
+        f"Supported files end in {', '.join(suffixes)}. Single files may also end in "
+        f"{', '.join(LABELLED_FILES)}."
+    )
 
 
 def open_path(path: str | os.PathLike[str]) -> RowSource:
@@ -181,23 +186,24 @@ def _files(text: str) -> list[Path]:
     place = Path(text)
     if place.is_dir():
         found = [p for p in sorted(place.rglob("*")) if _is_table(p, place)]
-        where = f"the folder {text!r} holds no file that ends in {', '.join(SUFFIXES)}"
+        where = f"The folder {text!r} contains no file that ends in {', '.join(SUFFIXES)}."
     elif place.is_file():
         found, where = [place], ""
     else:
         found = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
-        where = f"there is no file {text!r}"
+        where = f"File {text!r} does not exist."
     if not found:
         raise DataError(where)
     suffixes = {p.suffix.lower() for p in found}
     if not suffixes <= set(SUFFIXES):
-        raise DataError(f"{text!r} cannot be read; {_known(SUFFIXES)}")
+        raise DataError(f"{text!r} cannot be read. {_known(SUFFIXES)}")
     if ".csv" in suffixes and len(suffixes) > 1:
-        raise DataError(f"{text!r} holds CSV and Parquet files; name one kind")
+        raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
     for file in found:
         if glob.escape(str(file)) != str(file):
             raise DataError(
-                f"{str(file)!r}: a path with *, ? or [ cannot be read; rename the file or folder"
+                f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
+                "folder."
             )
     return found
 
@@ -214,7 +220,8 @@ def _is_table(path: Path, folder: Path) -> bool:
 
 _WHOLE_FILE = {
     "Parquet": "",
-    "CSV": ": text in UTF-8, not compressed, with commas, and as many fields in each row as names",
+    "CSV": " It must be uncompressed UTF-8 text, separated by commas, with one value per column "
+    "in each row.",
 }
 
 
@@ -224,8 +231,8 @@ def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
         return step()
     except Exception:
         pass
-    names = files[0].name if len(files) == 1 else f"one of {files[0].name!r} and its like"
-    raise DataError(f"{names} is not a whole {kind} file{_WHOLE_FILE[kind]}")
+    names = files[0].name if len(files) == 1 else f"One of the files like {files[0].name!r}"
+    raise DataError(f"{names} is not a complete {kind} file.{_WHOLE_FILE[kind]}")
 
 
 def _parquet_schema(file: Path) -> dict[str, str]:
@@ -240,9 +247,12 @@ def _parquet_schema(file: Path) -> dict[str, str]:
 def _check_names(names: Sequence[str], file: Path) -> None:
     """Refuse names that differ only in case, because DuckDB would rename one of the two columns."""
     if len(set(names)) < len(names):
-        raise DataError(f"{file.name}: two columns have one name; rename one")
+        raise DataError(f"{file.name}: two columns have the same name. Rename one.")
     if len({name.casefold() for name in names}) < len(names):
-        raise DataError(f"{file.name}: two columns differ only in upper and lower case; rename one")
+        raise DataError(
+            f"{file.name}: the names of two columns differ only in upper and lower case. Rename "
+            "one."
+        )
 
 
 def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) -> None:
@@ -250,11 +260,13 @@ def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) ->
     for schema, file in zip(schemas, files, strict=True):
         for name in first:
             if name not in schema:
-                raise DataError(f"{file.name} lacks the column {name!r}, which {files[0].name} has")
+                raise DataError(
+                    f"Column {name!r} is missing from {file.name}, but {files[0].name} has it."
+                )
             if schema[name] != first[name]:
                 raise DataError(
-                    f"column {name!r} is of type {schema[name]} in {file.name} and of type "
-                    f"{first[name]} in {files[0].name}; write the files with one type"
+                    f"Column {name!r} has type {schema[name]} in {file.name}, but type "
+                    f"{first[name]} in {files[0].name}. Write all files with the same type."
                 )
 
 
@@ -264,8 +276,8 @@ def _open_csv(files: Sequence[Path], opened: Connections) -> stored.Stored:
     names = headers[0]
     for other, file in zip(headers, files, strict=True):
         if other != names:
-            what = "in another order" if sorted(other) == sorted(names) else "with other names"
-            raise DataError(f"{file.name} has its columns {what}: it differs from {files[0].name}")
+            what = "column orders" if sorted(other) == sorted(names) else "column names"
+            raise DataError(f"{file.name} and {files[0].name} have different {what}.")
     paths = ", ".join(sql_text(str(file)) for file in files)
     columns = ", ".join(f"{sql_text(name)}: 'VARCHAR'" for name in names)
     scan = (

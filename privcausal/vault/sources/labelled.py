@@ -24,7 +24,7 @@ from privcausal.vault.sources.memory import Memory
 LABELLED_FILES = {
     ".dta": ("pyreadstat", ""),
     ".sav": ("pyreadstat", ""),
-    ".rds": ("pyreadr", ": one data frame of plain columns, written by saveRDS"),
+    ".rds": ("pyreadr", " It must contain one data frame of plain columns, written by saveRDS."),
 }
 """Suffixes of such files, the package that reads each, and what a readable file must hold."""
 
@@ -75,20 +75,20 @@ def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) ->
 def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, list[str]]:
     """The texts of these columns, in the order of their codes, without texts of missing values."""
     if not isinstance(place, str | os.PathLike):
-        raise DataError(f"the path of a file must be text, not {schema.kind_of(place)}")
+        raise DataError(f"The path of a file must be text, not {schema.kind_of(place)}.")
     path = Path(place)
     if path.suffix.lower() not in LABELLED_FILES:
         raise DataError(
-            f"{path.name} has no labels; files that do end in {', '.join(LABELLED_FILES)}"
+            f"{path.name} has no labels. Files with labels end in {', '.join(LABELLED_FILES)}."
         )
     if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r}")
+        raise DataError(f"File {str(path)!r} does not exist.")
     _, texts = _read(path, rows=False)
     for name in columns:
         if not texts.get(name):
             known = ", ".join(map(repr, [each for each in texts if texts[each]][:20])) or "none"
             raise SchemaError(
-                f"column {name!r} has no labels in {path.name}; columns that do: {known}"
+                f"Column {name!r} has no labels in {path.name}. Columns with labels: {known}."
             )
     # two codes with one text are one level
     return {name: list(dict.fromkeys(texts[name].values())) for name in columns}
@@ -98,7 +98,7 @@ def _read(path: Path, *, rows: bool) -> tuple[Any, Texts]:
     """A pyarrow table (without rows, if the format allows this) and the texts of its codes."""
     suffix = path.suffix.lower()
     package, what = LABELLED_FILES[suffix]
-    trouble = f"{path.name} is not a whole {suffix} file{what}"
+    trouble = f"{path.name} is not a complete {suffix} file.{what}"
     try:
         return _r(path) if suffix == ".rds" else _coded(path, rows)
     except ModuleNotFoundError as absent:
@@ -106,7 +106,7 @@ def _read(path: Path, *, rows: bool) -> tuple[Any, Texts]:
     except Exception:  # any error message may quote a row
         missing = False
     if missing:
-        raise CapabilityError(f"{suffix} files need {package}: pip install 'privcausal[files]'")
+        raise CapabilityError(f"{suffix} files require {package}: pip install 'privcausal[files]'")
     raise DataError(trouble)
 
 

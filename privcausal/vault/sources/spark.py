@@ -88,15 +88,16 @@ class RemoteSum:
 
 
 _FAILED = (
-    "the Spark job failed, or was cancelled: an executor was lost, lacks the package privcausal or "
-    "could not read its rows. What was charged stays spent. Spark's own message is not shown, "
-    "because it may quote a row; the Spark UI has it"
+    "The Spark job failed or was canceled: an executor was lost, lacks privcausal, or could not "
+    "read its rows. The message is in the Spark UI; it is hidden here because it may quote a row. "
+    "Any budget already charged stays spent."
 )
 
 
 _UNPLANNED = (
-    "Spark cannot plan a query of the columns that the formula names; nothing was spent. Spark's "
-    "own message is not shown, because it may quote a row: try frame.select(...) of them"
+    "Spark cannot plan a query of the columns in the formula. Spark's message is hidden because "
+    "it may quote a row. To see the problem, run frame.select(...) with these columns. No budget "
+    "was spent."
 )
 
 
@@ -107,8 +108,8 @@ class Spark(memory.RowSource):
     ordered = False
     held = False
     absent = (
-        "rows of a Spark DataFrame do not leave its executors, and this needs them here; write "
-        "them to files, frame.write.parquet('rows'), and pass the path"
+        "This step needs the rows locally, but rows of a Spark DataFrame stay on its executors. "
+        "Write them to files with frame.write.parquet('rows'), and pass the path."
     )
 
     def __init__(self, frame: Any) -> None:
@@ -222,7 +223,7 @@ def _header(frame: Any) -> Header:
 
     names = list(frame.columns)
     if len(set(names)) < len(names):
-        raise DataError("two columns of the data have one name; rename one")
+        raise DataError("Two columns of the data have the same name. Rename one.")
     readable = [f.name for f in frame.schema.fields if _is_readable(f.dataType)]
     schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
     known = header(nw.from_native(schema.empty_table(), eager_only=True))

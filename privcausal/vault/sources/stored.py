@@ -36,8 +36,8 @@ _SAME: dict[bool, set[str]] = {
 """DuckDB types that a cast turns into the vault's numbers or labels."""
 
 _UNREADABLE = (
-    "the rows could not be read to their end: the file is damaged, or was changed while it was "
-    "read. The reader's own message is not shown, because it may quote a row"
+    "Not all rows could be read. The file is damaged, or was changed while it was being read. The "
+    "reader's message is hidden because it may quote a row."
 )
 
 BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
@@ -258,7 +258,7 @@ def _relation_header(relation: Any) -> Header:
 
     names = list(relation.columns)
     if len(set(names)) < len(names):
-        raise DataError("two columns of the data have one name; rename one")
+        raise DataError("Two columns of the data have the same name. Rename one.")
     return design.header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 

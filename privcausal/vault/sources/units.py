@@ -32,9 +32,9 @@ MarkedBlock: TypeAlias = tuple[slice, Mapping[str, RawColumn], Mask, Integers]
 """A block of rows, a mask of the rows that are used, and the part of each row."""
 
 _FAILED = (
-    "the rows of units could not be read to their end and ranked: the file is damaged, was changed "
-    "while it was read, or there is too little memory, of which this takes some tens of bytes for "
-    "each row. DuckDB's own message is not shown, because it may quote a row"
+    "The rows could not be read and sorted by unit. The file is damaged, was changed while it was "
+    "being read, or memory ran out (sorting needs tens of bytes per row). DuckDB's message is "
+    "hidden because it may quote a row."
 )
 
 
