@@ -545,7 +545,7 @@ def test_the_assumptions_are_told():
     assert "This plan saw no data and cost nothing." in words
     assert "dpebm" not in words
     boosted = " ".join(str(small(n=1000, learner="t", base=QUICK)).split())
-    assert "On base dpebm noise counts some 3% more where treatment depends strongly" in boosted
+    assert "With base='dpebm', privacy noise is about 3% larger" in boosted
     trial = str(pc.plan("Y ~ T", n=1000, bounds={"Y": (0, 1)}))
     assert "difference in means" in trial
     assert "covariates" not in trial

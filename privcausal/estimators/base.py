@@ -276,8 +276,8 @@ COMPLETE_ALERT = (
 )
 
 UNSEEN_NOTE = (
-    "One treatment arm is empty or too small to detect. Check that the treatment is coded 0/1 or "
-    "by the declared labels; other values count as missing. If the arm is empty, the interval is "
+    "One treatment arm is empty or too small to detect; check that the treatment is coded 0/1 or "
+    "by the declared labels. Other values count as missing. If the arm is empty, the interval is "
     "meaningless."
 )
 

@@ -42,8 +42,8 @@ from privcausal.request.schema import Interval
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
 UNSEEN_ARM = (
-    "One treatment arm is empty or too small to detect. Check that the treatment is coded 0/1 or "
-    "by the declared labels; other values count as missing. Only the outcome bounds inform the "
+    "One treatment arm is empty or too small to detect; check that the treatment is coded 0/1 or "
+    "by the declared labels. Other values count as missing. Only the outcome bounds inform the "
     "mean of this arm."
 )
 

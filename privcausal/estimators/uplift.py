@@ -375,7 +375,7 @@ def assembled(
 
 
 ABSENT_ARM = (
-    "One treatment arm is empty or too small to detect. Check that the treatment is coded 0/1 or "
+    "One treatment arm is empty or too small to detect; check that the treatment is coded 0/1 or "
     "by the declared labels. If the arm is empty, its mean and the effect are pure noise."
 )
 

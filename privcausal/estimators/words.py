@@ -164,9 +164,8 @@ NO_INTERFERENCE = (
 BOUNDED = "Bounded outcome: the outcome lies within its bounds. Values outside were clipped."
 
 SUMS = (
-    "The data were used only through sums of bounded row vectors. Discrete Gaussian noise (OpenDP) "
-    "was added to each sum, which was computed exactly on an integer grid; all further steps are "
-    "post-processing."
+    "The data were used only through sums of bounded row vectors, released with discrete Gaussian "
+    "noise (OpenDP); all further steps are post-processing."
 )
 MISSING = (
     "Rows with a missing value were excluded; the number of complete rows is reported with noise "
@@ -238,10 +237,10 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             + _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
             + "Outcome and covariates were clipped to their bounds.",
-            f"Averages are ratios of noisy sums: {'; '.join(one.ratio for one in every)}. "
-            "Standard errors combine sampling, privacy noise (delta method), and nuisance "
-            "estimation error. Confidence intervals and p-values allow for the largest bias that "
-            "clipping the scores can cause (Armstrong and Kolesár 2018). "
+            f"Averages are ratios of noisy sums ({'; '.join(one.ratio for one in every)}). "
+            "Standard errors combine sampling error, privacy noise, and nuisance estimation error. "
+            "Confidence intervals and p-values allow for the largest bias that clipping the scores "
+            "can cause (Armstrong and Kolesár 2018). "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.asked.bounded else ()))),
             *((LIMITS,) if request.formula.instrument else ()),
             *((SEVERAL,) if request.asked.arms and request.asked.jointly else ()),
@@ -276,9 +275,7 @@ def _base(plan: Plan) -> bases.AnyBase | None:
     return {**bases.BASES, **bases.OTHERS}.get(plan.base)
 
 
-BOUNDED_EFFECT = (
-    "Estimates and confidence limits are restricted to the width of the outcome bounds."
-)
+BOUNDED_EFFECT = "Estimates and confidence limits respect the outcome bounds."
 LIMITS = (
     "The confidence interval of the LATE follows Anderson and Rubin (1949). It contains each value "
     "for which the reduced form minus this value times the first stage is not significantly "
@@ -400,7 +397,7 @@ class Words:
     name: str
     title: str
     over: str = "On average"
-    ratio: str = "doubly robust scores over the number of rows"
+    ratio: str = "doubly robust scores"
     reading: str = "Causal reading requires unconfoundedness, overlap, and no interference."
     overlap: str = "Overlap: every kind of unit could have been treated or untreated."
     identified: tuple[str, ...] = (
@@ -419,7 +416,7 @@ ESTIMANDS = {
         "average treatment effect on the treated",
         "Private Average Treatment Effect on the Treated",
         "On average over the treated",
-        "doubly robust scores of the effect on the treated over the number of treated rows",
+        "doubly robust scores of the treated over their number",
         "Causal reading requires unconfoundedness and no interference. Each treated unit needs "
         "comparable untreated units.",
         "Overlap: every kind of treated unit could have been untreated.",
@@ -428,7 +425,7 @@ ESTIMANDS = {
         "average treatment effect in the overlap population",
         "Private Overlap-Weighted Average Treatment Effect",
         "On average over units that could have received either treatment (overlap weights)",
-        "residual products (T - e)(Y - eta) over (T - e)^2, which weight the effect by e (1 - e)",
+        "residual products (T - e)(Y - eta) over (T - e)^2, with weights e (1 - e)",
         "Causal reading requires unconfoundedness and no interference. The average is over the "
         "overlap population: each unit has the weight e (1 - e).",
         "Overlap: each unit has the weight e (1 - e). Units that are certain to be treated, or "

@@ -256,7 +256,7 @@ def test_the_guarantee_is_the_published_one(fitted: Any) -> None:
     promise = fitted.guarantee
     assert (promise.kind, promise.epsilon, promise.delta) == ("published", 1.0, 1e-5)
     assert np.isnan(promise.rho)
-    for words in ("not proven", "Lemma 4.2", "real epsilon", "width of the interval depends"):
+    for words in ("not proven", "Lemma 4.2", "actual epsilon", "width of the interval also"):
         assert words in promise.statement
     assert "BELOW" not in promise.statement
     assert fitted.glance()["guarantee"].item() == "published"
@@ -427,7 +427,7 @@ def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
         ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "use effect, variance"),
         ({"shares": {"effect": 0.5, "variance": 0.4}}, pc.BudgetError, "must sum to 1"),
         ({"shares": {"effect": True}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"delta": 1e-12}, pc.BudgetError, "too small to be shared"),
+        ({"delta": 1e-12}, pc.BudgetError, "too small to be divided"),
         ({"below_minimum": "run"}, pc.CapabilityError, "below_minimum='run' is unknown"),
         ({"base": KernelRidge()}, pc.CapabilityError, "base of type KernelRidge is unknown"),
     ],
@@ -451,7 +451,7 @@ def test_other_estimands_are_refused() -> None:
             CausalFormula.parse(FORMULA), pc.Schema(BOUNDS), Budget(1.0), estimand=estimand,
             mode="paper",
         )  # fmt: skip
-        with pytest.raises(pc.CapabilityError, match=f"does not take estimand='{estimand}'"):
+        with pytest.raises(pc.CapabilityError, match=f"does not support estimand='{estimand}'"):
             Published().plan(request, BASE, Undeclared((), ()))
 
 
@@ -491,11 +491,15 @@ class Nothing(BaseEstimator):
         (
             LogisticRegression,
             KernelRidge(),
-            r"an object, not a class: write LogisticRegression\(\)",
+            r"an object, not a class. Write LogisticRegression\(\)",
         ),
-        (None, KernelRidge(), "NoneType has no"),
-        (MLPClassifier(verbose=True), KernelRidge(), "prints what it learns"),
-        (make_pipeline(MLPClassifier(verbose=1)), KernelRidge(), "prints what it learns"),
+        (None, KernelRidge(), "NoneType does not have"),
+        (MLPClassifier(verbose=True), KernelRidge(), "prints information about the rows"),
+        (
+            make_pipeline(MLPClassifier(verbose=1)),
+            KernelRidge(),
+            "prints information about the rows",
+        ),
     ],
 )
 def test_estimators_are_checked_when_they_are_named(

@@ -329,7 +329,7 @@ class TwoStage(Learner):
             raise BudgetError(
                 "The stages together declare "
                 f"{pair(whole.epsilon(budget.delta), budget.delta)}-DP, more than "
-                f"eps={as_typed(budget.epsilon)}. Use that eps, or estimators with a smaller budget."
+                f"eps={as_typed(budget.epsilon)}. Use that eps, or estimators with less budget."
             )
         epsilon = math.ceil(exact(budget.epsilon) * accounting.PICO)
         # Charge the declared delta if it is larger, minus rounding of the trade-off's floats.
