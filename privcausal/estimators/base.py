@@ -276,9 +276,8 @@ COMPLETE_ALERT = (
 )
 
 UNSEEN_NOTE = (
-    "One treatment arm is empty or too small to detect; check that the treatment is coded 0/1 or "
-    "by the declared labels. Other values count as missing. If the arm is empty, the interval is "
-    "meaningless."
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
+    "0/1 or the declared labels count as missing. If the arm is empty, the interval is meaningless."
 )
 
 

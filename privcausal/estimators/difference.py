@@ -42,9 +42,9 @@ from privcausal.request.schema import Interval
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
 UNSEEN_ARM = (
-    "One treatment arm is empty or too small to detect; check that the treatment is coded 0/1 or "
-    "by the declared labels. Other values count as missing. Only the outcome bounds inform the "
-    "mean of this arm."
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
+    "0/1 or the declared labels count as missing. Only the outcome bounds inform the mean of this "
+    "arm."
 )
 
 

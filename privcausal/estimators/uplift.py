@@ -375,8 +375,8 @@ def assembled(
 
 
 ABSENT_ARM = (
-    "One treatment arm is empty or too small to detect; check that the treatment is coded 0/1 or "
-    "by the declared labels. If the arm is empty, its mean and the effect are pure noise."
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. If the arm is empty, "
+    "its mean and the effect are pure noise."
 )
 
 

@@ -375,7 +375,7 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
     "no column": (table().drop(columns="arm"), {}, DataError, "no 'arm'"),
     "no sum": (table().drop(columns="sum"), {}, DataError, "needs a column 'sum'"),
     "noise": (table(), {"noise": {"count": 3}, "eps": 1}, DataError, "must be {'count': sd"),
-    "whose": (table(), {"noise": {"count": 3, "sum": 3}}, BudgetError, "needs eps="),
+    "whose": (table(), {"noise": {"count": 3, "sum": 3}}, BudgetError, "requires eps="),
     "noisy steps": (
         table().rename(columns={"sum": "steps"}),
         {"noise": {"count": 3, "sum": 3}, "eps": 1},
@@ -386,12 +386,17 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
         table(),
         {"noise": {"count": 0, "sum": 1}, "eps": 1},
         DataError,
-        "numbers above 0",
+        "deviations above 0",
     ),
     "cells": (table(), {"cells": "ab"}, SchemaError, "list all declared cells"),
     "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "reversed"),
     "eps": (table(), {"eps": 0}, BudgetError, "eps must be"),
-    "given cells": (table(), {"learner": ADUM(cells=3)}, CapabilityError, "cells of a table"),
+    "given cells": (
+        table(),
+        {"learner": ADUM(cells=3)},
+        CapabilityError,
+        "table defines the cells",
+    ),
 }
 
 
@@ -468,9 +473,9 @@ def test_adum_as_printed(tmp_path: Path) -> None:
         pc.paper.adum(FORMULA, frame, ledger=ledger, **options)
     real = pc.paper.adum(FORMULA, frame, **options)
     assert real.guarantee.kind == "published"
-    assert "2.667 epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
+    assert "2.667 times the stated epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
     added = pc.paper.adum(FORMULA, frame, neighbors="add_remove", **options)
-    assert "1.334 epsilon" in added.guarantee.statement
+    assert "1.334 times the stated epsilon" in added.guarantee.statement
     assert "pc.paper.adum(" in real.call and "cells=8" in real.call
     real.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
@@ -478,7 +483,9 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     assert again.guarantee == real.guarantee
     assert "Algorithm 1" in again.guarantee.statement
     assert "PUBLISHED GUARANTEE, NOT PROVEN" in str(again.summary())
-    with pytest.raises(SchemaError, match=r"^pc\.paper\.adum buys no bounds.*'region'[^;]*$"):
+    with pytest.raises(
+        SchemaError, match=r"^pc\.paper\.adum cannot estimate bounds.*'region'[^;]*$"
+    ):
         pc.paper.adum(FORMULA, frame, bounds={"Y": (4, 10)})
     real.report(tmp_path / "report.html")
 
@@ -488,11 +495,12 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     [
         ({"cells": 0}, "whole number"), ({"cells": 2.5}, "whole number"),
         ({"cells": True}, "number"),
-        ({"cells": 10**7}, "too fine"), ({"partition": "tree"}, "partition is"),
-        ({"noise": "normal"}, "noise must be one of"), ({"release": "sum"}, "release must be one of"),
+        ({"cells": 10**7}, "too fine"), ({"partition": "tree"}, "partition= must be"),
+        ({"noise": "normal"}, "noise must be one of"),
+        ({"release": "sum"}, "release must be one of"),
         ({"shrink": 1}, "shrink must be"), ({"rounds": 0}, "rounds"), ({"sigma": -1.0}, "sigma"),
-        ({"partition": "kmeans", "cells": "bound"}, "belongs to"),
-        ({"partition": {"X": 3}, "cells": 3}, "belongs to"),
+        ({"partition": "kmeans", "cells": "bound"}, "requires"),
+        ({"partition": {"X": 3}, "cells": 3}, "requires"),
     ],
 )  # fmt: skip
 def test_options_check_themselves(options: Any, words: str) -> None:
@@ -628,7 +636,8 @@ def test_wide_bounds_of_whole_numbers_make_no_list_of_them() -> None:
     ids=["clusters", "rounds", "polynomials"],
 )  # fmt: skip
 def test_sizes_that_would_not_fit_are_refused_when_planned(make: Any) -> None:
-    with pytest.raises(CapabilityError, match=r"1 to 10000$|1 to 1000$|more than 1000 columns"):
+    text = r"1 to 10000\.$|1 to 1000\.$|more than 1,000 columns"
+    with pytest.raises(CapabilityError, match=text):
         make()
 
 

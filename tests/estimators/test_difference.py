@@ -239,7 +239,7 @@ def test_there_are_no_nuisances() -> None:
 
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])
 def test_a_split_is_refused(split: Any) -> None:
-    with pytest.raises(CapabilityError, match="no nuisance models. Use split='full'"):
+    with pytest.raises(CapabilityError, match=r"no nuisance models. Use split='full'"):
         pc.private("Y ~ T", trial(), bounds=BOUNDS, control=pc.Control(split=split))
 
 

@@ -228,7 +228,7 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     ),
     "epochs": ({"epochs": 9, "queries": points()}, CapabilityError, "second='network'"),
     "damping": (
-        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "positive",
+        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "above 0",
     ),
     "exact": (
         {"second": "exact", "queries": points(), "data": lambda: study(4001).frame},
@@ -236,7 +236,7 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     ),
     "known and given": (
         {"base": lambda: true_nuisances(price=None), "propensity": 0.5, "queries": points()},
-        CapabilityError, "beside Given",
+        CapabilityError, "together with Given",
     ),
     "not a function": (
         {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "must be a function",  # type: ignore[arg-type]

@@ -420,16 +420,20 @@ def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
             pc.CapabilityError,
             "column of known propensities",
         ),
-        ({"bounds": {"Y": (-1, 3), "X1": (0, 10)}}, pc.SchemaError, "buys no bounds.*'G'"),
-        ({"bounds": {"Y": (-1, 3), "G": ["a", "b"]}}, pc.SchemaError, "buys no bounds.*'X1'"),
+        ({"bounds": {"Y": (-1, 3), "X1": (0, 10)}}, pc.SchemaError, "cannot estimate bounds.*'G'"),
+        (
+            {"bounds": {"Y": (-1, 3), "G": ["a", "b"]}},
+            pc.SchemaError,
+            "cannot estimate bounds.*'X1'",
+        ),
         ({"shares": {"effect": 1.0}}, pc.BudgetError, "strictly between 0 and 1"),
         ({"shares": {"variance": 0}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "use effect, variance"),
+        ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "Use effect, variance"),
         ({"shares": {"effect": 0.5, "variance": 0.4}}, pc.BudgetError, "must sum to 1"),
         ({"shares": {"effect": True}}, pc.BudgetError, "strictly between 0 and 1"),
         ({"delta": 1e-12}, pc.BudgetError, "too small to be divided"),
         ({"below_minimum": "run"}, pc.CapabilityError, "below_minimum='run' is unknown"),
-        ({"base": KernelRidge()}, pc.CapabilityError, "base of type KernelRidge is unknown"),
+        ({"base": KernelRidge()}, pc.CapabilityError, "Base of type KernelRidge is unknown"),
     ],
 )
 def test_refused(options: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
@@ -485,9 +489,9 @@ class Nothing(BaseEstimator):
 @pytest.mark.parametrize(
     ("propensity", "outcome", "words"),
     [
-        (KernelRidge(), KernelRidge(), r"propensity=.*KernelRidge has no predict_proba"),
-        (Nothing(), KernelRidge(), "Nothing has no fit and no predict_proba"),
-        (LogisticRegression(), Nothing(), r"outcome=.*Nothing has no fit and no predict"),
+        (KernelRidge(), KernelRidge(), r"propensity=.*KernelRidge does not have predict_proba"),
+        (Nothing(), KernelRidge(), "Nothing does not have fit and predict_proba"),
+        (LogisticRegression(), Nothing(), r"outcome=.*Nothing does not have fit and predict"),
         (
             LogisticRegression,
             KernelRidge(),

@@ -86,7 +86,7 @@ def claimed_stage(
 
 def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
     """Refuse the first requested option; `why` states the reason it is outside the theorems."""
-    refuse(asked, f"The published mechanism does not support {{}}, because {why}.")
+    refuse(asked, f"The published mechanism does not support {{}}; {why}.")
     if undeclared:
         names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
         raise SchemaError(
