@@ -277,10 +277,9 @@ def _base(plan: Plan) -> bases.AnyBase | None:
 
 BOUNDED_EFFECT = "Estimates and confidence limits respect the outcome bounds."
 LIMITS = (
-    "The confidence interval of the LATE follows Anderson and Rubin (1949). It contains each value "
-    "for which the reduced form minus this value times the first stage is not significantly "
-    "different from zero, given privacy noise and the maximum bias. The interval is valid for weak "
-    "instruments, and infinite if the first stage may be zero."
+    "The LATE has the confidence interval of Anderson and Rubin (1949), which is valid for weak "
+    "instruments. It contains each value such that the reduced form minus this value times the "
+    "first stage is compatible with zero, and is infinite if the first stage may be zero."
 )
 
 
@@ -570,8 +569,8 @@ NO_LEVEL = (
 )
 
 CLIPPED = (
-    "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. Values "
-    "beyond it are clipped, and no interval allows for that. Check the bounds and their units. "
+    "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. Intervals "
+    "do not allow for values clipped there. Check the bounds and units. "
     "If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, natural=True)."
 )
 
