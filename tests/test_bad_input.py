@@ -142,7 +142,7 @@ SCHEMA: dict[str, Case] = {
     ),
     "a range of treatment": (ate(bounds=bounds(T=(0, 2))), SchemaError, "must be binary"),
     "text treatment": (ate("Y ~ arm | X1"), SchemaError, "Declare its two labels"),
-    "text outcome": (ate("arm ~ T | X1"), SchemaError, "declare its two labels"),
+    "text outcome": (ate("arm ~ T | X1"), SchemaError, "Declare its two labels"),
     "three labels of outcome": (
         ate("G ~ T | X1", bounds=bounds(G=["a", "b", "c"])),
         SchemaError,
@@ -170,23 +170,27 @@ SCHEMA: dict[str, Case] = {
         r"must be inside \(0, 1\)",
     ),
     "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
-    "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "needs declared bounds"),
+    "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "Declare bounds within"),
     "levels of numbers": (
         cate("Y ~ T | C(X1)"),
         SchemaError,
-        r"C\(X1\) needs levels, but 'X1' has numeric bounds; declare its levels",
+        r"C\(X1\) requires levels, but 'X1' has numeric bounds. Declare its levels",
     ),
     "levels of numbers in a product": (
         ate("Y ~ T | G:C(X1)"),
         SchemaError,
-        r"C\(X1\) needs levels",
+        r"C\(X1\) requires levels",
     ),
     "a split of a difference in means": (
         ate("Y ~ T", control=pc.Control(split="crossfit")),
         CapabilityError,
-        "no nuisances",
+        "no nuisance models",
     ),
-    "a reference nobody declared": (cate("Y ~ T | C(G, ref='z')"), SchemaError, "among declared"),
+    "a reference nobody declared": (
+        cate("Y ~ T | C(G, ref='z')"),
+        SchemaError,
+        "not a declared level",
+    ),
 }
 
 GROUPS: dict[str, Case] = {
@@ -205,41 +209,41 @@ GROUPS: dict[str, Case] = {
 }
 
 UNKNOWN: dict[str, Case] = {
-    "learner": (cate(learner="z"), CapabilityError, "learner 'z' is unknown; choose one of 'r'"),
-    "learner of another type": (cate(learner=5), CapabilityError, "learner of type int"),
+    "learner": (cate(learner="z"), CapabilityError, "Learner 'z' is unknown. Choose one of 'r'"),
+    "learner of another type": (cate(learner=5), CapabilityError, "Learner of type int"),
     "class that takes arguments": (
         cate(learner=pc.learners.TwoStage),
         CapabilityError,
-        r"call it, learner=pc.learners.TwoStage\(...\)$",
+        r"Call it: learner=pc.learners.TwoStage\(...\).$",
     ),
     "base of one learner": (
         cate(learner="dpcate", base=pc.bases.Kernel),
         CapabilityError,
-        r"call it, base=pc.bases.Kernel\(\)$",
+        r"Call it: base=pc.bases.Kernel\(\).$",
     ),
     "class of a base in the other's place": (
         cate(learner=pc.bases.DPEBM),
         CapabilityError,
-        r"call it, base=pc.bases.DPEBM\(\)$",
+        r"Call it: base=pc.bases.DPEBM\(\).$",
     ),
     "base for a learner": (
         cate(learner=pc.bases.Gam()),
         CapabilityError,
-        r"is a base, not a learner: write base=pc.bases.Gam\(",
+        r"is a base, not a learner. Write base=pc.bases.Gam\(",
     ),
     "learner for a base": (
         cate(base=pc.learners.S()),
         CapabilityError,
-        r"is a learner, not a base: write learner=pc.learners.S\(",
+        r"is a learner, not a base. Write learner=pc.learners.S\(",
     ),
-    "a class of neither": (cate(learner=dict), CapabilityError, "learner of type type"),
+    "a class of neither": (cate(learner=dict), CapabilityError, "Learner of type type"),
     "a class that cannot be called": (
         cate(base=pc.bases.Base),
         CapabilityError,
-        "is unknown; choose",
+        "is unknown. Choose",
     ),
-    "base": (ate(base="forest"), CapabilityError, "base 'forest' is unknown; choose one of 'gam'"),
-    "base of another type": (ate(base=None), CapabilityError, "base of type NoneType"),
+    "base": (ate(base="forest"), CapabilityError, "Base 'forest' is unknown. Choose one of 'gam'"),
+    "base of another type": (ate(base=None), CapabilityError, "Base of type NoneType"),
     "estimand": (
         ate(estimand="MEAN"),
         CapabilityError,
@@ -248,7 +252,7 @@ UNKNOWN: dict[str, Case] = {
     "estimand of another type": (ate(estimand=5), CapabilityError, "a name or a list of names"),
     "estimand None": (ate(estimand=None), CapabilityError, "a name or a list of names"),
     "estimands that are none": (ate(estimand=[]), CapabilityError, "estimand"),
-    "estimand by covariates": (ate(estimand="CATE"), CapabilityError, "is no average effect"),
+    "estimand by covariates": (ate(estimand="CATE"), CapabilityError, "is not an average effect"),
     "an estimand the paper does not know": (
         lambda ledger: pc.paper.private("Y ~ T | X1", {}, estimand="ATO", ledger=ledger),
         CapabilityError,
@@ -305,7 +309,7 @@ FORMULAS: dict[str, Case] = {
     "10,000 levels": (
         ate(bounds=bounds(G=[f"level {k}" for k in range(10_000)])),
         CapabilityError,
-        "more than 1000 columns",
+        "more than 1,000 columns",
     ),
     "a product of many levels": (
         cate(
@@ -313,7 +317,7 @@ FORMULAS: dict[str, Case] = {
             bounds=bounds(G=[*map(str, range(40))], arm=[*map(str, range(40))]),
         ),
         CapabilityError,
-        "more than 1000 columns",
+        "more than 1,000 columns",
     ),
     "too many terms": (ate("Y ~ T | (X1 + P + G)**9"), FormulaError, "."),
     "a smooth of levels": (ate("Y ~ T | s(G)", bounds={"Y": (0, 1)}), SchemaError, "text"),

@@ -128,8 +128,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="CATE")',
-        "estimand='CATE' is no average effect: write pc.privcate(formula, data), or one"
-        " of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE'",
+        "estimand='CATE' is not an average effect. Use pc.privcate(formula, data), or "
+        "choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="ate")',
@@ -142,13 +142,13 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, base="forest")',
-        "base 'forest' is unknown; choose one of 'gam', 'linear'",
+        "Base 'forest' is unknown. Choose one of 'gam', 'linear'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, base="dpebm")',
-        "base 'dpebm' learns effects that depend on covariates: take it in "
-        "privcate(...), whose result has the average effect too. Here write base='gam' "
-        "or base='linear'",
+        "base='dpebm' estimates effects that vary with covariates. Use it in "
+        "privcate(...), whose result includes the average effect. Here, use base='gam' "
+        "or base='linear'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, weights="age")',
@@ -220,12 +220,12 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, learner="causal_forest")',
-        "learner 'causal_forest' is unknown; choose one of 'r', 'dr', 's', 't', 'x', "
-        "'adum', 'tm', 'dpcate', 'auto'",
+        "Learner 'causal_forest' is unknown. Choose one of 'r', 'dr', 's', 't', 'x', "
+        "'adum', 'tm', 'dpcate', 'auto'.",
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, learner=pc.learners.S)',
-        "learner=pc.learners.S is a class: call it, learner=pc.learners.S()",
+        "learner=pc.learners.S is a class. Call it: learner=pc.learners.S().",
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, estimand="ATT")',
@@ -234,15 +234,15 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'privcate("Y ~ T | age", df, learner="adum", bounds={"Y": (0, 1)})',
-        "learner 'adum' in pure epsilon buys no bounds: declare those of 'age', such as"
-        " bounds={'age': (18, 95), 'region': ['a', 'b']}, or fit with "
-        "pc.learners.ADUM(noise='gaussian')",
+        "Learner 'adum' with Laplace noise cannot estimate bounds. Declare the bounds of "
+        "'age', for example bounds={'age': (18, 95), 'region': ['a', 'b']}, or use "
+        "pc.learners.ADUM(noise='gaussian').",
     ),
     (
         'privcate("Y ~ T | age", df, learner="tm", bounds={"Y": (0, 1)})',
-        "learner 'tm', in pure epsilon, buys no bounds: declare those of 'age', such as"
-        " bounds={'age': (18, 95), 'region': ['a', 'b']}; or write learner='s', "
-        "base='linear', which does",
+        "Learner 'tm' cannot estimate bounds. Declare the bounds of 'age', for example "
+        "bounds={'age': (18, 95), 'region': ['a', 'b']}, or use learner='s' with "
+        "base='linear'.",
     ),
     (
         'privcate("Y ~ T | age", df, bounds=bounds, num_trees=500)',

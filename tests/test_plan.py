@@ -267,7 +267,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n": 100, "alpha": 0}, pc.CapabilityError, "alpha must be"),
     ({"n": 100, "power": 1}, pc.CapabilityError, "power must be"),
     ({"n": 100, "learner": "dml"}, pc.CapabilityError, "'private', 'regress', 'r', 'dr'"),
-    ({"n": 100, "base": "forest"}, pc.CapabilityError, "base 'forest' is unknown"),
+    ({"n": 100, "base": "forest"}, pc.CapabilityError, "Base 'forest' is unknown"),
     (
         {"n": 100, "control": pc.Control(shares={"average": 0}), "learner": "r"},
         pc.CapabilityError,
@@ -286,9 +286,9 @@ def test_bad_input(options, error, words):
 
 
 def test_a_width_too_small():
-    with pytest.raises(pc.BudgetError, match="no eps gives a half-width of 1e-06 with n=100: near"):
+    with pytest.raises(pc.BudgetError, match=r"No eps gives a half-width of 1e-06 with n=100\."):
         trial(n=100, width=1e-6)
-    with pytest.raises(pc.BudgetError, match="no n up to 1,000,000,000 gives"):
+    with pytest.raises(pc.BudgetError, match="No n up to 1,000,000,000 gives"):
         trial(eps=1, width=1e-6)
 
 
@@ -545,7 +545,7 @@ def test_the_assumptions_are_told():
     assert "This plan saw no data and cost nothing." in words
     assert "dpebm" not in words
     boosted = " ".join(str(small(n=1000, learner="t", base=QUICK)).split())
-    assert "On base dpebm noise counts some 3% more where treatment depends strongly" in boosted
+    assert "With base='dpebm', privacy noise is about 3% larger" in boosted
     trial = str(pc.plan("Y ~ T", n=1000, bounds={"Y": (0, 1)}))
     assert "difference in means" in trial
     assert "covariates" not in trial
@@ -668,7 +668,7 @@ def test_the_command_finds_eps_and_n(spec, capsys):
     [
         (["--n", "0"], "", "n must be a whole number"),
         ([], "", "a plan needs n="),
-        (["--n", "100", "--width", "1e-9"], "", "no eps gives"),
+        (["--n", "100", "--width", "1e-9"], "", "No eps gives"),
         (["--n", "100"], 'split = "crossfit"', "belongs in the table [control]"),
     ],
 )

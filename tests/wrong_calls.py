@@ -490,29 +490,41 @@ CELLS: dict[str, Case] = {
         for k in (0, -1, 2.5, "many", True, np.nan)
     },
     "too many cells": (made(lambda: ADUM(cells=10**9)), CapabilityError, "too fine"),
-    "unknown partition": (made(lambda: ADUM(partition="tree")), CapabilityError, "partition is"),
-    "partition of a number": (made(lambda: ADUM(partition=5)), CapabilityError, "partition is"),
-    "unknown noise": (made(lambda: ADUM(noise="uniform")), CapabilityError, "noise is one of"),
-    "unknown release": (made(lambda: ADUM(release="all")), CapabilityError, "release is one of"),
+    "unknown partition": (
+        made(lambda: ADUM(partition="tree")),
+        CapabilityError,
+        "partition= must be",
+    ),
+    "partition of a number": (
+        made(lambda: ADUM(partition=5)),
+        CapabilityError,
+        "partition= must be",
+    ),
+    "unknown noise": (made(lambda: ADUM(noise="uniform")), CapabilityError, "noise must be one of"),
+    "unknown release": (
+        made(lambda: ADUM(release="all")),
+        CapabilityError,
+        "release must be one of",
+    ),
     "shrink=2": (made(lambda: ADUM(shrink=2)), CapabilityError, "shrink must be True or False"),
     "rounds=0": (made(lambda: ADUM(rounds=0)), CapabilityError, "rounds must be a whole number"),
     "rows of text": (made(lambda: ADUM(rows="5")), CapabilityError, "rows must be a whole number"),
-    "sigma=0": (made(lambda: ADUM(sigma=0)), CapabilityError, "sigma is a number above 0"),
-    "slopes=inf": (made(lambda: ADUM(slopes=np.inf)), CapabilityError, "slopes is a number"),
+    "sigma=0": (made(lambda: ADUM(sigma=0)), CapabilityError, "sigma= must be a number above 0"),
+    "slopes=inf": (made(lambda: ADUM(slopes=np.inf)), CapabilityError, "slopes= must be a number"),
     "bound with k-means": (
         made(lambda: ADUM(partition="kmeans", cells="bound")),
         CapabilityError,
-        "belongs to partition='grid'",
+        "requires partition='grid'",
     ),
     "cells with a partition": (
         made(lambda: ADUM(partition={"X1": [5]}, cells=4)),
         CapabilityError,
-        "belongs to partition",
+        "requires partition",
     ),
     "a partition of an unknown column": (
         adum(lambda: ADUM(partition={"Z": [5]})),
         SchemaError,
-        "no effect modifier",
+        "not an effect modifier",
     ),
     "a partition beyond bounds": (
         adum(lambda: ADUM(partition={"X1": [50]})),
@@ -538,23 +550,27 @@ CELLS: dict[str, Case] = {
     "controls": (adum(formula="Y ~ T | X1 | P"), CapabilityError, "extra controls"),
     "no modifiers": (adum(formula="Y ~ T"), CapabilityError, "at least one effect modifier"),
     "groups": (adum(groups=["G"]), CapabilityError, "groups="),
-    "split": (adum(control=pc.Control(split="disjoint")), CapabilityError, "it has no nuisances"),
+    "split": (
+        adum(control=pc.Control(split="disjoint")),
+        CapabilityError,
+        "it has no nuisance models",
+    ),
     "a propensity column": (
         adum(propensity="P", bounds=bounds(P=(0.1, 0.9))),
         CapabilityError,
         "a column of known propensities",
     ),
-    "undeclared bounds": (adum(formula="Y ~ T | P"), SchemaError, "buys no bounds"),
+    "undeclared bounds": (adum(formula="Y ~ T | P"), SchemaError, "cannot estimate bounds"),
     "bound without rows": (
         adum(lambda: ADUM(cells="bound"), neighbors="add_remove"),
         CapabilityError,
-        "needs the number of rows",
+        "requires the number of rows",
     ),
     **{
         f"degree={d!r}": (made(lambda d=d: TM(degree=d)), CapabilityError, "degree must be a whole")
         for d in (0, 13, 1.5, "2", None)
     },
-    "tm undeclared": (adum("tm", formula="Y ~ T | P"), SchemaError, "buys no bounds"),
+    "tm undeclared": (adum("tm", formula="Y ~ T | P"), SchemaError, "cannot estimate bounds"),
     "tm with groups": (adum("tm", groups=["G"]), CapabilityError, "groups="),
     "mode paper": (adum(mode="paper"), CapabilityError, "pc.paper"),
 }
@@ -588,7 +604,7 @@ KERNEL: dict[str, Case] = {
     "score of dpcate": (
         made(lambda: DPCATE(score="other")),
         CapabilityError,
-        r"DPCATE\(score=\) is one of 'r', 'dr'",
+        r"DPCATE\(score=\) must be one of 'r', 'dr'",
     ),
     **{
         f"{name} of the printed dpcate": (
@@ -596,7 +612,7 @@ KERNEL: dict[str, Case] = {
                 "Y ~ T | X1", study(), bounds=BOUNDS, ledger=ledger, **{name: "other"}
             ),
             CapabilityError,
-            "is one of",
+            "must be one of",
         )
         for name in ("weight", "second", "noise")
     },
@@ -639,30 +655,38 @@ KERNEL: dict[str, Case] = {
         "True or",
     ),
     "interactions of s": (made(lambda: pc.learners.S(interactions=2)), CapabilityError, "True or"),
-    "Sklearn of nothing": (made(lambda: pc.bases.Sklearn(None, None)), CapabilityError, "needs an"),
+    "Sklearn of nothing": (
+        made(lambda: pc.bases.Sklearn(None, None)),
+        CapabilityError,
+        "requires an",
+    ),
     "Sklearn of classes": (made(lambda: pc.bases.Sklearn(dict, list)), CapabilityError, "a class"),
     "epochs=0 of networks": (
         made(lambda: pc.bases.NN(epochs=0)),
         CapabilityError,
         "from 1 to 1000",
     ),
-    "kernel with learner r": (cate(base="kernel"), CapabilityError, "learner='dpcate' only"),
+    "kernel with learner r": (cate(base="kernel"), CapabilityError, "requires learner='dpcate'"),
     "dpebm with private": (ate(base="dpebm"), CapabilityError, "privcate"),
-    "dpebm with dpcate": (cate(learner="dpcate", base="dpebm"), CapabilityError, "has a kernel"),
+    "dpebm with dpcate": (
+        cate(learner="dpcate", base="dpebm"),
+        CapabilityError,
+        "does not support base=",
+    ),
     "Sklearn where it is not private": (
         cate(base=pc.bases.Sklearn.kernel()),
         CapabilityError,
-        "nothing protects",
+        "without privacy protection",
     ),
     "the class for the option": (
         cate(learner=ADUM),
         CapabilityError,
-        r"learner=pc.learners.ADUM is a class: call it, learner=pc.learners.ADUM\(\)$",
+        r"learner=pc.learners.ADUM is a class. Call it: learner=pc.learners.ADUM\(\).$",
     ),
     "the class of a base": (
         cate(base=pc.bases.Gam),
         CapabilityError,
-        r"base=pc.bases.Gam is a class: call it, base=pc.bases.Gam\(\)$",
+        r"base=pc.bases.Gam is a class. Call it: base=pc.bases.Gam\(\).$",
     ),
     "paper with learner t": (
         lambda ledger: pc.paper.dpebm(FORMULA, study(), learner="t", bounds=BOUNDS, ledger=ledger),
@@ -852,20 +876,20 @@ FROM_CELLS: dict[str, Case] = {
     "counts of text": (cells(count=["1", "2", "3", "4"]), DataError, "must be numeric"),
     "sums of text": (cells(sum=["a"] * 4), DataError, "must be numeric"),
     "no declared cells": (cells(declared=()), SchemaError, "there is no level"),
-    "cells as text": (cells(declared="ab"), SchemaError, "lists the declared cells"),
-    "cells of a number": (cells(declared=5), SchemaError, "lists the declared cells"),
+    "cells as text": (cells(declared="ab"), SchemaError, "list all declared cells"),
+    "cells of a number": (cells(declared=5), SchemaError, "list all declared cells"),
     "cells alike": (cells(declared=["a", "a", "b"]), SchemaError, "have the same text"),
     "the outcome": (cells(outcome=(1, 0)), SchemaError, "must come first"),
     "eps": (cells(eps=0), BudgetError, "eps must be"),
     "delta": (cells(delta=2), BudgetError, "delta must be"),
-    "noise without eps": (cells(noise={"count": 1, "sum": 1}), BudgetError, "needs eps="),
+    "noise without eps": (cells(noise={"count": 1, "sum": 1}), BudgetError, "requires eps="),
     "noise with a ledger": (
         cells(noise={"count": 1, "sum": 1}, eps=1),
         CapabilityError,
         "Remove ledger=",
     ),
-    "a learner with cells": (cells(learner=ADUM(cells=4)), CapabilityError, "leave cells="),
-    "another learner": (cells(learner="adum"), CapabilityError, "takes learner=pc"),
+    "a learner with cells": (cells(learner=ADUM(cells=4)), CapabilityError, "Omit cells="),
+    "another learner": (cells(learner="adum"), CapabilityError, "requires learner=pc"),
     "neighbors": (cells(neighbors="swap"), CapabilityError, "neighbors"),
     "propensity": (cells(propensity=2), SchemaError, "propensity"),
     "a list": (lambda ledger: pc.from_cells([1], ["a"], ledger=ledger), DataError, "cannot be"),

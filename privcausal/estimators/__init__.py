@@ -57,7 +57,7 @@ def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
     if isinstance(base, AnyBase):
         return base
     shown = repr(base)[:40] if isinstance(base, str) else f"of type {type(base).__name__}"
-    raise CapabilityError(f"base {shown} is unknown; choose one of {', '.join(map(repr, listed))}")
+    raise CapabilityError(f"Base {shown} is unknown. Choose one of {', '.join(map(repr, listed))}.")
 
 
 def check_object(argument: str, value: object) -> None:
@@ -79,10 +79,10 @@ def check_object(argument: str, value: object) -> None:
         if own is value:
             given = inspect.signature(own).parameters.values()
             dots = "..." if any(one.default is one.empty for one in given) else ""
-            raise CapabilityError(f"{argument}={name} is a class: call it, {kind}={name}({dots})")
+            raise CapabilityError(f"{argument}={name} is a class. Call it: {kind}={name}({dots}).")
         if kind != argument:
             raise CapabilityError(
-                f"{argument}={name}(...) is a {kind}, not a {argument}: write {kind}={name}(...)"
+                f"{argument}={name}(...) is a {kind}, not a {argument}. Write {kind}={name}(...)."
             )
 
 
@@ -95,15 +95,15 @@ def find(learner: object, *others: str) -> EffectLearner:
         return learner
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"
     known = ", ".join(map(repr, (*others, *LEARNERS)))
-    raise CapabilityError(f"learner {shown} is unknown; choose one of {known}")
+    raise CapabilityError(f"Learner {shown} is unknown. Choose one of {known}.")
 
 
 def for_effect(learner: object) -> EffectLearner:
     """Learner that `privcate` uses."""
     if isinstance(learner, TwoStage):
         raise CapabilityError(
-            "TwoStage rests on what its estimators declare: write pc.paper.two_stage(formula, "
-            "data, learner), by which every output says so"
+            "The guarantee of TwoStage relies on declarations by its estimators. Use "
+            "pc.paper.two_stage(formula, data, learner), which states this in all output."
         )
     return find(learner)
 
@@ -117,8 +117,8 @@ def for_average(request: Request) -> Learner:
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))
         raise CapabilityError(
-            f"estimand='CATE' is no average effect: write pc.privcate(formula, data), or one of "
-            f"{known}"
+            "estimand='CATE' is not an average effect. Use pc.privcate(formula, data), or choose "
+            f"one of {known}."
         )
     if request.estimand == "OLS":
         return LeastSquares()

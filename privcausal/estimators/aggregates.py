@@ -78,14 +78,14 @@ def cell_request(
     """Request for cells named by hand, or for the cells of a fit's plan."""
     check_object("learner", learner)
     if not isinstance(learner, ADUM):
-        raise CapabilityError("from_cells takes learner=pc.learners.ADUM(...), without its cells")
+        raise CapabilityError("from_cells() requires learner=pc.learners.ADUM(...).")
     if learner.partition != "grid" or learner.cells is not None:
-        raise CapabilityError("the cells of a table are given: leave cells= and partition= out")
+        raise CapabilityError("The table defines the cells. Omit cells= and partition= of ADUM.")
     trust = Trust(neighbors)
     if isinstance(cells, Plan):
         return _of_plan(cells, learner, budget, trust, propensity)
     if isinstance(cells, str) or not isinstance(cells, Sequence):
-        raise SchemaError("cells= lists the declared cells, also those without rows")
+        raise SchemaError("cells= must list all declared cells, including cells without rows.")
     request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
     declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
     request = replace(request, schema=as_coded(declared, request))
@@ -105,7 +105,7 @@ def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget
     if noise is None:
         return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)
     if eps is None:
-        raise BudgetError("a table with noise needs eps=: what its maker says that it promises")
+        raise BudgetError("A noisy table requires eps=, the epsilon that its producer claims.")
     return Budget(eps, 0.0 if delta is None else delta, given=True)
 
 
@@ -113,7 +113,7 @@ def _of_plan(
     plan: Plan, learner: ADUM, budget: Budget, trust: Trust, propensity: float | None
 ) -> CellRequest:
     if not isinstance(plan.partition, Product):
-        raise CapabilityError("this plan has no cells that SQL was written for")
+        raise CapabilityError("This plan has no cells, so it has no SQL query.")
     if plan.request.trust.unit is not None:
         raise CapabilityError(PER_ROW)
     request = replace(plan.request, budget=budget, trust=trust, propensity=propensity)
@@ -138,9 +138,9 @@ def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) ->
 def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float]) -> Estimate:
     """Post-process a noisy table; `noise` holds the standard deviations added by its producer."""
     if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
-        raise DataError("noise= is {'count': sd, 'sum': sd}: what the table's maker added")
+        raise DataError("noise= must be {'count': sd, 'sum': sd}, the noise added by the producer.")
     if not all(is_number(value) and 0 < value < math.inf for value in noise.values()):
-        raise DataError("noise= holds standard deviations, numbers above 0")
+        raise DataError("noise= must hold standard deviations above 0.")
     count, total = float(noise["count"]), float(noise["sum"])
     # Noise sd of sum - middle x count.
     centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
@@ -148,7 +148,7 @@ def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float])
         table.count, table.total, None, count**2, centred**2, 0.0, 0.5 * asked.outcome.width
     )
     charge = accounting.Charge(
-        "effect", f"counts and sums in {asked.partition.size} cells", "handed over with noise",
+        "effect", f"counts and sums in {asked.partition.size} cells", "noise added by producer",
         asked.request.trust.neighbors, float("nan"), total, accounting.Cost(),
     )  # fmt: skip
     release = accounting.Release(np.zeros(0), np.zeros(0), charge)
@@ -178,7 +178,8 @@ def uplift(
     effect = estimate.effect
     if not isinstance(effect, CellEffect):
         raise CapabilityError(
-            f"uplift curves are of effects by cell: learner='adum', not {estimate.plan.learner!r}"
+            "Uplift curves require effects by cell. Use learner='adum', not "
+            f"{estimate.plan.learner!r}."
         )
     budget = Budget(epsilon, estimate.plan.request.budget.delta)
     request = replace(

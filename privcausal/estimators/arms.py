@@ -111,7 +111,7 @@ class S(_Arms):
 
     def __post_init__(self) -> None:
         if not isinstance(self.interactions, bool):
-            raise CapabilityError("S(interactions=) must be True or False")
+            raise CapabilityError("S(interactions=) must be True or False.")
 
     def boosted(self) -> Recipe:
         joint = partial(recipes.s_or_t_learner, joint=True)

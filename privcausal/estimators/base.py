@@ -74,13 +74,13 @@ class Learner(Made, ABC):
         base = self.accepted(base)
         if self.whole and request.split != "full":
             raise CapabilityError(
-                f"split={request.split!r} keeps the rows of nuisances apart, and {self.whole}: "
-                "leave split='full'"
+                f"split={request.split!r} fits nuisance models to separate rows, but {self.whole}. "
+                "Use split='full'."
             )
         if request.queries is not None:
             raise CapabilityError(
-                f"queries= is for learner='dpcate': learner {self.name!r} releases a function, "
-                "which can be asked anywhere and without limit"
+                f"queries= requires learner='dpcate'. Learner {self.name!r} releases a function "
+                "that you can evaluate at any point, at no further cost."
             )
         needs, name = self.needs(request, base), "none" if self.whole else base.name
         return budget.make_plan(request, self.name, name, needs, self.top(request), undeclared)
@@ -131,7 +131,7 @@ class CateLearner(EffectLearner):
 
     def boosted(self) -> Recipe:
         """Counterparts of `effect_needs` and `learn` on base "dpebm"."""
-        raise CapabilityError(f"learner {self.name!r} takes no base 'dpebm'")
+        raise CapabilityError(f"Learner {self.name!r} does not support base='dpebm'.")
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.private_base(base)
@@ -265,20 +265,19 @@ def finish(
 
 
 COVARIATES_ALERT = (
-    "No covariate is left, so nothing was adjusted for. No level or range of {names} could be told "
-    "from noise: declare them in bounds=."
+    "No covariates remain, so the estimate is unadjusted. No level or range of {names} could be "
+    "distinguished from noise. Declare them in bounds=."
 )
 
 MOST_INCOMPLETE = 0.5
 COMPLETE_ALERT = (
-    "Fewer than half of the rows are complete; the others add nothing. By a noisy count: are the "
-    "labels of the data those of bounds=?"
+    "Fewer than half of the rows are complete (noisy count); incomplete rows are ignored. Check "
+    "that the labels in bounds= match the data."
 )
 
 UNSEEN_NOTE = (
-    "One arm has too few rows to be told from none: is it coded 0 and 1, or by declared labels? "
-    "Other values count as missing. If the arm is empty, the interval of the effect means nothing: "
-    "its outcomes are those of a model."
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
+    "0/1 or the declared labels count as missing. If the arm is empty, the interval is meaningless."
 )
 
 
@@ -286,10 +285,9 @@ MOST_REMAINDER = 0.5
 """Share of an average's variance due to nuisance errors above which the result warns."""
 
 NUISANCE_NOTE = (
-    "What is not known of confounding is {share:.0%} of the variance of the {estimand}. More rows "
-    "or budget, fewer covariates or a known propensity would help (by released numbers). "
-    "The allowance rests on a prior of how covariates confound: usually wide, but where they "
-    "confound more strongly than it thinks, intervals cover less than they say."
+    "Nuisance estimation error is {share:.0%} of the variance of the {estimand}. Use more rows or "
+    "budget, fewer covariates, or a known propensity. If confounding is stronger than the prior "
+    "allows, the interval undercovers."
 )
 
 
@@ -297,9 +295,8 @@ MOST_PRODUCTS = 0.5
 """Confounding by products of covariates, in standard errors, above which the result notes it."""
 
 PRODUCTS_NOTE = (
-    "Products of covariates confound here (from released numbers). Interactions of other forms "
-    "than those learned may be left in the {estimand}, and its interval can then cover less "
-    "than it says."
+    "Products of covariates confound the treatment effect in these data. Interactions beyond "
+    "those in the model may remain, and the interval of the {estimand} may undercover."
 )
 
 
@@ -307,8 +304,8 @@ MOST_CLIPPING = 0.5
 """Bound on the clipping bias, in standard errors, above which the result notes it."""
 
 CLIPPING_NOTE = (
-    "Clipping the scores may bias the {estimand} by up to {share:.1f} standard errors. More rows "
-    "or budget, or narrower bounds of the outcome, would help."
+    "Clipping the scores may bias the {estimand} by up to {share:.1f} standard errors. Use "
+    "narrower outcome bounds, more rows, or more budget."
 )
 
 
@@ -316,9 +313,9 @@ POOR_OVERLAP, MOST_CUT = 0.1, 0.5
 """Shares of rows with clipped propensities above which the result adds a note or an alert."""
 
 OVERLAP_NOTE = (
-    "About {share:.0%} of the rows have a propensity below {clip:.2g} or above {other:.2g}. By "
-    "released numbers they are in one arm nearly always, and the ATE rests on a model of what "
-    "the other would have given them. estimand='ATO' asks about those who could be in either."
+    "Poor overlap: about {share:.0%} of the rows have a propensity below {clip:.2g} or above "
+    "{other:.2g}. For these rows, the ATE extrapolates from the outcome model. Consider "
+    "estimand='ATO', which weights rows by overlap."
 )
 
 

@@ -278,8 +278,8 @@ def moment_base(base: AnyBase) -> Base:
     base = private_base(base)
     if isinstance(base, DPEBM):
         raise CapabilityError(
-            "base 'dpebm' learns effects that depend on covariates: take it in privcate(...), "
-            "whose result has the average effect too. Here write base='gam' or base='linear'"
+            "base='dpebm' estimates effects that vary with covariates. Use it in privcate(...), "
+            "whose result includes the average effect. Here, use base='gam' or base='linear'."
         )
     return base
 
@@ -288,17 +288,17 @@ def private_base(base: AnyBase) -> PrivateBase:
     """Return `base` if all that it learns is private and any learner can use it; refuse others."""
     if isinstance(base, Sklearn):
         raise CapabilityError(
-            "base Sklearn(...) fits on the rows themselves and nothing protects what it learns: "
-            "only pc.paper.private and pc.paper.dpcate take it. Here write base='gam' or 'linear'"
+            "Base Sklearn(...) fits the rows without privacy protection, so only pc.paper.private "
+            "and pc.paper.dpcate accept it. Here, use base='gam' or base='linear'."
         )
     if isinstance(base, Given):
         raise CapabilityError(
-            "base Given(...) holds functions of which nothing is proven: only pc.paper.dpcate "
-            "takes it. Here write base='gam' or 'linear'"
+            "Base Given(...) holds functions without a proven guarantee, so only pc.paper.dpcate "
+            "accepts it. Here, use base='gam' or base='linear'."
         )
     if isinstance(base, Kernel | NN):
         raise CapabilityError(
-            f"base {base.name!r} is for learner='dpcate' only: write that learner, or base='gam' "
-            "or base='linear'"
+            f"base={base.name!r} requires learner='dpcate'. Use that learner, or base='gam' or "
+            "base='linear'."
         )
     return base

@@ -315,14 +315,14 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             numbers.append(name)
     if formula.outcome in labels:
         raise SchemaError(
-            f"outcome {formula.outcome!r} holds text; declare its two labels, the reference "
-            f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}"
+            f"Outcome {formula.outcome!r} holds text. Declare its two labels, the reference "
+            f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}."
         )
     undeclared = Undeclared(tuple(numbers), tuple(labels), header.integers)
     if formula.outcome in numbers and request.tails == "any":
         raise SchemaError(
-            f"tails='any' needs declared bounds of the outcome {formula.outcome!r}, such as "
-            f"bounds={{{formula.outcome!r}: (lo, hi)}}: beyond bought ones it may be anything"
+            f"tails='any' requires declared outcome bounds, because values outside estimated "
+            f"bounds have no limit. Write bounds={{{formula.outcome!r}: (lo, hi)}}."
         )
     schema = _referenced(as_coded(request.schema.with_columns(free), request), request)
     _check_factors(request, undeclared)
@@ -354,7 +354,8 @@ def _referenced(schema: Schema, request: Request) -> Schema:
         domain = schema.get(name)
         if not isinstance(domain, Levels) or ref not in domain.values:
             raise SchemaError(
-                f"C({name}, ref={ref!r}) needs {ref!r} among declared levels of {name!r}"
+                f"C({name}, ref={ref!r}): {ref!r} is not a declared level of {name!r}. Declare "
+                "all levels in bounds=."
             )
         values = [ref, *(v for v in domain.values if v != ref)]
         changed[name] = Levels(values, other=domain.other)
@@ -372,27 +373,27 @@ def _check_factors(request: Request, undeclared: Undeclared) -> None:
                 declared = request.schema.get(name)
                 if factor.kind in factors.LABEL_KINDS and isinstance(declared, Interval):
                     raise SchemaError(
-                        f"C({name}) needs levels, but {name!r} has numeric bounds; declare its "
-                        f"levels: bounds={{{name!r}: ['1', '2']}}"
+                        f"C({name}) requires levels, but {name!r} has numeric bounds. Declare its "
+                        f"levels: bounds={{{name!r}: ['1', '2']}}."
                     )
                 if name in undeclared.numbers and not factor.total:
                     raise SchemaError(
-                        f"term {factor.expr!r} needs declared bounds for {name!r} on which it is "
-                        f"finite: bounds={{{name!r}: (lo, hi)}}"
+                        f"Term {factor.expr!r} is not finite for all values of {name!r}. Declare "
+                        f"bounds within which it is finite: bounds={{{name!r}: (lo, hi)}}."
                     )
                 if isinstance(declared, Interval) and factor.kind == "spline":
                     _check_knots(name, declared, factor)
                 text = isinstance(declared, Levels) or name in undeclared.labels
                 if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
-                    raise SchemaError(f"term {factor.expr!r} needs numbers, but {name!r} is text")
+                    raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
 
 
 def _check_knots(name: str, domain: Interval, spline: factors.Factor) -> None:
     knots = cast("tuple[float, ...]", dict(spline.options).get("knots", ()))
     if not all(domain.lo < knot < domain.hi for knot in knots):
         raise SchemaError(
-            f"term {spline.expr!r} has knots outside of the bounds ({domain.lo:g}, {domain.hi:g}) "
-            f"of {name!r}; move them inside"
+            f"Term {spline.expr!r} has knots outside the bounds ({domain.lo:g}, {domain.hi:g}) of "
+            f"{name!r}. Move the knots inside."
         )
 
 
@@ -401,8 +402,8 @@ def _check_smooths(request: Request) -> None:
         smooth = [f for f in term.factors if f.kind == "smooth"]
         if smooth and (len(term.factors) > 1 or "knots" in dict(smooth[0].options)):
             raise CapabilityError(
-                f"term {term.name!r}: s() takes one column and k=; for products or knots of your "
-                "own write bs(x, knots=[...])"
+                f"Term {term.name!r}: s() takes one column and k=. For products or custom knots, "
+                "use bs(x, knots=[...])."
             )
 
 
@@ -422,8 +423,8 @@ def _check_finite(request: Request, schema: Schema) -> None:
     )
     if wide > MOST_COLUMNS:
         raise CapabilityError(
-            f"the declared levels of this formula's terms make more than {MOST_COLUMNS} columns; "
-            "declare fewer levels (with other=True for the rest), or leave out products of them"
+            f"The declared levels in this formula make more than {MOST_COLUMNS:,} columns. Declare "
+            "fewer levels (with other=True for the rest), or remove products of factors."
         )
     known = tuple(t for t in terms if all(v in schema for v in t.variables))
     design_of(known, schema, full_rank=False)
@@ -436,8 +437,8 @@ def check_levels(request: Request) -> None:
             domain = request.schema.get(name)
             if isinstance(domain, Levels) and len(domain.labels) < 2:
                 raise SchemaError(
-                    f"{name!r} has one declared level, which says nothing of an effect; declare "
-                    "all its levels, or leave it out of the formula"
+                    f"{name!r} has only one declared level. Declare all its levels, or remove it "
+                    "from the formula."
                 )
 
 
@@ -456,17 +457,18 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
             continue
         if group.column not in schema:
             raise SchemaError(
-                f"group {text!r} needs a declared domain for {group.column!r}, such as "
-                f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1, else (lo, hi) or its labels"
+                f"Group {text!r} requires a declared domain for {group.column!r}. Write "
+                f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or "
+                "its labels."
             )
         known.append(text)
     groups = len(factors.resolve_groups(known, schema))
     averages = max(len(request.asked.arms) - 1, len(request.asked.averages), 1)
     if groups * averages > MOST_GROUPS:
-        of = f" of each of {averages} averages" if averages > 1 else ""
+        of = f" for each of {averages} averages" if averages > 1 else ""
         raise CapabilityError(
-            f"groups= makes {groups} groups{of}, and {MOST_GROUPS} in all are the most; name the "
-            "levels that you need, such as groups=['ward == north', 'age >= 65']"
+            f"groups= makes {groups} groups{of}; the maximum is {MOST_GROUPS:,} in total. Name "
+            "only the levels that you need, for example groups=['ward == north', 'age >= 65']."
         )
 
 
@@ -477,8 +479,8 @@ def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> 
     bought = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
     if bought:
         raise SchemaError(
-            f"queries= needs declared bounds for {', '.join(map(repr, sorted(bought)))}, so that "
-            "the points can be read before anything is spent"
+            f"queries= requires declared bounds for {', '.join(map(repr, sorted(bought)))}, "
+            "because the points are read before any budget is spent."
         )
     design = design_of(request.formula.modifiers, schema, full_rank=False)
     read_queries(request.queries, design)
@@ -501,9 +503,8 @@ def make_plan(
     if failing and failing >= exact(budget.delta) * accounting.PICO:
         raise BudgetError(
             f"delta is too small for learner {learner!r} with neighbors={request.trust.neighbors!r}"
-            f": {at_most(failing / accounting.PICO, DELTA_DIGITS)} of it pays for the chance "
-            "that a proof "
-            "fails; ask for more"
+            f". The learner reserves {at_most(failing / accounting.PICO, DELTA_DIGITS)} of delta "
+            "for the failure probability of its proof. Use a larger delta."
         )
     spent = selection * len(undeclared.labels) + failing
     total = accounting.rho_of(budget.epsilon, accounting.delta_after(budget.delta, spent), gdp=True)
@@ -514,7 +515,7 @@ def make_plan(
     left = total - sum(s.rho for s in stages)
     for name, share in shares.items():
         if share <= 0 and name != "average":
-            raise BudgetError(f"shares leave nothing for {name!r}, which every such fit needs")
+            raise BudgetError(f"shares= must leave budget for {name!r}, which this fit requires.")
     wanted = [n for n in needs if shares[n.key.group] > 0]
     if request.split != "disjoint":
         stages += _sequential(wanted, shares, left)
@@ -532,8 +533,8 @@ def _check_ratios(request: Request, undeclared: Undeclared) -> None:
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
     if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
         raise CapabilityError(
-            f"{request.asked.ratios[0]} is of risks: outcome {name!r} must be declared as two "
-            f"labels, or as 0 and 1: bounds={{{name!r}: (0, 1)}}"
+            f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
+            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
         )
 
 
@@ -545,7 +546,9 @@ def _selection_delta(request: Request, undeclared: Undeclared) -> int:
         undeclared.labels
     )
     if each < 1:
-        raise BudgetError("delta is too small to select labels; declare the levels of text columns")
+        raise BudgetError(
+            "delta is too small to select labels. Declare the levels of text columns."
+        )
     return each
 
 
@@ -603,7 +606,7 @@ def _parallel(
     for part, wanted in (("nuisance", True), ("effect", False)):
         own = [n for n in needs if (n.key.group == "nuisance") == wanted]
         if not own:
-            raise CapabilityError("split='disjoint' needs a nuisance and an effect stage")
+            raise CapabilityError("split='disjoint' requires a nuisance stage and an effect stage.")
         amounts = plan.portions(total, _weights(own, shares))
         stages += [
             plan.Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)

@@ -97,8 +97,8 @@ def overlap(
     clip = estimate.clip
     if isinstance(e, Constant):
         raise CapabilityError(
-            f"the propensity is known to be {e.value:g} for everyone: overlap holds by design; "
-            "look at the balance instead. Nothing was spent"
+            f"The propensity is known to be {e.value:g} for all rows, so overlap holds by design. "
+            "Check the balance instead. No budget was spent."
         )
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     edges = np.linspace(low, high, OVERLAP_CELLS + 1)
@@ -126,7 +126,7 @@ def balance(
     design = Design(terms, estimate.schema, full_rank=True)
     if not design.columns:
         raise CapabilityError(
-            "the formula has no covariates whose balance could be shown. Nothing was spent"
+            "The formula has no covariates, so balance cannot be checked. No budget was spent."
         )
     regressors = Regressors(design, 0, 0)
     mechanism = ArmMeans(_propensity(estimate), estimate.clip, regressors)
@@ -142,7 +142,8 @@ def balance(
 def _propensity(estimate: Estimate) -> Function:
     if estimate.nuisances is None:
         raise CapabilityError(
-            f"learner {estimate.plan.learner!r} released no propensity. Nothing was spent"
+            f"Learner {estimate.plan.learner!r} released no propensity, so this check is not "
+            "available. No budget was spent."
         )
     return estimate.nuisances.propensity
 
@@ -192,8 +193,8 @@ def open_look(
     """
     if ledger is not None and estimate.kind == "none":
         raise LedgerError(
-            "a ledger takes no look at a fit made with test noise: it would not be private. "
-            "Nothing was spent"
+            "A ledger does not accept diagnostics of a fit made with test noise, because they are "
+            "not private. No budget was spent."
         )
     published = estimate.kind == "published"
     with open_source(frame) as opened:

@@ -24,6 +24,7 @@ from privcausal.estimators.words import (
     PANEL_ARM,
     RANDOMISED,
     RATIO,
+    SUMS,
     Description,
     Estimate,
     words_of,
@@ -41,8 +42,9 @@ from privcausal.request.schema import Interval
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
 UNSEEN_ARM = (
-    "An arm has too few rows to be told from the noise: is it coded 0 and 1, or by declared "
-    "labels? Of its mean only the bounds of the outcome are used."
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
+    "0/1 or the declared labels count as missing. Only the outcome bounds inform the mean of this "
+    "arm."
 )
 
 
@@ -79,8 +81,8 @@ class DifferenceInMeans(Learner):
         """
         if request.split != "full":
             raise CapabilityError(
-                f"split={request.split!r} keeps the rows of nuisances apart, and a formula without "
-                "covariates has no nuisances: leave split='full'"
+                f"split={request.split!r} fits nuisance models to separate rows, but a formula "
+                "without covariates has no nuisance models. Use split='full'."
             )
         needs, name = self.needs(request, bases.moment_base(base)), request.formula.outcome
         if not (isinstance(request.schema.get(name), Interval) or name in undeclared.numbers):
@@ -133,7 +135,7 @@ class DifferenceInMeans(Learner):
         same = (SAME_NOTE,) if request.asked.averages != ("ATE",) else ()
         return Description(
             title=cls.title,
-            rows=(("Nuisances", "none"), ("Propensity", "one for all rows")),
+            rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),
             reading=(BY_LOT, *same) if trial else (words.reading,),
             assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
             methods=(
@@ -146,19 +148,17 @@ class DifferenceInMeans(Learner):
 
 
 SAME_NOTE = (
-    "Without covariates ATE, ATT and ATO are one number. Where one probability decides for all, "
-    "the same difference in means estimates all three."
+    "Without covariates, ATE, ATT, and ATO are equal. If all rows have the same probability of "
+    "treatment, the difference in means estimates all three."
 )
 
 DIFFERENCE_METHODS = (
-    "Difference in means. The rows were read through sums of bounded row vectors only, computed "
-    "exactly on an integer grid; discrete Gaussian noise (OpenDP) was added to each sum. "
-    "Everything after that is post-processing.",
-    "Means of the arms are ratios of noisy sums; standard errors add the sampling variance of "
-    "Welch (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
+    f"Difference in means between the treatment arms. {SUMS}",
+    "The mean of each arm is a ratio of noisy sums. Standard errors combine Welch's sampling "
+    "variance (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
     "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
-    "interval; intervals and p values allow for the largest bias that this can cause (Armstrong "
-    "and Kolesár 2018).",
+    "interval; confidence intervals and p-values allow for the largest bias that this can cause "
+    "(Armstrong and Kolesár 2018).",
     MISSING,
 )
 

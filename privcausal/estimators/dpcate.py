@@ -58,10 +58,10 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
         "unit=": request.trust.unit is not None,
         f"split={request.split!r}": request.split != "full" and request.mode != "paper",
         "shares=": bool(request.budget.shares),
-        "bounds to be bought": bool(undeclared),
+        "undeclared bounds": bool(undeclared),
         "groups=": bool(request.groups),
     }
-    options.refuse(asked, "base='nn' does not take {}; base='kernel' may")
+    options.refuse(asked, "base='nn' does not support {}. Try base='kernel'.")
 
 
 def network_plan(
@@ -99,7 +99,9 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
         for amount in (request.budget.epsilon, request.budget.delta)
     )
     if each < 1 or failing < 1:
-        raise BudgetError("eps or delta is too small to be shared: they are counted in 1e-12")
+        raise BudgetError(
+            "eps or delta is too small to be divided among the stages (units of 1e-12)."
+        )
     rows, part = (0.5, "nuisance") if own_half else (1.0, "all")
     return [Stage(name, 0, failing, 0, rows, part, each, own_half) for name in names]
 
@@ -224,9 +226,9 @@ class DPCATE(CateLearner):
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
     bands: ClassVar[str] = (
-        "Bands of the effect are approximate, and right on average over x. They add the law of its "
-        "first, additive part to that of the rest, which they take for a draw of the kernel's "
-        "Gaussian process whose size was read from released numbers."
+        "Effect bands are approximate and valid on average over x. They combine the uncertainty of "
+        "the additive first effect with the uncertainty of the remainder. The remainder is modeled "
+        "as a Gaussian process with the kernel's covariance, scaled by released numbers."
     )
 
     def __post_init__(self) -> None:
@@ -250,8 +252,8 @@ class DPCATE(CateLearner):
         kernel = second_stage(base)
         if kernel.loss == "squared" and request.trust.neighbors != "substitute":
             raise CapabilityError(
-                "Kernel(loss='squared') needs a public number of rows, which "
-                "neighbors='add_remove' protects; write loss='huber'"
+                "Kernel(loss='squared') requires a public number of rows, but "
+                "neighbors='add_remove' keeps it private. Use loss='huber'."
             )
         if isinstance(base, options.NN):
             return network_plan(request, self.name, NETWORK_NEEDS, undeclared)
@@ -287,19 +289,19 @@ class DPCATE(CateLearner):
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
-        where = (
-            "answers at the declared points" if plan.request.queries else "weights on that basis"
+        where = "predictions at the declared points" if plan.request.queries else "basis weights"
+        networks = "neural-network nuisance models (private gradient descent)"
+        nuisances = networks if plan.base == options.NN.name else "private additive nuisance models"
+        left = (
+            "" if plan.base == options.NN.name else "minus a first additive effect (learner 'r') "
         )
-        networks = "nuisances by networks (private gradient descent)"
-        nuisances = networks if plan.base == options.NN.name else "private additive nuisances"
-        left = "" if plan.base == options.NN.name else "less a first additive effect (learner 'r') "
         return (
-            f"{title} (Schroeder et al. 2025, Theorem 3, with the sensitivity put right) with "
-            f"{nuisances}. The second stage is a Gaussian-kernel regression of a pseudo-outcome "
-            f"{left}on a public finite basis, ridge-regularised and with a bounded pull of each "
-            f"row; its {where} were released once, with discrete Gaussian noise (OpenDP) for the "
-            "distance by which one row can move them. All else was read through sums of bounded "
-            "row vectors with noise. Everything after that is post-processing."
+            f"The estimator was {title} (Schroeder et al. 2025, Theorem 3, with corrected "
+            f"sensitivity) with {nuisances}. The second stage is a ridge regression of a "
+            f"pseudo-outcome {left}on a public finite basis of the Gaussian kernel, in which each "
+            f"row has bounded influence. Its {where} were released once, with discrete Gaussian "
+            "noise (OpenDP) scaled to the largest change that one row can cause. The other steps "
+            "used noisy sums of bounded row vectors and post-processing only."
         )
 
 
@@ -513,8 +515,8 @@ def second_stage(base: bases.AnyBase) -> options.Kernel:
     if base == bases.Gam():
         return options.Kernel()
     raise CapabilityError(
-        f"learner='dpcate' has a kernel for its second stage, and nuisances by 'gam': write "
-        f"base='kernel', base='nn' or base=pc.bases.Kernel(...), not base={base.name!r}"
+        f"learner='dpcate' does not support base={base.name!r}. Use base='kernel', base='nn', or "
+        "base=pc.bases.Kernel(...)."
     )
 
 

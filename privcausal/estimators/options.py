@@ -27,17 +27,17 @@ def check_whole(what: str, value: object, low: int, high: int | None = None) -> 
     """Refuse a value that is not a whole number from `low` to `high`."""
     if type(value) is not int or value < low or (high is not None and value > high):
         until = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise CapabilityError(f"{what} must be a whole number {until}")
+        raise CapabilityError(f"{what} must be a whole number {until}.")
 
 
 def check_one_of(what: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
-        raise CapabilityError(f"{what} is one of {', '.join(map(repr, known))}")
+        raise CapabilityError(f"{what} must be one of {', '.join(map(repr, known))}.")
 
 
 def check_switch(what: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise CapabilityError(f"{what} must be True or False")
+        raise CapabilityError(f"{what} must be True or False.")
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Kernel(Made):
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not (is_number(value) and low <= value <= high):
-                raise CapabilityError(f"Kernel({name}=) must be a number from {low:g} to {high:g}")
+                raise CapabilityError(f"Kernel({name}=) must be a number from {low:g} to {high:g}.")
         check_one_of("Kernel(loss=)", self.loss, ("huber", "squared"))
         check_whole("Kernel(functions=)", self.functions, 2, 1000)
         if self.functions % 2:
-            raise CapabilityError("Kernel(functions=) must be even")
+            raise CapabilityError("Kernel(functions=) must be even.")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class NN(Made):
     def __post_init__(self) -> None:
         check_whole("NN(epochs=)", self.epochs, 1, 1000)
         if not isinstance(self.second, Kernel):
-            raise CapabilityError("NN(second=) takes a Kernel, such as pc.bases.Kernel()")
+            raise CapabilityError("NN(second=) must be a Kernel, for example pc.bases.Kernel().")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,9 @@ class Given(Made):
     def __post_init__(self) -> None:
         for name in ("propensity", "control", "treated"):
             if not callable(getattr(self, name)):
-                raise CapabilityError(f"Given({name}=) takes a function of an array of covariates")
+                raise CapabilityError(
+                    f"Given({name}=) must be a function of an array of covariates."
+                )
         if self.price is not None:
             TradeOff.from_dp(*self.price)  # Refuses an invalid pair.
 
@@ -172,10 +174,10 @@ class Given(Made):
     def declared(self) -> str:
         """Sentence that states the user's declaration."""
         if self.price is None:
-            return "The nuisances were handed in, and are declared to be public."
+            return "The nuisance models were supplied by the user, who declared them public."
         return (
-            "The nuisances were handed in, and are declared to be private by themselves, at "
-            f"{pair(*self.price)}-DP, which is not in this budget."
+            "The nuisance models were supplied by the user, who declared them "
+            f"{pair(*self.price)}-DP. This cost is not part of this budget."
         )
 
 
@@ -254,18 +256,18 @@ class Sklearn(Made):
 def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> None:
     if isinstance(estimator, type):
         raise CapabilityError(
-            f"Sklearn({name}=) takes an object, not a class: write {estimator.__name__}()"
+            f"Sklearn({name}=) must be an object, not a class. Write {estimator.__name__}()."
         )
     kind = type(estimator).__name__
     missing = [m for m in methods if not callable(getattr(estimator, m, None))]
     if missing:
         raise CapabilityError(
-            f"Sklearn({name}=) needs an estimator with {' and '.join(methods)}; {kind} has no "
-            f"{' and no '.join(missing)}"
+            f"Sklearn({name}=) requires an estimator with {' and '.join(methods)}. {kind} does not "
+            f"have {' and '.join(missing)}."
         )
     if _is_verbose(estimator):
         raise CapabilityError(
-            f"Sklearn({name}=): {kind} prints what it learns from the rows; set verbose=0"
+            f"Sklearn({name}=): {kind} prints information about the rows. Set verbose=0."
         )
 
 

@@ -111,7 +111,8 @@ class Planner:
     def __post_init__(self) -> None:
         if self.request.mode == "paper":
             raise CapabilityError(
-                "what is published has no plan: the width of its interval depends on the rows"
+                "Mechanisms in pc.paper cannot be planned, because the width of their intervals "
+                "depends on the rows."
             )
 
     @classmethod
@@ -185,8 +186,8 @@ class Planner:
         if found is None:
             least = self.at(rows, MOST_EPSILON).first(alpha)
             raise BudgetError(
-                f"no eps gives a half-width of {width:.4g} with n={rows}: nearly without noise, at "
-                f"eps={MOST_EPSILON:g}, it is {least:.3g}. Plan for more rows"
+                f"No eps gives a half-width of {width:.4g} with n={rows}. Even with almost no "
+                f"noise (eps={MOST_EPSILON:g}), the half-width is {least:.3g}. Use more rows."
             )
         return found
 
@@ -204,8 +205,8 @@ class Planner:
         )  # fmt: skip
         if found is None:
             raise BudgetError(
-                f"no n up to {MOST_PLANNED_ROWS:,} gives a half-width of {width:.4g} at "
-                f"eps={as_typed(epsilon)}; ask for a wider interval or a larger eps"
+                f"No n up to {MOST_PLANNED_ROWS:,} gives a half-width of {width:.4g} at "
+                f"eps={as_typed(epsilon)}. Accept a wider interval, or use a larger eps."
             )
         return int(found)
 
@@ -222,8 +223,8 @@ def _variances(estimate: Estimate) -> np.ndarray:
     found = estimate.averages
     if found is None:
         raise CapabilityError(
-            "this fit releases no average effects whose intervals could be planned: give "
-            "shares={'average': ...} a share above 0"
+            "This fit releases no average effects and therefore has no intervals to plan. Set "
+            "shares={'average': ...} to a share above 0."
         )
     return np.stack(
         [np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2]

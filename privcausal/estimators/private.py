@@ -67,9 +67,8 @@ def by_arm(stages: Sequence[StageKey], weight: float) -> list[budget.StageWeight
 
 
 HARDLY = (
-    "About {share:.0%} of the rows are hardly ever in arm {arm} (a propensity below {clip:.2g}, by "
-    "released numbers): its mean outcome rests on a model of what they would have had there. "
-    "estimand='PLR' counts rows by how open their arm is."
+    "Poor overlap: about {share:.0%} of the rows have a propensity below {clip:.2g} for arm {arm}, "
+    "so its mean outcome relies on extrapolation. Consider estimand='PLR'."
 )
 
 

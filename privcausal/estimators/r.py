@@ -315,8 +315,8 @@ class R(CateLearner):
 
 
 FORM_NOTE = (
-    "The effect is {form}, as the released moments say. Of {all} it has the greatest marginal "
-    "likelihood, and choosing it cost nothing."
+    "The effect is modeled as {form}. Among the forms {all}, it has the highest marginal "
+    "likelihood given the released moments. Choosing it used no budget."
 )
 
 
@@ -333,12 +333,12 @@ class Auto(R):
     """
 
     name: ClassVar[str] = "auto"
-    title: ClassVar[str] = "auto"
+    title: ClassVar[str] = "R-learner (auto)"
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         if not isinstance(base, bases.Gam):
             raise CapabilityError(
-                "learner 'auto' compares forms of base 'gam': write base='gam', or learner='r'"
+                "Learner 'auto' compares forms of base 'gam'. Use base='gam', or learner='r'."
             )
         return base
 

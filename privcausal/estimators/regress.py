@@ -46,7 +46,7 @@ class LeastSquares(Learner):
 
     name: ClassVar[str] = "regress"
     title: ClassVar[str] = "least squares"
-    whole: ClassVar[str] = "a regression has none"
+    whole: ClassVar[str] = "a regression has no nuisance models"
     shares: ClassVar[Mapping[str, float]] = {
         "bounds": budget.SHARES.top_bounds,
         "nuisance": budget.SHARES.regress_first,
@@ -113,39 +113,38 @@ class LeastSquares(Learner):
 
 
 COEFFICIENT_READING = (
-    "No causal reading by itself: a coefficient compares rows that differ in one column and agree "
-    "in the others. It is an effect only where nothing else confounds that column."
+    "Coefficients are associations: each compares rows that differ in one column and are equal in "
+    "the others. A coefficient is a causal effect only if no other variable confounds its column."
 )
 
 LOST = (
-    "No estimate for {names}: by released numbers, noise hides what tells these columns from the "
-    "others. More rows or budget, fewer columns, or products of scale(x) in place of x would help."
+    "No estimate for {names}: noise prevents separating these columns from the others. Use more "
+    "rows or budget, fewer columns, or products of scale(x) instead of x."
 )
 
 PROJECTION = (
-    "Coefficients are those of the best linear prediction of the outcome in the population that "
-    "the rows are from. The outcome need not be linear in the columns."
+    "Coefficients describe the best linear prediction of the outcome in the sampled population. "
+    "The outcome need not be linear in the columns."
 )
 
 HOMOSKEDASTIC = (
-    "Residuals vary alike at all values of the columns (cov_type='nonrobust'); "
-    "control=pc.Control(cov_type='HC0') does without this."
+    "Equal variances: the residual variance is the same at all values of the columns "
+    "(cov_type='nonrobust'). control=pc.Control(cov_type='HC0') avoids this assumption."
 )
 
 FAR_ROWS = (
-    "Rows far from the others, which noise hides, count for less; the interval allows for a mean "
-    "residual there of at most one standard deviation."
+    "Outlying rows that the noise hides are downweighted. The interval allows for a mean residual "
+    "of at most one standard deviation among these rows."
 )
 
 REGRESSION_METHODS = (
-    "Least squares. A first fit from noisy moments on wide cuts tells the columns' scales and "
-    "correlations and centres the outcome. Columns are then whitened, and moments of what the "
-    "first fit leaves are released on narrow cuts. The rows were read through sums of bounded row "
-    "vectors only, computed exactly on an integer grid; discrete Gaussian noise (OpenDP) was added "
-    "to each sum.",
-    "No coefficient is shrunken. Standard errors add sampling and the noise of both sides of the "
-    "normal equations. Intervals and p values allow for the largest bias that clipped residuals "
-    "and far rows can cause (Armstrong and Kolesár 2018).",
+    f"The estimator was least squares in two steps. {words.SUMS}",
+    "The first step used wide clipping limits to learn the scales and correlations of the columns "
+    "and to center the outcome. The second step released moments of the whitened columns and of "
+    "the residuals with narrow clipping limits.",
+    "Coefficients are not shrunk. Standard errors combine sampling and the privacy noise on both "
+    "sides of the normal equations. Confidence intervals and p-values allow for the largest bias "
+    "that clipped residuals and outlying rows can cause (Armstrong and Kolesár 2018).",
 )
 
 

@@ -45,8 +45,8 @@ from privcausal.typing import Matrix, Vector
 # -- the partially linear model ----------------------------------------------------------------
 
 UNSEEN_SLOPE = (
-    "What covariates leave of the treatment, or of an arm, cannot be told from noise: slopes may "
-    "be far off. More rows or budget would help; are the bounds or labels those of the data?"
+    "Given the covariates, the treatment or one of its arms varies too little to be distinguished "
+    "from noise, so slopes may be far off. Check the bounds and labels, or use more rows or budget."
 )
 
 RESIDUAL_REACH = 2.0
@@ -267,8 +267,8 @@ def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vect
 
 
 WEAK = (
-    "The first stage cannot be told from zero, noise included, so the LATE has no limits. More "
-    "rows or budget, narrower bounds or a stronger instrument would help."
+    "The first stage cannot be distinguished from zero, so the LATE has no finite interval. Use "
+    "more rows or budget, narrower bounds, or a stronger instrument."
 )
 
 

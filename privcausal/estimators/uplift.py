@@ -126,15 +126,16 @@ class ADUM(EffectLearner):
     sigma: float = SIGMA
     name: ClassVar[str] = "adum"
     title: ClassVar[str] = "uplift by cells"
-    called: ClassVar[str] = "learner 'adum' in pure epsilon"
-    instead: ClassVar[str] = ", or fit with pc.learners.ADUM(noise='gaussian')"
+    called: ClassVar[str] = "Learner 'adum' with Laplace noise"
+    instead: ClassVar[str] = ", or use pc.learners.ADUM(noise='gaussian')"
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.5, "effect": 0.5}
 
     def __post_init__(self) -> None:
         own = isinstance(self.partition, Mapping) or callable(self.partition)
         if not own and self.partition not in ("grid", "kmeans"):
             raise CapabilityError(
-                "partition is 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a function"
+                "partition= must be 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a "
+                "function."
             )
         options.check_one_of("noise", self.noise, ("laplace", "gaussian"))
         options.check_one_of("release", self.release, ("ends", "count_sum"))
@@ -148,13 +149,13 @@ class ADUM(EffectLearner):
         if isinstance(self.cells, int):
             check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
-            raise CapabilityError("cells='bound' belongs to partition='grid'")
+            raise CapabilityError("cells='bound' requires partition='grid'.")
         if self.cells is not None and own:
-            raise CapabilityError("cells= belongs to partition='grid' or 'kmeans'")
+            raise CapabilityError("cells= requires partition='grid' or partition='kmeans'.")
         for name in ("slopes", "sigma"):
             value = getattr(self, name)
             if not is_number(value) or not 0 < value < math.inf:
-                raise CapabilityError(f"{name} is a number above 0")
+                raise CapabilityError(f"{name}= must be a number above 0.")
 
     # -- planning ----------------------------------------------------------------------------
 
@@ -178,29 +179,32 @@ class ADUM(EffectLearner):
         if undeclared:
             names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
             raise SchemaError(
-                f"{self.called} buys no bounds: declare those of {names}, such as "
-                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}"
+                f"{self.called} cannot estimate bounds. Declare the bounds of {names}, for example "
+                f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}."
             )
         return Plan(request, self.name, "none", pure_stages(request, needs, self.shares), 0)
 
     def _check(self, request: Request) -> None:
         formula = request.formula
         asked = {
-            "extra controls (the second | of the formula)": bool(formula.controls),
-            "groups=: the cells are its groups, declare them by partition=": bool(request.groups),
-            f"split={request.split!r}: it has no nuisances": request.split != "full",
+            "extra controls (after the second | of the formula)": bool(formula.controls),
+            "groups=, because its cells are the groups (set partition= instead)": bool(
+                request.groups
+            ),
+            f"split={request.split!r}, because it has no nuisance models": request.split != "full",
             "a column of known propensities": isinstance(request.propensity, str),
         }
-        options.refuse(asked, f"learner {self.name!r} does not take {{}}")
+        options.refuse(asked, f"Learner {self.name!r} does not support {{}}.")
         if not formula.effect_variables:
             raise CapabilityError(
-                f"learner {self.name!r} needs at least one effect modifier, as in "
-                "'visit ~ treatment | age'; for the average alone use pc.private"
+                f"Learner {self.name!r} requires at least one effect modifier, for example "
+                "'visit ~ treatment | age'. For the average effect alone, use pc.private()."
             )
         if request.trust.neighbors == "add_remove" and self.cells == "bound" and not self.rows:
             raise CapabilityError(
-                "cells='bound' needs the number of rows, which is private under add_remove: say "
-                "about how many there are, ADUM(cells='bound', rows=20_000)"
+                "cells='bound' requires the number of rows, which is private with "
+                "neighbors='add_remove'. Give an approximate number: "
+                "ADUM(cells='bound', rows=20_000)."
             )
         self._check_partition(request.schema, formula.effect_variables)
 
@@ -211,8 +215,8 @@ class ADUM(EffectLearner):
                 if name not in variables:
                     known = ", ".join(map(repr, variables))
                     raise SchemaError(
-                        f"partition names {str(name)[:40]!r}, which is no effect modifier of the "
-                        f"formula: those are {known}"
+                        f"partition= names {str(name)[:40]!r}, which is not an effect modifier of "
+                        f"the formula. Choose from {known}."
                     )
             if all(name in schema for name in self.partition):
                 product_of(schema, self.partition)
@@ -294,30 +298,30 @@ def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) ->
     )
 
 
-CELL_READING = "Causal reading: treatment by chance within each cell, no interference."
+CELL_READING = "Causal reading requires randomization within cells and no interference."
 
 RANDOMISED_CELLS = (
-    "Randomised treatment: within each cell chance decided who was treated. Nothing else was "
-    "adjusted for, so in a study that observed treatment this is no causal effect."
+    "Randomized treatment: treatment was assigned at random within each cell. There was no other "
+    "adjustment, so in an observational study the result is not a causal effect."
 )
 
 ADUM_METHODS = (
-    "Uplift from aggregates (Betlei et al. 2021). The rows were read once, through counts and sums "
-    "of the outcome, cut to its bounds, in each cell and arm, computed exactly on an integer grid; "
-    "{noise} noise (OpenDP) was added to each number. Everything after that is post-processing.",
-    "The effect in a cell is the difference of its arms' means. {how}",
-    "The average effect is the difference of the arms' means over all cells; standard errors add "
-    "sampling and privacy noise (delta method).",
-    "A row with a missing value, or with a label that was not declared, adds nothing to any sum; "
-    "how many there were is not shown.",
+    "Uplift was estimated from aggregates (Betlei et al. 2021): the count and the sum of the "
+    "clipped outcome in each cell and arm, computed once and exactly on an integer grid. OpenDP's "
+    "{noise} noise was added to each number; all further steps are post-processing.",
+    "The effect in a cell is the difference between the means of its arms. {how}",
+    "The average effect is the difference between the means of the arms over all cells. Standard "
+    "errors combine sampling and privacy noise (delta method).",
+    "Rows with a missing value or an undeclared label were excluded; their number is not reported.",
 )
 
 SHRUNK = (
-    "Cells are shrunk towards their neighbours: means are a Gaussian process over where cells lie, "
-    "and its kind and size are averaged over by the marginal likelihood of the released numbers."
+    "Cell means were shrunk toward neighboring cells by a Gaussian-process prior over the "
+    "positions of the cells; several priors were averaged by their marginal likelihood given the "
+    "released numbers."
 )
 
-AS_RELEASED = "A cell with less than one row by its noisy count is divided by one."
+AS_RELEASED = "A noisy count below one was replaced by one."
 
 
 def pure_stages(
@@ -336,8 +340,8 @@ def pure_stages(
 
 
 ADUM_NOTE = (
-    "Cells are shrunk towards neighbours that seem alike, by the released numbers. An interval is "
-    "one of the posterior, right on average over cells."
+    "Cell effects are shrunk toward similar neighboring cells. Intervals are posterior intervals "
+    "and are valid on average over cells."
 )
 
 
@@ -371,8 +375,8 @@ def assembled(
 
 
 ABSENT_ARM = (
-    "One arm has too few rows to be told from none: is it coded 0 and 1? Its mean is then noise, "
-    "and the effect with it."
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. If the arm is empty, "
+    "its mean and the effect are pure noise."
 )
 
 
@@ -406,8 +410,9 @@ def _regular_grid(
     numbers, labels = _numbers_and_labels(schema, variables)
     if len(numbers) > MOST_AXES:
         raise CapabilityError(
-            f"a grid over {len(numbers)} numeric features has too many cells: name fewer in the "
-            "formula, or declare some of them, partition={'age': 8}, or use partition='kmeans'"
+            f"A grid over {len(numbers)} numeric features has too many cells. Use fewer modifiers, "
+            "partition only some of the features with partition={'age': 8}, or use "
+            "partition='kmeans'."
         )
     parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
     found = {name: _between(schema[name]) for name in numbers if name in whole}
@@ -453,17 +458,17 @@ def _tabulated(
         codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
     except Exception as error:  # The user's own code, on public values.
         raise CapabilityError(
-            f"partition= as a function failed with {type(error).__name__}: it takes a data frame "
-            "of feature values and gives one cell, a number or text, for each of its rows"
+            f"The partition= function failed with {type(error).__name__}. It must take a data "
+            "frame of feature values and return one cell, a number or text, for each of its rows."
         ) from error
     if len(codes) != grid.size:
         raise CapabilityError(
-            "partition= as a function takes a data frame of feature values and gives one cell for "
-            "each of its rows"
+            "The partition= function must take a data frame of feature values and return one cell "
+            "for each of its rows."
         )
     check_size(float(len(names)))
     if not len(names):
-        raise CapabilityError("partition= as a function gave no cell at all")
+        raise CapabilityError("The partition= function returned no cells.")
     return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
 
 
@@ -536,8 +541,8 @@ class TM(EffectLearner):
         checked = _Pure(partition={}).plan(request, base, undeclared)
         if self.polynomials(request, request.schema).size > budget.MOST_COLUMNS:
             raise CapabilityError(
-                f"polynomials of degree {self.degree} of this formula have more than "
-                f"{budget.MOST_COLUMNS} columns; write TM(degree=1), or name fewer modifiers"
+                f"Polynomials of degree {self.degree} of this formula have more than "
+                f"{budget.MOST_COLUMNS:,} columns. Use TM(degree=1), or fewer modifiers."
             )
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
@@ -580,26 +585,28 @@ class _Pure(ADUM):
     """ADUM's checks of a request in pure epsilon, under this learner's name."""
 
     name = TM.name
-    called = "learner 'tm', in pure epsilon,"
-    instead = "; or write learner='s', base='linear', which does"
+    called = "Learner 'tm'"
+    instead = ", or use learner='s' with base='linear'"
 
 
 LINEAR = (
-    "Two linear regressions on polynomials, one for each arm (the baseline of Betlei et al. 2021). "
-    "The rows were read once, through the coefficients of both squared losses, sums over bounded "
-    "rows computed exactly on an integer grid; discrete Laplace noise (OpenDP) was added to each "
-    "(the functional mechanism, Zhang et al. 2012). Everything after that is post-processing.",
-    "Each loss got a ridge of four noise standard deviations, and directions without curvature "
-    "were left out. The effect is the difference of both regressions, cut to the outcome's bounds.",
+    "One linear regression on polynomials was fitted in each arm (the baseline of Betlei et al. "
+    "2021). The data were used once, through the coefficients of both squared losses: sums over "
+    "bounded rows, computed exactly on an integer grid. Discrete Laplace noise (OpenDP) was added "
+    "to each coefficient (functional mechanism, Zhang et al. 2012); all further steps are "
+    "post-processing.",
+    "A ridge of four noise standard deviations was added to each loss, and directions without "
+    "curvature were dropped. The effect is the difference between the regressions, each clipped to "
+    "the outcome bounds.",
     words.MISSING,
 )
 
 TM_NOTE = (
-    "Regressions are of the outcome less {middle:g}, and have no bands. It is the middle of the "
-    "outcome's bounds."
+    "The outcome was centered at {middle:g}, the middle of its bounds. The regressions have no "
+    "bands."
 )
 
 BINARY_NOTE = (
-    "The outcome has two values, and its regressions are linear. Logistic ones by objective "
-    "perturbation (pc.paper.tm) have no proof for numbers that a computer holds."
+    "The outcome has two values, but the regressions are linear. Logistic regressions by objective "
+    "perturbation (pc.paper.tm) have no privacy proof for floating-point arithmetic."
 )

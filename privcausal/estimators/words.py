@@ -152,44 +152,56 @@ class Description:
     methods: tuple[str, ...]
     bands: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    claim: str = "is claimed of this mechanism"
+    claim: str = "is claimed for this mechanism"
     doubts: tuple[str, ...] = ()
     adjusts: bool = True
     stages: tuple[tuple[str, str], ...] = ()
 
 
-NO_INTERFERENCE = "No interference: one unit's treatment does not change another's outcome."
-BOUNDED = "The outcome lies within its bounds; what lies outside was cut to them."
+NO_INTERFERENCE = (
+    "No interference: the treatment of one unit does not affect the outcome of another."
+)
+BOUNDED = "Bounded outcome: the outcome lies within its bounds. Values outside were clipped."
 
+SUMS = (
+    "The data were used only through sums of bounded row vectors, released with discrete Gaussian "
+    "noise (OpenDP); all further steps are post-processing."
+)
 MISSING = (
-    "A row with a missing value adds nothing to any sum. The number of complete rows is shown as "
-    "it was released, give or take two standard deviations of its noise."
+    "Rows with a missing value were excluded; the number of complete rows is reported with noise "
+    "(± two standard deviations)."
 )
 TOGETHER = (
-    "The scores of a row, each cut by itself, were released as one vector, with Gaussian noise of "
-    "the shape that hides it with least predicted variances; covariances are of the same releases."
+    "The scores of all estimands were clipped separately and released as one vector. The shape of "
+    "its Gaussian noise minimizes the predicted variances; covariances use the same releases."
 )
 SEVERAL = (
-    "Each arm has a propensity and a mean outcome of its own, learned from it and all others "
-    "together; effects are differences of the arms' doubly robust means (Cattaneo 2010)."
+    "Each arm has its own propensity and outcome models, fitted as in a study of this arm against "
+    "all others; effects are differences between the doubly robust means of the arms (Cattaneo "
+    "2010)."
 )
 RATIO = (
-    "Limits of the risk and odds ratios are their extremes over the joint confidence ellipse of "
-    "E[Y(0)] and E[Y(1)] (for the risk ratio Fieller's)."
+    "Confidence limits of risk and odds ratios are their extremes over the joint confidence "
+    "ellipse of E[Y(0)] and E[Y(1)]; for the risk ratio, these are Fieller's limits."
 )
-LEFT_OUT = "Rows with a missing value were left out; how many there were is not shown."
+LEFT_OUT = "Rows with a missing value were excluded; their number is not reported."
 
 BANDS = (
-    "Effects by modifier are shrunken: for a group, quote its own average. Their bands cover the "
-    "projection of the effect on the basis, on average over x, and are approximate. Slopes are of "
-    "the best linear projection and not shrunken: with little budget they are mostly noise. All "
-    "agree within their uncertainty."
+    "Effect curves are shrunk; for a group, report the group average. Bands are approximate: they "
+    "cover the projection of the effect onto the basis, on average over x. Slopes of the best "
+    "linear projection are not shrunk; with a small budget they are mostly noise."
 )
 
 SPLIT_WORDS = {
     "full": "all rows",
-    "disjoint": "own half of the rows",
+    "disjoint": "separate half of the rows",
     "crossfit": "cross-fitted, 2 folds",
+}
+
+SPLIT_METHODS = {
+    "full": "Nuisance models were fitted to all rows. ",
+    "disjoint": "Nuisance models were fitted to a separate half of the rows. ",
+    "crossfit": "Nuisance models were cross-fitted with two folds. ",
 }
 
 
@@ -221,15 +233,14 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         methods=(
             *(*words.methods, method),
             *getattr(_base(plan), "methods", ()),
-            _propensity_text(request, estimate.clip)
+            SPLIT_METHODS[request.split]
+            + _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
-            + "Outcome and covariates are cut to their bounds. "
-            f"Split: {SPLIT_WORDS[request.split]}.",
-            f"Averages are ratios of noisy sums of {'; of '.join(one.ratio for one in every)}; "
-            "standard errors add sampling, privacy noise (delta method) and the product of the "
-            "nuisances' errors. Clipping the scores causes a bias of unknown sign, which is "
-            "bounded; intervals and p values are those of a normal estimate with the largest bias "
-            "(Armstrong and Kolesár 2018). "
+            + "Outcome and covariates were clipped to their bounds.",
+            f"Averages are ratios of noisy sums ({'; '.join(one.ratio for one in every)}). "
+            "Standard errors combine sampling error, privacy noise, and nuisance estimation error. "
+            "Confidence intervals and p-values allow for the largest bias that clipping the scores "
+            "can cause (Armstrong and Kolesár 2018). "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.asked.bounded else ()))),
             *((LIMITS,) if request.formula.instrument else ()),
             *((SEVERAL,) if request.asked.arms and request.asked.jointly else ()),
@@ -255,7 +266,7 @@ def nuisance_rows(estimate: Estimate, rows: str) -> TextPairs:
     # Some bases are only for the effect; they name the base of the nuisances.
     by = getattr(_base(plan), "nuisances", plan.base)
     return (
-        ("Nuisances", f"{by}, {rows}" if plan.request.formula.terms else "none"),
+        ("Nuisance models", f"{by}, {rows}" if plan.request.formula.terms else "none"),
         ("Propensity", propensity_words(plan.request, estimate.clip)),
     )
 
@@ -264,21 +275,18 @@ def _base(plan: Plan) -> bases.AnyBase | None:
     return {**bases.BASES, **bases.OTHERS}.get(plan.base)
 
 
-BOUNDED_EFFECT = "Effects and limits are held within the width of the outcome's bounds."
+BOUNDED_EFFECT = "Estimates and confidence limits respect the outcome bounds."
 LIMITS = (
-    "Limits of the LATE are those of Anderson and Rubin: every value at which reduced form less "
-    "value times first stage is within its own limits of 0, noise and allowances included. They "
-    "hold however weak the instrument is, and there are none where a first stage of 0 is possible."
+    "The LATE has the confidence interval of Anderson and Rubin (1949), which is valid for weak "
+    "instruments. It contains each value such that the reduced form minus this value times the "
+    "first stage is compatible with zero, and is infinite if the first stage may be zero."
 )
 
 
 def sums_method(title: str, base: str) -> str:
     """Method text for a learner of this title that computes its effect from sums."""
-    return (
-        f"{title[:1].upper()}{title[1:]} with base {base!r}. The rows were read through sums of "
-        "bounded row vectors only, computed exactly on an integer grid; discrete Gaussian noise "
-        "(OpenDP) was added to each sum. Everything after that is post-processing."
-    )
+    the = "the " if "learner" in title else ""
+    return f"The estimator was {the}{title} with base {base!r}. {SUMS}"
 
 
 # -- sentences on one fit ----------------------------------------------------------------------
@@ -286,18 +294,18 @@ def sums_method(title: str, base: str) -> str:
 
 def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, str):
-        return f"Propensities are known, from column {request.propensity!r}. "
+        return f"Known propensities were taken from column {request.propensity!r}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
     if not request.asked.divides:
-        return "Nothing is divided by a propensity, and none is cut. "
+        return "Propensities were not clipped, because no score divides by a propensity. "
     low, high = propensity_limits(request, clip)
     soft = min(PRIORS.residual_clip, clip)
     if (low, high) == (soft, 1 - soft):
-        return f"Propensities are cut to [{limit_words(low)}, {limit_words(high)}]. "
+        return f"Propensities were clipped to [{limit_words(low)}, {limit_words(high)}]. "
     return (
-        f"Propensities are cut to [{limit_words(low)}, {limit_words(high)}] where a score "
-        f"divides by them, and to [{limit_words(soft)}, {limit_words(1 - soft)}] elsewhere. "
+        f"Propensities were clipped to [{limit_words(low)}, {limit_words(high)}] in divisions and "
+        f"to [{limit_words(soft)}, {limit_words(1 - soft)}] elsewhere. "
     )
 
 
@@ -306,19 +314,21 @@ def _weight_text(estimate: Estimate) -> str:
     if found is None or not np.isfinite(found.weight):
         return ""
     most = (
-        f"no row weighs more than {found.weight:g} times what it does in a difference of means"
+        "the weights of the average effect were limited to "
+        f"{found.weight:g} times the weight of a row in a difference in means"
         if found.weight > 1
-        else "rows weigh what they do in a difference of means, and the mean outcome alone adjusts"
+        else "all rows have the weights of a difference in means, so only the outcome model "
+        "adjusts for covariates"
     )
     return (
-        f"In the average effect {most}: least predicted error by released numbers, whose bias is "
-        "in the allowance for nuisances. "
+        f"To minimize the predicted error, {most}; the nuisance variance covers the resulting "
+        "bias. "
     )
 
 
 TAIL_WORDS = {
-    "cubic": "Tails that noise hides are taken to fall as 1/x^{index:.0f} or faster.",
-    "any": "What noise hides may lie anywhere within the bounds.",
+    "cubic": "The maximum bias assumes that undetected tails decay like 1/x^{index:.0f} or faster.",
+    "any": "The maximum bias makes no assumption about tails within the bounds.",
 }
 
 
@@ -356,8 +366,8 @@ def _products_note(estimate: Estimate) -> str:
     named = ", ".join(f"{name} (sd {found[name]:.2g})" for name in kept[:SHOWN_PRODUCTS])
     more = " and smaller ones" if len(kept) > SHOWN_PRODUCTS else ""
     return (
-        f"The effect has products of modifiers, as the moments say: "
-        f"{named}{more}. Effects by modifier are averages over the others."
+        f"The effect includes products of modifiers: {named}{more}. Each effect curve averages "
+        "over the other modifiers."
     )
 
 
@@ -387,13 +397,11 @@ class Words:
     title: str
     over: str = "On average"
     ratio: str = "doubly robust scores"
-    reading: str = "Causal reading: no unmeasured confounding, overlap, no interference."
-    overlap: str = (
-        "Overlap: every kind of unit could have been treated and could have been left untreated."
-    )
+    reading: str = "Causal reading requires unconfoundedness, overlap, and no interference."
+    overlap: str = "Overlap: every kind of unit could have been treated or untreated."
     identified: tuple[str, ...] = (
-        "No unmeasured confounding: given the listed covariates, who was treated does not depend "
-        "on what the outcome would have been.",
+        "No unmeasured confounding (unconfoundedness): given the listed covariates, treatment does "
+        "not depend on the potential outcomes.",
     )
     methods: tuple[str, ...] = ()
 
@@ -407,45 +415,48 @@ ESTIMANDS = {
         "average treatment effect on the treated",
         "Private Average Treatment Effect on the Treated",
         "On average over the treated",
-        "doubly robust scores of the effect on the treated, by the number of treated",
-        "Causal reading: no unmeasured confounding, no interference. Each treated unit has "
-        "untreated ones like it.",
-        "Overlap: every kind of unit among the treated could have been left untreated.",
+        "doubly robust scores of the treated over their number",
+        "Causal reading requires unconfoundedness and no interference. Each treated unit needs "
+        "comparable untreated units.",
+        "Overlap: every kind of treated unit could have been untreated.",
     ),
     "ATO": Words(
         "average treatment effect in the overlap population",
         "Private Overlap-Weighted Average Treatment Effect",
-        "On average over those who might as well have been treated as not (overlap weights)",
-        "residual products (T - e)(Y - eta), by (T - e)^2: the effect weighted by e (1 - e)",
-        "Causal reading: no unmeasured confounding, no interference. The average is over the "
-        "overlap population, each unit counting as e (1 - e).",
-        "Overlap: the average counts units as e (1 - e), so that kinds of units that were "
-        "surely treated, or surely not, have no part in it.",
+        "On average over units that could have received either treatment (overlap weights)",
+        "residual products (T - e)(Y - eta) over (T - e)^2, with weights e (1 - e)",
+        "Causal reading requires unconfoundedness and no interference. The average is over the "
+        "overlap population: each unit has the weight e (1 - e).",
+        "Overlap: each unit has the weight e (1 - e). Units that are certain to be treated, or "
+        "certain to be untreated, have weight zero.",
     ),
     "PLR": Words(
         "partially linear effect",
         "Private Partially Linear Effect",
-        "With all else equal",
-        "residual products (T - e)(Y - eta), by (T - e)^2",
-        "Causal reading: no unmeasured confounding, no interference. The effect is the same for "
-        "all x, or else an average that counts units by Var(T | x); for two arms it is the ATO.",
-        "Partially linear: the outcome is linear in the treatment, given the covariates. Where "
-        "slopes differ by x, the effect is their average weighted by Var(T | x).",
+        "With the covariates held fixed",
+        "residual products (T - e)(Y - eta) over (T - e)^2",
+        "Causal reading requires unconfoundedness and no interference. If the effect varies with "
+        "x, the estimate is its average weighted by Var(T | x); for two arms, this is the ATO.",
+        "Partially linear model: given the covariates, the outcome is linear in the treatment. If "
+        "the slope varies with x, the estimate is its average weighted by Var(T | x).",
     ),
     "LATE": Words(
         "local average treatment effect",
         "Private Local Average Treatment Effect",
-        "On average over those whom the instrument moves",
-        "residual products (Z - m)(Y - eta) and (Z - m)(T - e), by (Z - m)^2",
-        "Causal reading: given the covariates, the instrument is as good as random, acts on the "
-        "outcome through the treatment alone, and moves nobody's treatment the other way.",
-        "Relevance: the instrument moves the treatment. The limits hold however little it does.",
+        "On average over units whose treatment the instrument changes",
+        "residual products (Z - m)(Y - eta) and (Z - m)(T - e), each over (Z - m)^2",
+        "Causal reading requires a valid instrument. Given the covariates, it must be as good as "
+        "random, affect the outcome only through the treatment, and change the treatment of all "
+        "units in the same direction, if at all.",
+        "Relevance: the instrument affects the treatment. The interval is valid even if the "
+        "instrument is weak.",
         (
-            "Exclusion: the instrument changes the outcome through the treatment alone.",
-            "Independence: given the listed covariates, the instrument does not depend on what the "
-            "outcome and the treatment would have been.",
-            "Monotonicity: the instrument moves nobody's treatment the other way. The average "
-            "counts those whom it moves by Var(Z | x), and of a number by each of its units.",
+            "Exclusion: the instrument affects the outcome only through the treatment.",
+            "Independence: given the listed covariates, the instrument does not depend on the "
+            "potential outcomes or the potential treatments.",
+            "Monotonicity: the instrument changes the treatment of all units in the same "
+            "direction, if at all. Units whose treatment changes are weighted by Var(Z | x), and "
+            "for a numeric treatment also by the size of the change.",
         ),
     ),
     "OLS": Words("best linear prediction", "Private Linear Regression", "", "", "", ""),
@@ -453,19 +464,20 @@ ESTIMANDS = {
 
 DID = replace(
     ESTIMANDS["ATT"],
-    name="average treatment effect on the treated, by differences in differences",
-    title="Private Difference in Differences",
-    ratio="doubly robust scores of changes, by the number of treated",
-    reading="Causal reading: parallel trends of units with the same covariates, no anticipation, "
-    "no interference. Each treated unit has untreated ones like it.",
+    name="average treatment effect on the treated, by difference-in-differences",
+    title="Private Difference-in-Differences",
+    ratio="doubly robust scores of changes over the number of treated units",
+    reading="Causal reading requires conditional parallel trends, no anticipation, and no "
+    "interference. Each treated unit needs comparable untreated units.",
     identified=(
-        "Conditional parallel trends: had they not been treated, treated units would on average "
-        "have changed as untreated ones with the same listed covariates did.",
-        "No anticipation: treatment changes no outcome of the period before it.",
+        "Conditional parallel trends: without treatment, treated units would on average have "
+        "changed like untreated units with the same listed covariates.",
+        "No anticipation: treatment does not affect outcomes in the period before it.",
     ),
     methods=(
-        "Differences in differences (Sant'Anna and Zhao 2020): a unit's change of outcome between "
-        "two periods is one row, missing where it has not one row of each or was treated before.",
+        "Differences in differences (Sant'Anna and Zhao 2020) were estimated from the change of "
+        "each unit's outcome between the two periods. A unit counts as missing if it was treated "
+        "in the first period, or does not have exactly one row in each period.",
     ),
 )
 
@@ -479,21 +491,22 @@ def words_of(request: Request, estimand: str = "") -> Words:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instrument:
         return words
-    reading = words.reading.replace("no unmeasured confounding, overlap,", KNOWN).replace(
-        "no unmeasured confounding,", KNOWN
+    reading = words.reading.replace("unconfoundedness, overlap,", KNOWN).replace(
+        "unconfoundedness", KNOWN
     )
     return replace(words, reading=reading, identified=(ASSIGNED,))
 
 
-KNOWN = "treatment given with the propensity that was stated,"
-ASSIGNED = "Each unit was treated by chance, with the propensity that was stated."
+KNOWN = "a correct known propensity"
+ASSIGNED = "Known propensity: treatment was assigned at random, with the declared propensity."
 BY_LOT = (
-    "Causal reading: treatment given at random, no interference. One probability holds for all "
-    "rows, and nothing is adjusted for."
+    "Causal reading requires randomized treatment and no interference. The probability of "
+    "treatment must be the same for all rows, because no covariates are adjusted for."
 )
 RANDOMISED = (
-    "Randomised treatment: chance decided who was treated, with one probability for all. Nothing "
-    "was adjusted for, so in a study that observed treatment this is no causal effect."
+    "Randomized treatment: treatment was assigned at random, with the same probability for all "
+    "rows. No covariates were adjusted for, so in an observational study the result is not a "
+    "causal effect."
 )
 
 
@@ -527,8 +540,8 @@ def limit_words(value: float) -> str:
 
 
 PANEL_ARM = (
-    "Treated or untreated units are too few to be told from none. The treatment must be 0 before: "
-    "of a column that is 1 in both periods write the product, df['T'] = df['treated'] * df['post']."
+    "One treatment arm is empty or too small to detect. The treatment must be 0 in the first "
+    "period: if a column is 1 in both periods, use df['T'] = df['treated'] * df['post']."
 )
 """Text for differences in differences, instead of a fit's text about an arm."""
 
@@ -539,32 +552,32 @@ RARE = 0.02
 """A label is reported as absent only if its share is below this, allowing for noise."""
 
 ABSENT = (
-    "Fewer than {share:.0%} of the rows, possibly none, have the label {labels} of {name} (noisy "
+    "Fewer than {share:.0%} of the rows, possibly none, have the level {labels} of {name} (noisy "
     "counts). Check its spelling."
 )
 UNDECLARED = (
-    "About {share:.0%} of the rows have none of the declared labels of {name}: they are in no "
-    "level, and no group of it. Declare the rest, or write pc.Levels([...], other=True)."
+    "About {share:.0%} of the rows have an undeclared level of {name}; they count in no level and "
+    "no group. Declare all levels, or use pc.Levels([...], other=True)."
 )
 ALL_ABSENT = (
-    "Almost no rows have one of the declared labels of {name} (noisy counts). Check their spelling."
+    "Almost no rows have any of the declared levels of {name} (noisy counts). Check their spelling."
 )
 
 NO_LEVEL = (
     "No level of {name} is frequent enough to be released, so it is not adjusted for. Declare its "
-    "labels: bounds={{{name}: ['a', 'b']}}."
+    "levels: bounds={{{name}: ['a', 'b']}}."
 )
 
 CLIPPED = (
-    "About {share:.0%} of the rows have {name} at {end:g}, an end of its bounds, or near it. "
-    "Values beyond are clipped, and no interval allows for that. Check the bounds and their unit. "
+    "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. Intervals "
+    "do not allow for values clipped there. Check the bounds and units. "
     "If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, natural=True)."
 )
 
 ALLOCATION = (
-    "About {share:.0%} of the rows (a noisy count: {count:.0f}, standard error {spread:.0f}) have "
-    "{name} = {arm}, but propensity= says {declared:.0%}. If it is wrong, so are the estimate and "
-    "its interval. Correct it, or leave it out to have it estimated."
+    "About {share:.0%} of the rows have {name} = {arm} (noisy count: {count:.0f}, standard error "
+    "{spread:.0f}), but propensity= declares {declared:.0%}. If this is wrong, the estimate and "
+    "its interval are wrong. Correct it, or omit it to estimate it."
 )
 
 MANY_AT_END, MOST_AT_END, ALL, PILED = 0.1, 0.5, 0.98, 4.0

@@ -106,4 +106,4 @@ def test_a_learner_without_a_name_here_is_described_as_most_are(fit: Any) -> Non
     said = learners.describe(replace(fit.estimate, plan=plan))
     assert said.title == "elsewhere"
     assert said.assumptions == R.describe(fit.estimate).assumptions
-    assert said.methods[0].startswith("Elsewhere with base 'gam'.")
+    assert said.methods[0].startswith("The estimator was elsewhere with base 'gam'.")

@@ -132,8 +132,8 @@ def test_without_noise_tm_is_least_squares(degree: int) -> None:
 def test_tm_says_what_it_is_for_two_values() -> None:
     frame = study().assign(Y=lambda d: (d["Y"] > 0).astype(int))
     made = fit("tm", frame, bounds={"Y": pc.Binary(), "X": (-1, 1)})
-    assert "its regressions are linear" in " ".join(str(made.summary()).split())
-    assert "its regressions are linear" not in " ".join(str(fit("tm").summary()).split())
+    assert "the regressions are linear" in " ".join(str(made.summary()).split())
+    assert "the regressions are linear" not in " ".join(str(fit("tm").summary()).split())
 
 
 BINARY: dict[str, Any] = {"Y": pc.Binary(), "X": (-1, 1), "G": ["a", "b"]}
@@ -374,8 +374,8 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
     "text": (table(count=list("abcd")), {}, DataError, "must be numeric"),
     "no column": (table().drop(columns="arm"), {}, DataError, "'arm' is missing"),
     "no sum": (table().drop(columns="sum"), {}, DataError, "requires a column 'sum'"),
-    "noise": (table(), {"noise": {"count": 3}, "eps": 1}, DataError, "is {'count': sd"),
-    "whose": (table(), {"noise": {"count": 3, "sum": 3}}, BudgetError, "needs eps="),
+    "noise": (table(), {"noise": {"count": 3}, "eps": 1}, DataError, "must be {'count': sd"),
+    "whose": (table(), {"noise": {"count": 3, "sum": 3}}, BudgetError, "requires eps="),
     "noisy steps": (
         table().rename(columns={"sum": "steps"}),
         {"noise": {"count": 3, "sum": 3}, "eps": 1},
@@ -386,12 +386,17 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
         table(),
         {"noise": {"count": 0, "sum": 1}, "eps": 1},
         DataError,
-        "numbers above 0",
+        "deviations above 0",
     ),
-    "cells": (table(), {"cells": "ab"}, SchemaError, "lists the declared cells"),
+    "cells": (table(), {"cells": "ab"}, SchemaError, "list all declared cells"),
     "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "must come first"),
     "eps": (table(), {"eps": 0}, BudgetError, "eps must be"),
-    "given cells": (table(), {"learner": ADUM(cells=3)}, CapabilityError, "cells of a table"),
+    "given cells": (
+        table(),
+        {"learner": ADUM(cells=3)},
+        CapabilityError,
+        "table defines the cells",
+    ),
 }
 
 
@@ -410,7 +415,7 @@ def test_a_wrong_table_is_refused_before_anything_is_spent(case: str, tmp_path: 
 
 
 CALLS: dict[str, tuple[Any, dict[str, Any], type[PrivcausalError], str]] = {
-    "undeclared": ("adum", {"bounds": {"Y": (-5, 5)}}, SchemaError, "buys no bounds"),
+    "undeclared": ("adum", {"bounds": {"Y": (-5, 5)}}, SchemaError, "cannot estimate bounds"),
     "controls": ("adum", {"formula": "Y ~ T | X | G"}, CapabilityError, "extra controls"),
     "no modifier": ("adum", {"formula": "Y ~ T"}, CapabilityError, "at least one"),
     "groups": ("adum", {"groups": ["G"]}, CapabilityError, "groups="),
@@ -418,8 +423,8 @@ CALLS: dict[str, tuple[Any, dict[str, Any], type[PrivcausalError], str]] = {
     "no size": (ADUM(cells="bound"), {"neighbors": "add_remove"}, CapabilityError, "rows="),
     "cuts": (ADUM(partition={"X": [2.0]}), {}, SchemaError, "inside the bounds"),
     "cuts down": (ADUM(partition={"X": [0.5, 0.1]}), {}, SchemaError, "increasing"),
-    "other feature": (ADUM(partition={"G": "levels"}), {}, SchemaError, "no effect modifier"),
-    "tm undeclared": ("tm", {"bounds": {"Y": (-5, 5)}}, SchemaError, "buys no bounds"),
+    "other feature": (ADUM(partition={"G": "levels"}), {}, SchemaError, "not an effect modifier"),
+    "tm undeclared": ("tm", {"bounds": {"Y": (-5, 5)}}, SchemaError, "cannot estimate bounds"),
 }
 
 
@@ -439,7 +444,7 @@ def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: P
         ({"unit": "G"}, "has no argument unit="),
         ({"degree": 0}, "degree"),
         ({"C": 0}, "above 0"),
-        ({"C": 40.0}, "leaves nothing of eps=1"),
+        ({"C": 40.0}, "too large for eps=1"),
     ],
 )
 def test_a_wrong_call_of_the_printed_tm(options: dict[str, Any], words: str) -> None:
@@ -468,9 +473,9 @@ def test_adum_as_printed(tmp_path: Path) -> None:
         pc.paper.adum(FORMULA, frame, ledger=ledger, **options)
     real = pc.paper.adum(FORMULA, frame, **options)
     assert real.guarantee.kind == "published"
-    assert "2.667 epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
+    assert "2.667 times the stated epsilon" in real.guarantee.statement  # 2 (1 + 10/6) / 2
     added = pc.paper.adum(FORMULA, frame, neighbors="add_remove", **options)
-    assert "1.334 epsilon" in added.guarantee.statement
+    assert "1.334 times the stated epsilon" in added.guarantee.statement
     assert "pc.paper.adum(" in real.call and "cells=8" in real.call
     real.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
@@ -478,7 +483,9 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     assert again.guarantee == real.guarantee
     assert "Algorithm 1" in again.guarantee.statement
     assert "CLAIMED, NOT PROVEN" in str(again.summary())
-    with pytest.raises(SchemaError, match=r"^pc\.paper\.adum buys no bounds.*'region'[^;]*$"):
+    with pytest.raises(
+        SchemaError, match=r"^pc\.paper\.adum cannot estimate bounds.*'region'[^;]*$"
+    ):
         pc.paper.adum(FORMULA, frame, bounds={"Y": (4, 10)})
     real.report(tmp_path / "report.html")
 
@@ -488,11 +495,12 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     [
         ({"cells": 0}, "whole number"), ({"cells": 2.5}, "whole number"),
         ({"cells": True}, "number"),
-        ({"cells": 10**7}, "too fine"), ({"partition": "tree"}, "partition is"),
-        ({"noise": "normal"}, "noise is one of"), ({"release": "sum"}, "release is one of"),
+        ({"cells": 10**7}, "too fine"), ({"partition": "tree"}, "partition= must be"),
+        ({"noise": "normal"}, "noise must be one of"),
+        ({"release": "sum"}, "release must be one of"),
         ({"shrink": 1}, "shrink must be"), ({"rounds": 0}, "rounds"), ({"sigma": -1.0}, "sigma"),
-        ({"partition": "kmeans", "cells": "bound"}, "belongs to"),
-        ({"partition": {"X": 3}, "cells": 3}, "belongs to"),
+        ({"partition": "kmeans", "cells": "bound"}, "requires"),
+        ({"partition": {"X": 3}, "cells": 3}, "requires"),
     ],
 )  # fmt: skip
 def test_options_check_themselves(options: Any, words: str) -> None:
@@ -628,13 +636,14 @@ def test_wide_bounds_of_whole_numbers_make_no_list_of_them() -> None:
     ids=["clusters", "rounds", "polynomials"],
 )  # fmt: skip
 def test_sizes_that_would_not_fit_are_refused_when_planned(make: Any) -> None:
-    with pytest.raises(CapabilityError, match=r"1 to 10000$|1 to 1000$|more than 1000 columns"):
+    text = r"1 to 10000\.$|1 to 1000\.$|more than 1,000 columns"
+    with pytest.raises(CapabilityError, match=text):
         make()
 
 
 @pytest.mark.parametrize("learner", ["adum", "tm"])
 def test_bounds_left_out_are_asked_for_in_the_learners_own_name(learner: str) -> None:
-    with pytest.raises(SchemaError, match=rf"^learner '{learner}'.* buys no bounds.*'X'"):
+    with pytest.raises(SchemaError, match=rf"^Learner '{learner}'.* cannot estimate bounds.*'X'"):
         fit(learner, study(50), bounds={"Y": (-5, 5)})
-    with pytest.raises(CapabilityError, match=f"learner '{learner}' does not take"):
+    with pytest.raises(CapabilityError, match=f"Learner '{learner}' does not support"):
         fit(learner, study(50), groups=["G"])

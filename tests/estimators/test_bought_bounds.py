@@ -102,5 +102,5 @@ def test_bounds_cost_little_where_no_tail_is_heavy() -> None:
 
 
 def test_without_a_condition_on_tails_an_outcome_has_declared_bounds() -> None:
-    with pytest.raises(SchemaError, match="needs declared bounds of the outcome 'Y'"):
+    with pytest.raises(SchemaError, match=r"requires declared outcome bounds.*'Y'"):
         pc.private("Y ~ T", study(rare, 100, 1), eps=1, control=pc.Control(tails="any"))

@@ -190,9 +190,9 @@ def test_text_periods_and_levels_that_are_bought() -> None:
 def test_words() -> None:
     with seeded_noise(1):
         fit, plain = did(study()), did(study(), "Y ~ T")
-    for one, shown in ((fit, "with the same covariates"), (plain, "no anticipation")):
+    for one, shown in ((fit, "requires conditional parallel trends"), (plain, "no anticipation")):
         text = str(one.summary(full=True))
-        assert "Private Difference in Differences" in text
+        assert "Private Difference-in-Differences" in text
         assert "change of Y in [-15,15]" in text
         assert "2018 to 2019" in text
         assert "at random" not in text
@@ -217,7 +217,7 @@ def test_it_goes_where_results_go(tmp_path: Path) -> None:
     assert str(again.summary(full=True)) == str(fit.summary(full=True))
     assert again.glance().equals(fit.glance())
     fit.report(tmp_path / "report.html")
-    assert "Difference in Differences" in (tmp_path / "report.html").read_text()
+    assert "Difference-in-Differences" in (tmp_path / "report.html").read_text()
     other = pc.compare({"DiD": fit, "loaded": again})
     assert "ATT" in str(other)
     with seeded_noise(3):
@@ -329,7 +329,7 @@ def test_the_ever_treated_are_told_to_be_multiplied_by_the_period(formula: str) 
     """By the noisy count of treated units alone, all of which count as missing."""
     frame = study()
     frame["E"] = frame.groupby("id")["T"].transform("max")
-    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="must be 0 before"):
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="must be 0 in the first period"):
         wrong = did(frame, formula)
     assert "df['treated'] * df['post']" in wrong.alerts["arm"]
     with seeded_noise(1):

@@ -47,14 +47,14 @@ def notes(kind: str, frame: pd.DataFrame, eps: float) -> str:
 @pytest.mark.parametrize("kind", FITS)
 @pytest.mark.parametrize("arm", [0, 1])
 def test_an_empty_arm_is_told(kind: str, arm: int) -> None:
-    assert "One arm has too few rows" in notes(kind, study(4000, arm), 1)
+    assert "One treatment arm is empty or too small" in notes(kind, study(4000, arm), 1)
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", FITS)
 def test_an_arm_that_is_there_raises_no_note(kind: str) -> None:
     found = notes(kind, study(4000, 0.3), 4)
-    assert "One arm" not in found
+    assert "One treatment arm" not in found
     assert "ATO" not in found
 
 

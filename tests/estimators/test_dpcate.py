@@ -228,7 +228,7 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     ),
     "epochs": ({"epochs": 9, "queries": points()}, CapabilityError, "second='network'"),
     "damping": (
-        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "positive",
+        {"damping": 0.0, "second": "network", "queries": points()}, CapabilityError, "above 0",
     ),
     "exact": (
         {"second": "exact", "queries": points(), "data": lambda: study(4001).frame},
@@ -236,15 +236,15 @@ PRINTED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     ),
     "known and given": (
         {"base": lambda: true_nuisances(price=None), "propensity": 0.5, "queries": points()},
-        CapabilityError, "beside Given",
+        CapabilityError, "together with Given",
     ),
     "not a function": (
-        {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "takes a function",  # type: ignore[arg-type]
+        {"base": lambda: Given(0.5, 1.0, 2.0)}, CapabilityError, "must be a function",  # type: ignore[arg-type]
     ),
     "the former name": ({"score": "r"}, CapabilityError, "Write weight='overlap'"),
     "groups": ({"groups": ["X1 >= 0.5"], "queries": points()}, CapabilityError, "groups"),
     "unbounded": (
-        {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "buys no bounds"
+        {"bounds": {"Y": (-1, 8), "X1": (0, 1)}}, SchemaError, "cannot estimate bounds"
     ),
 }  # fmt: skip
 
@@ -517,10 +517,10 @@ def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
     assert sizes == [N]
     assert pehe(found, queries=True) < 0.5
     assert (found.plan.epsilon, found.plan.delta) == (10**12, 10**7)
-    assert "declared to be public" in found.estimate.notes[0]
+    assert "declared them public" in found.estimate.notes[0]
     told = printed(queries=points(), base=true_nuisances(price=(0.5, 1e-6)))
-    assert "declared and not checked" in told.guarantee.statement
-    assert "(0.5, 1e-06)-DP, which is not in this budget" in told.estimate.notes[0]
+    assert "was not checked" in told.guarantee.statement
+    assert "(0.5, 1e-06)-DP. This cost is not part of this budget" in told.estimate.notes[0]
 
 
 @pytest.mark.parametrize("base", ["kernel", Sklearn.kernel()], ids=["private", "sklearn"])
@@ -528,7 +528,7 @@ def test_the_guarantee_is_published_and_says_where_it_fails(base: Any) -> None:
     found = printed(queries=points(), base=base)
     assert found.guarantee.kind == "published"
     assert "Theorem 1" in found.guarantee.statement
-    assert ("without any protection" in found.guarantee.statement) == isinstance(base, Sklearn)
+    assert ("without privacy protection" in found.guarantee.statement) == isinstance(base, Sklearn)
     assert found.predict()["std_error"].isna().all()
     assert "BELOW THE MINIMUM" not in printed(queries=points(), eps=50.0).guarantee.statement
     assert "BELOW" in printed(queries=study(300, 9).frame, eps=0.5).guarantee.statement
@@ -541,7 +541,7 @@ def test_minimum_number_of_rows() -> None:
 
 
 def asked(seed: int, at: pd.DataFrame, **options: Any) -> Any:
-    with seeded_noise(seed), pytest.warns(PrivcausalWarning, match="secret state"):
+    with seeded_noise(seed), pytest.warns(PrivcausalWarning, match="keeps the exact effect"):
         found = printed(**options)
     with seeded_noise(seed):
         return found, found.predict(at)
@@ -605,7 +605,7 @@ def rows_of(rows: Rows, design: Design) -> Any:
 
 def test_the_noise_of_the_whole_function_is_equation_19() -> None:
     """sup rho 4 L sqrt(2 ln(2/delta)) / ((sqrt(2 pi) h)^q lambda n eps), n of the second half."""
-    with seeded_noise(1), pytest.warns(PrivcausalWarning, match="secret state"):
+    with seeded_noise(1), pytest.warns(PrivcausalWarning, match="keeps the exact effect"):
         found = printed(base=Kernel(bandwidth=0.7, ridge=0.01), eps=3.0)
     process, area = found.estimate.effect.process, 2 * np.pi * 0.7**2
     expected = 0.9**2 * 4 * 8 * np.sqrt(2 * np.log(2 / 1e-5)) / (area * 0.01 * N / 2 * 3)

@@ -134,7 +134,7 @@ def test_a_weak_instrument_has_no_limits(first: float) -> None:
 
 def test_what_a_weak_instrument_says() -> None:
     data = rows("two values", 1500).assign(Z=np.arange(1500) % 2)
-    with seeded_noise(0), pytest.warns(pc.PrivcausalWarning, match="LATE has no limits"):
+    with seeded_noise(0), pytest.warns(pc.PrivcausalWarning, match="LATE has no finite interval"):
         found = fit("two values", data)
     assert "instrument" in found.alerts
     assert np.isinf(found.conf_int().loc["LATE"]).all()

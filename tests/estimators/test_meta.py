@@ -324,7 +324,7 @@ def test_paper_mode_runs_interpret(learner: str) -> None:
     found = pc.paper.dpebm(FORMULA, data, learner=learner, eps=8.0, bounds=BOUNDS)
     assert np.isfinite(found.predict(data)["estimate"]).all()
     assert found.guarantee.kind == "published"
-    assert "taken from the rows" in found.guarantee.statement
+    assert "computed from the rows" in found.guarantee.statement
     text = str(found.summary())
     assert "NOT PROVEN" in text
     assert "pc.paper.dpebm(" in found.call
@@ -350,10 +350,10 @@ def test_paper_mode_draws_its_shapes() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"effect": None}, "needs effect"),
-        ({"outcome": None}, "needs effect"),
-        ({"effect": Means}, "takes an object"),
-        ({"effect": object()}, "takes an object"),
+        ({"effect": None}, "requires effect"),
+        ({"outcome": None}, "requires effect"),
+        ({"effect": Means}, "must be an object"),
+        ({"effect": object()}, "must be an object"),
         ({"effect": Means("lots")}, "guarantee"),
         ({"effect": Means((1.0,))}, "guarantee"),
         ({"transform": "x"}, "'dr', 'r', 's'"),
@@ -361,8 +361,8 @@ def test_paper_mode_draws_its_shapes() -> None:
         ({"sample_shares": (0.5, 0.5, 0.5)}, "sum to 1"),
         ({"sample_shares": (0.0, 0.5, 0.5)}, "above 0"),
         ({"target_bounds": (1, 0)}, "lo < hi"),
-        ({"first": {}}, "transform= of your own"),
-        ({"first": {}, "transform": squares, "target_bounds": (0, 1)}, "in place of propensity="),
+        ({"first": {}}, "requires a function as transform="),
+        ({"first": {}, "transform": squares, "target_bounds": (0, 1)}, "replaces propensity="),
     ],
 )
 def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
@@ -373,16 +373,16 @@ def test_options_check_themselves(options: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: FirstStage(Means), "takes an object"),
-        (lambda: FirstStage(Means(), "Y"), "'outcome', 'treatment' or a function"),
+        (lambda: FirstStage(Means), "must be an object"),
+        (lambda: FirstStage(Means(), "Y"), "'outcome', 'treatment', or a function"),
         (lambda: FirstStage(Means(), squares), "target_bounds"),
         (lambda: FirstStage(Means(), target_bounds=(0, 1)), "target_bounds"),
         (lambda: FirstStage(Means(), squares, target_bounds=(1, 0)), "lo < hi"),
-        (lambda: FirstStage(Means(), "treatment", with_treatment=True), "cannot have"),
-        (lambda: four(first={"a b": FirstStage(Means())}), "dict of names"),
-        (lambda: four(first={"a": Means()}), "dict of names"),
+        (lambda: FirstStage(Means(), "treatment", with_treatment=True), "does not support"),
+        (lambda: four(first={"a b": FirstStage(Means())}), "must map names"),
+        (lambda: four(first={"a": Means()}), "must map names"),
         (lambda: four(first={"a": FirstStage(Means(), with_treatment=True),
-                             "a1": FirstStage(Means())}), "one name"),
+                             "a1": FirstStage(Means())}), "the same name"),
         (lambda: four(sample_shares=(0.25, 0.25, 0.5)), "5 numbers"),
     ],
 )  # fmt: skip
@@ -397,7 +397,7 @@ def test_first_stages_check_themselves(make: Any, text: str) -> None:
         ({"groups": ["G"]}, pc.CapabilityError, "groups"),
         ({"split": "crossfit"}, pc.CapabilityError, "split"),
         ({"shares": {"effect": 0.5}}, pc.CapabilityError, "shares"),
-        ({"bounds": None}, pc.SchemaError, "buys no bounds"),
+        ({"bounds": None}, pc.SchemaError, "cannot estimate bounds"),
     ],
 )
 def test_calls_it_does_not_cover(options: dict[str, Any], error: Any, text: str) -> None:
@@ -522,5 +522,5 @@ def test_what_was_not_checked_is_not_said_to_be() -> None:
 
     for learner in (option(), option(transform=own, target_bounds=(-1.0, 1.0))):
         statement = fit(learner).guarantee.statement
-        assert "nor was that what it has learned gives each row's number" in statement
-    assert "declared, not checked" in statement
+        assert "or that each prediction depends on one row only" in statement
+    assert "did not check that the target" in statement

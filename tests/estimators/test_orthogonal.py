@@ -61,7 +61,7 @@ def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
     stages = [list(fit.budget["rho"]) for fit in fits.values()]
     assert stages[0] == stages[1]
     (note,) = (n for n in fits["auto"].estimate.notes if "marginal likelihood" in n)
-    assert note.startswith(("The effect is linear", "The effect is smooth"))
+    assert note.startswith(("The effect is modeled as linear", "The effect is modeled as smooth"))
     assert not any("marginal likelihood" in n for n in fits["r"].estimate.notes)
 
 
@@ -117,7 +117,7 @@ def test_auto_finds_a_constant() -> None:
 
 def test_auto_compares_forms_of_gam_only() -> None:
     frame, _ = saddle()
-    with pytest.raises(CapabilityError, match="learner 'auto' compares forms"):
+    with pytest.raises(CapabilityError, match="Learner 'auto' compares forms"):
         pc.privcate("Y ~ T | X1", frame, learner="auto", base="linear", bounds=SADDLE, eps=1.0)
 
 

@@ -87,7 +87,7 @@ def test_the_report_says_how_much_a_row_weighs(tmp_path: Any) -> None:
     fit = fitted(study(1500, 0.0), 0.3)
     assert np.isfinite(fit.estimate.averages.weight)
     fit.report(tmp_path / "report.html")
-    assert "difference of means" in (tmp_path / "report.html").read_text("utf-8")
+    assert "difference in means" in (tmp_path / "report.html").read_text("utf-8")
     fit.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     assert again.estimate.averages.weight == fit.estimate.averages.weight

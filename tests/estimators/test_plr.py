@@ -126,7 +126,10 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
 def test_an_arm_that_nobody_has_is_told() -> None:
     data = study("several arms", 3000)
     data = data[data["T"] != "d"]
-    with seeded_noise(0), pytest.warns(pc.PrivcausalWarning, match="cannot be told from noise"):
+    with (
+        seeded_noise(0),
+        pytest.warns(pc.PrivcausalWarning, match="to be distinguished from noise"),
+    ):
         found = fit("several arms", data)
     assert "treatment" in found.alerts
 

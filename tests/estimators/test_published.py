@@ -256,7 +256,7 @@ def test_the_guarantee_is_the_published_one(fitted: Any) -> None:
     promise = fitted.guarantee
     assert (promise.kind, promise.epsilon, promise.delta) == ("published", 1.0, 1e-5)
     assert np.isnan(promise.rho)
-    for words in ("not proven", "Lemma 4.2", "real epsilon", "width of the interval depends"):
+    for words in ("not proven", "Lemma 4.2", "actual epsilon", "width of the interval also"):
         assert words in promise.statement
     assert "BELOW" not in promise.statement
     assert fitted.glance()["guarantee"].item() == "published"
@@ -420,16 +420,20 @@ def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
             pc.CapabilityError,
             "column of known propensities",
         ),
-        ({"bounds": {"Y": (-1, 3), "X1": (0, 10)}}, pc.SchemaError, "buys no bounds.*'G'"),
-        ({"bounds": {"Y": (-1, 3), "G": ["a", "b"]}}, pc.SchemaError, "buys no bounds.*'X1'"),
+        ({"bounds": {"Y": (-1, 3), "X1": (0, 10)}}, pc.SchemaError, "cannot estimate bounds.*'G'"),
+        (
+            {"bounds": {"Y": (-1, 3), "G": ["a", "b"]}},
+            pc.SchemaError,
+            "cannot estimate bounds.*'X1'",
+        ),
         ({"shares": {"effect": 1.0}}, pc.BudgetError, "strictly between 0 and 1"),
         ({"shares": {"variance": 0}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "use effect, variance"),
+        ({"shares": {"nuisance": 0.5}}, pc.BudgetError, "Use effect, variance"),
         ({"shares": {"effect": 0.5, "variance": 0.4}}, pc.BudgetError, "must sum to 1"),
         ({"shares": {"effect": True}}, pc.BudgetError, "strictly between 0 and 1"),
-        ({"delta": 1e-12}, pc.BudgetError, "too small to be shared"),
+        ({"delta": 1e-12}, pc.BudgetError, "too small to be divided"),
         ({"below_minimum": "run"}, pc.CapabilityError, "below_minimum='run' is unknown"),
-        ({"base": KernelRidge()}, pc.CapabilityError, "base of type KernelRidge is unknown"),
+        ({"base": KernelRidge()}, pc.CapabilityError, "Base of type KernelRidge is unknown"),
     ],
 )
 def test_refused(options: Any, error: type[Exception], words: str, tmp_path: Path) -> None:
@@ -451,7 +455,7 @@ def test_other_estimands_are_refused() -> None:
             CausalFormula.parse(FORMULA), pc.Schema(BOUNDS), Budget(1.0), estimand=estimand,
             mode="paper",
         )  # fmt: skip
-        with pytest.raises(pc.CapabilityError, match=f"does not take estimand='{estimand}'"):
+        with pytest.raises(pc.CapabilityError, match=f"does not support estimand='{estimand}'"):
             Published().plan(request, BASE, Undeclared((), ()))
 
 
@@ -485,17 +489,21 @@ class Nothing(BaseEstimator):
 @pytest.mark.parametrize(
     ("propensity", "outcome", "words"),
     [
-        (KernelRidge(), KernelRidge(), r"propensity=.*KernelRidge has no predict_proba"),
-        (Nothing(), KernelRidge(), "Nothing has no fit and no predict_proba"),
-        (LogisticRegression(), Nothing(), r"outcome=.*Nothing has no fit and no predict"),
+        (KernelRidge(), KernelRidge(), r"propensity=.*KernelRidge does not have predict_proba"),
+        (Nothing(), KernelRidge(), "Nothing does not have fit and predict_proba"),
+        (LogisticRegression(), Nothing(), r"outcome=.*Nothing does not have fit and predict"),
         (
             LogisticRegression,
             KernelRidge(),
-            r"an object, not a class: write LogisticRegression\(\)",
+            r"an object, not a class. Write LogisticRegression\(\)",
         ),
-        (None, KernelRidge(), "NoneType has no"),
-        (MLPClassifier(verbose=True), KernelRidge(), "prints what it learns"),
-        (make_pipeline(MLPClassifier(verbose=1)), KernelRidge(), "prints what it learns"),
+        (None, KernelRidge(), "NoneType does not have"),
+        (MLPClassifier(verbose=True), KernelRidge(), "prints information about the rows"),
+        (
+            make_pipeline(MLPClassifier(verbose=1)),
+            KernelRidge(),
+            "prints information about the rows",
+        ),
     ],
 )
 def test_estimators_are_checked_when_they_are_named(

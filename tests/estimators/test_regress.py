@@ -155,7 +155,7 @@ def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: P
     text = " ".join(str(fit.summary()).split())
     assert "Private Linear Regression" in text
     assert "Treatment" not in text
-    assert "No causal reading by itself" in text
+    assert "Coefficients are associations" in text
     assert "Std err of a:" in text
     assert len(str(fit.summary()).splitlines()) <= 36
     fit.report(tmp_path / "fit.html")
@@ -189,7 +189,7 @@ def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
         ("y ~ y + a", {}, "also on the right"),
         ("y ~ a", {"weights": "b", "bounds": {"a": (0, 1), "y": (0, 1)}}, "declared bounds"),
         ("y ~ a", {"weights": "a"}, "cannot also be in the formula"),
-        ("y ~ a", {"control": pc.Control(split="crossfit")}, "leave split='full'"),
+        ("y ~ a", {"control": pc.Control(split="crossfit")}, "Use split='full'"),
     ],
 )
 def test_what_it_cannot_do_is_refused_for_nothing(

@@ -202,5 +202,5 @@ def test_unknown_lists_are_refused(asked: Any, said: str) -> None:
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
 @pytest.mark.parametrize("bounds", [{}, {"Y": (0, 2)}, {"Y": (-1, 1)}])
 def test_ratios_are_of_risks_only(formula: str, bounds: dict[str, Any]) -> None:
-    with pytest.raises(pc.CapabilityError, match="RR is of risks"):
+    with pytest.raises(pc.CapabilityError, match="RR compares risks"):
         pc.private(formula, table(), estimand="RR", bounds={"X1": (-1, 1), **bounds})

@@ -426,7 +426,7 @@ def test_more_groups_than_fit_are_refused_before_the_charge(tmp_path: Path) -> N
         {},
         {"estimand": ["ATE", "ATT"], "groups": [f"X2 == {g}" for g in labels[:1001]]},
     ):
-        with pytest.raises(PrivcausalError, match="2000 in all are the most"):
+        with pytest.raises(PrivcausalError, match="maximum is 2,000 in total"):
             ate("Y ~ T | X1", **{"groups": ["X2"], "bounds": {**BOUNDS, "X2": labels}} | options)(
                 ledger
             )

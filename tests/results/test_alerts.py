@@ -95,7 +95,7 @@ def test_a_sound_fit_is_quiet() -> None:
 
 def test_all_labels_absent() -> None:
     fit = told(rows(), bounds=BOUNDS | {"G": ["A", "B", "C"]})
-    assert "one of the declared labels of 'G'" in fit.alerts["levels"]
+    assert "any of the declared levels of 'G'" in fit.alerts["levels"]
 
 
 def test_an_arm_of_a_trial_that_is_absent() -> None:
@@ -115,7 +115,10 @@ WITHOUT_ONE_ARM: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", WITHOUT_ONE_ARM)
 def test_an_absent_arm_is_told_by_whatever_counts_it(kind: str) -> None:
-    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match=r"(?i)one arm has too few") as w:
+    with (
+        seeded_noise(1),
+        pytest.warns(pc.PrivcausalWarning, match=r"One treatment arm is empty or too small") as w,
+    ):
         fit = WITHOUT_ONE_ARM[kind](rows(chance=1.0))
     assert [one.filename for one in w] == [__file__]
     assert list(fit.alerts) == ["arm"]
@@ -135,7 +138,7 @@ def test_values_cut_at_zero_are_no_clip_but_an_outcome_in_other_units_is() -> No
     assert "clip" not in told(frame, "Y ~ T | X", bounds=BOUNDS | {"X": (0, 1)}, eps=4.0).alerts
     for formula in ("Y ~ T | X", "Y ~ T"):
         found = told(rows().assign(Y=lambda d: 50 + d["Y"]), formula).alerts["clip"]
-        assert "'Y' at 4, an end of its bounds," in found
+        assert "'Y' at or near 4, one of its bounds." in found
 
 
 WRONG: dict[str, Any] = {
@@ -168,7 +171,7 @@ def test_a_wrong_allocation_is_told_with_the_count_and_a_right_one_is_not(kind: 
     ).groups()  # type: ignore[union-attr]
     assert abs(int(share) - 53) <= 12
     assert abs(int(count) - frame["T"].sum()) <= 6 * int(spread)
-    assert "propensity= says 10%" in text
+    assert "propensity= declares 10%" in text
 
 
 def test_an_outcome_in_other_units_than_its_bounds_is_told() -> None:
@@ -176,7 +179,7 @@ def test_an_outcome_in_other_units_than_its_bounds_is_told() -> None:
     frame = rows(chance=0.5).assign(Y=lambda d: 50 + 10 * d["Y"])
     for formula in ("Y ~ T | X", "Y ~ T"):
         assert (
-            "'Y' at 1, an end of its bounds"
+            "'Y' at or near 1, one of its bounds"
             in told(frame, formula, bounds=BOUNDS | {"Y": (0, 1)}).alerts["clip"]
         )
     share = rows().assign(Y=lambda d: (d["Y"] > -0.5).astype(float))  # a common event

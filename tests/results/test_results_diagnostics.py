@@ -245,7 +245,7 @@ def test_a_ledger_takes_no_test_noise(what: str, ledger: pc.Ledger) -> None:
 
 
 def test_a_ledger_takes_no_look_at_a_test_fit(what: str, ledger: pc.Ledger) -> None:
-    with pytest.raises(LedgerError, match="Nothing was spent"):
+    with pytest.raises(LedgerError, match="No budget was spent"):
         getattr(variant("r on linear"), what)(study(), eps=1.0, ledger=ledger)
     assert ledger.history.empty
 

@@ -90,7 +90,7 @@ def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
     assert "NOT PRIVATE" not in text
     for words in (
         "Records:", "[pub]", "Bounds:", "declared", "Neighbours:", "substitute", "clipped to",
-        "Estimand:", "Nuisances:", "Privacy budget", "Sources of uncertainty", "proven",
+        "Estimand:", "Nuisance models:", "Privacy budget", "Sources of uncertainty", "proven",
         "Guarantee: (20, 1e-05)-DP", "Causal reading",
     ):  # fmt: skip
         assert words in text, words

@@ -10,16 +10,16 @@ from privcausal.errors import CapabilityError, Made
 from privcausal.estimators.options import check_switch, check_whole
 
 BOOSTING = (
-    "Boosting (Nori et al. 2021): in each round residuals, cut to a public or released bound, "
-    "are summed within random leaves of public bins, and the shapes move a step towards the noisy "
-    "means. The shapes' noise is known, and they are smoothed across neighbouring bins by "
-    "empirical Bayes unless smooth=False was asked for. What the nuisances' shapes of single "
-    "columns leave of products of columns is regressed on these from noisy moments."
+    "Functions of single columns were fitted by private explainable boosting (Nori et al. 2021). "
+    "In each round, residuals were clipped to a public or released bound and summed within random "
+    "leaves of public bins, and the functions moved a step toward the noisy means. Unless "
+    "smooth=False, the functions were smoothed across neighboring bins by empirical Bayes. "
+    "Products of columns were then added to the nuisance models by regression on noisy moments."
 )
 
 MASS = (
-    "On base dpebm noise counts some 3% more where treatment depends strongly on correlated "
-    "covariates: its propensity does not come all the way there."
+    "With base='dpebm', privacy noise is about 3% larger if the treatment depends strongly on "
+    "correlated covariates, because boosting then underfits the propensity."
 )
 
 
@@ -79,5 +79,5 @@ class DPEBM(Made):
         for option, low, high in (("rounds", 10, 3000), ("bins", 2, 256), ("leaves", 2, 16)):
             check_whole(f"DPEBM({option}=)", getattr(self, option), low, high)
         if not is_number(self.learning_rate) or not 0 < self.learning_rate <= 1:
-            raise CapabilityError("DPEBM(learning_rate=) must be a number in (0, 1]")
+            raise CapabilityError("DPEBM(learning_rate=) must be a number in (0, 1].")
         check_switch("DPEBM(smooth=)", self.smooth)

@@ -79,19 +79,19 @@ def claimed_stage(
     )
     check_epsilon(epsilon / PICO)
     if delta < 1:
-        raise BudgetError("delta is too small to be shared: it is counted in units of 1e-12")
+        raise BudgetError("delta is too small to be divided among the stages (units of 1e-12).")
     rows, part = (1.0, "all") if whole else (0.5, "effect")
     return Stage(key, 0, delta, 0, rows, part, epsilon)
 
 
 def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
     """Refuse the first requested option; `why` states the reason it is outside the theorems."""
-    refuse(asked, f"the published mechanism does not take {{}}: {why}")
+    refuse(asked, f"The published mechanism does not support {{}}; {why}.")
     if undeclared:
         names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
         raise SchemaError(
-            f"what is published buys no bounds: declare those of {names}, such as "
-            "bounds={'age': (18, 95), 'ward': ['a', 'b']}"
+            f"Mechanisms in pc.paper cannot estimate bounds. Declare the bounds of {names}, for "
+            "example bounds={'age': (18, 95), 'ward': ['a', 'b']}."
         )
 
 
@@ -152,6 +152,6 @@ def published_rows(estimate: Estimate) -> TextPairs:
     if has_private_nuisances(estimate.plan):
         return nuisance_rows(estimate, SPLIT_WORDS[split])
     if estimate.plan.base == "given":
-        return nuisance_rows(estimate, "handed in")
-    rows = "own half" if split == "disjoint" else "all rows"
+        return nuisance_rows(estimate, "user-supplied")
+    rows = "separate half" if split == "disjoint" else "all rows"
     return nuisance_rows(estimate, f"{rows}, not private")

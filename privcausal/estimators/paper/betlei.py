@@ -70,18 +70,19 @@ class PublishedADUM(uplift.ADUM):
 
 
 CELL_METHODS = (
-    "Uplift from aggregates as printed (Betlei et al. 2021, Algorithm 1): in each cell and arm "
-    "COUNT + Lap(2/eps) and SUM + Lap(2 D/eps), D the width of the outcome's bounds, and their "
-    "quotient as it is, however small the noisy count. The effect is the difference of both arms'.",
+    "Uplift was estimated from aggregates as printed by Betlei et al. (2021, Algorithm 1). The "
+    "mean in each cell and arm is SUM + Lap(2 D/eps) over COUNT + Lap(2/eps), with D the width of "
+    "the outcome bounds, however small the noisy count. The effect is the difference between the "
+    "means of the arms.",
     words.LEFT_OUT,
 )
 
 CELL_BANDS = (
-    "The paper has no intervals and no average effect. Intervals by cell are ours (delta method) "
-    "and mean nothing where a noisy count is near zero or below."
+    "The paper gives no intervals and no average effect. The intervals by cell are an addition of "
+    "privcausal (delta method). They are meaningless if a noisy count is near zero or negative."
 )
 
-CELL_CLAIM = "is what Betlei et al. (2021, Algorithm 1) claim of this mechanism"
+CELL_CLAIM = "is claimed by Betlei et al. (2021, Algorithm 1) for this mechanism"
 
 
 def doubt(estimate: words.Estimate) -> str:
@@ -90,15 +91,15 @@ def doubt(estimate: words.Estimate) -> str:
     width, most = 2 * outcome.bound, max(abs(outcome.lo), abs(outcome.hi))
     added = 0.5 + 0.5 * most / width
     if estimate.plan.request.trust.neighbors == "add_remove":
-        cost = f"a row that is added costs {at_most(added)} epsilon of its cells with these bounds"
+        cost = f"adding a row costs {at_most(added)} times the stated epsilon of its cells"
     else:
         cost = (
-            f"a row that is replaced leaves one cell and enters another, which costs up to "
-            f"{at_most(2 * added)} epsilon of the cells' with these bounds"
+            "replacing a row moves it from one cell to another and costs up to "
+            f"{at_most(2 * added)} times the stated epsilon of the cells"
         )
     return (
-        f"One row moves a count by 1 and a sum by |y|, which the noise takes for the width of the "
-        f"outcome's bounds: {cost}. learner='adum' has scales that are proven."
+        "One row changes a count by 1 and a sum by |y|, but the noise is scaled to the width of "
+        f"the outcome bounds. With these bounds, {cost}. learner='adum' has proven noise scales."
     )
 
 
@@ -118,24 +119,24 @@ class PublishedTM(uplift.TM):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.C is not None and not (is_number(self.C) and 0 < self.C < math.inf):
-            raise CapabilityError("C is a number above 0")
+            raise CapabilityError("C= must be a number above 0.")
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
         """Plan for one row per unit, two declared outcome values, and a ridge within epsilon."""
         unit = {"unit=": request.trust.unit is not None}
-        refuse_published(unit, "its theorem is of tables that differ in one row", undeclared)
+        refuse_published(unit, "its theorem covers data sets that differ in one row", undeclared)
         domain = request.schema.get(request.formula.outcome)
         if domain is None or isinstance(domain, Interval):
             raise CapabilityError(
-                "pc.paper.tm has logistic regressions, for an outcome of two declared values: "
-                f"bounds={{{request.formula.outcome!r}: pc.Binary()}}; for other outcomes "
-                "privcate(learner='tm') has linear ones, which are proven"
+                "pc.paper.tm requires an outcome of two declared values: "
+                f"bounds={{{request.formula.outcome!r}: pc.Binary()}}. For other outcomes, use "
+                "privcate(learner='tm'), which is linear and proven."
             )
         price = 0.0 if self.C is None else vault.ridge_price(self.C, request.trust.neighbors)
         if price >= request.budget.epsilon:
             raise CapabilityError(
-                f"C={self.C:g} leaves nothing of eps={as_typed(request.budget.epsilon)}: a ridge "
-                f"of 1/C costs {at_most(price)} of it; take a smaller C"
+                f"C={self.C:g} is too large for eps={as_typed(request.budget.epsilon)}: a ridge of "
+                f"1/C costs epsilon {at_most(price)}. Use a smaller C."
             )
         return super().plan(request, base, undeclared)
 
@@ -159,24 +160,24 @@ class PublishedTM(uplift.TM):
 
 
 LOGISTIC = (
-    "Two logistic regressions on polynomials, one for each arm, by objective perturbation "
-    "(Chaudhuri et al. 2011, Algorithm 2; the baseline of Betlei et al. 2021 for binary "
-    "outcomes). To each arm's penalised log-likelihood was added the product of its coefficients "
-    "with a random vector whose length has a Gamma law; the minimum was found by Newton's method. "
-    "The ridge is public: 1/C, or without C what a tenth of epsilon pays for. The effect is the "
-    "difference of both probabilities.",
+    "One logistic regression on polynomials was fitted in each arm by objective perturbation "
+    "(Chaudhuri et al. 2011, Algorithm 2; the baseline of Betlei et al. 2021 for binary outcomes). "
+    "The inner product of the coefficients with a random vector, whose length has a Gamma "
+    "distribution, was added to each penalized log-likelihood. Newton's method found the optimum. "
+    "The ridge is public: 1/C, or by default the value that costs a tenth of epsilon. The effect "
+    "is the difference between the two probabilities.",
     words.LEFT_OUT,
 )
 
 LOGISTIC_CLAIM = (
-    "is what Chaudhuri et al. (2011, Algorithm 2), for the two models of Betlei et al. (2021), "
-    "claim of this mechanism"
+    "is claimed by Chaudhuri et al. (2011, Algorithm 2) for this mechanism, here with the two "
+    "models of Betlei et al. (2021)"
 )
 
 EXACT = (
-    "Their proof is of a continuous random vector inside an optimisation and of its exact "
-    "minimum. A computer has neither: the digits of a minimum in floating point tell which random "
-    "vectors of its grid can have led there, and their proof does not cover that."
+    "Their proof assumes a continuous random vector and an exact minimum. A computer provides only "
+    "floating-point numbers: the digits of the computed minimum show which random vectors are "
+    "possible, and the proof does not cover this leak."
 )
 
 BARE = "The regressions have no bands, and no average effect was released."

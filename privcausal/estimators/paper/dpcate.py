@@ -57,9 +57,9 @@ LINEAR_DAMPING = 1e-8
 """Ridge that keeps the linear model's Hessian invertible if columns are collinear."""
 
 STATE_WARNING = (
-    "pc.paper.dpcate without queries= keeps secret state: the effect without noise and the noise "
-    "of each answer stay in this process's memory, and who reads them reads the rows' effect. The "
-    "result cannot be saved. privcate(learner='dpcate') releases the function once, without state"
+    "pc.paper.dpcate without queries= keeps the exact effect and the noise in memory. Anyone who "
+    "can read this memory can recover private values. The result cannot be saved. Use "
+    "privcate(learner='dpcate') instead."
 )
 
 
@@ -73,8 +73,8 @@ class ProcessEffect(Effect):
     process: Process
     drawn: ClassVar[bool] = False
     unsaved: ClassVar[str] = (
-        "this fit cannot be saved: its process keeps the effect without noise. Declare queries=, "
-        "or take privcate(learner='dpcate')"
+        "This fit cannot be saved, because it keeps the effect without noise. Declare queries=, or "
+        "use privcate(learner='dpcate')."
     )
 
     def __call__(self, rows: Rows) -> Vector:
@@ -95,55 +95,57 @@ def _is_finite(plan: Plan) -> bool:
 
 def _doubts(plan: Plan) -> tuple[str, ...]:
     nuisances = {
-        "sklearn": "The nuisances were fitted on the other half of the rows without any "
-        "protection, so nothing at all is claimed for the rows of that half: the theorem asks for "
-        "private ones.",
-        "given": "The nuisances are functions that were handed in. That they are public, or "
-        "private at a price of their own, is declared and not checked; that price adds to the "
-        "one told here wherever they were learned from the same people.",
+        "sklearn": "The nuisance models were fitted to the other half of the rows without privacy "
+        "protection, so the claim does not cover that half: the theorem requires private nuisance "
+        "models.",
+        "given": "The nuisance models were supplied by the user, whose declaration that they are "
+        "public or private was not checked. If they were learned from the same people, their "
+        "privacy cost adds to the cost stated here.",
     }.get(
         plan.base,
-        "The nuisances come from the other half of the rows and are private, which is proven.",
+        "The nuisance models use the other half of the rows and are private, which is proven.",
     )
     if _is_finite(plan):
         return (
             nuisances,
-            "The noise is scaled by the largest influence of a row on this very fit, which a local "
-            "search finds and nothing bounds; that it bounds what replacing a row does is not "
-            "shown for fitted second stages.",
+            "The noise is scaled by the largest influence of a row on this fit, which a local "
+            "search approximates without a bound. It is not proven for fitted second stages "
+            "that this influence bounds the effect of replacing a row.",
         )
     found = (
         nuisances,
         "The noise is too small by a factor (sqrt(2 pi) h)^(q/2) for a bandwidth h above 0.4: the "
-        "printed bound (Lemma 1) has the exponent q where its own proof has q/2. The squared loss "
-        "has no Lipschitz constant unless the function is bounded.",
+        "printed bound (Lemma 1) has the exponent q, but its proof gives q/2. The squared loss has "
+        "no Lipschitz constant unless the function is bounded.",
     )
     if plan.request.queries is not None:
         return found
     return (
         *found,
-        "The process keeps the effect without noise and all noise drawn so far in memory: "
-        "the claim is about answers only, and fails for whoever sees that state.",
+        "The process keeps the effect without noise and all drawn noise in memory. The claim "
+        "covers answers only, and does not hold against anyone who can read this memory.",
     )
 
 
 def _methods(plan: Plan, source: str) -> tuple[str, ...]:
     where = {
-        "sklearn": "the other half of the rows, with scikit-learn estimators fitted on one half",
-        "given": "all rows, with nuisances that were handed in",
-    }.get(plan.base, "the other half of the rows, with private nuisances from one half")
+        "sklearn": "one half of the rows, with scikit-learn nuisance models from the other half",
+        "given": "all rows, with nuisance models supplied by the user",
+    }.get(plan.base, "one half of the rows, with private nuisance models from the other half")
     noise = (
-        "independent noise of standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times "
-        "the gross error sensitivity: the largest influence over the declared domain that L-BFGS-B "
-        "finds from points that fill the domain and its corners"
+        "The noise (OpenDP's discrete Gaussian on a fine grid) was added to the effects at the "
+        "queries. Its standard deviation is 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times the "
+        "gross error sensitivity. This sensitivity is the largest influence in the declared domain "
+        "that L-BFGS-B found, with starting points throughout the domain and at its corners."
         if _is_finite(plan)
-        else "a Gaussian process with the kernel's covariance, drawn point by point given the "
-        "noise at the points before (as printed the algorithm conditions on past answers instead)"
+        else "The noise added to the effects at the queries is a Gaussian process with the "
+        "kernel's covariance (OpenDP's discrete Gaussian on a fine grid). It was drawn point by "
+        "point given the noise at earlier points; the printed algorithm conditions on past answers "
+        "instead."
     )
     return (
-        f"DP-CATE as printed by {source}: a regression of the pseudo-outcome on {where}. "
-        f"To the effects at the queries was added {noise} "
-        "(OpenDP's discrete Gaussian on a fine grid).",
+        f"The estimator was DP-CATE as printed by {source}: a regression for the pseudo-outcome on "
+        f"{where}. {noise}",
         words.LEFT_OUT,
     )
 
@@ -172,10 +174,10 @@ class PublishedDPCATE(Learner):
         options.check_one_of("noise", self.noise, ("gross_error", "process"))
         options.check_whole("epochs", self.epochs, 1, 10_000)
         if not (is_number(self.damping) and 0 < self.damping < math.inf):
-            raise CapabilityError("damping must be a positive number")
+            raise CapabilityError("damping= must be a number above 0.")
         changed = (self.epochs, self.damping) != (EPOCHS, DAMPING)
         if changed and self.second != "network":
-            raise CapabilityError("epochs= and damping= are for second='network'")
+            raise CapabilityError("epochs= and damping= require second='network'.")
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
         """Releases of the private nuisances, on their half."""
@@ -245,8 +247,10 @@ class PublishedDPCATE(Learner):
             super().describe(estimate),
             rows=paper.published_rows(estimate),
             methods=_methods(plan, source),
-            notes=("The effects have no standard errors: the noise scale depends on the rows.",),
-            claim=f"is what {source} claim of this mechanism",
+            notes=(
+                "The effects have no standard errors, because the noise scale depends on the rows.",
+            ),
+            claim=f"is claimed by {source} for this mechanism",
             doubts=_doubts(plan),
         )
 
@@ -314,10 +318,10 @@ def _check_asked(
         "groups=": bool(request.groups),
         "shares=": bool(request.budget.shares),
         "a column of known propensities": isinstance(request.propensity, str),
-        "propensity= beside Given(propensity=)": isinstance(base, options.Given)
+        "propensity= together with Given(propensity=)": isinstance(base, options.Given)
         and request.propensity is not None,
     }
-    why = "its theorems are about effects in tables that differ in one replaced row"
+    why = "its theorems cover data sets that differ in one replaced row"
     paper.refuse_published(refused, why, undeclared)
     if isinstance(base, options.NN):
         dpcate.check_networks(request, undeclared)
@@ -325,9 +329,11 @@ def _check_asked(
         dpcate.second_stage(base)  # Refuses other bases.
     if request.queries is None and learner.second != "kernel":
         raise CapabilityError(
-            f"second={learner.second!r} needs queries=: a process has the kernel's effect"
+            f"second={learner.second!r} requires queries=. Without queries=, use second='kernel'."
         )
     if learner.noise == "process" and learner.second != "kernel":
-        raise CapabilityError("noise='process' is for second='kernel' only")
+        raise CapabilityError("noise='process' requires second='kernel'.")
     if learner.second == "network" and importlib.util.find_spec("torch") is None:
-        raise CapabilityError("second='network' needs PyTorch: pip install 'privcausal[nn]'")
+        raise CapabilityError(
+            "second='network' requires PyTorch. Run pip install 'privcausal[nn]'."
+        )

@@ -117,15 +117,20 @@ class FirstStage:
     def __post_init__(self) -> None:
         check_estimator("FirstStage(estimator=)", self.estimator)
         if self.target not in ("outcome", "treatment") and not callable(self.target):
-            raise CapabilityError("FirstStage(target=) is 'outcome', 'treatment' or a function")
+            raise CapabilityError(
+                "FirstStage(target=) must be 'outcome', 'treatment', or a function."
+            )
         if callable(self.target) != (self.target_bounds is not None):
             raise CapabilityError(
-                "FirstStage(target=<function>), and it alone, takes target_bounds=(lo, hi)"
+                "FirstStage requires target_bounds=(lo, hi) if target= is a function, and does not "
+                "accept it otherwise."
             )
         if self.target_bounds is not None:
             as_bounds(self.target_bounds)
         if self.with_treatment and self.target == "treatment":
-            raise CapabilityError("FirstStage(target='treatment') cannot have with_treatment=True")
+            raise CapabilityError(
+                "FirstStage(target='treatment') does not support with_treatment=True."
+            )
 
     def names(self, name: str) -> tuple[str, ...]:
         """Names of the stage's values in `first`."""
@@ -186,11 +191,11 @@ class TwoStage(Learner):
 
     def __post_init__(self) -> None:
         if self.transform not in ("dr", "r", "s") and not callable(self.transform):
-            raise CapabilityError("TwoStage(transform=) is 'dr', 'r', 's' or a function")
+            raise CapabilityError("TwoStage(transform=) must be 'dr', 'r', 's', or a function.")
         if callable(self.transform) and self.target_bounds is None:
             raise CapabilityError(
-                "TwoStage(transform=<function>) needs target_bounds=(lo, hi), the public bounds of "
-                "what it gives"
+                "TwoStage(transform=<function>) requires target_bounds=(lo, hi), the public bounds "
+                "of its values."
             )
         if self.target_bounds is not None:
             as_bounds(self.target_bounds)
@@ -199,31 +204,31 @@ class TwoStage(Learner):
                 check_estimator(f"TwoStage({name}=)", getattr(self, name))
         needed = self.transform != "s" and self.first is None
         if self.effect is None or (needed and self.outcome is None):
-            raise CapabilityError("TwoStage needs effect=, and outcome= unless transform='s'")
+            raise CapabilityError("TwoStage requires effect=, and outcome= unless transform='s'.")
         if self.first is not None:
             self._check_first(self.first)
         shares, stages = self._shares(), len(self._first()) + 1
         positive = len(shares) == stages and all(is_number(s) and 0 < s <= 1 for s in shares)
         if not positive or abs(sum(shares) - 1) >= 1e-9:
             raise CapabilityError(
-                f"TwoStage(sample_shares=) holds {stages} numbers above 0 that sum to 1, one for "
-                "each first stage and the last for the effect"
+                f"TwoStage(sample_shares=) must hold {stages} numbers above 0 that sum to 1: one "
+                "for each first stage, then one for the effect."
             )
 
     def _check_first(self, first: Mapping[str, FirstStage]) -> None:
         if not callable(self.transform) or not (self.propensity is self.outcome is None):
             raise CapabilityError(
-                "TwoStage(first=) is for a transform= of your own, in place of propensity= and "
-                "outcome="
+                "TwoStage(first=) requires a function as transform=, and replaces propensity= and "
+                "outcome=."
             )
         for name, stage in first.items():
             if not name.isidentifier() or not isinstance(stage, FirstStage):
                 raise CapabilityError(
-                    "TwoStage(first=) is a dict of names to pc.learners.FirstStage(...)"
+                    "TwoStage(first=) must map names to pc.learners.FirstStage(...)."
                 )
         given = [value for name, stage in first.items() for value in stage.names(name)]
         if len(set(given)) < len(given):
-            raise CapabilityError("two values of TwoStage(first=) have one name")
+            raise CapabilityError("Two values of TwoStage(first=) have the same name.")
 
     def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
         """The first stages by name, with None for a propensity that must be known."""
@@ -256,8 +261,8 @@ class TwoStage(Learner):
                 continue
             if stage is None:
                 raise CapabilityError(
-                    "TwoStage needs propensity=, an estimator of the probability of treatment, "
-                    "unless it is known: propensity=0.5"
+                    "TwoStage requires propensity=, an estimator of the probability of treatment. "
+                    "If this probability is known, pass it to the call: propensity=0.5."
                 )
             found[name] = key, stage
         return found
@@ -313,7 +318,7 @@ class TwoStage(Learner):
             "tails=": request.tails != "cubic",
             "cov_type=": request.cov_type != "nonrobust",
         }
-        refuse_published(refused, "each stage has its own rows, and all of the budget", undeclared)
+        refuse_published(refused, "each stage uses separate rows and the whole budget", undeclared)
         needs = self.needs(request, self.accepted(base))
         made = [stage.estimator for _, stage in self.first_stages(request).values()]
         whole = accounting.TradeOff.minimum(
@@ -322,9 +327,9 @@ class TwoStage(Learner):
         budget = request.budget
         if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
             raise BudgetError(
-                f"the stages declare {pair(whole.epsilon(budget.delta), budget.delta)}-DP "
-                f"together, more than eps={as_typed(budget.epsilon)}: ask for that eps, or build "
-                "the estimators with less"
+                "The stages together declare "
+                f"{pair(whole.epsilon(budget.delta), budget.delta)}-DP, more than "
+                f"eps={as_typed(budget.epsilon)}. Use that eps, or estimators with less budget."
             )
         epsilon = math.ceil(exact(budget.epsilon) * accounting.PICO)
         # Charge the declared delta if it is larger, minus rounding of the trade-off's floats.
@@ -359,14 +364,14 @@ class TwoStage(Learner):
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         plan = estimate.plan
-        split = "own parts of rows" if plan.request.split == "disjoint" else "all rows"
+        split = "separate rows" if plan.request.split == "disjoint" else "all rows"
         own = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
         return replace(
             super().describe(estimate),
             title=TITLES.get(plan.learner, plan.learner),
             rows=words.nuisance_rows(estimate, split),
             methods=_methods(plan),
-            claim="follows by Niu et al. (2022, Theorem 6) from what each stage declares",
+            claim="follows from the declared guarantees of the stages (Niu et al. 2022, Theorem 6)",
             doubts=(INTERPRET,) if plan.base == "dpebm" else own,
         )
 
@@ -377,39 +382,43 @@ TITLES = {
 }  # fmt: skip
 
 INTERPRET = (
-    "The stages are interpret's DP-EBM, whose guarantee does not hold: its regressor never cuts "
-    "residuals and starts from the outcome itself, so that outcomes far from zero tell of one row "
-    "(an audit of one round gives at least 5.3 on [99, 100] where 1 is claimed); bounds of columns "
-    "and outcome are taken from the rows; the number of rows and the largest weight show exactly; "
-    "sums of floats and noise are not put on a grid."
+    "The stages are interpret's DP-EBM, whose guarantee does not hold for four reasons. (1) Its "
+    "regressor starts from the outcome and never clips residuals, so outcomes far from zero reveal "
+    "single rows: an audit of one round finds epsilon of at least 5.3 on [99, 100] when 1 is "
+    "claimed. (2) The bounds of columns and outcome are computed from the rows. (3) The number of "
+    "rows and the largest weight are released exactly. (4) Sums and noise are floating-point "
+    "numbers without a grid."
 )
 
 DECLARED = (
-    "The stages are estimators of the user's own: that each satisfies what it declares was not "
-    "checked, nor was that what it has learned gives each row's number from that row alone. What "
-    "was: each saw rows of its own, in a part drawn without regard to any value."
+    "The stages are estimators supplied by the user. The package did not check their declared "
+    "guarantees, or that each prediction depends on one row only. It ensured that each stage used "
+    "separate rows, assigned without regard to their values."
 )
 
 OWN = (
-    "So is the transform, a function of the user's own: that it gives each row's target from that "
-    "row alone was declared, not checked."
+    "The transform is a function supplied by the user. The package did not check that the target "
+    "of each row depends on that row only."
 )
 
-BUILT_IN = "Targets come from each row and what earlier stages give for it."
+BUILT_IN = (
+    "The target of each row depends only on that row and on its predictions from earlier stages."
+)
 
 
 def _methods(plan: Plan) -> tuple[str, ...]:
     shares = ", ".join(f"{s.rows:.2g} {s.query}" for s in plan.stages)
-    by = "interpret's DP-EBM" if plan.base == "dpebm" else "private estimators of the user's own"
+    by = "interpret's DP-EBM" if plan.base == "dpebm" else "private estimators of the user"
     clip = plan.request.arm_clip
     return (
-        f"Algorithm 1 of Niu et al. (2022) with {by}. Parts of the rows, drawn at random without "
-        f"regard to their values, by share: {shares}. The whole promises the greatest convex "
-        "function below the least of the stages' trade-off functions.",
-        f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}], outcome and columns to their "
-        "bounds. The effect comes without a band.",
-        "Rows with a missing value count as one and the same public row, in the middle of all "
-        "domains; how many there were is not shown."
+        f"The estimator was Algorithm 1 of Niu et al. (2022) with {by}. Rows were assigned to the "
+        f"stages at random, without regard to their values (shares: {shares}). The trade-off "
+        "function of the whole fit is the greatest convex function below the trade-off functions "
+        "of all stages.",
+        f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}], and outcome and covariates to "
+        "their bounds. The effect has no confidence band.",
+        "Each row with a missing value was replaced by a public row in the middle of all domains; "
+        "the number of such rows is not reported."
         if plan.request.trust.neighbors == "substitute"
         else words.LEFT_OUT,
     )
@@ -526,7 +535,7 @@ def tradeoff_of(declared: Any) -> accounting.TradeOff:
     pair = tuple(declared) if isinstance(declared, tuple | list) else ()
     if len(pair) == 2 and all(is_number(v) for v in pair):
         return accounting.TradeOff.from_dp(*pair)
-    raise CapabilityError("a guarantee is a pc.TradeOff, or a pair (epsilon, delta)")
+    raise CapabilityError("guarantee must be a pc.TradeOff, or a pair (epsilon, delta).")
 
 
 def check_estimator(name: str, estimator: Any) -> None:
@@ -534,12 +543,13 @@ def check_estimator(name: str, estimator: Any) -> None:
     missing = [m for m in ("fit", "predict") if not callable(getattr(estimator, m, None))]
     if isinstance(estimator, type) or missing:
         raise CapabilityError(
-            f"{name} takes an object with fit(x, target, *, bounds, weight) and "
-            f"predict(x), not {kind}"
+            f"{name} must be an object with fit(x, target, *, bounds, weight) and predict(x), not "
+            f"{kind}."
         )
     if not hasattr(estimator, "guarantee"):
         raise CapabilityError(
-            f"{name}: {kind} declares no guarantee, a pc.TradeOff or (epsilon, delta)"
+            f"{name}: {kind} declares no guarantee. Set guarantee to a pc.TradeOff or a pair "
+            "(epsilon, delta)."
         )
     tradeoff_of(estimator.guarantee)
 
@@ -548,5 +558,5 @@ def as_bounds(pair: Any) -> tuple[float, float]:
     """Check a target's public bounds, and return them as floats."""
     numbers = isinstance(pair, tuple) and len(pair) == 2 and all(is_number(v) for v in pair)
     if not numbers or not -math.inf < pair[0] < pair[1] < math.inf:
-        raise CapabilityError("target_bounds= is a pair of numbers (lo, hi), lo < hi")
+        raise CapabilityError("target_bounds= must be a pair of numbers (lo, hi) with lo < hi.")
     return float(pair[0]), float(pair[1])

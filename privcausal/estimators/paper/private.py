@@ -62,7 +62,7 @@ class Published(Learner):
             "groups=": bool(request.groups),
             "a column of known propensities": isinstance(request.propensity, str),
         }
-        why = "its theorems are about the ATE of tables that differ in one replaced row"
+        why = "its theorems cover only the ATE, for data sets that differ in one replaced row"
         paper.refuse_published(refused, why, undeclared)
         nuisances: tuple[Stage, ...] = ()
         cap, whole = 0, isinstance(base, Sklearn)
@@ -113,7 +113,7 @@ class Published(Learner):
             rows=paper.published_rows(estimate),
             methods=_methods(estimate.plan),
             notes=(ONE_VARIANCE,),
-            claim=f"is what {PUBLISHED_SOURCE} claim of this mechanism",
+            claim=f"is claimed by {PUBLISHED_SOURCE} for this mechanism",
             doubts=(
                 HALVED if paper.has_private_nuisances(estimate.plan) else UNPROTECTED,
                 WIDTH_NOTE,
@@ -124,51 +124,49 @@ class Published(Learner):
 PUBLISHED_SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
 
 HALVED = (
-    "The nuisances come from one half of the rows and are private, which is proven; on the "
-    "other half the claim rests on the largest influence of a row, which a local search "
-    "finds and nothing bounds."
+    "The nuisance models use one half of the rows and are private, which is proven. On the other "
+    "half, the claim depends on the largest influence of a row, which a local search approximates "
+    "without a bound."
 )
 
 UNPROTECTED = (
-    "It rests on nuisances that one row does not move (their Lemma 4.2). Nuisances estimated "
-    "on the rows, as here, break it: there are tables that differ in one row whose estimates "
-    "lie so far apart that the real epsilon is in the tens where 1 is claimed."
+    "The claim assumes that one row does not change the nuisance models (their Lemma 4.2). Here, "
+    "the nuisance models are estimated on the same rows, so the claim is false: there are data "
+    "sets that differ in one row for which the actual epsilon is in the tens when 1 is claimed."
 )
 
 WIDTH_NOTE = (
-    "The width of the interval depends on the rows too: it holds the largest influence "
-    "that a row could have under this very estimate, without noise of its own."
+    "The width of the interval also depends on the rows. It includes the largest influence that a "
+    "row could have on this estimate, without added noise."
 )
 
 ONE_VARIANCE = (
-    "Sampling and privacy noise are one variance here. Their parts would tell the noise scale, "
-    "which depends on the rows."
+    "Sampling and privacy noise are reported as one variance, because separate values would reveal "
+    "the noise scale, which depends on the rows."
 )
 
 
 def _methods(plan: Plan) -> tuple[str, ...]:
     request = plan.request
     where = (
-        "private nuisances from the other half of the rows"
+        "private nuisance models from the other half of the rows"
         if paper.has_private_nuisances(plan)
-        else "nuisances by scikit-learn estimators fitted on the same rows, without cross-fitting"
+        else "scikit-learn nuisance models fitted to the same rows, without cross-fitting"
     )
     clip = request.arm_clip
     cut = (
         f"The propensity is known to be {request.propensity:g}."
         if isinstance(request.propensity, float | int)
-        else f"Propensities are cut to [{clip:.2f}, {1 - clip:.2f}]."
+        else f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}]."
     )
     return (
-        f"PrivATE as printed by {PUBLISHED_SOURCE}: the mean of AIPW scores with {where}. To the "
-        "mean and to "
-        "the mean squared deviation noise was added (OpenDP's discrete Gaussian on a fine grid) of "
-        "standard deviation 5 sqrt(2 ln(n) ln(2/delta)) / (epsilon n) times the gross error "
-        "sensitivity: the largest influence over the declared domain that L-BFGS-B finds from "
-        "points that fill the domain and its corners. The variance adds that of the "
-        "noise (their Eq. 16).",
-        f"{cut} Outcome, outcome means and covariates are cut to the outcome's and their own "
-        "bounds.",
+        f"The estimator was PrivATE as printed by {PUBLISHED_SOURCE}: the mean of AIPW scores with "
+        f"{where}. Noise was added to the mean and to the mean squared deviation (OpenDP's "
+        "discrete Gaussian on a fine grid). Its standard deviation is 5 sqrt(2 ln(n) ln(2/delta)) "
+        "/ (epsilon n) times the gross error sensitivity. This sensitivity is the largest "
+        "influence in the declared domain that L-BFGS-B found, with starting points throughout the "
+        "domain and at its corners. The reported variance includes the noise (their Eq. 16).",
+        f"{cut} Outcome, outcome means, and covariates were clipped to their bounds.",
         words.LEFT_OUT,
     )
 
@@ -178,14 +176,14 @@ def _shares(given: Mapping[str, float]) -> tuple[float, float]:
     for name, share in given.items():
         if name not in PUBLISHED_SHARES:
             raise BudgetError(
-                f"shares has no {str(name)[:40]!r}; use {', '.join(PUBLISHED_SHARES)}"
+                f"shares= has no entry {str(name)[:40]!r}. Use {', '.join(PUBLISHED_SHARES)}."
             )
         if not is_number(share) or not 0 < share < 1:
             raise BudgetError(
-                f"shares[{name!r}] must be a number strictly between 0 and 1: both the effect and "
-                "its variance need a budget"
+                f"shares[{name!r}] must be a number strictly between 0 and 1, because the effect "
+                "and its variance both need budget."
             )
     if len(given) == 2 and abs(sum(given.values()) - 1) > 1e-9:
-        raise BudgetError("shares of effect and variance must sum to 1")
+        raise BudgetError("shares= of effect and variance must sum to 1.")
     effect = given.get("effect", 1 - given.get("variance", PUBLISHED_SHARES["variance"]))
     return effect, given.get("variance", 1 - effect)
