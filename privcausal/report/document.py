@@ -50,7 +50,7 @@ WORKS = {
     "(2021). Differentially private individual treatment effect estimation from aggregated data.",
     "discrete Gaussian": "Canonne, C., Kamath, G. and Steinke, T. (2020). The discrete Gaussian "
     "for differential privacy. NeurIPS 33.",
-    "guesses right": "Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. "
+    "(chance: 50%)": "Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. "
     "JRSS-B 84, 3-37.",
 }
 """References, by the text whose occurrence requires them."""
