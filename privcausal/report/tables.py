@@ -252,15 +252,10 @@ def first_sentence(text: str) -> str:
 def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
     """How much epsilon lets a belief about one person change, as odds (`FitView.guarantee`)."""
     most = odds(0.5, epsilon)
-    moved = (
-        f"If someone believes 50:50 that {ODDS[neighbors]}, this result can move that belief to at "
-        f"most {most}."
-    )
-    if not delta:
-        return moved
+    slack = f", up to a slack of {at_most(delta, DELTA_DIGITS)} in the probability of any set"
     return (
-        f"{moved} Delta is a slack: the probability of any set of results may exceed what these "
-        f"odds allow by up to {at_most(delta, DELTA_DIGITS)}."
+        f"If someone believes 50:50 that {ODDS[neighbors]}, this result can move that belief to at "
+        f"most {most}{f'{slack} of results' if delta else ''}."
     )
 
 

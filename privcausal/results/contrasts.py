@@ -152,8 +152,8 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
             lacking = [label for label in labels if label not in levels[stem]]
             if lacking or len(set(labels)) < len(labels):
                 raise CapabilityError(
-                    f"{tables.clean(match[0])!r} must name each level of {tables.clean(stem)} at "
-                    f"most once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
+                    f"{tables.clean(match[0])!r} must name levels of {tables.clean(stem)}, each "
+                    f"once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
                 )
             if not len(found.shares):
                 raise CapabilityError(

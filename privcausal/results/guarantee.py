@@ -153,8 +153,8 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
 
 
 BORROWED = (
-    "It evaluated functions of a fit whose guarantee is only claimed. No guarantee is proven for "
-    "the two together."
+    "It evaluated functions of a fit whose guarantee is only claimed. No guarantee has been "
+    "established for the two together."
 )
 
 

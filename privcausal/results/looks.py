@@ -375,7 +375,7 @@ class Diagnostic(_Look):
         """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
         price = NOT_PRIVATE
         if self.measured.kind != "none":
-            price = f"Cost in addition to the fit: {self.guarantee.short}."
+            price = f"Cost: {self.guarantee.short}, in addition to the fit."
         sentence = f"{self.sentence} {price}"
         return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
 

@@ -95,8 +95,8 @@ def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         raise DataError(f"{os.fspath(path)!r} is not a fit saved by privcausal.")
     if document.get("version") != VERSION:
         raise DataError(
-            f"{os.fspath(path)!r} has format {str(document.get('version'))[:20]}, but this version "
-            f"of privcausal reads format {VERSION}."
+            f"{os.fspath(path)!r} was saved by another version of privcausal (format "
+            f"{str(document.get('version'))[:20]}). This version reads format {VERSION}."
         )
     try:
         reader = _Reader()

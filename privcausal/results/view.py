@@ -193,8 +193,8 @@ def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
 
 
 BIAS_NOTE = (
-    "Max bias{of}: maximum bias from clipping. To cover it, the interval is estimate ± "
-    "{factor:.2f} std err instead of {normal:.2f}."
+    "Max bias{of} from clipping: to cover it, the interval uses {factor:.2f} std err, not "
+    "{normal:.2f}."
 )
 
 
@@ -373,7 +373,7 @@ UNLIMITED = (
     "{listed}: the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)."
 )
 
-NOISY = "every number computed from the rows is a noisy release or derived from noisy releases."
+NOISY = "all numbers computed from the rows are noisy releases or derived from them."
 
 
 def _public_inputs(names: list[str]) -> str:
