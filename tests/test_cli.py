@@ -82,7 +82,7 @@ def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Private Conditional Average Treatment Effect" in done.stdout
     assert "ward[north]" in done.stdout
-    assert "Records:                     800 [pub]" in done.stdout
+    assert "Observations:                      800" in done.stdout
     assert "(1, 1e-05)-DP, proven" in done.stdout
     assert "wrote the report report.html" in done.stderr
     assert "true average effect is 6.80" in done.stderr
@@ -313,7 +313,7 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
         (["fit", "ate.toml", "data.csv", "--report", "."], "folder that exists"),
         (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
         (["demo", "--rows", "many"], "invalid int"),
-        (["report", "no.json", "out.html"], "there is no file"),
+        (["report", "no.json", "out.html"], "does not exist"),
         (["audit", "no.toml"], "there is no file 'no.toml'"),
         (["forecast"], "invalid choice"),
     ],

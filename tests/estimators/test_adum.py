@@ -547,7 +547,7 @@ def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
     assert ledger.spent.epsilon == pytest.approx(0.5)
     assert len(look.budget) == 1
     assert "AUUC" in str(look)
-    assert "This look: 0.5-DP (pure)." in str(look)
+    assert "Cost of this release: 0.5-DP (pure)." in str(look)
     assert max(map(len, str(look).split("\n"))) <= 78
     assert look._repr_html_() == look.summary().as_html()
     look.plot("qini")
