@@ -484,7 +484,7 @@ def test_a_ledger_of_another_kind(tmp_path):
         small(n=1000).fits(ledger, besides=[small(n=[1000, 2000])])
     frame = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
     pc.private("Y ~ T | X", frame, eps=0.2, bounds=SMALL["bounds"], ledger=ledger)
-    with pytest.raises(pc.LedgerError, match="other neighbours or another unit"):
+    with pytest.raises(pc.LedgerError, match="other neighbors or another unit"):
         small(n=1000, neighbors="add_remove").fits(ledger)
 
 

@@ -175,7 +175,7 @@ def test_it_stands_beside_other_fits(fit: pc.RegressionResult) -> None:
 
 @pytest.mark.parametrize("name", ["ate", "gate"])
 def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
-    with pytest.raises(pc.CapabilityError, match="has coefficients, in params"):
+    with pytest.raises(pc.CapabilityError, match="coefficients are in params"):
         getattr(fit, name)
     with pytest.raises(pc.CapabilityError, match="private"):
         fit.sensitivity()
