@@ -313,7 +313,7 @@ def test_a_spec_that_is_not_text_is_exit_2(here, capsys):
         (["fit", "ate.toml", "data.csv", "--report", "."], "folder that exists"),
         (["fit", "ate.toml", "data.csv", "--summary", "pdf"], "invalid choice"),
         (["demo", "--rows", "many"], "invalid int"),
-        (["report", "no.json", "out.html"], "does not exist"),
+        (["report", "no.json", "out.html"], "there is no file"),
         (["audit", "no.toml"], "there is no file 'no.toml'"),
         (["forecast"], "invalid choice"),
     ],

@@ -318,6 +318,8 @@ def _protected(promise: guarantee.Guarantee) -> str:
     """One sentence on the level of protection."""
     price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
     price += "-differential privacy"
+    if promise.statement == guarantee.HANDED_OVER:
+        return f"The publisher of the table claims {price}. This claim is not proven."
     return {
         "proven": f"All results of this fit together satisfy {price} at the level of "
         f"{promise.unit}.",
