@@ -341,7 +341,7 @@ def test_a_noisy_table_is_post_processed(tmp_path: Path) -> None:
 
 
 def test_what_an_exact_table_takes_for_granted_is_said() -> None:
-    proviso = "provided each row was counted once with its outcome cut to its bounds"
+    proviso = "assumes that each row was counted once, with its outcome clipped to its bounds"
     assert proviso in pc.from_cells(table(), ["a", "b"]).guarantee.statement
     assert proviso not in fit().guarantee.statement
 

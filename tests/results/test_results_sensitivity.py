@@ -89,7 +89,7 @@ def test_the_report_has_the_sentence(tmp_path: Any) -> None:
     assert fit.sensitivity().sentence in (tmp_path / "a.html").read_text()
     trial = variant("propensity number")
     trial.report(tmp_path / "b.html")
-    assert "nobody measured" not in (tmp_path / "b.html").read_text()
+    assert "An unmeasured confounder" not in (tmp_path / "b.html").read_text()
     assert "randomized" in str(trial.sensitivity())
 
 
