@@ -734,7 +734,9 @@ PLANS: dict[str, Case] = {
         f"eps={e!r}": (plan(eps=e), BudgetError, "eps must be")
         for e in (0, -1, np.nan, np.inf, [1, -1], True)
     },
-    **{f"eps={e!r}": (plan(eps=e), CapabilityError, "eps is a") for e in ("1", [], {})},
+    **{
+        f"eps={e!r}": (plan(eps=e), CapabilityError, "eps (is an|must be a)") for e in ("1", [], {})
+    },
     **{
         f"width={w!r}": (plan(width=w), CapabilityError, "width must be")
         for w in (0, -1, np.nan, "1", True)
