@@ -127,8 +127,8 @@ def tabulate(view: FitView, *, full: bool) -> Table:
     """The table value of a fit: head, estimates, uncertainty, budget, guarantee, notes."""
     prices = _whole_prices(view) if full else _short_prices(view)
     if view.guarantee:
-        head = "" if view.kind == "none" else "Privacy: "
-        prices.append([Prose((f"{head}{' '.join(view.guarantee)}",))])
+        label = "" if view.kind == "none" else "Privacy: "
+        prices.append([Prose((f"{label}{' '.join(view.guarantee)}",))])
     head = [Pairs("The analysis", view.left, view.right)]
     parts = (head, _ruled(_estimates(view, full)), _ruled(prices), _notes(view, full))
     blocks = [block for part in parts if part for block in (Rule("="), *part)]
