@@ -82,7 +82,7 @@ def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Private Conditional Average Treatment Effect" in done.stdout
     assert "ward[north]" in done.stdout
-    assert "Records:                     800 [pub]" in done.stdout
+    assert "Observations:                      800" in done.stdout
     assert "(1, 1e-05)-DP, proven" in done.stdout
     assert "Wrote the report to report.html" in done.stderr
     assert "true average effect is 6.80" in done.stderr

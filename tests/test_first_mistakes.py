@@ -281,7 +281,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'pc.plan("Y ~ T | age", n=1000, eps=1, width=0.1, bounds=bounds)',
-        "width= finds eps for a given n, or n for a given eps: give one of n= and eps=",
+        "width= finds eps for a given n, or n for a given eps. Give only one of n= and eps=.",
     ),
     (
         'pc.Ledger("study.db", eps=1)',
@@ -298,7 +298,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         "fit.conf_int(95)",
-        "alpha must be a number in (0, 1), such as 0.05 for 95 % intervals",
+        "alpha must be a number in (0, 1), for example 0.05 for 95% intervals.",
     ),
     (
         'fit.report("report.docx")',
@@ -307,21 +307,20 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'fit.plot("effect")',
-        "plot(kind='effect') is of privcate's results; choose one of 'coef', 'gate', 'budget'",
+        "plot(kind='effect') requires a fit of pc.privcate. Choices: 'coef', 'gate', 'budget'.",
     ),
     (
         'fit.contrast("ward[a] - ward[b]")',
-        "'ward[a]' was not released. It takes another fit, at a price of its own: "
-        "pc.private(..., eps=1, groups=['ward'])",
+        "'ward[a]' was not released. It requires another fit, at an additional cost: "
+        "pc.private(..., eps=1, groups=['ward']).",
     ),
     (
         "fit.predict(df)",
-        "'AteResult' object has no attribute 'predict': an average effect predicts "
-        "nothing: pc.privcate gives the effect at new points",
+        "'AteResult' object has no attribute 'predict': for effects at new points, use pc.privcate",
     ),
     (
         "cate.predict()",
-        "predict needs new data: write fit.predict({'age': [40, 60]})",
+        "predict() requires new data, for example fit.predict({'age': [40, 60]}).",
     ),
     (
         'cate.predict({"ward": ["a"]})',
@@ -342,7 +341,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'pc.load("fit.json")',
-        "there is no file 'fit.json'",
+        "File 'fit.json' does not exist.",
     ),
 ]
 

@@ -221,7 +221,7 @@ def test_what_is_found_meets_the_width_and_little_less_does_not(question):
     # where one cell fewer can be told from noise, a width falls by some per cent at once
     less = (n, eps * 0.95) if plan.question.sought == "eps" else (int(n * 0.95), eps)
     assert planner.at(*less).half_width(0.05)[0] > 0.2
-    assert f"{plan.question.sought} is the least" in str(plan)
+    assert f"{plan.question.sought} is the smallest value" in str(plan)
 
 
 def test_several_widths_at_once():
@@ -239,14 +239,14 @@ def test_three_digits_rounded_up(value, rounded):
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({}, pc.CapabilityError, "a plan needs n="),
+    ({}, pc.CapabilityError, "n= is missing"),
     ({"n": 0}, pc.CapabilityError, "n must be a whole number from 10"),
     ({"n": -5}, pc.CapabilityError, "n must be a whole number"),
     ({"n": 100.5}, pc.CapabilityError, "n must be a whole number"),
     ({"n": True}, pc.CapabilityError, "n must be a whole number"),
     ({"n": float("nan")}, pc.CapabilityError, "n must be a whole number"),
     ({"n": 10**12}, pc.CapabilityError, "n must be a whole number"),
-    ({"n": "many"}, pc.CapabilityError, "n is a number or a list"),
+    ({"n": "many"}, pc.CapabilityError, "n must be a number or a list"),
     ({"n": []}, pc.CapabilityError, "n is an empty list"),
     ({"n": [100, None]}, pc.CapabilityError, "n must be a whole number"),
     ({"n": 100, "eps": []}, pc.CapabilityError, "eps is an empty list"),
@@ -257,8 +257,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n": 100, "delta": 2}, pc.BudgetError, "delta must be"),
     ({"n": 100, "width": 0}, pc.CapabilityError, "width must be a finite number above 0"),
     ({"n": 100, "width": "wide"}, pc.CapabilityError, "width must be"),
-    ({"n": 100, "eps": 1, "width": 1}, pc.CapabilityError, "give one of n= and eps="),
-    ({"width": 1}, pc.CapabilityError, "give one of n= and eps="),
+    ({"n": 100, "eps": 1, "width": 1}, pc.CapabilityError, "Give only one of n= and eps="),
+    ({"width": 1}, pc.CapabilityError, "Give only one of n= and eps="),
     ({"n": 100, "outcome_sd": 6}, pc.CapabilityError, "from 0.001 to 5. A standard deviation"),
     ({"n": 100, "outcome_sd": 0}, pc.CapabilityError, "outcome_sd must be"),
     ({"n": 100, "outcome_sd": "2"}, pc.CapabilityError, "outcome_sd must be"),
@@ -338,8 +338,10 @@ def test_a_fit_that_would_find_nothing_has_infinite_intervals():
     assert np.isfinite(many)
     assert np.isnan(plan.table["privacy_share"][0])
     text = str(plan)
-    assert "inf: with so few rows and so little budget the fit would find nothing." in text
-    assert "numbers in Y, X, whose bounds are bought; 4 labels in Z" in " ".join(text.split())
+    assert "inf: no finite interval." in text
+    whole = " ".join(text.split())
+    assert "not declared: Y, X (numeric; bounds estimated privately)" in whole
+    assert "not declared: Z (4 labels each; labels estimated privately)" in whole
     assert plan.passes > 2
 
 
@@ -476,13 +478,13 @@ def test_a_fit_in_pure_epsilon_has_its_price_too(tmp_path):
 
 def test_a_ledger_of_another_kind(tmp_path):
     ledger = pc.Ledger(tmp_path / "l.db", dataset="clinic", eps=1.0)
-    with pytest.raises(pc.LedgerError, match="this plan at delta=1e-06"):
+    with pytest.raises(pc.LedgerError, match="this plan uses delta=1e-06"):
         small(n=1000, delta=1e-6).fits(ledger)
     with pytest.raises(pc.CapabilityError, match="one n and one eps"):
         small(n=1000).fits(ledger, besides=[small(n=[1000, 2000])])
     frame = pd.DataFrame({"Y": np.linspace(0, 10, 400), "T": [0.0, 1.0] * 200, "X": [0.3] * 400})
     pc.private("Y ~ T | X", frame, eps=0.2, bounds=SMALL["bounds"], ledger=ledger)
-    with pytest.raises(pc.LedgerError, match="other neighbours or another unit"):
+    with pytest.raises(pc.LedgerError, match="other neighbors or another unit"):
         small(n=1000, neighbors="add_remove").fits(ledger)
 
 
@@ -537,19 +539,19 @@ def test_every_format():
 
 def test_the_assumptions_are_told():
     words = " ".join(str(small(n=1000, r2=0.3, treated=0.2)).split())
-    assert "an outcome of standard deviation 2 within an arm, of whose variance" in words
-    assert "covariates explain 30%; 20% treated" in words
+    assert "the outcome has standard deviation 2 within each arm, and covariates" in words
+    assert "covariates explain 30% of its variance; 20% of the rows are treated" in words
     words = " ".join(str(small(n=1000, outcome_sd=None, unit="pid", max_rows=2)).split())
     assert "(a quarter of its range)" in words
-    assert "2 rows of each pid" in words
-    assert "This plan saw no data and cost nothing." in words
+    assert "each pid has 2 rows" in words
+    assert "This plan used no data and no budget." in words
     assert "dpebm" not in words
     boosted = " ".join(str(small(n=1000, learner="t", base=QUICK)).split())
     assert "With base='dpebm', privacy noise is about 3% larger" in boosted
     trial = str(pc.plan("Y ~ T", n=1000, bounds={"Y": (0, 1)}))
     assert "difference in means" in trial
     assert "covariates" not in trial
-    assert "Nuisances" not in trial
+    assert "Nuisance" not in trial
 
 
 @pytest.mark.parametrize("learner", ["private", "r"])
@@ -561,7 +563,7 @@ def test_bounds_of_zero_and_one_are_planned_as_two_values(learner: str) -> None:
     ]
     np.testing.assert_allclose(*(w["se_sampling"] for w in widths), rtol=0.1)
     words = " ".join(str(pc.plan("Y ~ T", n=1000, bounds={"Y": (0, 1)})).split())
-    assert "standard deviation 0.5 within an arm (half of its range)" in words
+    assert "standard deviation 0.5 within each arm (half of its range)" in words
 
 
 @pytest.mark.parametrize("kind", ["eps", "n", "utility"])
@@ -605,9 +607,9 @@ def test_the_utility_is_a_weighted_sum_of_privacy_and_width():
     assert privacy.loc[1.0, "utility"] == pytest.approx(2 / (1 + np.e))
     both = frame[frame["weight"] == 0.5]["utility"].to_numpy()
     assert both == pytest.approx(0.5 * (privacy["utility"] + width["utility"]).to_numpy())
-    with pytest.raises(pc.CapabilityError, match="weights are numbers from 0 to 1"):
+    with pytest.raises(pc.CapabilityError, match="weights must be numbers from 0 to 1"):
         plan.plot("utility", weights=(2,))
-    with pytest.raises(pc.CapabilityError, match="choose one of 'eps', 'n', 'utility'"):
+    with pytest.raises(pc.CapabilityError, match="Choices: 'eps', 'n', 'utility'"):
         plan.plot("width")
 
 
@@ -658,16 +660,16 @@ def test_the_command_tells_what_the_ledger_can_pay(spec, capsys, tmp_path):
 
 def test_the_command_finds_eps_and_n(spec, capsys):
     assert cli.main(["plan", str(spec), "--n", "5000", "--width", ".5"]) == cli.FINE
-    assert "eps is the least" in capsys.readouterr().out
+    assert "eps is the smallest value" in capsys.readouterr().out
     assert cli.main(["plan", str(spec), "--width", ".5"]) == cli.FINE  # at the file's eps
-    assert "n is the least" in capsys.readouterr().out
+    assert "n is the smallest value" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "more", "said"),
     [
         (["--n", "0"], "", "n must be a whole number"),
-        ([], "", "a plan needs n="),
+        ([], "", "n= is missing"),
         (["--n", "100", "--width", "1e-9"], "", "No eps gives"),
         (["--n", "100"], 'split = "crossfit"', "belongs in the table [control]"),
     ],

@@ -758,13 +758,15 @@ PLANS: dict[str, Case] = {
         f"eps={e!r}": (plan(eps=e), BudgetError, "eps must be")
         for e in (0, -1, np.nan, np.inf, [1, -1], True)
     },
-    **{f"eps={e!r}": (plan(eps=e), CapabilityError, "eps is a") for e in ("1", [], {})},
+    **{
+        f"eps={e!r}": (plan(eps=e), CapabilityError, "eps (is an|must be a)") for e in ("1", [], {})
+    },
     **{
         f"width={w!r}": (plan(width=w), CapabilityError, "width must be")
         for w in (0, -1, np.nan, "1", True)
     },
-    "neither n nor width": (plan(n=None), CapabilityError, "a plan needs n="),
-    "n, eps and width": (plan(eps=1, width=0.1), CapabilityError, "give one of"),
+    "neither n nor width": (plan(n=None), CapabilityError, "n= is missing"),
+    "n, eps and width": (plan(eps=1, width=0.1), CapabilityError, "Give only one of"),
     "a width below all reach": (plan(n=None, eps=0.01, width=1e-12), BudgetError, "wider interval"),
     **{
         f"alpha={a!r}": (plan(alpha=a), CapabilityError, "alpha must be")
@@ -932,11 +934,11 @@ RESULTS: dict[str, Case] = {
         CapabilityError,
         "alpha",
     ),
-    "prediction of nothing": (of("r", lambda f: f.predict()), CapabilityError, "needs new data"),
+    "prediction of nothing": (of("r", lambda f: f.predict()), CapabilityError, "requires new data"),
     "prediction of a number": (of("r", lambda f: f.predict(5)), DataError, "cannot be read"),
     "prediction of dates": (of("r", lambda f: f.predict({"X1": study()["day"]})), *_TYPE),
-    "unknown plot": (of("r", lambda f: f.plot("scatter")), CapabilityError, "is unknown"),
-    "plot of another type": (of("r", lambda f: f.plot(5)), CapabilityError, "is unknown"),
+    "unknown plot": (of("r", lambda f: f.plot("scatter")), CapabilityError, "Choices"),
+    "plot of another type": (of("r", lambda f: f.plot(5)), CapabilityError, "Choices"),
     "plot on something else": (of("r", lambda f: f.plot("coef", ax=5)), CapabilityError, "axes"),
     "report's audience": (
         of("r", lambda f: f.report(folder() / "a.html", "everyone")),
@@ -964,18 +966,22 @@ RESULTS: dict[str, Case] = {
         CapabilityError,
         "released no propensity",
     ),
-    "nuisances of cells": (of("adum", lambda f: f.nuisances), CapabilityError, "no nuisances"),
-    "interpret of cells": (of("adum", lambda f: f.to_interpret()), CapabilityError, "no sum"),
-    "comparing nothing": (alone(lambda: pc.compare([])), CapabilityError, "nothing to compare"),
+    "nuisances of cells": (
+        of("adum", lambda f: f.nuisances),
+        CapabilityError,
+        "no nuisance models",
+    ),
+    "interpret of cells": (of("adum", lambda f: f.to_interpret()), CapabilityError, "not a sum"),
+    "comparing nothing": (alone(lambda: pc.compare([])), CapabilityError, "at least one fit"),
     "comparing a number": (alone(lambda: pc.compare(5)), CapabilityError, "several fits"),
     "comparing texts": (alone(lambda: pc.compare(["a"])), CapabilityError, "cannot be compared"),
-    "comparing rows": (alone(lambda: pc.compare([study()])), CapabilityError, "lacks the column"),
+    "comparing rows": (alone(lambda: pc.compare([study()])), CapabilityError, "have the column"),
     "comparing None": (
         alone(lambda: pc.compare({"a": None})),
         CapabilityError,
         "cannot be compared",
     ),
-    "unknown terms": (of("r", lambda f: pc.compare([f], terms=["tea"])), CapabilityError, "no fit"),
+    "unknown terms": (of("r", lambda f: pc.compare([f], terms=["tea"])), CapabilityError, "No fit"),
     "terms of text": (of("r", lambda f: pc.compare([f], terms="ATE")), CapabilityError, "list"),
     "unknown statistic": (
         of("r", lambda f: pc.compare([f], statistic="t")),
@@ -983,7 +989,7 @@ RESULTS: dict[str, Case] = {
         "statistic",
     ),
     "comparison's alpha": (of("r", lambda f: pc.compare([f], alpha=7)), CapabilityError, "alpha"),
-    "loading nothing": (alone(lambda: pc.load("nothing.json")), DataError, "there is no file"),
+    "loading nothing": (alone(lambda: pc.load("nothing.json")), DataError, "does not exist"),
     "loading rows": (alone(lambda: pc.load(folder() / "whole.parquet")), DataError, "not a fit"),
     "checking a number": (
         alone(lambda: pc.check_data(5, bounds=BOUNDS)),

@@ -15,7 +15,6 @@ from privcausal.report import formats, tables
 from privcausal.report.plots import forest_plot
 from privcausal.report.tables import (
     ALERTS,
-    MARKS,
     Pairs,
     Prose,
     Rule,
@@ -128,7 +127,8 @@ def tabulate(view: FitView, *, full: bool) -> Table:
     """The table value of a fit: head, estimates, uncertainty, budget, guarantee, notes."""
     prices = _whole_prices(view) if full else _short_prices(view)
     if view.guarantee:
-        prices.append([Prose((f"Guarantee: {' '.join(view.guarantee)}",))])
+        label = "" if view.kind == "none" else "Privacy: "
+        prices.append([Prose((f"{label}{' '.join(view.guarantee)}",))])
     head = [Pairs("The analysis", view.left, view.right)]
     parts = (head, _ruled(_estimates(view, full)), _ruled(prices), _notes(view, full))
     blocks = [block for part in parts if part for block in (Rule("="), *part)]
@@ -157,7 +157,7 @@ def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
     if view.shapes:
         lines = tuple(f"{clean(shape.name)}: {shape_line(shape)}" for shape in view.shapes)
         lead = (view.variation,) if view.variation else ()
-        found.append([Prose((*lead, *lines), "Effect by modifier [post]")])
+        found.append([Prose((*lead, *lines), "Effect by modifier")])
     return found
 
 
@@ -167,12 +167,22 @@ def _short_prices(view: FitView) -> list[list[TableBlock]]:
     lines = [f"Std err{_of_first(view)}: {_shares(sources)} (of variance)."] if sources else []
     stages = tables.stage_shares(view.budget)
     lines += [line for line in (view.bias, view.tails) if line and sources]
+    lines += [NOISE_SHARE] if view.gates is not None and len(view.gates) else []
     lines += [f"Budget: {_shares(stages)}."] if len(stages) > 1 else []
-    return [[Prose((*lines, _total(view)))]]
+    lines += [view.ledger] if view.ledger else []
+    return [[Prose(tuple(lines))]] if lines else []
+
+
+NOISE_SHARE = "Noise share: share of each group's variance that is due to privacy noise."
+
+SHOWN = {"privacy": "privacy noise", "nuisances": "nuisance models", "nuisance": "nuisance models"}
+"""Display names of sources of uncertainty and of stages."""
 
 
 def _shares(of: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {tables.share_percent(share)}" for name, share in of.items())
+    return ", ".join(
+        f"{SHOWN.get(name, name)} {tables.share_percent(share)}" for name, share in of.items()
+    )
 
 
 def _whole_prices(view: FitView) -> list[list[TableBlock]]:
@@ -214,13 +224,7 @@ def _notes(view: FitView, full: bool) -> list[TableBlock]:
     """Complete notes in one paragraph, or the first sentence of each note on a line."""
     notes = view.notes if full else _brief_notes(view)
     numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
-    shown = "" if view.effects is None else " ".join(f"[{m}]" for m in view.effects["mark"])
-    shown += " ".join(value for _, value in (*view.left, *view.right))
-    shown += "" if view.gates is None and view.cells is None else "[dp]"
-    shown += "[post]" if view.shapes else ""
-    known = [f"[{mark}] {meaning}" for mark, meaning in MARKS.items() if f"[{mark}]" in shown]
     lines = [f"Notes: {' '.join(numbered)}"] if numbered and full else numbered
-    lines = lines + ([f"Marks: {', '.join(known)}."] if known else [])
     return [Prose(tuple(lines)), *([] if full else [Prose((MORE,), console=True)])]
 
 

@@ -190,16 +190,10 @@ ALERTS: dict[Kind, str] = {
 }
 """The alert that every output of such a fit prints at its top and bottom."""
 
-MARKS = {
-    "pub": "public input",
-    "dp": "noisy release",
-    "post": "computed from releases",
-}
-
 SYMBOLS = str.maketrans(
     {
         "‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "−": "-", "…": "...",
-        "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "±": "+-", "·": "*", "ß": "ss", "ø": "o",
+        "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "±": "+/-", "·": "*", "ß": "ss", "ø": "o",
         "Ø": "O", "æ": "ae", "Æ": "AE", "œ": "oe", "ł": "l", "Ł": "L", "ε": "eps", "δ": "delta",
         "ρ": "rho", "τ": "tau", "β": "beta", "α": "alpha", "σ": "sigma",
     }
@@ -262,16 +256,28 @@ def first_sentence(text: str) -> str:
 def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
     """How much epsilon lets a belief about one person change, as odds (`FitView.guarantee`)."""
     most = odds(0.5, epsilon)
-    slack = f" (up to a {at_most(delta, DELTA_DIGITS)} failure chance)" if delta else ""
-    return f"Someone who holds it 50:50 that {ODDS[neighbors]} can move at most to {most}{slack}."
+    slack = f", up to a slack of {at_most(delta, DELTA_DIGITS)} in the probability of any set"
+    return (
+        f"If someone believes 50:50 that {ODDS[neighbors]}, this result can move that belief to at "
+        f"most {most}{f'{slack} of results' if delta else ''}."
+    )
 
 
 def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
     """Maximum success rate of a guess between two neighboring tables; `right` is a share."""
-    change = "replaced by any other" if neighbors == "substitute" else "there or not"
+    row = unit == "one row"
+    if neighbors == "substitute":
+        others = "every row but one" if row else f"all data except those of {unit}"
+        rest = "this row is" if row else "these are"
+        known = f"knows {others}, and knows that {rest} one of two candidates, each equally likely"
+        guess = "they identify the right one"
+    else:
+        one = "one given row is" if row else f"the data of {unit} are"
+        known = f"knows all other data and considers it equally likely that {one} included or not"
+        guess = "they decide correctly"
     return (
-        f"Someone who gives equal chances to two tables, the data of {unit} {change}, guesses "
-        f"right at most {percent(right)} % of the time; a coin is right 50 %."
+        f"Suppose someone {known}. From all output of this fit, {guess} with probability at most "
+        f"{percent(right)}% (chance: 50%)."
     )
 
 
@@ -478,24 +484,23 @@ def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
 
 def _effects(caption: str, head: str, effects: pd.DataFrame, alpha: float) -> TableGrid:
     *values, low, high = estimated(effects, alpha)
-    marks = labelled_names("", (f"[{mark}]" for mark in effects["mark"]), "origin")
     tests = TableColumn("p-value"), map(p_value_text, effects["p_value"])
     names = labelled_names(head, effects.index, "term")
-    return filled(caption, names, marks, *values, tests, low, high, frame=effects)
+    return filled(caption, names, *values, tests, low, high, frame=effects)
 
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages; the last column shows the share of the variance due to privacy noise."""
-    noise = TableColumn("privacy", words="share of variance from privacy noise")
+    noise = TableColumn("noise share", words="share of variance from privacy noise")
     shares = ("--" if math.isnan(s) else share_percent(s) for s in gates["privacy_share"])
-    names = labelled_names("Groups [dp]", gates.index, "group")
+    names = labelled_names("Groups (noisy)", gates.index, "group")
     columns = names, *estimated(gates, alpha), (noise, shares)
     return filled("Average effect by group", *columns, frame=gates)
 
 
 def cell_grid(cells: pd.DataFrame, alpha: float) -> TableGrid:
     """Cells of a partition: noisy counts per arm, uplift, limits."""
-    names = labelled_names("Cells [dp]", cells.index, "cell")
+    names = labelled_names("Cells (noisy)", cells.index, "cell")
     columns = names, *noisy_counts(cells), *estimated(cells, alpha, ESTIMATES, "uplift")
     return filled("Uplift by cell", *columns, frame=cells)
 

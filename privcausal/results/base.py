@@ -210,18 +210,16 @@ class NuisanceFunction:
         return pd.Series(values, index=index, name=self.name)
 
     def __repr__(self) -> str:
-        return f"<released nuisance {self.name!r}: call it with new data>"
+        return f"<released nuisance model {self.name!r}: call it with new data>"
 
 
 BOUGHT = (
-    "Bounds were bought with noise: {}; values beyond were cut. Intervals of averages allow for "
-    "the outcomes among them. They are in fit.schema, to be used again as bounds=."
+    "Bounds were estimated privately: {}. Values outside them were clipped; confidence intervals "
+    "of averages allow for clipped outcomes. Reuse these bounds at no cost with bounds=fit.schema."
 )
 
 
-FEW_GROUPS_ALERT = (
-    "Too few rows for an estimate are in {names}. By a noisy count, there may be none."
-)
+FEW_GROUPS_ALERT = "No estimate for {names}: too few rows, possibly none (noisy count)."
 
 
 def _has_range(domain: Domain) -> bool:
@@ -250,7 +248,7 @@ class ReleasedFit(Printed):
         found = self.estimate.averages
         if found is None:
             raise CapabilityError(
-                "no average effects were released: give shares={'average': ...} a share above 0"
+                "No average effects were released. Give 'average' a share above 0 in shares=."
             )
         return found
 
@@ -480,7 +478,7 @@ class ReleasedFit(Printed):
         found = self.estimate.nuisances
         if found is None:
             learner = self.estimate.plan.learner
-            raise CapabilityError(f"learner {learner!r} has no nuisances that could be shown")
+            raise CapabilityError(f"Learner {learner!r} released no nuisance models.")
         names = ("propensity", "outcome", "mu0", "mu1")
         return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
 

@@ -17,7 +17,7 @@ from privcausal.results.exchange import ForMaketables, stat_text
 from privcausal.results.fits import Result
 from privcausal.results.frames import check_alpha, quantile
 from privcausal.results.guarantee import price_text
-from privcausal.results.view import outcome_name
+from privcausal.results.view import COMPLETE, outcome_name
 
 Facts = dict[str, str]
 
@@ -79,7 +79,7 @@ def compare(
     if statistic not in get_args(summary.Statistic):
         known = ", ".join(map(repr, get_args(summary.Statistic)))
         raise CapabilityError(
-            f"statistic={str(statistic)[:40]!r} is unknown; choose one of {known}"
+            f"statistic={str(statistic)[:40]!r} is not available. Choices: {known}."
         )
     given: Any = fits[0] if len(fits) == 1 else fits
     if isinstance(given, Mapping):
@@ -87,9 +87,11 @@ def compare(
     elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
         named = {f"({place})": fit for place, fit in enumerate(given, 1)}
     else:
-        raise CapabilityError('compare takes several fits: one, other, or {"DR": one, "R": other}')
+        raise CapabilityError(
+            'compare() takes several fits: compare(one, other) or compare({"DR": one, "R": other}).'
+        )
     if not named:
-        raise CapabilityError("there is nothing to compare: give at least one fit")
+        raise CapabilityError("compare() requires at least one fit.")
     # Passed to maketables, a fit shows fewer of its attributes.
     named = {n: fit.fit if isinstance(fit, ForMaketables) else fit for n, fit in named.items()}
     frames, facts = dict[str, pd.DataFrame](), dict[str, Facts]()
@@ -142,7 +144,7 @@ def _facts(fit: Result) -> dict[str, str]:
         "n": _rows(fit),
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
-        "Neighbours": stat_text(fit, "neighbors") or "",
+        "Neighboring data": stat_text(fit, "neighbors") or "",
         "Privacy noise": tables.share_percent(share) if math.isfinite(share) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
@@ -150,21 +152,22 @@ def _facts(fit: Result) -> dict[str, str]:
 
 def _rows(fit: Result) -> str:
     """Number of complete rows as other packages count it; released if rows may be incomplete."""
-    found = dict(fit._view().left).get("Complete", "")
-    return found.partition(",")[0].removesuffix(" [dp]") or stat_text(fit, "N") or "private"
+    return dict(fit._view().left).get(COMPLETE) or stat_text(fit, "N") or "private"
 
 
 def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd.DataFrame:
     """Rows of the chosen terms, in the chosen order for each fit, with the chosen names."""
     if isinstance(terms, str):
-        raise CapabilityError(f"terms is a list of names or a mapping: write [{terms[:40]!r}]")
+        raise CapabilityError(
+            f"terms= must be a list of names or a mapping. Write [{terms[:40]!r}]."
+        )
     named = dict(terms) if isinstance(terms, Mapping) else {str(t): str(t) for t in terms}
     known = list(dict.fromkeys(map(str, frame["term"])))
     unknown = [term for term in named if term not in known]
     if unknown or not named:
         listed = ", ".join(repr(tables.clean(term)) for term in known[:10])
-        what = f"no fit has the term {tables.clean(unknown[0])!r}" if unknown else "terms is empty"
-        raise CapabilityError(f"{what}; the terms are {listed}{', ...' * (len(known) > 10)}")
+        what = f"No fit has the term {tables.clean(unknown[0])!r}" if unknown else "terms= is empty"
+        raise CapabilityError(f"{what}. Choices: {listed}{', ...' * (len(known) > 10)}.")
     kept = frame[frame["term"].isin(named)]
     places = kept["term"].map({term: place for place, term in enumerate(named)})
     order = np.lexsort((places, pd.factorize(kept["fit"])[0]))
@@ -173,7 +176,8 @@ def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd
     twice = kept[kept.duplicated(["fit", "term"])]
     if len(twice):
         raise CapabilityError(
-            f"two terms of {tables.clean(twice['fit'].iloc[0])!r} would share one row"
+            f"Two terms of {tables.clean(twice['fit'].iloc[0])!r} would share one row. Give them "
+            "different names in terms=."
         )
     return kept
 
@@ -181,10 +185,14 @@ def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd
 def _notes(private: list[Result], others: list[str]) -> list[str]:
     notes = []
     if private:
-        notes.append("Those of private fits include the privacy noise, whose part of the first "
-                     "term's variance is shown.")  # fmt: skip
+        notes.append(
+            "In private fits, they account for privacy noise; its share of the variance of the "
+            "first term is shown."
+        )
     if others:
-        notes.append(f"No guarantee covers {', '.join(others)}: made without this package.")
+        notes.append(
+            f"No privacy guarantee covers {', '.join(others)} (fitted without privcausal)."
+        )
     return notes + _together(private)
 
 
@@ -201,7 +209,7 @@ def _together(fits: Sequence[Result]) -> list[str]:
     if not math.isfinite(epsilon):
         return []
     price = price_text(epsilon, delta)
-    same = "If the private fits are of the same rows, with prices fixed beforehand, they are"
+    same = "If the private fits use the same rows and their costs were fixed in advance, they are"
     return [f"{same} {price} together."]
 
 
@@ -225,11 +233,13 @@ def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
         return _maketables(fit, alpha)
     # pyfixest returns several fits for a formula with sw() or several outcomes.
     if _has(fit, "to_list", "all_fitted_models"):
-        raise CapabilityError(f"a {type(fit).__name__} holds several models: give *fit.to_list()")
+        raise CapabilityError(
+            f"A {type(fit).__name__} contains several models. Pass *fit.to_list()."
+        )
     raise CapabilityError(
-        f"a {type(fit).__name__} cannot be compared: give fits of privcausal, statsmodels or "
+        f"A {type(fit).__name__} cannot be compared. Pass fits of privcausal, statsmodels, or "
         "pyfixest, fits that follow the maketables protocol, or frames with the columns term, "
-        "estimate and std_error"
+        "estimate, and std_error."
     )
 
 
@@ -241,7 +251,7 @@ def _statsmodels(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     estimates = np.asarray(fit.params, dtype=float)
     if estimates.ndim != 1:
         raise CapabilityError(
-            f"a {type(fit.model).__name__} has several columns of estimates: give each as a frame"
+            f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a frame."
         )
     # A fit on plain arrays has no index; the model then has the names.
     terms = getattr(fit.params, "index", None)
@@ -276,7 +286,7 @@ def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
     found = found.set_index("term") if "term" in found else found
     missing = [name for name in ("estimate", "std_error") if name not in found]
     if missing:
-        raise CapabilityError(f"a frame to be compared lacks the column {missing[0]!r}")
+        raise CapabilityError(f"A frame to compare must have the column {missing[0]!r}.")
     given = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
     return _tidy(found.index, found["estimate"], found["std_error"], alpha, *given)
 

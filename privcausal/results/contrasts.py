@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from privcausal.typing import Kind, Vector
 
 
-FREE = "Computed from what the fit released: no further price."
+FREE = "Computed from released numbers at no privacy cost."
 CONTRASTS_TOGETHER = (
-    "The limits cover all contrasts together (maximum of |z|); p values are of each alone."
+    "The intervals cover all contrasts together (maximum of |z|); each p-value is for one contrast."
 )
 
 
@@ -81,7 +81,9 @@ def contrasts_of(
     texts = [asked] if isinstance(asked, str) else asked
     plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
     if not plain or not texts or not all(text.strip() for text in texts):
-        raise CapabilityError("a contrast is text such as 'ward[east] - ward[west]', or a list")
+        raise CapabilityError(
+            "A contrast must be text, for example 'ward[east] - ward[west]', or a list of texts."
+        )
     found = result._averages
     rows = [_row(result, found, text) for text in texts]
     matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
@@ -109,7 +111,7 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
     for ratio in (*result.plan.request.asked.ratios, "LATE"):
         if re.search(rf"\b{ratio}\b", text) and (ratio != "LATE" or "LATE" in names):
             raise CapabilityError(
-                f"{ratio} is a ratio, and contrasts are linear: conf_int() has its limits"
+                f"{ratio} is a ratio, but contrasts are linear. Its interval is in conf_int()."
             )
     known = sorted([*names, *unions], key=len, reverse=True)
     pattern = "|".join(rf"(?<![\w`]){re.escape(name)}(?![\w`\[])" for name in known)
@@ -118,10 +120,10 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
     # Backticks allow any name in an expression; the parser identifies names by position.
     matrix, values = linear([*names, *unions], quoted)
     if len(matrix) != 1:
-        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast: give a list")
+        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast. Give a list.")
     own, of_unions = np.split(matrix[0], [len(names)])
     if not matrix.any():
-        raise CapabilityError(f"{tables.clean(text)!r} holds no term of the fit")
+        raise CapabilityError(f"{tables.clean(text)!r} contains no term of the fit.")
     more = 0.0
     for weight, (members, shares, shares_sd) in zip(of_unions, unions.values(), strict=True):
         own[members] += weight * shares / shares.sum()
@@ -150,12 +152,13 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
             lacking = [label for label in labels if label not in levels[stem]]
             if lacking or len(set(labels)) < len(labels):
                 raise CapabilityError(
-                    f"{tables.clean(match[0])!r}: name levels of {tables.clean(stem)}, each "
-                    "once; released are "
-                    f"{', '.join(map(tables.clean, levels[stem]))}"
+                    f"{tables.clean(match[0])!r} must name levels of {tables.clean(stem)}, each "
+                    f"once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
                 )
             if not len(found.shares):
-                raise CapabilityError("this fit was saved without the groups' shares: fit it again")
+                raise CapabilityError(
+                    "This fit was saved without the shares of the groups. Fit it again."
+                )
             places = [levels[stem][label] for label in labels]
             shares = np.maximum(found.shares[places], 0.0)
             unions[match[0]] = [m + place for place in places], shares, found.shares_sd[places]
@@ -182,8 +185,10 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
         listed = ", ".join(repr(tables.clean(term)) for term in near[:8]) + ", ..." * (
             len(near) > 8
         )
-        raise CapabilityError(f"{tables.clean(name)!r} is no term of this fit; it has {listed}")
+        raise CapabilityError(
+            f"{tables.clean(name)!r} is not a term of this fit. Choices: {listed}."
+        )
     raise CapabilityError(
-        f"{tables.clean(name)!r} was not released. It takes another fit, at a price of its own: "
-        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {tables.clean(call)})"
+        f"{tables.clean(name)!r} was not released. It requires another fit, at an additional cost: "
+        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {tables.clean(call)})."
     )

@@ -23,50 +23,53 @@ from privcausal.report.view import FitView, Shape
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.results.base import ReleasedFit
-from privcausal.results.guarantee import Guarantee, promise
-from privcausal.results.view import PACKAGES, version_of, view_of
+from privcausal.results.guarantee import ALL_NUMBERS, KINDS, Guarantee, promise
+from privcausal.results.view import PACKAGES, neighboring, version_of, view_of
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 """Sectors that the registry accepts (opendp/deployments-registry-data, July 2026)."""
 
 READER = (
-    "The curator holds the rows, runs the package and is trusted with them, as is other code in "
-    "that process. Nobody else is trusted: whoever sees what is released may know every other row "
-    "and have any computing power."
+    "The curator holds the rows and runs the package. The curator and all code in the same process "
+    "are trusted. No other party is trusted: a reader of the released results may know every other "
+    "row and have unlimited computing power."
 )
 FLOATS = (
-    "Noise is discrete, drawn by OpenDP from the operating system's entropy and added to whole "
-    "numbers, so floats have no last bits to tell. Running time, memory and power are not "
-    "protected."
+    "Noise is discrete. OpenDP draws it from the operating system's entropy and adds it to whole "
+    "numbers, so the low-order bits of floating-point numbers reveal no data. Running time, "
+    "memory, and power consumption are not protected."
 )
 AS_PRINTED = (
-    "The noise is that of a published method or of others' code; what it promises is their claim "
-    "and was not proven here."
+    "The noise comes from a published method or from other software. Its privacy guarantee is a "
+    "claim by the authors and is not proven here."
 )
 PROVEN = (
-    "The budget is divided among the stages in shares fixed by the call. The sensitivity of each "
-    "release is proven in the package's page of guarantees, for any data; its tests replay fits on "
-    "neighbouring tables, check the law of the noise and audit releases for more loss than stated."
+    "The call fixes the share of the budget for each stage. The documentation (Guarantees) proves "
+    "the sensitivity of each release for any data. Tests repeat fits on neighboring data sets, "
+    "check the distribution of the noise, and audit releases for excess privacy loss."
 )
 ROWS = (
-    "Each row is read by itself: what cannot be read is missing, what lies outside its bounds is "
-    "cut, and no count is exact. Formula, options and stages were fixed before rows were read; "
-    "what is tuned is tuned on released numbers. The guarantee takes for granted that formula and "
-    "declared domains were chosen without looking at the rows."
+    "Each row is processed separately. Unreadable values count as missing, values outside their "
+    "bounds are clipped, and no count is exact. The formula, options, and stages were fixed before "
+    "rows were read, and tuning uses released numbers only. The guarantee assumes that the formula "
+    "and the declared domains were chosen without looking at the rows."
 )
 ACCESS = (
-    "The package keeps no copy of rows: results hold released numbers only. Who may read the table "
-    "is the curator's to say."
+    "The package keeps no copy of the rows, and results contain released numbers only. The curator "
+    "decides who may read the table."
 )
 GROUP_DISCLOSURE = (
-    "What is found of a group may be said of everyone in it, whether in the data or not."
+    "A finding about a group applies to all its members, whether or not they are in the data."
 )
 AFTER = (
-    "Estimates, intervals, tables and plots are functions of the noisy releases; proven methods "
-    "hold averages within the width of the outcome's bounds."
+    "Estimates, intervals, tables, and plots are computed from the noisy releases. Proven methods "
+    "restrict averages to the width of the outcome bounds."
 )
 LATER = "Later fits of the same rows are charged to one ledger with a cap."
-ONCE = "No ledger was kept: fits of the same rows add up, and others are not counted here."
+ONCE = (
+    "No ledger was used. The costs of fits of the same rows add up; other fits are not included "
+    "here."
+)
 
 
 def disclosed(
@@ -78,27 +81,26 @@ def disclosed(
     estimated domains.
     """
     if promise.kind == "none":
-        raise CapabilityError("a fit with test noise is not private: it has no label or record")
+        raise CapabilityError(
+            "A fit with test noise is not private, so it has no label and no record."
+        )
     proven, bought = promise.kind == "proven", _bought(budget)
     columns = "; ".join(f"`{name}` {_told(domain)}" for name, domain in schema.domains)
     lack = "No value is missing." if schema.complete else "Values may be missing."
-    change = {
-        "substitute": f"the data of {promise.unit} are replaced by any other",
-        "add_remove": f"the data of {promise.unit} are in one of them only",
-    }[promise.neighbors]
+    change = neighboring(promise.neighbors, promise.unit)
     size = f"the number of {_counted(plan)}, " if promise.neighbors == "substitute" else ""
-    domains = "those domains that were declared" if bought else "declared domains"
-    told = "Bounds were bought from the rows with noise, and charged. " if bought else ""
+    domains = "the domains that were declared" if bought else "the declared domains"
+    told = "Some bounds were estimated privately and charged. " if bought else ""
     return {
         "dp_variant": {
             "variant_name": "Approximate DP" if promise.delta else "Pure DP",
             "data_domain": f"All tables with the columns {columns}. {lack}",
-            "unprotected_quantities": f"Public: {size}{domains}, names and types of columns, the "
-            "formula and all options of the call.",
+            "unprotected_quantities": f"Public: {size}{domains}, the names and types of columns, "
+            "the formula, and all options of the call.",
         },
         "privacy_loss": {
             "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
-            "privacy_unit_details": f"Two tables are neighbours if {change} ({promise.neighbors}).",
+            "privacy_unit_details": f"Neighboring data sets: {change} ({promise.neighbors}).",
             "privacy_parameters": _parameters(promise),
             # The statement of a published guarantee also carries its standard warning.
             "privacy_parameters_details": ". ".join(
@@ -110,9 +112,9 @@ def disclosed(
             "release_type": "One release",
             "release_type_details": ONCE if ledger is None else f"{LATER} {ledger}",
             "data_source_type": "Static",
-            "data_source_type_details": "A fit reads one table, as it is at that time.",
+            "data_source_type_details": "A fit reads one table at one time.",
             "access_type": "Non-interactive",
-            "access_type_details": "Readers get released numbers and functions of them.",
+            "access_type_details": "Readers get released numbers and results computed from them.",
         },
         "accounting": {"post_processing": AFTER, "composition": _composition(plan, budget)},
         "implementation": {
@@ -137,27 +139,27 @@ def _shown(parameters: Mapping[str, float]) -> dict[str, str]:
 def _composition(plan: Plan, budget: pd.DataFrame) -> str:
     """Text on how the stages compose."""
     if not plan.stages:
-        return "One table of cells with noise of its maker; nothing was charged here."
+        return "One table of cells that already contained noise. No budget was charged here."
     if plan.trade_off is not None:
-        law = "the trade-off functions that its estimators declare are composed"
+        law = "The trade-off functions declared by its estimators are composed."
     elif not plan.rho:
-        law = "their epsilon and delta add up"
+        law = "Their epsilons and deltas add up."
     else:
-        law = "rho adds up over them and is converted once to epsilon and delta"
-        law += " by the Gaussian trade-off function" if plan.gdp else " as zCDP"
-        law += ", to which stages priced in epsilon and delta add theirs" * bool(plan.epsilon)
+        law = "rho adds up over stages and is converted once to epsilon and delta"
+        law += " by the Gaussian trade-off function." if plan.gdp else " as zCDP."
+        law += " Costs of stages in epsilon and delta are added." * bool(plan.epsilon)
     side = any(stage.parallel for stage in plan.stages)
-    beside = " Stages that read rows of their own are in parallel, charged once." * side
+    beside = " Stages that read disjoint rows are charged once (parallel composition)." * side
     shares = ", ".join(f"{name} {share:.0%}" for name, share in tables.stage_shares(budget).items())
     count = f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}"
-    return f"{count}, charged before rows are read: {law}.{beside} Shares of the price: {shares}."
+    return f"{count}, charged before rows are read. {law}{beside} Shares of the cost: {shares}."
 
 
 def _mechanisms(budget: pd.DataFrame, how: str) -> str:
     """Text on the noise distributions, and on whose code draws the noise."""
     names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
     used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
-    told = ", ".join(names) or "noise of the maker of the table"
+    told = ", ".join(names) or "noise added by the publisher of the table"
     return f"{told[:1].upper()}{told[1:]}. {how} Software: {used}."
 
 
@@ -214,30 +216,30 @@ class Disclosed(ReleasedFit):
         size = "public" if promise.neighbors == "substitute" else "protected"
         left = (
             *((key, tables.clean(text)) for key, text in given if text),
-            ("What is shown", view.title),
-            ("Protected", tables.clean(said["privacy_unit"])),
+            ("Result", view.title),
+            ("Protected unit", tables.clean(said["privacy_unit"])),
             (f"Number of {_counted(self.plan)}", size),
         )
         right = (
-            ("Guarantee", promise.kind),
+            ("Guarantee", KINDS[promise.kind]),
             ("Variant", said["variant_name"]),
             *_shown(said["privacy_parameters"]).items(),
-            ("Bounds", "bought" if _bought(self.budget) else "declared"),
+            ("Bounds", "some estimated privately" if _bought(self.budget) else "declared"),
             ("Releases", str(len(self.budget))),
         )
         promised = (view.headline[-1], said["privacy_unit_details"], *view.guarantee[1:])
         parts = {
-            "What was found": view.headline[:-1],
-            "What is promised": promised,
-            "What is not protected": (said["unprotected_quantities"], GROUP_DISCLOSURE),
+            "Findings": view.headline[:-1],
+            "Privacy guarantee": promised,
+            "Not protected": (said["unprotected_quantities"], GROUP_DISCLOSURE),
             "Other results from the same data": (said["release_type_details"],),
-            "Who is trusted": (READER,),
-            "How": (said["composition"], said["mechanisms"]),
+            "Trust model": (READER,),
+            "Method": (said["composition"], said["mechanisms"]),
         }
         blocks = [
             tables.Prose(tuple(map(tables.clean, told)), head) for head, told in parts.items()
         ]
-        top = (tables.Rule("="), tables.Pairs("The promise", left, right), tables.Rule("="))
+        top = (tables.Rule("="), tables.Pairs("The guarantee", left, right), tables.Rule("="))
         return Summary(
             tables.Table(
                 "Privacy Label", (*top, *blocks, tables.Rule("=")), tables.ALERTS[view.kind]
@@ -286,13 +288,16 @@ class Disclosed(ReleasedFit):
             A field does not have the registry's form, or the fit was made with test noise.
         """
         if not re.fullmatch(r"[a-z0-9_]+\.yaml", Path(path).name):
-            raise CapabilityError("name the record in a-z, 0-9 and _ only: record.yaml")
+            raise CapabilityError(
+                "The file name of a record must consist of a-z, 0-9, and _, and end in .yaml, for "
+                "example record.yaml."
+            )
         for key, text in {"name": name, "use": use, "region": region}.items():
-            _check([text], f"{key}= of a record is text")
-        _check(curators, "curators= of a record is a list of names, one at least", least=1)
-        _check(authors, "authors= of a record is a list of names")
+            _check([text], f"{key}= of a record must be text.")
+        _check(curators, "curators= must be a list of at least one name.", least=1)
+        _check(authors, "authors= must be a list of names.")
         if sector not in (None, *SECTORS):
-            raise CapabilityError(f"sector= is one of {', '.join(SECTORS)}")
+            raise CapabilityError(f"sector= must be one of {', '.join(SECTORS)}.")
         record = _record(self, {
             "name": name, "data_curators": [*curators], "intended_use": use,
             "data_product_type": "Summary statistics", "data_product_region": region,
@@ -323,7 +328,7 @@ def checklist(
         tables.Prose((*(tables.clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
         for head, told in parts.items()
     ]
-    title = "Checklist after NIST SP 800-226"
+    title = "Checklist Based on NIST SP 800-226"
     return Summary(
         tables.Table(title, (tables.Rule("="), *blocks, tables.Rule("=")), tables.ALERTS["proven"])
     )
@@ -333,20 +338,20 @@ def _answers(
     plan: Plan, budget: pd.DataFrame, row: Mapping[Any, Any], level: float, *, several: bool
 ) -> dict[str, tuple[str, ...]]:
     """Answers for one of the planned fits, by heading."""
-    what = promise(plan, kind="proven", what="all numbers of this fit together,")
+    what = promise(plan, kind="proven", what=ALL_NUMBERS)
     said = _flat(disclosed(plan, what, plan.request.schema, budget, None))
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
     loss = f"{said['variant_name']}: {price}."
     at = f" at eps = {at_most(row['eps'])}" if several else ""
     precise = (
-        f"With {row['n']:,.0f} rows{at} the {level:.0%} interval of the average effect "
-        f"is expected to be +- {row['half-width']:.3g}; privacy noise is "
-        f"{row['privacy_share']:.0%} of its variance."
+        f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average effect "
+        f"is the estimate +/- {row['half-width']:.3g}. Privacy noise accounts for "
+        f"{row['privacy_share']:.0%} of the variance."
     )
     return {
-        "Privacy parameters": (loss, what.statement.replace("Spent:", "A fit spends:")),
+        "Privacy parameters": (loss, what.statement.replace("Budget used:", "Budget of a fit:")),
         "Unit of privacy": (f"{said['privacy_unit']}. {said['privacy_unit_details']}",),
-        "What is not protected": (said["unprotected_quantities"],),
+        "Unprotected quantities": (said["unprotected_quantities"],),
         "Composition and budget": (said["composition"], SPENDING),
         "Algorithms and their correctness": (said["mechanisms"], said["justification"]),
         "Data before noise": (said["preprocessing_and_hyperparameter_tuning"],),
@@ -358,18 +363,21 @@ def _answers(
 
 
 BIAS_DISCLOSURE = (
-    "Bias by clipping and by nuisances widens the interval. Noise is the same for groups of any "
-    "size, so small groups get wide intervals."
+    "The interval is wider to allow for bias from clipping and from nuisance models. The noise is "
+    "the same for groups of any size, so small groups get wide intervals."
 )
 SPENDING = (
-    "Fits of the same rows add up. With ledger= each is charged to one cap before rows are read, "
-    "and nothing is paid back."
+    "The costs of fits of the same rows add up. With ledger=, each fit is charged against one cap "
+    "before rows are read. Charges are never refunded."
 )
-COLLECTION = "Differential privacy protects what is released, not rows at rest or on their way."
+COLLECTION = (
+    "Differential privacy protects released results. It does not protect rows in storage or in "
+    "transit."
+)
 EVIDENCE = {
     "Privacy parameters": "tests/accounting/test_conversion.py",
     "Unit of privacy": "vignettes/explanation/threat-model.md, tests/privacy/test_replay.py",
-    "What is not protected": "vignettes/explanation/threat-model.md",
+    "Unprotected quantities": "vignettes/explanation/threat-model.md",
     "Composition and budget": "tests/accounting/test_ledger.py",
     "Algorithms and their correctness": "vignettes/explanation/guarantees.md, tests/vault",
     "Data before noise": "tests/test_bad_input.py, tests/privacy/test_noninterference.py",
@@ -407,7 +415,7 @@ def _day(published: str | date) -> str:
         return date.fromisoformat(str(published)).isoformat()
     except ValueError:
         pass
-    raise CapabilityError("published= of a record is a date: write '2026-01-31'")
+    raise CapabilityError("published= must be a date, for example '2026-01-31'.")
 
 
 def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -25,6 +25,7 @@ from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report.tables import clean
 from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.results.base import ReleasedFit
+from privcausal.results.guarantee import KINDS
 from privcausal.typing import Integers, Matrix, Vector
 
 if TYPE_CHECKING:
@@ -102,26 +103,29 @@ def _sum_of_shapes(estimate: Estimate) -> effects.Effect:
     """The effect, if it is an additive function with or without products."""
     effect, learner = estimate.effect, estimate.plan.learner
     if isinstance(effect, CellEffect | effects.ArmPolynomials):
-        raise CapabilityError(f"the effect of learner {learner!r} is no sum of shapes with bands")
+        raise CapabilityError(f"The effect of learner {learner!r} is not a sum of effect curves.")
     if isinstance(effect, effects.Predicted):
         raise CapabilityError(
-            "the effect came from a private estimator of its own: what it is made of is not known "
-            "here. Take privcate(base='dpebm')"
+            "The effect came from a separate private estimator, so its terms are not available. "
+            "Use privcate(base='dpebm')."
         )
     if isinstance(effect, effects.Answers):
-        raise CapabilityError("the effect was released at some points only: there are no shapes")
+        raise CapabilityError(
+            "The effect was released only at the points of queries=, so it has no curves."
+        )
     pieces = () if effect is None else effect.pieces
     if any(isinstance(piece.additive.features, Fourier) for piece in pieces):
         raise CapabilityError(
-            "a kernel's effect is no sum of functions of one modifier each. Use learner 'r' or 'dr'"
+            "A kernel effect is not a sum of functions of one modifier each. Use learner 'r' or "
+            "'dr'."
         )
     if effect is None or any(piece.weight is not None for piece in pieces):
         raise CapabilityError(
-            f"the effect of learner {learner!r} is no additive function: its parts are joined by "
-            "the propensity. Use learner 'r', 'dr', 's' or 't'"
+            f"The effect of learner {learner!r} is not additive, because the propensity combines "
+            "its parts. Use learner 'r', 'dr', 's', or 't'."
         )
     if effect.pieces[0].additive.features.size == 1:
-        raise CapabilityError("the effect is a constant: there are no shapes to show")
+        raise CapabilityError("The effect is constant, so it has no curves.")
     return effect
 
 
@@ -142,8 +146,8 @@ def _owned(features: FeatureMap) -> dict[str, Integers]:
         term = design.columns[column].term
         if len(variables[term]) > 1:
             raise CapabilityError(
-                f"term {term!r} depends on {' and '.join(variables[term])}: only functions of one "
-                "modifier become main effects"
+                f"Term {term!r} depends on {' and '.join(variables[term])}. Only functions of one "
+                "modifier can become main effects."
             )
         owned.setdefault(variables[term][0], []).append(position)
     return {name: np.array(at, np.int64) for name, at in owned.items()}
@@ -332,7 +336,7 @@ STATS = {
     "estimand": "Estimand",
     "epsilon": "Epsilon",
     "delta": "Delta",
-    "neighbors": "Neighbours",
+    "neighbors": "Neighboring data",
     "guarantee": "Guarantee",
 }
 """Keys of `__maketables_stat__` with their labels; "N" is the protocol's own."""
@@ -349,18 +353,18 @@ _MEANT = {
     "see summary().as_latex(label=...), .as_html() and .as_markdown()": (
         "to_latex as_latex to_html as_html to_markdown as_text"
     ),
-    "see predict(newdata) of privcate's results": (
+    "see predict(newdata) of a fit of privcate": (
         "effect cate tau const_marginal_effect get_prediction get_margeff"
     ),
-    "an average effect predicts nothing: pc.privcate gives the effect at new points": "predict",
+    "for effects at new points, use pc.privcate": "predict",
     "fit with pc.private(..., estimand='ATT')": "att ATT",
     "fit with pc.private(..., estimand='ATO')": "ato ATO",
     "see gate": "gates groups",
     "see guarantee": "eps epsilon delta rho privacy",
     "see ledger_line, or the Ledger itself": "ledger remaining",
     "see plan.request.formula, or call": "formula",
-    "the number of rows is private under these neighbours": "nobs",
-    "it would be a number about the rows, and was not released": (
+    "the number of rows is private with neighbors='add_remove'": "nobs",
+    "it depends on the rows and was not released": (
         "resid residuals fittedvalues fitted rsquared rsquared_adj r2 ssr llf aic bic fvalue "
         "f_pvalue augment data scores"
     ),
@@ -498,8 +502,7 @@ def stat_text(fit: Exchange, key: str) -> str | None:
     if key not in STATS:
         return None
     if key == "guarantee":
-        kind = fit.guarantee.kind
-        return "NOT PRIVATE" if kind == "none" else kind
+        return KINDS[fit.guarantee.kind]
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN if it is private.
         return f"{value:.0f}" if math.isfinite(value) else None
@@ -524,7 +527,7 @@ def wald(
     spread = matrix @ cov.to_numpy() @ matrix.T
     if not 0 < np.linalg.matrix_rank(matrix) == len(matrix):
         raise CapabilityError(
-            "a hypothesis follows from the others, or holds no term: leave it out"
+            "A hypothesis follows from the others or contains no term. Leave it out."
         )
     statistic, away, rank = np.nan, 0.0, len(matrix)
     if np.isfinite(spread).all():
@@ -549,13 +552,15 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(hypotheses, str):
         hypotheses = np.atleast_2d(np.asarray(hypotheses, dtype=float))
         if hypotheses.ndim != 2 or hypotheses.shape[1] != len(terms):
-            raise CapabilityError(f"a matrix of hypotheses needs {len(terms)} columns, one a term")
+            raise CapabilityError(
+                f"A matrix of hypotheses must have {len(terms)} columns, one per term."
+            )
     try:
         found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
     except Exception:
         known = ", ".join(repr(clean(term)) for term in terms[:10])
         raise CapabilityError(
-            "hypotheses are linear in the terms, such as 'x = 0, z = 1'; the terms are "
-            f"{known}{', ...' * (len(terms) > 10)}"
+            "Hypotheses must be linear in the terms, for example 'x = 0, z = 1'. The terms are "
+            f"{known}{', ...' * (len(terms) > 10)}."
         ) from None
     return np.asarray(found.constraint_matrix, float), np.asarray(found.constraint_values, float)

@@ -236,8 +236,8 @@ class Result(Exchange, Disclosed):
         kind = next(iter(known)) if kind is None else kind
         if kind not in known:
             names = ", ".join(map(repr, known))
-            kinds = "is of privcate's results" if kind in CATE_KINDS else "is unknown"
-            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}; choose one of {names}")
+            kinds = "requires a fit of pc.privcate" if kind in CATE_KINDS else "is not available"
+            raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}. Choices: {names}.")
         return known[kind]
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
@@ -287,7 +287,7 @@ class Result(Exchange, Disclosed):
         frame = self._table(groups=True, z=frames.quantile(alpha))
         if frame.empty:
             raise CapabilityError(
-                "no groups were declared: fit with groups=['region', 'age >= 65']"
+                "No groups were declared. Fit with groups=, for example ['region', 'age >= 65']."
             )
         return frame
 
@@ -337,7 +337,10 @@ class RegressionResult(Result):
     sensitivity = overlap = balance = _refused
 
 
-NO_EFFECT = "a regression has coefficients, in params; pc.private(...) gives an average effect"
+NO_EFFECT = (
+    "A regression has no average effect. Its coefficients are in params. For an average effect, "
+    "use pc.private(...)."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -385,8 +388,8 @@ class CateResult(Result):
         effect = self._effect
         if isinstance(effect, effects.Answers) and not effect.knows(rows).all():
             raise CapabilityError(
-                f"the effect was released at the {len(effect.points)} points of queries= only, and "
-                "others were not paid for. Leave queries= out to release the whole function"
+                f"The effect was released only at the {len(effect.points)} points of queries=. "
+                "Omit queries= to release the whole function."
             )
         frame = pd.DataFrame(frames.with_limits(effect(rows), effect.sd(rows), z), index=index)
         frame = frames.within_reach(frame, self._reach, len(frame))
@@ -405,7 +408,7 @@ class CateResult(Result):
             The learner has no cells.
         """
         effect = self._by_cell(
-            f"learner {self.estimate.plan.learner!r} has no cells: learner='adum' has"
+            f"Learner {self.estimate.plan.learner!r} has no cells. Use learner='adum'."
         )
         return frames.cell_table(effect, frames.quantile(0.05))
 
@@ -438,7 +441,9 @@ class CateResult(Result):
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries
         if queries is None:
-            raise CapabilityError("predict needs new data: write fit.predict({'age': [40, 60]})")
+            raise CapabilityError(
+                "predict() requires new data, for example fit.predict({'age': [40, 60]})."
+            )
         return dict(queries.columns)
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
@@ -456,7 +461,7 @@ class CateResult(Result):
         return as_booster(self.estimate)
 
     def _gains(self, alpha: float) -> pd.DataFrame:
-        effect = self._by_cell("uplift curves are of effects by cell: learner='adum'")
+        effect = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
         return frames.gain_frame(effect, frames.quantile(alpha))
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
@@ -482,9 +487,13 @@ class CateResult(Result):
     def _shapes(self, alpha: float) -> tuple[Shape, ...]:
         estimate = self.estimate
         if not estimate.plan.request.formula.effect_variables:
-            raise CapabilityError("the formula has no effect modifiers: the effect is a constant")
+            raise CapabilityError(
+                "The effect is constant because the formula has no effect modifiers."
+            )
         if not self._effect.drawn:
-            raise CapabilityError("the effect was released at points only: it has no shapes")
+            raise CapabilityError(
+                "The effect was released only at the points of queries=, so it has no curves."
+            )
         return frames.shapes_of(estimate, frames.quantile(alpha), 100 * (1 - alpha))
 
     def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:

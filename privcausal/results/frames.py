@@ -34,7 +34,9 @@ def check_alpha(alpha: float) -> float:
     """`alpha` if it is in (0, 1); otherwise raises an error."""
     number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
     if not (number and 0 < alpha < 1):
-        raise CapabilityError("alpha must be a number in (0, 1), such as 0.05 for 95 % intervals")
+        raise CapabilityError(
+            "alpha must be a number in (0, 1), for example 0.05 for 95% intervals."
+        )
     return float(alpha)
 
 

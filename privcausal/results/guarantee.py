@@ -54,7 +54,7 @@ class Guarantee:
         """``"(1, 1e-05)-DP, proven"``."""
         if self.kind == "none":
             return "NOT PRIVATE, guarantee none"
-        return f"{price_text(self.epsilon, self.delta)}, {self.kind}"
+        return f"{price_text(self.epsilon, self.delta)}, {KINDS[self.kind]}"
 
     def _repr_html_(self) -> str:
         alert = alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
@@ -73,12 +73,21 @@ def guarantee_of(estimate: Estimate) -> Guarantee:
         return _published(estimate)
     if not estimate.plan.stages:
         return _guarantee(estimate.plan, "published", HANDED_OVER)
-    return promise(estimate.plan, kind=estimate.kind, what="all numbers of this fit together,")
+    return promise(estimate.plan, kind=estimate.kind, what=ALL_NUMBERS)
 
+
+ALL_NUMBERS = "all numbers of this fit together"
+
+KINDS: dict[Kind, str] = {
+    "proven": "proven",
+    "published": "claimed, not proven",
+    "none": "NOT PRIVATE",
+}
+"""Kinds of guarantees as text."""
 
 HANDED_OVER = (
-    "The table of cells came with noise of its maker. What it promises is its maker's word: "
-    "nothing was read beside it, and nothing was added to it or charged here."
+    "The table of cells already contained noise. Its privacy guarantee is a claim by its "
+    "publisher. privcausal read no other data, added no noise, and charged no budget."
 )
 
 
@@ -86,8 +95,7 @@ def _published(estimate: Estimate) -> Guarantee:
     plan = estimate.plan
     price, change = _words(plan)
     claim = (
-        f"{price} for two tables that {change} {describe(estimate).claim}; it is published, not "
-        "proven."
+        f"{price} with {change} {describe(estimate).claim}. This guarantee is claimed, not proven."
     )
     statement = " ".join((claim, *published_doubts(estimate))) if estimate.real else NOT_PRIVATE
     made = _guarantee(plan, estimate.kind, statement)
@@ -112,15 +120,15 @@ def published_doubts(estimate: Estimate) -> tuple[str, ...]:
     if size is not None and size < least:
         return (
             *found,
-            f"BELOW THE MINIMUM: with fewer than {least} rows the claim fails even for "
-            "nuisances known beforehand.",
+            f"BELOW THE MINIMUM: with fewer than {least:,} rows the claim is false even if the "
+            "nuisance models are known in advance.",
         )
     if not least:
         return found
     return (
         *found,
-        f"The minimum of {least} rows was checked on all rows, complete or not: how "
-        "many are complete is private, and the claim needs that many of them.",
+        f"The claim requires at least {least:,} complete rows. The number of complete rows is "
+        "private, so this minimum was checked against all rows.",
     )
 
 
@@ -145,8 +153,8 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
 
 
 BORROWED = (
-    "It was asked through functions of a published fit, whose own guarantee is a claim and no "
-    "proof: of both together nothing is proven."
+    "It evaluated functions of a fit whose guarantee is only claimed. No guarantee has been "
+    "established for the two together."
 )
 
 
@@ -154,7 +162,7 @@ def _told_guarantee(proven: str, kind: Kind) -> str:
     """The statement of a proof, reduced to what `kind` supports."""
     if kind == "none":
         return NOT_PRIVATE
-    return proven if kind == "proven" else f"{proven.replace(', proven:', ':', 1)} {BORROWED}"
+    return proven if kind == "proven" else f"{proven.replace(', proven.', '.', 1)} {BORROWED}"
 
 
 def _proviso(plan: Plan) -> str:
@@ -162,41 +170,42 @@ def _proviso(plan: Plan) -> str:
     if not plan.aggregated:
         return ""
     return (
-        ", provided each row was counted once with its outcome cut to its bounds, and sums are "
-        "exact (those of 64-bit floats may be the exact sum rounded once)"
+        " It assumes that each row was counted once, with its outcome clipped to its bounds, and "
+        "that the sums are exact (a 64-bit floating-point sum may be the exact sum rounded once)."
     )
 
 
-NOT_PRIVATE = "NOT PRIVATE: made with a test noise source; nothing is guaranteed."
+NOT_PRIVATE = "NOT PRIVATE: computed with test noise, without any privacy guarantee."
 
-_VERBS = {
-    "substitute": "have the data of {unit} replaced by any other",
-    "add_remove": "gain or lose the data of {unit}",
+NEIGHBORING: dict[Neighbors, str] = {
+    "substitute": "{unit} replaced",
+    "add_remove": "{unit} added or removed",
 }
+"""The difference between two neighboring data sets."""
 
 
 def _words(plan: Plan) -> tuple[str, str]:
-    """The requested cost, and the difference between two neighboring tables."""
+    """The requested cost, and the difference between two neighboring data sets."""
     budget, trust = plan.request.budget, plan.request.trust
     price = f"{pair(budget.epsilon, budget.delta)}-differential privacy"
     if plan.pure:
         price = f"{at_most(budget.epsilon)}-differential privacy (pure, delta = 0)"
-    return price, _VERBS[trust.neighbors].format(unit=f"one {trust.protected}")
+    return price, NEIGHBORING[trust.neighbors].format(unit=f"one {trust.protected}")
 
 
 def _statement(plan: Plan, what: str) -> str:
     price, change = _words(plan)
     spent = plan.epsilon / accounting.PICO
-    law = "rho of Gaussian noise" if plan.gdp else "zCDP"
+    law = "Gaussian noise" if plan.gdp else "zCDP"
     cost, cap = (at_most(rho / accounting.PICO) for rho in (plan.rho, plan.rho_cap))
-    paid = f"{cost} {law} of the {cap} this allows"
+    paid = f"rho = {cost} of {cap} ({law})"
     if plan.pure:
-        paid = f"epsilon {at_most(spent)}"
+        paid = f"epsilon = {at_most(spent)}"
     elif plan.epsilon:
-        paid += f", beside {pair(spent, plan.delta / accounting.PICO)}-DP"
+        paid += f", plus {pair(spent, plan.delta / accounting.PICO)}-DP"
     return (
-        f"{price}, proven: {what} for two tables that {change}, whatever the data are"
-        f"{_proviso(plan)}. Spent: {paid}."
+        f"{price}, proven. The guarantee covers {what} and holds for any data. Neighboring data "
+        f"sets: {change}.{_proviso(plan)} Budget used: {paid}."
     )
 
 
@@ -206,9 +215,9 @@ RUN = 8
 """Characters of a run's name in the printed table; `tables` has the full name."""
 
 EITHER = (
-    "What is left is one or the other, in rho (as eps of a fit with Gaussian noise) or in pure "
-    "epsilon. Fits priced in rho cost less together than the sum of their eps, so more can be left "
-    "than the cap less what was spent. Charges are never refunded."
+    "The remaining budget can be spent as rho (Gaussian noise) or as pure epsilon, not both. Fits "
+    "with Gaussian noise cost less together than the sum of their epsilons, so more may remain "
+    "than the cap minus these epsilons. Charges are never refunded."
 )
 
 
@@ -216,21 +225,21 @@ def ledger_summary(ledger: accounting.Ledger) -> Summary:
     """Summary of a ledger: a line for each run in order, then the spent and remaining budget."""
     history, spent, left = ledger.history, ledger.spent, ledger.remaining
     runs = ledger.runs.set_index("run")
-    protected, neighbours = "any, until the first fit", "any"
+    protected, neighbors = "any, until the first fit", "any"
     if len(history):
         protected = f"one {tables.clean(history['unit'].iloc[0])}"
-        neighbours = history["neighbors"].iloc[0].replace("_", "/")
+        neighbors = history["neighbors"].iloc[0].replace("_", "/")
     head = tables.Pairs(
         "The ledger",
         (
             ("Data set", tables.clean(ledger.dataset)),
             ("Cap", price_text(ledger.epsilon, ledger.delta)),
-            ("Protected", protected),
+            ("Protected unit", protected),
         ),
         (
-            ("Left, in rho", f"eps {at_least(left.epsilon)}"),
-            ("Left, pure", f"eps {at_least(left.pure_epsilon)}"),
-            ("Neighbours", neighbours),
+            ("Remaining (Gaussian)", f"eps {at_least(left.epsilon)}"),
+            ("Remaining (pure)", f"eps {at_least(left.pure_epsilon)}"),
+            ("Neighboring data", neighbors),
         ),
     )
     price = price_text(spent.epsilon, ledger.delta)
@@ -246,7 +255,7 @@ def _asked(runs: pd.DataFrame) -> tuple[tables.TableBlock, ...]:
     lines = [
         f"{str(run)[:RUN]}: {tables.clean(text)}" for run, text in runs["question"].items() if text
     ]
-    return (tables.Prose(tuple(lines), "Questions"), tables.Rule("=")) if lines else ()
+    return (tables.Prose(tuple(lines), "Queries"), tables.Rule("=")) if lines else ()
 
 
 def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
@@ -265,14 +274,14 @@ def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
             tables.TableColumn("delta"),
             (at_most(delta, 2) if delta else "" for delta in runs["delta"]),
         ),
-        (tables.TableColumn("epsilon", words="epsilon (of this run alone)"), epsilon),
+        (tables.TableColumn("epsilon", words="epsilon of this run alone"), epsilon),
         frame=runs,
     )
 
 
 def ledger_line(ledger: accounting.Ledger | None) -> str | None:
-    """``Ledger 'rhc': 1.91 of 2 left.``, as the summary prints it."""
+    """``Ledger 'rhc': epsilon 1.91 of 2 remaining.``, as the summary prints it."""
     if ledger is None:
         return None
     left, cap = at_least(ledger.remaining.epsilon), at_most(ledger.epsilon)
-    return f"Ledger {ledger.dataset!r}: {left} of {cap} left."
+    return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining."

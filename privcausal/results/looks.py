@@ -37,10 +37,10 @@ VARIATION_LEVEL = 0.05
 """Chance of reporting variation that does not exist: Bonferroni over all tests."""
 
 FLAT = (
-    "No variation of the effect with covariates can be distinguished from noise at this budget: "
-    "quote the average for everybody."
+    "No variation of the effect with covariates can be distinguished from noise at this budget. "
+    "Report the average effect."
 )
-VARIES = "The effect varies with {names}, by more than noise explains (level {level:.0%})."
+VARIES = "The effect varies with {names} by more than noise can explain (level {level:.0%})."
 
 
 def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str:
@@ -112,16 +112,16 @@ CONFOUNDER_SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 SENSITIVITY_POINTS = 60
 
 SENSITIVITY_READING = (
-    "strength: the share of what is left unexplained that an unmeasured confounder would explain, "
-    "of the outcome and of the treatment alike; from, to: the estimates it could hide, at worst; "
-    "limits: the same of the interval."
+    "strength: share of the residual variance that an unmeasured confounder explains, of both "
+    "outcome and treatment; from, to: smallest and largest estimate without the bias of such a "
+    "confounder; lower, upper: the same for the interval."
 )
 SENSITIVITY_SOURCE = (
-    "Computed from released numbers, so free (Chernozhukov et al. 2022; Cinelli and Hazlett 2020). "
-    "The residual variance is taken not to fall where a row counts more; what effects vary counts "
-    "as unexplained, so that a robustness value is rather too small."
+    "Computed from released numbers at no privacy cost (Chernozhukov et al. 2022; Cinelli and "
+    "Hazlett 2020). Assumption: the residual variance is not smaller for rows with larger weights. "
+    "Variation of the effect counts as residual variance, so robustness values are conservative."
 )
-NOTHING_CONFOUNDS = "Where chance decided who was treated, nothing confounds."
+NOTHING_CONFOUNDS = "If treatment was randomized, there is no confounding."
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,17 +203,16 @@ class Sensitivity(Printed):
     def sentence(self) -> str:
         """The robustness values as a sentence."""
         estimate, interval = (tables.share_percent(value) for value in self.robustness)
-        both = "of what is left unexplained of both outcome and treatment"
+        both = "of the residual variance of both outcome and treatment"
         if self.robustness["interval"] <= 0:
             return (
-                f"The interval holds zero already; a confounder that explained {estimate} {both} "
-                "could by itself account for the estimate."
+                f"The interval already includes zero. A confounder that explains {estimate} {both} "
+                "could account for the entire estimate."
             )
         return (
-            f"A confounder that nobody measured would have to explain {interval} {both} before "
-            f"the {tables.confidence(self.alpha)} interval could hold zero, and {estimate} to "
-            "account "
-            "for the whole estimate."
+            f"An unmeasured confounder would have to explain {interval} {both} for the "
+            f"{tables.confidence(self.alpha)} interval to include zero, and {estimate} to explain "
+            "away the estimate."
         )
 
     def plot_data(self) -> pd.DataFrame:
@@ -241,16 +240,16 @@ class Sensitivity(Printed):
     def _grid(self) -> tables.TableGrid:
         level = tables.confidence(self.alpha)
         heads = {
-            "bias": tables.TableColumn("bias", words="largest bias"),
+            "bias": tables.TableColumn("bias", words="maximum bias"),
             "low": tables.TableColumn("from", words="estimate, from"),
             "high": tables.TableColumn("to", words="estimate, to"),
             "conf_low": tables.TableColumn("lower", words=f"{level} limits, from"),
             "conf_high": tables.TableColumn("upper", words=f"{level} limits, to"),
         }
         return tables.filled(
-            "What a confounder could hide",
+            "Range of the effect by strength of the confounder",
             tables.labelled_names(
-                f"{self.term} [post]", map(tables.share_percent, CONFOUNDER_SHARES), "strength"
+                self.term, map(tables.share_percent, CONFOUNDER_SHARES), "strength"
             ),
             *tables.scaled(self.frame, heads, (self.conf_high - self.conf_low) / 4),
             frame=self.frame,
@@ -266,12 +265,12 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     found = result._averages
     if result.plan.request.mode == "paper":
         raise CapabilityError(
-            "sensitivity needs the sampling variance by itself, which published mechanisms do not "
-            "release"
+            "sensitivity() requires the sampling variance, which the mechanisms in pc.paper do not "
+            "release separately."
         )
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
     if request.formula.instrument:
-        raise CapabilityError("sensitivity is not computed of the effect by an instrument")
+        raise CapabilityError("sensitivity() is not available for instrumental variables.")
     max_rows = 1 if request.trust.unit is None else request.trust.max_rows
     return Sensitivity(
         str(found.terms[0]),
@@ -326,8 +325,9 @@ class _Look(Printed):
 
     def _summary(self, *shown: tables.TableBlock) -> Summary:
         promised = self.guarantee
-        total = f"This look: {price_text(promised.epsilon, promised.delta)}."
+        total = f"Cost of this release: {price_text(promised.epsilon, promised.delta)}."
         total = "NOT PRIVATE." if promised.kind == "none" else total
+        head = "" if promised.kind == "none" else "Privacy: "
         blocks: tuple[tables.TableBlock, ...] = (
             tables.Rule("="),
             *shown,
@@ -335,7 +335,7 @@ class _Look(Printed):
             tables.budget_grid(self.budget),
             tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),)),
             tables.Rule("-"),
-            tables.Prose((f"Guarantee: {promised.statement}",)),
+            tables.Prose((head + promised.statement,)),
             tables.Rule("="),
         )
         return Summary(tables.Table(self.title, blocks, tables.ALERTS[promised.kind]))
@@ -347,7 +347,7 @@ class _Look(Printed):
 class Diagnostic(_Look):
     """A diagnostic that the report can show: a frame, a sentence and a plot."""
 
-    what: ClassVar[str] = "this diagnostic, which adds to the fit,"
+    what: ClassVar[str] = "this diagnostic only, not the fit,"
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -375,7 +375,7 @@ class Diagnostic(_Look):
         """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
         price = NOT_PRIVATE
         if self.measured.kind != "none":
-            price = f"Bought for {self.guarantee.short}, in addition to the fit."
+            price = f"Cost: {self.guarantee.short}, in addition to the fit."
         sentence = f"{self.sentence} {price}"
         return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
 
@@ -435,10 +435,9 @@ class Overlap(Diagnostic):
             f"{tables.share_percent(treated)} of the treated (noise sd "
             f"{tables.share_percent(treated_sd)}) "
             f"and {tables.share_percent(control)} of the controls "
-            f"(noise sd {tables.share_percent(control_sd)}) have a propensity at or beyond the "
-            "ends of "
-            f"[{low:.2f}, {high:.2f}]. Each count has noise sd "
-            f"{tables.number(self.measured.noise_sd, 3)}, so small ones may be below zero."
+            f"(noise sd {tables.share_percent(control_sd)}) have a propensity at or outside the "
+            f"limits [{low:.2f}, {high:.2f}]. The noise of each count has standard deviation "
+            f"{tables.number(self.measured.noise_sd, 3)}, so small counts may be negative."
         )
 
     def _outside(self, counts: np.ndarray) -> tuple[float, float]:
@@ -452,7 +451,7 @@ class Overlap(Diagnostic):
         return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
 
     def _grid(self) -> tables.TableGrid:
-        names = tables.labelled_names("Propensity [dp]", self.frame.index, "propensity")
+        names = tables.labelled_names("Propensity (noisy)", self.frame.index, "propensity")
         columns = names, *tables.noisy_counts(self.frame)
         return tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
 
@@ -500,34 +499,34 @@ class Balance(Diagnostic):
         """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
         found = self.measured
         if np.isnan(found.after).any():
-            return "The budget is too small to see the means of both arms."
+            return "The budget is too small to estimate the means of both arms."
         hidden, all_terms = int((found.after_sd * CLEAR > LARGE).sum()), len(found.terms)
         noise = f"Noise standard deviations are up to {tables.number(found.after_sd.max(), 2)}"
         if hidden == all_terms:
-            noise += f", so an imbalance of {LARGE:g} could not be seen"
+            noise += f", so an imbalance of {LARGE:g} would not be detected"
         elif hidden:
-            noise += f", so an imbalance of {LARGE:g} could not be seen in {hidden} of {all_terms}"
-            noise += " columns"
+            noise += f", so an imbalance of {LARGE:g} would not be detected in {hidden} of "
+            noise += f"{all_terms} columns"
         clear = np.abs(found.after) > LARGE + CLEAR * found.after_sd
         names = [tables.clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
         more = ", ..." if len(names) > NAMED else ""
         listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
         if hidden == all_terms and not names:
-            return f"{noise}: more budget is needed to judge the balance."
+            return f"{noise}. Use more budget to assess balance."
         return (
-            f"{noise}. After weighting, {len(names)} of {all_terms} standardised differences"
-            f"{listed} exceed {LARGE:g} by more than {CLEAR:g} of them."
+            f"{noise}. After weighting, {len(names)} of {all_terms} standardized differences"
+            f"{listed} exceed {LARGE:g} by more than {CLEAR:g} noise standard deviations."
         )
 
     def _grid(self) -> tables.TableGrid:
         noise = tables.TableColumn("noise sd", words="noise (standard deviation)")
-        names = tables.labelled_names("Differences [dp]", self.frame.index, "term")
+        names = tables.labelled_names("Differences (noisy)", self.frame.index, "term")
         heads = [tables.TableColumn(n, words=f"{n} weighting") for n in ("before", "after")]
         columns = (
             (head, (tables.fixed(v, 3) for v in self.frame[name]))
             for head, name in zip((heads[0], noise, heads[1], noise), self.frame, strict=True)
         )
-        return tables.filled("Standardised mean differences", names, *columns, frame=self.frame)
+        return tables.filled("Standardized mean differences", names, *columns, frame=self.frame)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
@@ -535,8 +534,8 @@ class Balance(Diagnostic):
 
 
 MEANING = (
-    "AUUC is the area under the uplift curve of treating the cells with the largest estimated "
-    "effect first, Qini the area between the Qini curve and that of treating by chance."
+    "AUUC is the area under the uplift curve if cells with the largest estimated effects are "
+    "treated first. Qini is the area between the Qini curve and the line for random treatment."
 )
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
 
@@ -552,7 +551,7 @@ class Uplift(_Look):
 
     def _curve(self, kind: str) -> Curve:
         if kind not in self.measured.curves:
-            raise CapabilityError("kind is 'uplift' or 'qini'")
+            raise CapabilityError("kind= must be 'uplift' or 'qini'.")
         return self.measured.curves[kind]
 
     def frame(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
@@ -602,7 +601,7 @@ def _area_grid(areas: pd.DataFrame, alpha: float) -> tables.TableGrid:
         for name, head in tables.estimate_heads(alpha).items()
         if name in tables.ESTIMATES
     }
-    heads["random"] = tables.TableColumn("by chance")
-    names = tables.labelled_names("Areas [dp]", areas.index, "area")
+    heads["random"] = tables.TableColumn("at random")
+    names = tables.labelled_names("Areas (noisy)", areas.index, "area")
     columns = tables.scaled(areas, heads, areas["std_error"])
     return tables.filled("Areas under the curves", names, *columns, frame=areas)

@@ -28,7 +28,7 @@ from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
-from privcausal.results.view import NEIGHBOR_WORDS, outcome_name
+from privcausal.results.view import neighboring, outcome_name
 
 if TYPE_CHECKING:
     from privcausal.report.view import Pair
@@ -67,20 +67,23 @@ class Question:
         """A question from user input; raises `BudgetError` or `CapabilityError`."""
         check_alpha(alpha)
         if not (_is_number(power) and alpha / 2 < power < 1):
-            raise CapabilityError("power must be a number in (0, 1) above alpha / 2, such as 0.8")
+            raise CapabilityError("power must be a number in (alpha / 2, 1), for example 0.8.")
         rows = () if n is None else tuple(_rows(v) for v in _listed("n", n))
         epsilons = () if eps is None else tuple(_epsilon(v) for v in _listed("eps", eps))
         if width is None:
             if not rows:
                 raise CapabilityError(
-                    "a plan needs n=, the number of rows; or width= and eps= to find it"
+                    "n= is missing. Give the number of rows, or give width= and eps= to find it."
                 )
             return cls(rows, epsilons or (1.0,), None, alpha, power)
         if not (_is_number(width) and 0 < width < np.inf):
-            raise CapabilityError("width must be a finite number above 0: the half-width wanted")
+            raise CapabilityError(
+                "width must be a finite number above 0. It is the half-width of the interval."
+            )
         if bool(rows) == bool(epsilons):
             raise CapabilityError(
-                "width= finds eps for a given n, or n for a given eps: give one of n= and eps="
+                "width= finds eps for a given n, or n for a given eps. Give only one of n= and "
+                "eps=."
             )
         return cls(rows, epsilons, float(width), alpha, power)
 
@@ -214,7 +217,7 @@ class PlanResult(Printed):
         before: list[accounting.Cost] = []
         for other in besides:
             if len(other.points) != 1:
-                raise CapabilityError("besides= takes plans for one n and one eps each")
+                raise CapabilityError("Each plan in besides= must have one n and one eps.")
             before += other._costs(other.points[0][1], ledger)
         rows = []
         for n, eps in self.points:
@@ -230,14 +233,14 @@ class PlanResult(Printed):
         # As for a fit, the deltas must agree only if rho is converted.
         if plan.rho > 0 and ledger.delta != delta:
             raise LedgerError(
-                f"the ledger counts at delta={as_typed(ledger.delta)} and this plan at "
-                f"delta={as_typed(delta)}; plan with the ledger's"
+                f"The ledger uses delta={as_typed(ledger.delta)}, but this plan uses "
+                f"delta={as_typed(delta)}. Plan with the delta of the ledger."
             )
         history = ledger.history
         if {*history["neighbors"]} - {trust.neighbors} or {*history["unit"]} - {trust.protected}:
             raise LedgerError(
-                f"ledger {ledger.dataset!r} holds fits with other neighbours or another unit; "
-                "keep one ledger for each"
+                f"Ledger {ledger.dataset!r} contains fits with other neighbors or another unit. "
+                "Keep a separate ledger for each."
             )
         return [plan.cost(stage) for stage in plan.stages]
 
@@ -299,7 +302,7 @@ class PlanResult(Printed):
         if kind not in _KINDS:
             known = ", ".join(map(repr, _KINDS))
             raise CapabilityError(
-                f"plot(kind={str(kind)[:40]!r}) is unknown; choose one of {known}"
+                f"plot(kind={str(kind)[:40]!r}) is not available. Choices: {known}."
             )
         return self._utility(weights) if kind == "utility" else self._curve(kind)
 
@@ -319,7 +322,9 @@ class PlanResult(Printed):
     def _utility(self, weights: Sequence[float]) -> pd.DataFrame:
         shown = [float(w) for w in weights]
         if not shown or not all(0 <= w <= 1 for w in shown):
-            raise CapabilityError("weights are numbers from 0 to 1, such as (0.25, 0.5, 0.75)")
+            raise CapabilityError(
+                "weights must be numbers from 0 to 1, for example (0.25, 0.5, 0.75)."
+            )
         curve = self._curve("eps")
         privacy = 1 - np.tanh(curve["eps"] / 2)
         precision = np.minimum(curve["sampling"] / curve["half-width"], 1.0)
@@ -364,24 +369,24 @@ def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
 def _listed(name: str, value: Any) -> list[Any]:
     """One number or several numbers, as a list without repeats."""
     if isinstance(value, str | bytes | Mapping):
-        raise CapabilityError(f"{name} is a number or a list of numbers")
+        raise CapabilityError(f"{name} must be a number or a list of numbers.")
     listed = [value] if np.ndim(value) == 0 else list(value)
     if not listed:
-        raise CapabilityError(f"{name} is an empty list: give at least one number")
+        raise CapabilityError(f"{name} is an empty list. Give at least one number.")
     return list(dict.fromkeys(listed))
 
 
 def _rows(value: Any) -> int:
     if not (_is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS and value == int(value)):
         raise CapabilityError(
-            f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}"
+            f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}."
         )
     return int(value)
 
 
 def _epsilon(value: Any) -> float:
     if not (_is_number(value) and 0 < value < np.inf):
-        raise BudgetError("eps must be a finite number above 0")
+        raise BudgetError("eps must be a finite number above 0.")
     return float(value)
 
 
@@ -396,12 +401,14 @@ def _tabulated(result: PlanResult) -> tables.Table:
     planner, frame = result.planner, result.table
     request, learner, formula = planner.request, planner.learner, planner.request.formula
     domain = request.schema.get(formula.outcome)
-    bounds = f" in [{domain.lo:.6g},{domain.hi:.6g}]" if isinstance(domain, Interval) else ""
+    bounds = f"[{domain.lo:.6g}, {domain.hi:.6g}]" if isinstance(domain, Interval) else ""
+    trust = request.trust
     left = (
-        ("Outcome", f"{outcome_name(request, planner.schema)}{bounds}"),
+        ("Dep. variable", outcome_name(request, planner.schema)),
         *((("Treatment", formula.treatment),) if formula.treatment else ()),
+        *((("Outcome bounds", bounds),) if bounds else ()),
         ("Formula", str(formula)),
-        ("Neighbours", request.trust.neighbors.replace("_", "/")),
+        ("Neighboring data", neighboring(trust.neighbors, f"one {trust.protected}")),
     )
     # For effects by covariates, the first term is the plain average.
     first = "ATE" if request.estimand == "CATE" else request.estimand
@@ -412,7 +419,7 @@ def _tabulated(result: PlanResult) -> tables.Table:
     )
     if planner.has_nuisances:
         right += (
-            ("Nuisances", f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"),
+            ("Nuisance models", f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"),
             ("Propensity", words.propensity_words(request, request.arm_clip)),
         )
     blocks = (
@@ -423,7 +430,7 @@ def _tabulated(result: PlanResult) -> tables.Table:
         tables.Rule("="),
         tables.Prose(_reading(result, frame)),
         tables.Rule("-"),
-        tables.Prose((f"Assumed: {'; '.join(_assumed(result))}.",)),
+        tables.Prose((f"Assumptions: {'; '.join(_assumed(result))}.",)),
         tables.Rule("="),
         tables.Prose((_notes(result),)),
     )
@@ -445,14 +452,14 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
         "eps": tables.TableColumn("eps"),
         "half-width": tables.TableColumn("half-width", words=f"half-width of the {level} interval"),
         "detectable": tables.TableColumn(
-            "detectable", words=f"effect detectable with {power} power"
+            "detectable", words=f"smallest effect detected with {power} power"
         ),
-        "se_sampling": tables.TableColumn("sampling", words="standard error, sampling"),
-        "se_privacy": tables.TableColumn("privacy", words="standard error, privacy noise"),
+        "se_sampling": tables.TableColumn("sampling", words="standard error from sampling"),
+        "se_privacy": tables.TableColumn("privacy", words="standard error from privacy noise"),
         "se_nuisances": tables.TableColumn(
-            "nuisances", words="standard error, errors of nuisances"
+            "nuisances", words="standard error from the nuisance models"
         ),
-        "max_bias": tables.TableColumn("max bias", words="largest bias that clipping can cause"),
+        "max_bias": tables.TableColumn("max bias", words="maximum bias from clipping"),
         "worst_case": tables.TableColumn("worst", words="half-width for the most variable outcome"),
     }
     columns = [
@@ -477,23 +484,23 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     lines = []
     if question.sought:
         lines.append(
-            f"{question.sought} is the least, to three digits, whose half-width is at most "
-            f"{tables.point_text(question.width or 0.0)}."
+            f"{question.sought} is the smallest value, to three digits, with a half-width of at "
+            f"most {tables.point_text(question.width or 0.0)}."
         )
     lines.append(
-        f"half-width: of the {tables.confidence(question.alpha)} interval of {_asked(result)}; "
-        f"detectable: the effect found with {tables.share_percent(question.power)} power; "
-        "sampling, "
-        "privacy, nuisances: standard errors, the last of errors of the nuisances; max bias: the "
-        "most that clipping can bias."
+        f"half-width: half the width of the {tables.confidence(question.alpha)} interval of "
+        f"{_asked(result)}; detectable: smallest effect detected with "
+        f"{tables.share_percent(question.power)} power; sampling, privacy, nuisances: standard "
+        "errors from sampling, privacy noise, and the nuisance models; max bias: maximum bias from "
+        "clipping."
     )
     if result.worst is not None:
         lines.append(
-            "worst: half-width for the most variable outcome within its bounds. State outcome_sd= "
-            "to plan for yours."
+            "worst: half-width for the most variable outcome within its bounds. To plan for your "
+            "outcome, give outcome_sd=."
         )
     if not np.isfinite(frame["half-width"]).all():
-        lines.append("inf: with so few rows and so little budget the fit would find nothing.")
+        lines.append("inf: no finite interval. Plan more rows or more budget.")
     return tuple(lines)
 
 
@@ -502,47 +509,49 @@ def _assumed(result: PlanResult) -> list[str]:
     planner = result.planner
     request, assumed = planner.request, planner.assumed
     has_covariates = bool(request.formula.terms)
-    within = " within an arm" if request.formula.treatment else ""
-    outcome = f"an outcome of standard deviation {tables.point_text(assumed.outcome_sd)}{within}"
+    within = " within each arm" if request.formula.treatment else ""
+    spread = tables.point_text(assumed.outcome_sd)
+    outcome = f"the outcome has standard deviation {spread}{within}"
     if result.worst is not None:
         share = assumed.outcome_sd / assumed.width
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
-        outcome += f", of whose variance covariates explain {tables.share_percent(assumed.r2)}"
+        outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
     parts = [outcome]
     if request.formula.instrument:
-        parts.append("an instrument, spread evenly, that moves the treatment by half its range")
+        parts.append("the instrument is uniform and changes the treatment by half its range")
     elif request.asked.dose or request.asked.arms:
-        parts.append("a treatment spread evenly over its bounds or arms")
+        parts.append("the treatment is uniform over its bounds or arms")
     elif request.propensity is None and request.formula.treatment:
-        treated = f"{tables.share_percent(assumed.treated)} treated"
-        varies = f", with a propensity of standard deviation {PROPENSITY_SPREAD:g}"
+        treated = f"{tables.share_percent(assumed.treated)} of the rows are treated"
+        varies = f", and the propensity has standard deviation {PROPENSITY_SPREAD:g}"
         parts.append(treated + (varies if has_covariates else ""))
     if has_covariates:
-        parts.append("independent covariates, spread evenly over their domains")
-    parts.append("nothing missing")
-    for names, kind, what in (
-        (planner.undeclared.numbers, "numbers", "bounds"),
-        (planner.undeclared.labels, f"{LEVELS} labels", "labels"),
+        parts.append("covariates are independent and uniform over their domains")
+    parts.append("no value is missing")
+    for names, kind in (
+        (planner.undeclared.numbers, "numeric; bounds"),
+        (planner.undeclared.labels, f"{LEVELS} labels each; labels"),
     ):
         if names:
             listed = ", ".join(tables.clean(name) for name in names)
-            parts.append(f"{kind} in {listed}, whose {what} are bought")
+            parts.append(f"not declared: {listed} ({kind} estimated privately)")
     if request.trust.unit is not None:
-        parts.append(f"{request.trust.max_rows} rows of each {tables.clean(request.trust.unit)}")
+        parts.append(f"each {tables.clean(request.trust.unit)} has {request.trust.max_rows} rows")
     return parts
 
 
 def _notes(result: PlanResult) -> str:
     request = result.planner.request
     trust = request.trust
-    differ = NEIGHBOR_WORDS[trust.neighbors].format(unit=f"one {tables.clean(trust.protected)}")
+    change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
     plan = result.planner.plan(request.budget.epsilon)
     delta = at_most(request.budget.delta, DELTA_DIGITS)
     price = "eps-DP (pure)" if plan.pure else f"(eps, {delta})-DP"
     own = getattr(result.planner.base, "planned", "")
     often = "once" if result.passes == 1 else f"{result.passes} times"
     return " ".join((
-        f"Price of each line: {price}; {differ}", *result.weak, f"A fit reads the rows {often}.",
-        f"This plan saw no data and cost nothing.{own and f' {own}'}",
+        f"Cost of each line: {price}. Neighboring data sets: {change}.", *result.weak,
+        f"A fit reads the rows {often}.",
+        f"This plan used no data and no budget.{own and f' {own}'}",
     ))  # fmt: skip

@@ -84,7 +84,7 @@ def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         The file is missing, is not a fit of this package, or comes from a newer version.
     """
     if not Path(path).exists():
-        raise DataError(f"there is no file {os.fspath(path)!r}")
+        raise DataError(f"File {os.fspath(path)!r} does not exist.")
     try:
         if Path(path).stat().st_size > LARGEST:
             raise ValueError("size")
@@ -92,11 +92,11 @@ def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DataError(f"{os.fspath(path)!r} is not a fit saved by privcausal")
+        raise DataError(f"{os.fspath(path)!r} is not a fit saved by privcausal.")
     if document.get("version") != VERSION:
         raise DataError(
-            f"{os.fspath(path)!r} was saved by another version of privcausal, in format "
-            f"{str(document.get('version'))[:20]}; this one reads format {VERSION}"
+            f"{os.fspath(path)!r} was saved by another version of privcausal (format "
+            f"{str(document.get('version'))[:20]}). This version reads format {VERSION}."
         )
     try:
         reader = _Reader()
@@ -110,7 +110,7 @@ def load_content(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
             reader.checked.fit(content["estimate"])
         return str(document["kind"]), content
     except Exception:  # Any error in the content means that the file is damaged.
-        raise DataError(f"{os.fspath(path)!r} is damaged") from None
+        raise DataError(f"{os.fspath(path)!r} is damaged.") from None
 
 
 class _Writer:
@@ -361,7 +361,7 @@ def _columns_at_most(terms: tuple[Term, ...], schema: Schema) -> int:
 
 def _need(true: object) -> None:
     if not true:
-        raise ValueError("not as this package makes it")
+        raise ValueError("not written by this package")
 
 
 # -- types -------------------------------------------------------------------------------------

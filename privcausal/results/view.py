@@ -20,11 +20,7 @@ from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import frames, guarantee
 from privcausal.results.base import ReleasedFit
 from privcausal.results.looks import sensitivity_of, variation
-
-NEIGHBOR_WORDS = {
-    "substitute": "neighbours differ in {unit} (substitute).",
-    "add_remove": "neighbours differ by adding or removing {unit}.",
-}
+from privcausal.typing import Neighbors
 
 
 def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
@@ -36,12 +32,16 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = result._bought
     complete = _complete(estimate)
-    size = complete or f"{estimate.population.count:.0f} [dp]"
+    rows = "Observations" if trust.unit is None else "Units"
     if estimate.size is not None:
         all_used = schema.complete or bool(complete)
-        size = f"{estimate.size} [pub]" if all_used else f"at most {estimate.size} [pub]"
+        size = f"{estimate.size:,}" if all_used else f"at most {estimate.size:,}"
+        counts = ((rows, size), *(() if schema.complete else complete))
+    elif complete:
+        counts = ((f"{rows} (noisy)", complete[0][1]), *complete[1:])
+    else:
+        counts = ((f"{rows} (noisy)", f"{estimate.population.count:,.0f}"),)
     named = outcome_name(request, schema)
-    counted = estimate.size is not None and not schema.complete and complete
     effects = gates = None
     if averages is not None:
         effects = result.tidy(alpha).set_index("term")
@@ -53,9 +53,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
         persons = f"One {trust.unit} is one person, with {used}."
-    outcome = named
-    if named == formula.effect_on:
-        outcome += f" in {_range(schema[formula.outcome])}"
+    numeric = named == formula.effect_on
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     several = len(request.asked.averages) > 1
     return view.FitView(
@@ -63,20 +61,20 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
         outcome=named,
         treatment=formula.treatment,
         left=(
-            ("Outcome", outcome if panel is None else f"change of {outcome}"),
+            ("Dep. variable", named if panel is None else f"change in {named}"),
             *((("Periods", " to ".join(panel)),) if panel else ()),
             *_arms(formula.treatment, schema),
             *((("Instrument", formula.instrument),) if formula.instrument else ()),
+            *counts,
+            *((("Outcome bounds", _range(schema[formula.outcome])),) if numeric else ()),
             ("Formula", str(formula)),
-            ("Records" if trust.unit is None else "Units", size),
-            *((("Complete", complete),) if counted else ()),
-            ("Bounds", "bought privately" if bought else "declared [pub]"),
         ),
         right=(
             ("Estimand", str(request.asked)),
             ("Estimator", said.title),
             *said.rows,
-            ("Neighbours", trust.neighbors.replace("_", "/")),
+            ("Bounds", "some estimated privately" if bought else "declared"),
+            ("Neighboring data", neighboring(trust.neighbors, promise.unit)),
         ),
         effects=effects,
         averages=result._level_terms,
@@ -121,16 +119,21 @@ def outcome_name(request: Request, schema: Schema) -> str:
     return name
 
 
+def neighboring(neighbors: Neighbors, unit: str) -> str:
+    """``"one row replaced"``: the difference between two neighboring data sets."""
+    return guarantee.NEIGHBORING[neighbors].format(unit=unit)
+
+
 def _arms(treatment: str, schema: Schema) -> tuple[tuple[str, str], ...]:
     if not treatment:
         return ()
-    coding, arms = schema[treatment], "1 vs 0"
+    coding, arms = schema[treatment], "1 vs. 0"
     if isinstance(coding, Interval):
         return (("Treatment", f"{treatment} in {_range(getattr(coding, 'raw', coding))}"),)
     if isinstance(coding, Levels):
-        arms = f"{len(coding.labels)} arms vs {coding.labels[0]}"
+        arms = f"{len(coding.labels)} arms vs. {coding.labels[0]}"
     if isinstance(coding, Binary):
-        arms = f"{coding.one} vs {coding.zero}"
+        arms = f"{coding.one} vs. {coding.zero}"
     return (("Treatment", f"{treatment} ({arms})"),)
 
 
@@ -159,13 +162,13 @@ def _price(promise: guarantee.Guarantee) -> str:
     if promise.delta == 0:
         return f"epsilon {at_most(promise.epsilon)}, pure"
     price = guarantee.price_text(promise.epsilon, promise.delta)
-    return f"{price} as published" if promise.kind == "published" else price
+    return f"{price} (claimed)" if promise.kind == "published" else price
 
 
 def _range(domain: Domain) -> str:
     if isinstance(domain, Interval):
-        return f"[{domain.lo:.6g},{domain.hi:.6g}]"
-    return "[0,1]"
+        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
+    return "[0, 1]"
 
 
 def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
@@ -176,9 +179,9 @@ def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
     at = result._lead
     total = float(found.cov[at, at])
     parts = (
-        ("sampling", float(found.sampling[at, at]), "who was sampled"),
-        ("privacy", float(found.privacy[at, at]), "noise added on purpose"),
-        ("nuisances", float(found.remainder[at] ** 2), "what is not known of confounding"),
+        ("sampling", float(found.sampling[at, at]), "random sampling of rows"),
+        ("privacy", float(found.privacy[at, at]), "noise added for privacy"),
+        ("nuisances", float(found.remainder[at] ** 2), "error of the nuisance models"),
     )
     if not np.isfinite(total):
         return ()
@@ -189,7 +192,10 @@ def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
     )
 
 
-BIAS_NOTE = "Interval{of}: estimate ± {factor:.2f} std err, not {normal:.2f}: clipping may bias it."
+BIAS_NOTE = (
+    "Max bias{of} from clipping: to cover it, the interval uses {factor:.2f} std err, not "
+    "{normal:.2f}."
+)
 
 
 def _bias(result: ReleasedFit, z: float) -> str:
@@ -215,13 +221,13 @@ def _promise(result: ReleasedFit) -> tuple[str, ...]:
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
-    unit = NEIGHBOR_WORDS[promise.neighbors].format(unit=promise.unit)
-    head = f"{guarantee.price_text(promise.epsilon, promise.delta)}, {promise.kind}"
+    change = neighboring(promise.neighbors, promise.unit)
+    head = f"{promise.short}. Neighboring data sets: {change}."
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
         right = 0.5 * (1 + promise.trade_off.delta(0.0))
         return (
-            f"{head}; {unit}",
+            head,
             tables.guess_sentence(right, promise.unit, promise.neighbors),
             *weak,
         )
@@ -232,8 +238,8 @@ def _promise(result: ReleasedFit) -> tuple[str, ...]:
             if result.plan.stages
             else (guarantee.HANDED_OVER,)
         )
-        return (f"{head}, not proven; {unit}", *why, f"If the claim held: {odds}", *weak)
-    return f"{head}; {unit}", odds, *weak
+        return (head, *why, f"If the claim is true, the following holds. {odds}", *weak)
+    return head, odds, *weak
 
 
 def _attack(promise: guarantee.Guarantee) -> pd.DataFrame | None:
@@ -260,35 +266,35 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
     if request.estimand == "OLS":
         return (
-            f"The mean of {outcome} was regressed on {_listed(result)}.",
-            f"At least {share:.0%} of the uncertainty of {row.name} (in variance) is noise added "
-            "for privacy.",
+            f"{outcome} was regressed on {_listed(result)}.",
+            f"Privacy noise accounts for at least {share:.0%} of the variance of {row.name}.",
         )
     noise = (
-        "that counts sampling and the noise added for privacy."
+        "The interval accounts for sampling and for privacy noise."
         if request.mode == "paper"
-        else f"at least {share:.0%} of that uncertainty (in variance) is noise added for privacy."
+        else f"Privacy noise accounts for at least {share:.0%} of the variance of the estimate."
     )
     over = words_of(request).over
     if request.asked.per_unit:
-        treatment = f"one unit more of {treatment}"
+        treatment = f"one more unit of {treatment}"
     elif request.asked.arms:
         treatment = f"{treatment} {request.asked.arms[1]} instead of {request.asked.arms[0]}"
     value, low, high = tables.interval(row, digits=2)
-    between = f"With {tables.confidence(alpha)} confidence the change lies between {low} and {high}"
+    level = tables.confidence(alpha)
+    between = f"with {level} confidence, the true effect is between {low} and {high}."
     settled = row["conf_low"] * row["conf_high"] > 0
     if not settled and np.isinf(row["conf_low"]):
         return (
-            f"{over}, nothing can be said of the effect of {treatment} on {outcome}: at "
-            f"{tables.confidence(alpha)} the instrument may move nobody.",
+            f"{over}, the effect of {treatment} on {outcome} has no finite {level} interval: the "
+            "instrument may have no effect on the treatment.",
         )
     if settled:
         verb = "raises" if row["estimate"] > 0 else "lowers"
         first = f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}."
-        second = f"{between}; {noise}"
+        second = f"{between[:1].upper()}{between[1:]} {noise}"
     else:  # The direction of the effect is not established.
-        first = f"{over}, the data do not settle whether {treatment} raises or lowers {outcome}."
-        second = f"{between}, and our best guess is {value}; {noise}"
+        first = f"{over}, the data do not show whether {treatment} raises or lowers {outcome}."
+        second = f"The estimate is {value}; {between} {noise}"
     return first, second, *_other_arms(result, table)
 
 
@@ -298,8 +304,8 @@ def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     for place, arm in enumerate(request.asked.arms[2:], 1):
         value, low, high = tables.interval(table.iloc[place], digits=2)
         found.append(
-            f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value}, "
-            f"between {low} and {high}."
+            f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value} "
+            f"({low} to {high})."
         )
     return tuple(found)
 
@@ -309,29 +315,39 @@ def _listed(result: ReleasedFit) -> str:
 
 
 def _protected(promise: guarantee.Guarantee) -> str:
+    """One sentence on the level of protection."""
     price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
     price += "-differential privacy"
+    if promise.statement == guarantee.HANDED_OVER:
+        return f"The publisher of the table claims {price}. This claim is not proven."
     return {
-        "proven": f"Everything here satisfies {price} for {promise.unit}.",
-        "published": f"The method's paper claims {price} for {promise.unit}; that is not proven, "
-        "and fails in known cases."
+        "proven": f"All results of this fit together satisfy {price} at the level of "
+        f"{promise.unit}.",
+        "published": f"The method's paper claims {price} at the level of {promise.unit}. This "
+        "claim is not proven, and it is false in known cases."
         if promise.trade_off is None
-        else f"{price} for {promise.unit} is declared by the estimators used; it is not proven.",
-        "none": "NOT PRIVATE: made with a test noise source.",
+        else f"The estimators used declare {price} at the level of {promise.unit}. This claim is "
+        "not proven.",
+        "none": "NOT PRIVATE: computed with test noise.",
     }[promise.kind]
 
 
 def _notes(result: ReleasedFit, said: estimators.Description, bought: bool) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
     public = {
-        "n" if request.trust.unit is None else "the number of units": estimate.size is not None,
-        "bounds": not bought,
-        "clip": said.adjusts and request.propensity is None and request.asked.divides,
+        f"the number of {'rows' if request.trust.unit is None else 'units'}": (
+            estimate.size is not None
+        ),
+        "the bounds": not bought,
+        "the propensity": isinstance(request.propensity, float),
+        "the clipping limits": (
+            said.adjusts and request.propensity is None and request.asked.divides
+        ),
     }
     return (
         *result.alerts.values(),
         *_unlimited(result),
-        *_declared_public([name for name, is_public in public.items() if is_public]),
+        _public_inputs([name for name, is_public in public.items() if is_public]),
         *said.reading,
         *said.bands,
         *said.notes,
@@ -355,35 +371,50 @@ def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
     return (UNLIMITED.format(listed=" and ".join(open_)),) if open_ else ()
 
 
-UNLIMITED = "{listed}: a risk of 0, or for odds of 1, is within what the noise allows."
+UNLIMITED = (
+    "{listed}: the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)."
+)
+
+NOISY = "all numbers computed from the rows are noisy releases or derived from them."
 
 
-def _declared_public(names: list[str]) -> tuple[str, ...]:
+def _public_inputs(names: list[str]) -> str:
+    """A sentence that says which numbers are public inputs and which are noisy releases."""
     if not names:
-        return ()
+        return f"{NOISY[:1].upper()}{NOISY[1:]}"
     *most, last = names
-    said = f"{', '.join(most)} and {last} are" if most else f"{last} is"
-    return (f"{said} declared public.",)
+    comma = "," * (len(most) > 1)
+    said = f"{', '.join(most)}{comma} and {last}" if most else last
+    plural = len(names) > 1 or last.endswith("s")
+    inputs = "are public inputs" if plural else "is a public input"
+    return f"{said[:1].upper()}{said[1:]} {inputs}; {NOISY}"
 
 
-def _complete(estimate: estimators.Estimate) -> str:
+def _complete(estimate: estimators.Estimate) -> tuple[view.Pair, ...]:
     """The released number of complete rows, plus or minus two noise sds, and the share of treated.
 
     If averages use a random share of all rows, the number is scaled up to all rows. Empty if no
     number was released, or if the mechanism is published and its noise is not proven.
     """
     if estimate.plan.request.mode == "paper":
-        return ""
+        return ()
     found, rows = estimate.averages, estimate.population
     size, sd, treated = rows.count, rows.count_sd, ""
     if found is not None and np.isfinite(found.size_sd):
         share = estimate.plan.stages[-1].rows if estimate.plan.stages else 1.0
         size = found.size / share
         sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
-        treated = "" if np.isnan(found.treated) else f", {found.treated:.0%} treated"
+        treated = "" if np.isnan(found.treated) else f"{found.treated:.0%}"
     if estimate.size is not None:  # This size is public and includes all complete rows.
         size = min(size, estimate.size)
-    return f"{size:.0f} ± {2 * sd:.0f}{treated} [dp]" if sd > 0 else ""
+    if not sd > 0:
+        return ()
+    count = (COMPLETE, f"{size:,.0f} ± {2 * sd:,.0f}")
+    return (count, ("Treated (noisy)", treated)) if treated else (count,)
+
+
+COMPLETE = "Complete (noisy)"
+"""Label of the noisy number of complete rows."""
 
 
 def _parallel(plan: Plan) -> str:
@@ -393,6 +424,6 @@ def _parallel(plan: Plan) -> str:
 
 
 PARALLEL_NOTE = (
-    "What stands in brackets is not charged: the release reads rows of its own, in parallel with "
-    "others that have paid as much."
+    "Costs in brackets are not charged again: these releases read disjoint rows, and an equal cost "
+    "is already charged (parallel composition)."
 )

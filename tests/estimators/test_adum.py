@@ -341,7 +341,7 @@ def test_a_noisy_table_is_post_processed(tmp_path: Path) -> None:
 
 
 def test_what_an_exact_table_takes_for_granted_is_said() -> None:
-    proviso = "provided each row was counted once with its outcome cut to its bounds"
+    proviso = "assumes that each row was counted once, with its outcome clipped to its bounds"
     assert proviso in pc.from_cells(table(), ["a", "b"]).guarantee.statement
     assert proviso not in fit().guarantee.statement
 
@@ -555,7 +555,7 @@ def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
     assert ledger.spent.epsilon == pytest.approx(0.5)
     assert len(look.budget) == 1
     assert "AUUC" in str(look)
-    assert "This look: 0.5-DP (pure)." in str(look)
+    assert "Cost of this release: 0.5-DP (pure)." in str(look)
     assert max(map(len, str(look).split("\n"))) <= 78
     assert look._repr_html_() == look.summary().as_html()
     look.plot("qini")

@@ -165,7 +165,8 @@ def test_outcomes_of_two_values(kind: str) -> None:
     labelled = frame.assign(Y=coded(frame["Y"]), T=frame["T"].map({0: "off", 1: "on"}))
     fit = noiseless(labelled, "Y ~ T", bounds=others | bounds | {"T": ["off", "on"]})
     assert fit.params["ATT"] == pytest.approx(ols.params["T"], abs=1e-6)
-    assert "change of Y in [-1,1]" in str(fit.summary())
+    head = fit.summary().tables[0]["value"]
+    assert (head["Dep. variable"], head["Outcome bounds"]) == ("change in Y", "[-1, 1]")
 
 
 def test_text_periods_and_levels_that_are_bought() -> None:
@@ -181,7 +182,8 @@ def test_text_periods_and_levels_that_are_bought() -> None:
     assert fit.params["ATT"] == pytest.approx(1.0, abs=0.2)
     again = noiseless(frame, "Y ~ T | C(G)", periods=None, bounds=fit.schema)  # which is declared
     assert "bounds" not in set(again.budget["stage"])
-    assert "change of Y in [-15,15]" in str(again.summary())
+    head = again.summary().tables[0]["value"]
+    assert (head["Dep. variable"], head["Outcome bounds"]) == ("change in Y", "[-15, 15]")
 
 
 # -- what is said --------------------------------------------------------------------------------
@@ -192,8 +194,9 @@ def test_words() -> None:
         fit, plain = did(study()), did(study(), "Y ~ T")
     for one, shown in ((fit, "requires conditional parallel trends"), (plain, "no anticipation")):
         text = str(one.summary(full=True))
-        assert "Private Difference-in-Differences" in text
-        assert "change of Y in [-15,15]" in text
+        assert "Private Difference in Differences" in text
+        assert "change in Y" in text
+        assert "[-15, 15]" in text
         assert "2018 to 2019" in text
         assert "at random" not in text
         assert "Units:" in text

@@ -182,8 +182,8 @@ def test_the_summary_says_what_it_is() -> None:
     assert "Nuisance models: none" in text
     assert "requires randomized treatment" in text
     assert "overlap" not in text
-    assert "and clip are" not in text
-    assert "n and bounds are declared public" in text
+    assert "clipping limits" not in text
+    assert "The number of rows and the bounds are public inputs" in text
     assert fit.guarantee.kind == "proven"
     assert fit.glance()["base"].item() == "none"
     assert fit.call.splitlines()[2:4] == ["pc.private(", "    'Y ~ T',"]
@@ -203,8 +203,7 @@ def test_under_add_remove_the_count_is_noisy() -> None:
     with seeded_noise(1):
         fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, neighbors="add_remove")
     head = fit.summary().tables[0]["value"]
-    assert head["Records"].endswith("[dp]")
-    assert abs(int(head["Records"].split()[0]) - 800) < 200
+    assert abs(int(head["Observations (noisy)"].split()[0].replace(",", "")) - 800) < 200
     assert fit.glance()["n"].isna().all()
 
 
@@ -229,7 +228,7 @@ def test_a_known_number_changes_nothing_and_a_column_weighs() -> None:
 
 def test_there_are_no_nuisances() -> None:
     fit = noiseless(trial())
-    with pytest.raises(CapabilityError, match="no nuisances"):
+    with pytest.raises(CapabilityError, match="no nuisance models"):
         _ = fit.nuisances
     with pytest.raises(CapabilityError, match="released no propensity"):
         fit.overlap(trial(), eps=1)

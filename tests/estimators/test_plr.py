@@ -108,7 +108,11 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
         found = fit(kind, study(kind, 1000))
     text = str(found.summary(full=True))
     assert "Private Partially Linear Effect" in text
-    given = {"two arms": "T (1 vs 0)", "a number": "T in [-20,20]", "several arms": "4 arms vs a"}
+    given = {
+        "two arms": "T (1 vs. 0)",
+        "a number": "T in [-20, 20]",
+        "several arms": "4 arms vs. a",
+    }
     assert given[kind] in text
     assert ("clipped" in text) == (kind == "two arms")
     terms = ["T[T.b]", "T[T.c]", "T[T.d]"] if kind == "several arms" else ["PLR"]

@@ -298,7 +298,7 @@ def test_the_call_can_be_run_again(fitted: Any) -> None:
 
 
 def test_nuisances_that_are_not_private_are_nowhere(fitted: Any, tmp_path: Path) -> None:
-    with pytest.raises(pc.CapabilityError, match="no nuisances"):
+    with pytest.raises(pc.CapabilityError, match="no nuisance models"):
         _ = fitted.nuisances
     for look in (fitted.overlap, fitted.balance):
         with pytest.raises(pc.CapabilityError, match="released no propensity"):

@@ -107,7 +107,7 @@ def test_what_noise_hides_has_no_estimate() -> None:
     assert fit.params.isna().any()
     assert fit.bse[fit.params.isna()].isin([np.inf]).all()
     row = next(line for line in str(fit.summary()).splitlines() if line.startswith("a "))
-    assert row.split() == ["a", "[dp]", *["--"] * 6]
+    assert row.split() == ["a", *["--"] * 6]
 
 
 def test_rows_of_a_unit_may_be_alike() -> None:
@@ -175,7 +175,7 @@ def test_it_stands_beside_other_fits(fit: pc.RegressionResult) -> None:
 
 @pytest.mark.parametrize("name", ["ate", "gate"])
 def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
-    with pytest.raises(pc.CapabilityError, match="has coefficients, in params"):
+    with pytest.raises(pc.CapabilityError, match="coefficients are in params"):
         getattr(fit, name)
     with pytest.raises(pc.CapabilityError, match="private"):
         fit.sensitivity()

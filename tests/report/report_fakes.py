@@ -63,21 +63,21 @@ def ate_view(**changes: object) -> FitView:
         "outcome": "death180",
         "treatment": "rhc",
         "left": (
-            ("Outcome", "death180 in [0,1]"),
-            ("Treatment", "rhc (1 vs 0)"),
+            ("Dep. variable", "death180"),
+            ("Treatment", "rhc (1 vs. 0)"),
             ("Formula", "Y ~ T | age + C(cat1)"),
-            ("Records", "5735 [pub]"),
+            ("Observations", "5,735"),
         ),
         "right": (
             ("Estimand", "ATE"),
             ("Estimator", "doubly robust (AIPW)"),
-            ("Nuisances", "gam, all rows, rho split"),
+            ("Nuisance models", "gam, all rows"),
             ("Propensity", "clipped to [0.10, 0.90]"),
         ),
         "effects": effects({"ATE": (0.0532, 0.0224, 0.0, 0.01755, 0.00930, 0.0971)}),
         "uncertainty": (
-            VarianceSource("sampling", 0.0136, 0.37, "who was sampled"),
-            VarianceSource("privacy", 0.0178, 0.63, "noise added on purpose"),
+            VarianceSource("sampling", 0.0136, 0.37, "random sampling of rows"),
+            VarianceSource("privacy", 0.0178, 0.63, "noise added for privacy"),
         ),
         "budget": budget(
             ("bounds", "declared", "", 0.0, np.nan, 0.0),
@@ -86,9 +86,9 @@ def ate_view(**changes: object) -> FitView:
             ("variance", "sum of squares", "discrete Gaussian", 28.7, 612.0, 0.0011),
         ),
         "total": "(0.5, 1e-05)-DP",
-        "ledger": "Ledger 'rhc': 1.91 of 2 left.",
+        "ledger": "Ledger 'rhc': epsilon 1.91 of 2 remaining.",
         "guarantee": (
-            "(0.5, 1e-05)-DP, proven; neighbours differ in one row (substitute).",
+            "(0.5, 1e-05)-DP, proven. Neighboring data sets: one row replaced.",
             odds_sentence(0.5, 1e-5, "substitute"),
         ),
         "attack": attack(),
@@ -106,7 +106,8 @@ def ate_view(**changes: object) -> FitView:
             "than 62.3:37.7 odds by someone who started at even odds.",
         ),
         "notes": (
-            "n, bounds and clip are declared public.",
+            "The number of rows, the bounds, and the clipping limits are public inputs; all "
+            "numbers computed from the rows are noisy releases or derived from them.",
             "Causal reading needs no unmeasured confounding, overlap and no interference.",
         ),
         "assumptions": ASSUMPTIONS,
@@ -166,18 +167,18 @@ def cate_view(**changes: object) -> FitView:
         "outcome": "visit",
         "treatment": "mailed",
         "left": (
-            ("Outcome", "visit in [0,1]"),
-            ("Treatment", "mailed (1 vs 0)"),
+            ("Dep. variable", "visit"),
+            ("Treatment", "mailed (1 vs. 0)"),
             ("Formula", "visit ~ mailed | age + C(region) + income | recency + frequency"),
-            ("Units", "20000 [pub]"),
-            ("Neighbours", "one customer (substitute)"),
+            ("Units", "20,000"),
+            ("Neighboring data", "one customer replaced"),
         ),
         "right": (
             ("Estimand", "CATE"),
             ("Learner", "R / gam"),
-            ("Nuisances", "gam, all rows, rho split"),
+            ("Nuisance models", "gam, all rows"),
             ("Propensity", "clipped to [0.10, 0.90]"),
-            ("Bounds", "declared; income bought"),
+            ("Bounds", "some estimated privately"),
         ),
         "effects": effects(
             {
@@ -191,10 +192,11 @@ def cate_view(**changes: object) -> FitView:
         ),
         "gates": gates(),
         "shapes": shapes(),
-        "bias": "Interval of ATE: estimate ± 2.00 std err, not 1.96: clipping may bias it.",
+        "bias": "Max bias of ATE from clipping: to cover it, the interval uses 2.00 std err, not "
+        "1.96.",
         "uncertainty": (
-            VarianceSource("sampling", 0.0092, 0.58, "who was sampled"),
-            VarianceSource("privacy", 0.0079, 0.42, "noise added on purpose"),
+            VarianceSource("sampling", 0.0092, 0.58, "random sampling of rows"),
+            VarianceSource("privacy", 0.0079, 0.42, "noise added for privacy"),
         ),
         "budget": budget(
             ("bounds", "range of income", "noisy histogram", 1.414, 31.0, 0.0011),
@@ -206,7 +208,7 @@ def cate_view(**changes: object) -> FitView:
         "total": "(0.84, 1e-05)-DP",
         "ledger": None,
         "guarantee": (
-            "(0.84, 1e-05)-DP, proven; neighbours differ in one customer (substitute).",
+            "(0.84, 1e-05)-DP, proven. Neighboring data sets: one customer replaced.",
             odds_sentence(0.84, 1e-5, "substitute"),
         ),
         "kind": "proven",
@@ -223,8 +225,8 @@ def cate_view(**changes: object) -> FitView:
         "assumptions": ASSUMPTIONS[1:],
         "checks": (
             Check(
-                "Standardised differences after weighting",
-                "Bought with epsilon 0.1; noise of about 0.02 is part of each number.",
+                "Standardized differences after weighting",
+                "Each number contains noise of about 0.02. Cost: epsilon 0.1.",
                 pd.DataFrame({"difference": [0.012, -0.031], "noise sd": [0.02, 0.02]},
                              index=["age", "income"]),
             ),

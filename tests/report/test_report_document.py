@@ -205,7 +205,7 @@ def test_unknown_audience_answers_with_the_known_ones() -> None:
 
 def test_odds_ledger_and_notes_are_told() -> None:
     page = render_report(ate_view())
-    assert "1.91 of 2 left" in page
+    assert "1.91 of 2 remaining" in page
     for odds in ("62.3:37.7", "37.7:62.3", "93.7:6.3", "84.5:15.5"):
         assert f"{odds}</td>" in page
     for note in ate_view().notes:

@@ -111,11 +111,12 @@ def test_cut_fits_and_keeps_the_ends(text: str, width: int) -> None:
 
 def test_odds_sentence_is_the_mock_ups() -> None:
     assert odds_sentence(0.5, 1e-5, "substitute") == (
-        "Someone who holds it 50:50 that one person's data were used in place of another's can "
-        "move at most to 62.3:37.7 (up to a 1e-05 failure chance)."
+        "If someone believes 50:50 that one person's data were used in place of another's, this "
+        "result can move that belief to at most 62.3:37.7, up to a slack of 1e-05 in the "
+        "probability of any set of results."
     )
     assert "used at all" in odds_sentence(1.0, 0.0, "add_remove")
-    assert "failure" not in odds_sentence(1.0, 0.0, "add_remove")
+    assert "slack" not in odds_sentence(1.0, 0.0, "add_remove")
 
 
 def test_shape_line() -> None:

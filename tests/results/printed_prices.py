@@ -86,7 +86,7 @@ EPSILON = (
 DELTA = (
     rf"δ = {NUMBER}(?![\de]| in )",
     rf"delta: +{NUMBER}", rf", delta {NUMBER}", rf"\(eps, {NUMBER}\)-DP",
-    rf"up to a {NUMBER} failure chance",
+    rf"up to a slack of {NUMBER}",
 )  # fmt: skip
 PAIR = rf"\({NUMBER}, {NUMBER}\)-(?:DP|differential privacy)"
 
@@ -119,11 +119,11 @@ def check_text(text: str, least: Budget, most: Budget, right: float | None = Non
     for one in re.findall(r"1 in [\d,]+\d", flat):
         said.add("chance")
         assert chance(one) >= least.delta, (one, least)
-    for one in re.findall(rf"right at most {NUMBER}", flat):
+    for one in re.findall(rf"with probability at most {NUMBER}", flat):
         said.add("guess")
         assert right is not None
         check_percent(one, right)
-    for one in re.findall(r"can move at most to ((?:more than )?[\d.,]+:[\d.,]*\d)", flat):
+    for one in re.findall(r"move that belief to at most ((?:more than )?[\d.,]+:[\d.,]*\d)", flat):
         said.add("odds")
         check_odds(one, 0.5, most.epsilon)
     return said

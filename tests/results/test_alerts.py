@@ -82,7 +82,7 @@ def test_a_summary_with_much_that_is_serious_has_thirty_lines() -> None:
     assert len(fit.alerts) > 3
     lines = str(fit.summary()).splitlines()
     assert len(lines) <= 30
-    assert any(f"{len(fit.alerts) - 1} more alerts: see fit.alerts" in line for line in lines)
+    assert any(f"{len(fit.alerts) - 1} more alerts: see fit.alerts." in line for line in lines)
     whole = " ".join(str(fit.summary(full=True)).split())
     assert all(" ".join(text.split()) in whole for text in fit.alerts.values())
 
@@ -234,7 +234,7 @@ def test_complete_rows_are_no_more_than_all() -> None:
     for seed in range(8):
         with seeded_noise(seed):
             fit = pc.private("Y ~ T | X", rows(500), bounds=BOUNDS, eps=0.5)
-        line = fit.summary().tables[0]["value"]["Complete"]
+        line = fit.summary().tables[0]["value"]["Complete (noisy)"]
         assert int(line.split(" ")[0]) <= 500
 
 
@@ -297,7 +297,7 @@ def test_whatever_the_fit_the_complete_rows_are_told(kind: str) -> None:
     for seed in range(3):
         with seeded_noise(seed):
             head = COUNTED[kind](frame).summary().tables[0]["value"]
-        size, spread = re.match(r"(\d+) ± (\d+)", head["Complete"]).groups()  # type: ignore[union-attr]
+        size, spread = head["Complete (noisy)"].replace(",", "").split(" ± ")
         assert abs(int(size) - 3500) <= 6 * int(spread) + 1
         assert 3 * int(spread) < 1500, "or it would not tell 3,500 from 5,000"
 
@@ -306,7 +306,7 @@ def test_where_none_was_counted_the_public_number_is_a_most() -> None:
     with seeded_noise(1):
         fit = pc.paper.tm("Y ~ T | X", rows().assign(Y=lambda d: 1 * (d["Y"] > 0)),
                           bounds=BOUNDS | {"Y": pc.Binary()}, eps=2.0)  # fmt: skip
-    assert fit.summary().tables[0]["value"]["Records"] == "at most 4000 [pub]"
+    assert fit.summary().tables[0]["value"]["Observations"] == "at most 4,000"
 
 
 @pytest.mark.parametrize("formula", ["Y ~ T | X", "Y ~ T"])
@@ -318,11 +318,12 @@ def test_complete_rows_are_those_that_were_released(formula: str) -> None:
     found = fit.estimate.averages
     assert abs(found.size - 3500) < 6 * found.size_sd < 600  # false alarm: 2e-9
     assert abs(found.treated - 0.3) < 0.05
-    line = next(line for line in str(fit.summary()).splitlines() if "Complete:" in line)
-    assert f"{found.size:.0f} +- {2 * found.size_sd:.0f}, {found.treated:.0%} treated [dp]" in line
+    head = fit.summary().tables[0]["value"]
+    assert head["Complete (noisy)"] == f"{found.size:,.0f} ± {2 * found.size_sd:,.0f}"
+    assert head["Treated (noisy)"] == f"{found.treated:.0%}"
     with seeded_noise(1):
         declared = pc.private(formula, rows(), bounds=pc.Schema(BOUNDS, complete=True))
-    assert "Complete:" not in str(declared.summary())
+    assert "Complete" not in str(declared.summary())
 
 
 def test_they_are_saved(tmp_path: Any) -> None:

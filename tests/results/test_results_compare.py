@@ -93,7 +93,7 @@ def test_statsmodels_and_pyfixest_beside_private_fits() -> None:
     assert made.stats["Outcome"].tolist() == ["cost"] * 3
     assert made.stats.loc["OLS", ["Estimator", "n"]].tolist() == ["OLS", f"{ols().nobs:.0f}"]
     for text in (str(made), made.as_html(), made.as_latex(), made.as_markdown()):
-        assert "No guarantee covers OLS, feols" in " ".join(text.split())
+        assert "No privacy guarantee covers OLS, feols" in " ".join(text.split())
 
 
 def test_arrays_have_the_models_names() -> None:
@@ -143,16 +143,19 @@ def test_private_sizes_and_test_noise_are_said() -> None:
     ("call", "words"),
     [
         (pc.compare, "several fits"),
-        (lambda f: pc.compare([]), "nothing to compare"),
+        (lambda f: pc.compare([]), "at least one fit"),
         (lambda f: pc.compare([f, 3]), "int cannot be compared"),
-        (lambda f: pc.compare([pd.DataFrame({"estimate": [1.0]})]), "lacks the column 'std_error'"),
+        (
+            lambda f: pc.compare([pd.DataFrame({"estimate": [1.0]})]),
+            "must have the column 'std_error'",
+        ),
         (lambda f: pc.compare([f], statistic="stars"), "'std_error', 'conf_int', 'p_value'"),
-        (lambda f: pc.compare([f], terms=["ATT"]), r"no fit has the term 'ATT'.*'ATE', 'age'"),
-        (lambda f: pc.compare([f], terms=[]), "terms is empty"),
-        (lambda f: pc.compare([f], terms="ATE"), r"write \['ATE'\]"),
+        (lambda f: pc.compare([f], terms=["ATT"]), r"No fit has the term 'ATT'.*'ATE', 'age'"),
+        (lambda f: pc.compare([f], terms=[]), "terms= is empty"),
+        (lambda f: pc.compare([f], terms="ATE"), r"Write \['ATE'\]"),
         (lambda f: pc.compare([f], terms={"ATE": "x", "age": "x"}), "share one row"),
         (lambda f: pc.compare([f], alpha=95), "alpha"),
-        (lambda f: pc.compare([variant("no averages")]), "no average effects"),
+        (lambda f: pc.compare([variant("no averages")]), "No average effects"),
     ],
 )
 def test_what_cannot_be_compared(call: Any, words: str) -> None:

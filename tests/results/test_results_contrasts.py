@@ -87,20 +87,20 @@ def test_estimands_share_their_noise() -> None:
     [
         (
             "ATT - ATE",
-            r"own: pc.private\(..., eps=4, estimand=\['ATE', 'ATT'\]\)",
+            r"cost: pc.private\(..., eps=4, estimand=\['ATE', 'ATT'\]\)",
         ),
         ("ward[east] - smoker[yes]", r"groups=\['ward', 'age >= 65', 'smoker'\]"),
         ("severity", "was not released"),
-        ("ward[east | nowhere]", "released are east, north"),
+        ("ward[east | nowhere]", "Choices: east, north"),
         ("ward[east | east]", "each once"),
         ("ward[east] ward[west]", "linear"),
         ("ATE * ward[east]", "linear"),
-        ("nothing", "is no term of this fit"),
-        ("ATE - ATE", "holds no term"),
+        ("nothing", "is not a term of this fit"),
+        ("ATE - ATE", "contains no term"),
         ("ATE, ward[east]", "more than one"),
-        ("", "is text"),
-        ([], "is text"),
-        (3, "is text"),
+        ("", "must be text"),
+        ([], "must be text"),
+        (3, "must be text"),
     ],
 )
 def test_what_cannot_be_read_says_what_would_release_it(asked: Any, said: str) -> None:
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_says_what_would_release_it(asked: Any, said: str) -
 
 def test_formats() -> None:
     told = fits().contrast("ward[east] - ward[west]")
-    assert "no further price" in str(told)
+    assert "at no privacy cost" in str(told)
     assert "NOT PRIVATE" in str(told)
     assert told.as_latex(label="tab:c").count("tab:c") == 1
     assert told.to_frame().equals(told.frame)

@@ -62,15 +62,19 @@ def test_balance_has_a_row_per_column() -> None:
         (
             [0.2, 0.3],
             [0.1, 0.2],
-            "up to 0.30, so an imbalance of 0.1 could not be seen: more budget",
+            "up to 0.30, so an imbalance of 0.1 would not be detected. Use more budget",
         ),
         (
             [0.2, 0.3],
             [0.9, 0.2],
-            "1 of 2 standardised differences (a) exceed 0.1 by more than 2 of",
+            "1 of 2 standardized differences (a) exceed 0.1 by more than 2 noise",
         ),
-        ([0.2, 0.01], [0.1, 0.0], "could not be seen in 1 of 2 columns. After weighting, 0 of 2"),
-        ([0.01, 0.01], [0.2, 0.0], "up to 0.010. After weighting, 1 of 2 standardised differences"),
+        (
+            [0.2, 0.01],
+            [0.1, 0.0],
+            "not be detected in 1 of 2 columns. After weighting, 0 of 2",
+        ),
+        ([0.01, 0.01], [0.2, 0.0], "up to 0.010. After weighting, 1 of 2 standardized differences"),
     ],
 )
 def test_balance_says_its_noise_before_it_judges(noise: Any, after: Any, says: str) -> None:
@@ -89,7 +93,7 @@ def test_it_promises_what_was_asked(what: str) -> None:
     assert promise.kind == "proven"
     assert 0.99 < promise.epsilon <= 1.0
     assert promise.delta == 1e-5
-    assert "adds to the fit" in promise.statement
+    assert "this diagnostic only" in promise.statement
     assert proven().guarantee.epsilon <= EPSILON, "the fit's own price is what it was"
 
 
@@ -106,7 +110,7 @@ def test_text_html_and_words(what: str) -> None:
     text = str(found)
     assert text.isascii()
     assert max(map(len, text.split("\n"))) <= 80
-    assert "Guarantee: (1, 1e-05)-differential privacy, proven" in text
+    assert "Privacy: (1, 1e-05)-differential privacy, proven" in text
     assert "NOT PRIVATE" not in text
     assert found._repr_html_().startswith("<div")
     assert "(1, 1e-05)-DP, proven" in repr(found)
@@ -336,7 +340,7 @@ def test_a_look_is_no_better_than_the_fit(what: str, loaded: bool, tmp_path: Any
     assert found.guarantee.kind == "published"
     assert "CLAIMED, NOT PROVEN" in str(found)
     for text in (str(found), repr(found), found._repr_html_(), found.check.sentence):
-        assert "proven" not in text.replace("NOT PROVEN", "").replace("nothing is proven", "")
+        assert "proven" not in text.replace("NOT PROVEN", "").replace("not proven", "")
     strict = pc.Ledger(tmp_path / "strict.db", "study", eps=9)
     with pytest.raises(LedgerError, match="allow_published=True"):
         getattr(fit, what)(data, eps=0.5, ledger=strict)

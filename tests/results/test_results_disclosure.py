@@ -15,6 +15,7 @@ from results_fits import BOUNDS, FORMULA, study
 import privcausal as pc
 from privcausal.errors import CapabilityError
 from privcausal.results.disclosure import EVIDENCE, SECTORS
+from privcausal.results.guarantee import KINDS
 from privcausal.testing import seeded_noise
 
 ROOT = Path(__file__).parents[2]
@@ -144,8 +145,8 @@ def test_each_kind_of_fit_is_told_apart(fits: dict[str, Any], tmp_path: Path) ->
     assert "'post'" in told["units"]["deployment_model"]["release_type_details"]
     assert "No ledger" in told["rows"]["deployment_model"]["release_type_details"]
     tuned = "preprocessing_and_hyperparameter_tuning"
-    assert "bought" in told["bought"]["implementation"][tuned]
-    assert "bought" not in told["rows"]["implementation"][tuned]
+    assert "estimated privately" in told["bought"]["implementation"][tuned]
+    assert "estimated privately" not in told["rows"]["implementation"][tuned]
     assert "CLAIMED, NOT PROVEN" in told["published"]["privacy_loss"]["privacy_parameters_details"]
     for key in ("mechanisms", "justification"):
         assert "not proven" in told["published"]["implementation"][key]
@@ -159,7 +160,7 @@ def test_a_table_with_noise_of_its_maker_is_said_to_be_one(tmp_path: Path) -> No
     }  # fmt: skip
     fit = pc.from_cells(pd.DataFrame(cells), ["a", "b"], eps=1, noise={"count": 3, "sum": 3})
     told = record(fit, tmp_path)[0]["deployment"]
-    assert "noise of its maker" in told["accounting"]["composition"]
+    assert "already contained noise" in told["accounting"]["composition"]
     assert told["dp_variant"]["variant_name"] == "Pure DP"
     assert "delta" not in told["privacy_loss"]["privacy_parameters"]
     assert "not proven" in told["implementation"]["mechanisms"]
@@ -203,7 +204,12 @@ def test_the_label_is_one_page(fits: dict[str, Any], name: str) -> None:
     text = label.as_text()
     assert len(text.splitlines()) <= 60
     assert all(len(line) <= 78 for line in text.splitlines())
-    for word in ("Mailing", "post@example.org", fit.guarantee.kind, f"{fit.guarantee.delta:g}"):
+    for word in (
+        "Mailing",
+        "post@example.org",
+        KINDS[fit.guarantee.kind],
+        f"{fit.guarantee.delta:g}",
+    ):
         assert word in text
     assert "<table" in label.as_html()
     assert ("CLAIMED, NOT PROVEN" in text) is (name == "published")
@@ -219,11 +225,11 @@ def test_the_checklist_answers_from_the_plan() -> None:
     flat = " ".join(found.split())
     assert "epsilon 1.5, delta 1e-05" in flat
     assert "One pid (at most 3 rows)" in flat
-    assert "A fit spends: " in flat
-    assert "Public: declared domains" in flat
+    assert "Budget of a fit: " in flat
+    assert "Public: the declared domains" in flat
     assert "Public: the number of rows" in " ".join(str(planned().checklist()).split())
     width = planned().table["half-width"].iloc[0]
-    assert f"+- {width:.3g};" in " ".join(str(planned().checklist()).split())
+    assert f"+/- {width:.3g}. " in " ".join(str(planned().checklist()).split())
     pure = pc.plan("cost ~ mailed | ward", n=2000, eps=2, bounds=BOUNDS, learner="adum")
     assert "Pure DP: epsilon 2." in str(pure.checklist())
     for head in EVIDENCE:
@@ -236,9 +242,9 @@ def test_a_checklist_of_several_fits_says_what_is_the_same_once() -> None:
     assert "epsilon 1, delta 1e-05." in flat
     assert "epsilon 2, delta 1e-05." in flat
     for eps, width in zip((1, 2), plan.table["half-width"], strict=True):
-        assert f"at eps = {eps} the 95% interval of the average effect is expected" in flat
-        assert f"+- {width:.3g};" in flat
-    assert flat.count("Public: the number of rows") == flat.count("Noise is the same") == 1
+        assert f"at eps = {eps}, the expected 95% interval of the average effect" in flat
+        assert f"+/- {width:.3g}. " in flat
+    assert flat.count("Public: the number of rows") == flat.count("The noise is the same") == 1
 
 
 def test_what_the_checklist_points_to_exists() -> None:
@@ -250,5 +256,5 @@ def test_what_the_checklist_points_to_exists() -> None:
 def test_a_checklist_of_several_prices_rounds_each_up() -> None:
     plan = pc.plan("Y ~ T", n=1000, eps=[1 / 3, 1.2345678], bounds={"Y": (0, 1)})
     text = " ".join(str(plan.checklist()).split())
-    assert "at eps = 0.3334 the" in text
-    assert "at eps = 1.235 the" in text
+    assert "at eps = 0.3334, the" in text
+    assert "at eps = 1.235, the" in text

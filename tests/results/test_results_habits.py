@@ -52,12 +52,12 @@ def test_a_wald_test_of_several_terms() -> None:
 @pytest.mark.parametrize(
     ("hypotheses", "words"),
     [
-        ("height = 0", "the terms are 'ATE', 'age'"),
+        ("height = 0", "The terms are 'ATE', 'age'"),
         ("age = 0, age = 1", "follows from the others"),
-        (np.ones(2), "one a term"),
-        (3, "one a term"),
+        (np.ones(2), "one per term"),
+        (3, "one per term"),
         ("age * age = 1", "linear in the terms"),
-        ("", "linear in the terms|holds no term"),
+        ("", "linear in the terms|contains no term"),
     ],
 )
 def test_hypotheses_that_are_none(hypotheses: object, words: str) -> None:
@@ -76,7 +76,7 @@ def test_names_of_other_packages_lead_to_ours() -> None:
             if hint.startswith("see "):  # and what is named is there
                 target = hint.removeprefix("see ").split("(")[0].split(",")[0].split(" ")[0]
                 assert hasattr(fit, target.split(".")[0]), hint
-    with pytest.raises(AttributeError, match=r"pc\.privcate gives the effect at new points"):
+    with pytest.raises(AttributeError, match=r"for effects at new points, use pc\.privcate"):
         proven_average().predict  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'no_such_thing'$"):
         fit.no_such_thing  # noqa: B018
@@ -85,7 +85,7 @@ def test_names_of_other_packages_lead_to_ours() -> None:
 def test_what_is_there_and_fails_tells_its_own_reason() -> None:
     with pytest.raises(AttributeError, match=r"^nobs: the number of rows is private"):
         variant("add_remove").nobs  # noqa: B018
-    with pytest.raises(CapabilityError, match="no average effects"):
+    with pytest.raises(CapabilityError, match="No average effects"):
         variant("no averages").params  # noqa: B018
 
 

@@ -89,20 +89,20 @@ def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
     text = str(fit.summary(full=True))
     assert "NOT PRIVATE" not in text
     for words in (
-        "Records:", "[pub]", "Bounds:", "declared", "Neighbours:", "substitute", "clipped to",
-        "Estimand:", "Nuisance models:", "Privacy budget", "Sources of uncertainty", "proven",
-        "Guarantee: (20, 1e-05)-DP", "Causal reading",
+        "Observations:", "are public inputs", "Bounds:", "declared", "Neighboring data:",
+        "one row replaced", "clipped to", "Estimand:", "Nuisance models:", "Privacy budget", "proven",
+        "Privacy: (20, 1e-05)-DP",
     ):  # fmt: skip
-        assert words in text, words
+        assert words in " ".join(text.split()), words
     short = str(fit.summary())
-    for words in ("Neighbours:", "Std err", "Budget: ", "Guarantee: (20, 1e-05)-DP"):
+    for words in ("Neighboring data:", "Std err", "Budget: ", "Privacy: (20, 1e-05)-DP"):
         assert words in short, words
 
 
 def test_units_and_private_sizes_are_said() -> None:
     assert "Units:" in str(variant("units").summary())
-    assert "[dp]" in str(variant("add_remove").summary()).split("Records:")[1].split("\n")[0]
-    assert "bought privately" in str(variant("bought bounds").summary())
+    assert "Observations (noisy):" in str(variant("add_remove").summary())
+    assert "some estimated privately" in str(variant("bought bounds").summary())
 
 
 def test_summary_in_three_formats(fitted: Any) -> None:
@@ -285,7 +285,7 @@ def test_releases_in_parallel_show_their_own_price() -> None:
     shown = shown[1:]  # bounds were declared
     assert [rho.startswith("(") for rho in shown] == free.tolist()
     assert sum(float(rho.strip("()")) for rho in shown) == pytest.approx(2 * own[free].sum(), 0.01)
-    assert "in brackets is not charged" in " ".join(text.split())
+    assert "in brackets are not charged again" in " ".join(text.split())
     prices = price_frame(budget)["price"].to_numpy()
     assert prices == pytest.approx(own, rel=1e-9)
 

@@ -56,7 +56,7 @@ def test_pyfixest_fits_are_read_whole(mixed: Any, fixed: Any) -> None:
 def test_several_models_of_one_call_are_given_one_by_one() -> None:
     pyfixest = pytest.importorskip("pyfixest")
     both = pyfixest.feols("cost ~ sw(mailed, age)", study())
-    with pytest.raises(CapabilityError, match=r"several models: give \*fit\.to_list\(\)"):
+    with pytest.raises(CapabilityError, match=r"several models. Pass \*fit\.to_list\(\)"):
         pc.compare([both])
     made = pc.compare([proven(), *both.to_list()])
     assert made.stats["Estimator"].tolist()[1:] == ["Feols", "Feols"]
@@ -67,7 +67,7 @@ def test_text_html_and_markdown_of_a_mixed_table(mixed: Any, fixed: Any) -> None
     wanted = [ate["estimate"], ate["std_error"], fixed.coef()["mailed"]]
     for text in (mixed.as_text(), mixed.as_html(), mixed.as_markdown(), mixed.as_latex()):
         plain = " ".join(text.split())
-        assert "No guarantee covers OLS, feols" in plain
+        assert "No privacy guarantee covers OLS, feols" in plain
         shown = [float(number) for number in re.findall(r"\d+\.\d+", plain)]
         assert all(min(abs(x - number) for x in shown) < 0.03 * number for number in wanted)
     assert max(map(len, mixed.as_text().split("\n"))) <= 78

@@ -102,7 +102,7 @@ def test_outputs_of_a_fit_stay_true(asked: Budget, tmp_path: Path) -> None:
         assert name == "methods" or price in said, name
         if name in ("summary", "full", "html", "markdown", "label"):
             assert ("guess" if asked.delta else "odds") in said, name
-    spent = re.search(r"Spent: ([\d.e-]+) rho .* of the ([\d.e-]+) this", fit.guarantee.statement)
+    spent = re.search(r"used: rho = ([\d.e-]+) of ([\d.e-]+) \(", fit.guarantee.statement)
     if asked.delta:
         assert spent
         assert fit.guarantee.rho <= float(spent[1]) <= float(spent[2])
@@ -178,14 +178,14 @@ def test_ledgers_stay_true(k: int, tmp_path: Path) -> None:
     assert cap.epsilon <= float(told[2])
     assert cap.delta <= float(told[3])
     assert 0 <= float(told[4]) <= max(left.epsilon, left.pure_epsilon)
-    line = re.search(r": (\S+) of (\S+) left\.", str(ledger_line(ledger)))
+    line = re.search(r": epsilon (\S+) of (\S+) remaining\.", str(ledger_line(ledger)))
     assert line
     assert float(line[1]) <= left.epsilon
     assert cap.epsilon <= float(line[2])
     whole = " ".join(str(ledger_summary(ledger)).split())
     check_text(whole[whole.index("Spent") :], Budget(spent.epsilon, cap.delta), cap)
-    for name, most in (("in rho", left.epsilon), ("pure", left.pure_epsilon)):
-        shown = re.search(rf"Left, {name}: eps (\S+)", whole)
+    for name, most in (("Gaussian", left.epsilon), ("pure", left.pure_epsilon)):
+        shown = re.search(rf"Remaining \({name}\): eps (\S+)", whole)
         assert shown
         assert float(shown[1]) <= most
     with pytest.raises(BudgetExhaustedError) as refused:

@@ -141,7 +141,7 @@ def refuse(tmp_path: Any, content: str | bytes, words: str) -> None:
 
 
 def test_no_file(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(DataError, match="does not exist"):
         pc.load(tmp_path / "none.json")
     with pytest.raises(DataError, match="not a fit"):
         pc.load(tmp_path)
@@ -155,7 +155,7 @@ FOREIGN: dict[str, str | bytes] = {
 
 
 def test_a_file_that_is_not_there(tmp_path: Any) -> None:
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(DataError, match="does not exist"):
         pc.load(tmp_path / "fit.json")
 
 
