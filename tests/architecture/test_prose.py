@@ -1,4 +1,4 @@
-"""Pages, docstrings and comments are plain American English.
+"""Pages, docstrings, comments, messages and the report are plain American English.
 
 The index counts, per 10,000 words, phrases that hide the subject of a sentence or replace a term of
 the field. Docstrings of statsmodels, scikit-learn and pandas have 18 to 31. A file may have more
@@ -125,10 +125,13 @@ def text(file: str, kind: str) -> str:
     return "\n\n".join(each for each in texts(file, kind) if len(each.split()) >= least)
 
 
+TEMPLATES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "templates").rglob("*.j2"))
 KINDS = {
     "pages": PAGES,
     "docstrings": FILES,
     "comments": FILES,
+    "messages": FILES,
+    "templates": TEMPLATES,
 }
 CASES = [(kind, file) for kind, files in KINDS.items() for file in files]
 

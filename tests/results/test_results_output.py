@@ -90,8 +90,8 @@ def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
     assert "NOT PRIVATE" not in text
     for words in (
         "Observations:", "are public inputs", "Bounds:", "declared", "Neighboring data:",
-        "one row replaced", "clipped to", "Estimand:", "Nuisance models:", "Privacy budget", "proven",
-        "Privacy: (20, 1e-05)-DP",
+        "one row replaced", "clipped to", "Estimand:", "Nuisance models:", "Privacy budget",
+        "proven", "Privacy: (20, 1e-05)-DP",
     ):  # fmt: skip
         assert words in " ".join(text.split()), words
     short = str(fit.summary())
