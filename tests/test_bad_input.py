@@ -329,7 +329,7 @@ DATA: dict[str, Case] = {
     "an array": (ate(data=np.ones((3, 3))), DataError, "cannot be read"),
     "None": (ate(data=5), DataError, "cannot be read"),
     "a path": (ate(data="data.csv"), DataError, "does not exist"),
-    "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of one length"),
+    "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of equal length"),
     "two dimensions": (
         ate(data={"Y": np.ones((2, 2)), "T": np.ones(2)}),
         DataError,

@@ -259,7 +259,7 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
         (f'task = "private"\nlearner = "dr"\n{SPEC}', "Unknown key 'learner'"),
         (f'queries = "points"\n{SPEC}', "Unknown key 'queries'"),
         (f'data = "data.csv"\n{SPEC}', "Unknown key 'data'"),
-        (f'learner = "z"\n{SPEC}', "choose one of"),
+        (f'learner = "z"\n{SPEC}', "Choose one of"),
         (f"base = 4\n{SPEC}", "CapabilityError"),
         (SPEC.replace("eps = 2.0", "eps = 0"), "BudgetError"),
         (SPEC.replace("eps = 2.0", 'eps = "one"'), "BudgetError"),

@@ -423,7 +423,7 @@ _CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0
 
 CASES: Mapping[str, Mapping[str, Any]] = {
     "private": {"learner": "private", "base": "linear"},
-    "private, off-centre": {
+    "private, off-center": {
         "learner": "private", "base": "linear", "bounds": {"Y": (99, 100), "X": (0, 1)},
     },
     "trial": {"learner": "private", "formula": "Y ~ T"},

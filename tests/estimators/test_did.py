@@ -194,7 +194,7 @@ def test_words() -> None:
         fit, plain = did(study()), did(study(), "Y ~ T")
     for one, shown in ((fit, "requires conditional parallel trends"), (plain, "no anticipation")):
         text = str(one.summary(full=True))
-        assert "Private Difference in Differences" in text
+        assert "Private Difference-in-Differences" in text
         assert "change in Y" in text
         assert "[-15, 15]" in text
         assert "2018 to 2019" in text

@@ -133,7 +133,7 @@ def test_elsewhere_than_at_its_points_an_effect_is_no_number_and_predict_says_so
     )  # fmt: skip
     again = loaded(written(fit))
     assert np.isfinite(again.predict({"x": [1.0]})["estimate"]).all()
-    with pytest.raises(CapabilityError, match="2 points of queries= only"):
+    with pytest.raises(CapabilityError, match="only at the 2 points of queries="):
         again.predict({"x": [1.0, 3.0]})
 
 

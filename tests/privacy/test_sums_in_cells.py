@@ -190,6 +190,6 @@ def test_sums_that_are_right_are_never_refused() -> None:
 def test_the_claim_tells_what_it_takes_for_granted() -> None:
     fit = pc.from_cells(pd.DataFrame(lines(3, 1.0)), ["a"], outcome=(0, 1))
     assert (
-        "sums are exact (those of 64-bit floats may be the exact sum rounded once)"
+        "sums are exact (a 64-bit floating-point sum may be the exact sum rounded once)"
         in fit.guarantee.statement
     )

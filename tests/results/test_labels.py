@@ -109,7 +109,7 @@ def test_forest_plots_have_the_overall_effect_and_the_specifications() -> None:
     assert [t.get_text() for t in ax.get_yticklabels()] == ["AIPW", "R"]
     assert len(ax.texts) == 2
     plt.close("all")
-    with pytest.raises(pc.CapabilityError, match="no fit has the term 'x'"):
+    with pytest.raises(pc.CapabilityError, match="No fit has the term 'x'"):
         made.plot("x")
 
 

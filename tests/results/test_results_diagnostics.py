@@ -293,7 +293,7 @@ def test_what_is_wrong_is_said_before_anything_is_spent(
 
 
 def test_the_price_must_be_named(what: str) -> None:
-    with pytest.raises(CapabilityError, match=f"{what} needs eps"):
+    with pytest.raises(CapabilityError, match=rf"{what}\(\) requires the argument eps"):
         getattr(proven(), what)(study())
 
 

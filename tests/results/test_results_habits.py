@@ -101,7 +101,7 @@ def test_fits_are_copied_and_pickled_as_before() -> None:
 @pytest.mark.parametrize("schema", [dict, pc.Schema])
 def test_a_misspelt_declaration_is_told_before_anything_is_bought(schema: Any) -> None:
     bounds = {name: domain for name, domain in BOUNDS.items() if name != "income"}
-    with pytest.raises(SchemaError, match=r"'incom', which is no column.*nothing for 'income'"):
+    with pytest.raises(SchemaError, match=r"'incom', which is not in the data.*none for 'income'"):
         pc.private(FORMULA, study(), bounds=schema(bounds | {"incom": (0, 5)}))
     # other tables' columns may be declared too
     pc.private("cost ~ mailed | age", study(), bounds=schema(BOUNDS | {"ages": (0, 1)}))

@@ -63,13 +63,13 @@ def test_numbers_outside_the_bounds_are_cut(fitted: Any) -> None:
 
 
 def test_an_unseen_level_is_an_error_that_names_the_column(fitted: Any) -> None:
-    with pytest.raises(DataError, match=r"'ward'.*not declared.*'N', 'S', 'W'") as caught:
+    with pytest.raises(DataError, match=r"'ward'.*undeclared level.*'N', 'S', 'W'") as caught:
         fitted.predict(points().assign(ward="secret"))
     assert "secret" not in str(caught.value)
 
 
 def test_a_missing_column_is_an_error_that_names_it(fitted: Any) -> None:
-    with pytest.raises(DataError, match="'age' is needed"):
+    with pytest.raises(DataError, match="'age' is required"):
         fitted.predict(points().drop(columns="age"))
 
 
@@ -166,7 +166,7 @@ def test_one_value_stands_for_all_points() -> None:
     pd.testing.assert_frame_equal(short, whole)
     one = fit.predict({"age": 50, "ward": "S", "smoker": np.True_})
     pd.testing.assert_frame_equal(one, whole.iloc[[1]].reset_index(drop=True))
-    with pytest.raises(DataError, match="'ward' has a level that was not declared"):
+    with pytest.raises(DataError, match="'ward' contains an undeclared level"):
         fit.predict({"age": 50, "ward": "north", "smoker": True})
 
 

@@ -89,7 +89,7 @@ def test_the_command(ledger: Any, capsys: Any) -> None:
     assert cli.main(["ledger", path, "--csv"]) == cli.FINE
     out, err = capsys.readouterr()
     assert len(pd.read_csv(StringIO(out))) == len(ledger.history)
-    assert "is whole" in err
+    assert "is intact" in err
 
 
 def test_a_file_that_is_no_ledger(tmp_path: Any, capsys: Any) -> None:

@@ -110,5 +110,5 @@ def test_names_of_a_frame_are_shown_as_before() -> None:
     import pandas as pd
 
     frame = pd.DataFrame({"age": [1.0], "T": [1]})
-    with pytest.raises(FormulaError, match="which have 'age'"):
+    with pytest.raises(FormulaError, match="Similar columns: 'age'"):
         pc.private("Age ~ T", frame)

@@ -247,4 +247,4 @@ def test_on_the_command_line(suffix: str, tmp_path: Path, monkeypatch: Any, caps
         'arm = ["usual", "new"]\nsex = ["male", "female"]\n'
     )
     assert cli.main(["fit", "spec.toml", f"study.{suffix}", "--save", "fit.json"]) == 0
-    assert "new vs usual" in capsys.readouterr().out
+    assert "new vs. usual" in capsys.readouterr().out

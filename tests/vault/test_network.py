@@ -289,7 +289,7 @@ def test_the_prices_add_up(tmp_path: Any) -> None:
     assert found.plan.epsilon == 10**12
     assert found.plan.delta == 5 * 10**6
     assert found.plan.rho > 0.99 * found.plan.rho_cap
-    assert "beside (1, 5e-06)-DP" in found.guarantee.statement
+    assert "plus (1, 5e-06)-DP" in found.guarantee.statement
     with pytest.raises(CapabilityError):
         _ = found.params
 

@@ -105,7 +105,7 @@ def test_the_printed_error_of_the_r_learner(seed: int) -> None:
 
 def test_proven_calls_refuse_it_with_a_reason() -> None:
     study = pc.datasets.niu("A", 100)
-    with pytest.raises(pc.CapabilityError, match=r"pc\.paper\.dpebm.*no weights"):
+    with pytest.raises(pc.CapabilityError, match=r"pc\.paper\.dpebm.*no row weights"):
         pc.privcate(study.formula, study.frame, bounds=study.bounds, weighting="published")  # type: ignore[call-arg]
     with pytest.raises(pc.CapabilityError, match="'published', 'interpret'"):
         pc.paper.dpebm(study.formula, study.frame, bounds=study.bounds, weighting="rows")  # type: ignore[arg-type]
