@@ -1,8 +1,9 @@
 """Private nuisances from noisy moments, with interactions, and the bias from their errors.
 
 After the additive fits, residuals of treatment and outcome are regressed on products of covariates
-(`features.expansions.Interactions`). The products use the columns that matter most, chosen from
-released numbers. Marginal likelihood determines how much these regressions are shrunk.
+and on leaves of shallow random trees (`features.expansions.Interactions`). The products use the
+columns that matter most, chosen from released numbers. Marginal likelihood determines how much
+these regressions are shrunk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import survey
 from privcausal.estimators.budget import Stages, StageWeight
-from privcausal.features import functions
+from privcausal.features import expansions, functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions
 from privcausal.features.rows import Features, Rows
@@ -415,7 +416,8 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
     errors of the fitted functions. Confounding that the features cannot express gets the sd
     `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
-    other shapes confound where products do.
+    other shapes confound where products do. Confounding by thresholds gets the sd
+    `Priors.rougher_confounding` times the most that the fitted leaves can cause.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
     its coefficients. If the effect has error d_tau, the ATE has the additional error E[w g (1 - 2e)
@@ -438,7 +440,11 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
-        found = found + joint.remainder(weight, gap) + Remainder(0.0, unseen)
+        leaf = np.arange(psi.size) >= psi.size - psi.leaves
+        rougher = PRIORS.rougher_confounding * joint.most_confounding(weight * np.outer(leaf, leaf))
+        found = (
+            found + joint.remainder(weight, gap) + Remainder(0.0, float(np.hypot(unseen, rougher)))
+        )
     if tau is not None and e is part.e:
         p = e(state.rows)
         lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)
@@ -489,10 +495,8 @@ def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand
     for k, part in enumerate(parts):
         if part.beyond is not None:
             psi, joint = part.beyond
-            e, b = joint.slopes
             used = part.e if estimand == "ATE" else part.e_soft
-            weight = remainder_weight(state, psi, used, estimand)
-            found[k] = float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
+            found[k] = joint.most_confounding(remainder_weight(state, psi, used, estimand))
     return float(np.mean(found))
 
 
@@ -612,13 +616,13 @@ def refine(
 def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
     """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' threshold.
 
-    Without shrinkage, the mean square of this noise is the noise variance of a cross moment times
-    the mean eigenvalue of E[psi psi']^-1. The bias from clipping is in the same unit.
+    It is the noise of a cross moment over the root of the mean eigenvalue of E[psi psi'].
+    Directions with much smaller eigenvalues are shrunk, so their noise does not matter. The bias
+    from clipping is in the same unit.
     """
-    moments = population.population_gram(psi, state.rows, 1.0, np.ones(len(state.rows)))
-    inverse = np.linalg.pinv(moments, rcond=1e-6, hermitian=True)
+    typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
     noise = cross_noise(state, Stages.OUTCOME_INTERACTIONS, psi.cut)
-    return noise * float(np.sqrt(np.trace(inverse) / psi.size)) / state.population.count
+    return noise / (typical * state.population.count)
 
 
 def _outcome_spread(state: survey.Survey, partials: tuple[FoldFit, ...]) -> float:
@@ -640,23 +644,24 @@ def interactions(state: survey.Survey, partials: tuple[FoldFit, ...]) -> Interac
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    start = Interactions(
-        state.features,
-        None,
-        pairs,
-        curved,
-        phi.std(axis=0) + 1e-12,
-        np.zeros((0, 0)),
-        np.zeros(len(pairs) + CURVES * len(curved)),
-        1.0,
+    indices, trees = expansions.random_trees(
+        state.features, (e, y), state.rows, PRIORS.trees, PRIORS.tree_depth
     )
+    start = Interactions(
+        state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
+        np.zeros(0), 1.0, trees,
+    )  # fmt: skip
     lift, left = regressed_out(start, state.rows)
-    many = CURVES * len(curved)
+    many, leaves = CURVES * len(curved), left[:, -start.leaves :]
     size = np.r_[
         np.full(len(pairs), PRIORS.pairs_size / np.sqrt(len(pairs))),
         np.full(many, PRIORS.curved_size / np.sqrt(many or 1)),
     ]
-    psi = replace(start, lift=lift, gain=gains(size, left.std(axis=0)))
+    gain = gains(size, left[:, : len(size)].std(axis=0))
+    norm = np.sqrt((leaves**2).sum(axis=1).mean())  # a row is in one leaf of each tree
+    psi = replace(
+        start, lift=lift, gain=np.r_[gain, np.full(start.leaves, PRIORS.leaves_size / norm)]
+    )
     norms = np.linalg.norm(psi.of(state.rows), axis=1)
     cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
     return replace(psi, cut=cut) if cut > 0 else None
@@ -749,10 +754,10 @@ def _regressions(
 
 
 def _prior(psi: Interactions, spread: float) -> Prior:
-    # Kind 0: products of pairs. Kind 1: products with curvatures.
-    kinds = np.repeat(np.array([0, 1]), (len(psi.pairs), CURVES * len(psi.curved)))
-    sizes = np.array([PRIORS.pairs_size, PRIORS.curved_size])
-    of_kind = (np.array([PRIORS.pairs_spread, PRIORS.curved_spread]) / sizes) ** 2
-    var = np.log(spread**2 * of_kind[kinds])
-    centre = np.bincount(kinds, var) / np.bincount(kinds)
+    """One variance for products of pairs, one for products with curvatures, one for leaves."""
+    many = np.array([len(psi.pairs), CURVES * len(psi.curved), psi.leaves])
+    sizes = np.array([PRIORS.pairs_size, PRIORS.curved_size, PRIORS.leaves_size])
+    spreads = np.array([PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.leaves_spread])
+    centre = 2 * np.log(spread * spreads / sizes)[many > 0]
+    kinds = np.repeat(np.arange(len(centre)), many[many > 0])
     return Prior(kinds + 1, np.ones(psi.size), 1.0, centre, PRIORS.kinds_pull, fit_noise=True)

@@ -208,16 +208,23 @@ class Index:
     scale: float
 
 
+Split = tuple[int, float]
+"""A standardized column and a threshold: a linear feature j >= 0, or index ~j if j < 0."""
+
+Tree = tuple[Split, ...]
+"""One split for each level; the leaves are all combinations of sides."""
+
+
 @stored
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """psi(x): products of columns, with the additive features phi regressed out.
+    """psi(x): products of columns and leaves of trees, with the additive features regressed out.
 
-    If there are indices u, v of propensity and outcome, the first columns are all their products
-    of degree 2 and 3. An index summarizes confounding for any number of columns. Next come products
-    of pairs of linear features and, for some pairs, products with their curvatures. `lift` (p, K)
-    is the regression of the raw columns on phi in the synthetic population. `gain` (K,) sets the
-    sizes of the columns. Rows have the weight w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
+    Products of pairs of linear features come first. Next come, for some pairs, products with their
+    curvatures, and then the leaves of `trees`. Trees split linear features and the two indices of
+    propensity and outcome. `lift` (p, K) is the regression of the raw columns on phi in the
+    synthetic population. `gain` (K,) sets the sizes of the columns. Rows have the weight
+    w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
     """
 
     features: FeatureMap
@@ -228,10 +235,16 @@ class Interactions:
     lift: Matrix
     gain: Vector
     cut: float
+    trees: tuple[Tree, ...] = ()
 
     @cached_property
     def size(self) -> int:
         return len(self.gain)
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaves, the last columns."""
+        return sum(2 ** len(tree) for tree in self.trees)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -312,11 +325,6 @@ class Interactions:
         indices = rows.memo((self,), lambda: self._indices(rows))
         # A lookup in the tables costs less than keeping the columns.
         linear = rows.scratch((self,), lambda: self._linear(rows))
-        if indices:
-            u, v = indices
-            uu, uv, vv = u * u, u * v, v * v
-            # Hermite products, without the part that the squares already express.
-            yield from (uu, uv, vv, (uu - 3) * u, (uu - 1) * v, (vv - 1) * u, (vv - 3) * v)
         out = np.empty(len(rows), np.float32)
         for i, j in self.pairs:
             yield np.multiply(linear[i], linear[j], out=out)
@@ -324,6 +332,14 @@ class Interactions:
             first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
                 yield np.multiply(one, two, out=out)
+        for tree in self.trees:
+            leaves = [np.full(len(rows), True)]
+            for j, at in tree:
+                above = (linear[j] if j >= 0 else indices[~j]) > at
+                leaves = [part for leaf in leaves for part in (leaf & above, leaf & ~above)]
+            for leaf in leaves:
+                np.copyto(out, leaf)
+                yield out
 
     def _indices(self, rows: Rows) -> tuple[Singles, ...]:
         """Both indices, or an empty tuple."""
@@ -341,8 +357,9 @@ class Interactions:
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
-        """Linear features that occur in a product."""
-        return tuple(sorted({j for pair in (*self.pairs, *self.curved) for j in pair}))
+        """Linear features that occur in a product or a tree."""
+        split = {j for tree in self.trees for j, _ in tree if j >= 0}
+        return tuple(sorted(split.union(*self.pairs, *self.curved)))
 
     @cached_property
     def _sums(self) -> list[Sum]:
@@ -384,6 +401,45 @@ class Interactions:
 
     def weight(self, psi: Matrix | Singles) -> Vector:
         return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
+
+
+def random_trees(
+    features: FeatureMap, coefs: Sequence[Vector], rows: Rows, number: int, depth: int
+) -> tuple[tuple[Index, Index], tuple[Tree, ...]]:
+    """Indices with these coefficients, and random trees for `Interactions`.
+
+    A tree splits one of the two indices, in turn, and `depth` - 1 random linear features. A
+    threshold is a random quantile of the public `rows`, midway between two of their values. The
+    random numbers are public.
+    """
+    rng, phi, linear = np.random.default_rng(_PUBLIC_SEED), rows.phi(features), features.order == 1
+    sums = [features.total(coef)(rows) for coef in coefs]
+    one, two = (
+        Index(coef, float(total.mean()), float(total.std()) + 1e-12)
+        for coef, total in zip(coefs, sums, strict=True)
+    )
+    columns = {j: phi[:, j] / (phi[:, j].std() + 1e-12) for j in np.flatnonzero(linear).tolist()}
+    columns |= {~k: (sums[k] - of.shift) / of.scale for k, of in enumerate((one, two))}
+    trees = []
+    for number_of_tree in range(number):
+        others = rng.choice(
+            np.flatnonzero(linear), min(depth - 1, int(linear.sum())), replace=False
+        )
+        chosen = [~(number_of_tree % 2), *others.tolist()]
+        trees.append(tuple((j, _threshold(columns[j], rng.uniform(*SPLIT_SHARES))) for j in chosen))
+    return (one, two), tuple(trees)
+
+
+SPLIT_SHARES = 0.15, 0.85
+"""Shares of the rows below a threshold: no side of a split is nearly empty."""
+
+
+def _threshold(values: Vector, share: float) -> float:
+    """A quantile, moved to the middle between two values that occur."""
+    own = np.clip(values, -PRODUCT_SDS, PRODUCT_SDS)
+    at = np.quantile(own, share, method="lower")
+    at = at if at < own.max() else np.max(own[own < at], initial=own.min())
+    return float(0.5 * (at + np.min(own[own > at], initial=own.max())))
 
 
 def _pieces(features: FeatureMap, rows: Rows) -> Iterator[tuple[slice, Rows]]:

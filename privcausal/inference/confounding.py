@@ -118,6 +118,11 @@ class RegressionPair:
         e, b = self.slopes
         return float(e @ weight @ b)
 
+    def most_confounding(self, weight: Matrix) -> float:
+        """Root of (beta_e' W beta_e)(beta_b' W beta_b): at least the size of `confounding`."""
+        e, b = self.slopes
+        return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
+
     @property
     def e_cov(self) -> Matrix:
         """Posterior covariance of beta_e, shape (p, p)."""

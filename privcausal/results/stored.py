@@ -501,11 +501,13 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
             return _finite(f.coef, f.shift, f.scale) and f.scale != 0
         case expansions.Interactions():
             p, k = f.features.size, f.size
-            raw = 7 * (f.indices is not None) + len(f.pairs) + 3 * len(f.curved)
+            raw = len(f.pairs) + 3 * len(f.curved) + f.leaves
             shapes = k == raw and f.lift.shape == (p, k) and f.scales.shape == (p,)
             linear = all(0 < j < p for pair in (*f.pairs, *f.curved) for j in pair)
-            indices = all(index.coef.shape == (p,) for index in f.indices or ())
-            return shapes and linear and indices and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
+            own = [index.coef.shape == (p,) for index in f.indices or ()]
+            split = all(-len(own) <= j < p and j != 0 for tree in f.trees for j, _ in tree)
+            known = all(own) and split
+            return shapes and linear and known and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
         case Known():
             return _ordered(f.lo, f.hi)
         case partition.LevelAxis():
