@@ -25,6 +25,7 @@ from privcausal.request.schema import Binary, Header, Interval, Levels, Schema
 #
 # - *sketch*: setups A to E of Niu et al. (2022); halving or doubling one weight changed little;
 # - *random laws*: `tests/benchmarks/coverage/random_laws.py`;
+# - *named laws*: `tests/benchmarks/rough_laws.py`;
 # - *effect laws*: `tests/benchmarks/effect_laws.py`, with all trials in `cate/log.md` there;
 # - *building half*: the first half of the scenarios in `tests/benchmarks/lab`;
 # - *regression laws*: the three "building" scenarios in `tests/benchmarks/regress.py`;

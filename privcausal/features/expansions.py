@@ -208,10 +208,10 @@ class Index:
     scale: float
 
 
-Split = tuple[int, float]
+TreeSplit = tuple[int, float]
 """A standardized column and a threshold: a linear feature j >= 0, or index ~j if j < 0."""
 
-Tree = tuple[Split, ...]
+Tree = tuple[TreeSplit, ...]
 """One split for each level; the leaves are all combinations of sides."""
 
 
