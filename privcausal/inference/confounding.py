@@ -151,7 +151,7 @@ class RegressionPair:
             gap_e, gap_y = weight @ away[:p] + gap, weight @ away[p:]
             v_e, v_y, across = weight @ cov[:p, :p], weight @ cov[p:, p:], weight @ cov[p:, :p]
             own = float(np.trace(across) + gap_e @ away[p:])
-            spread = np.trace(v_e @ v_y) + np.trace(across @ across)
+            spread = np.sum(v_e * v_y.T) + np.sum(across * across.T)  # traces of products
             spread += gap_e @ cov[p:, p:] @ gap_e + gap_y @ cov[:p, :p] @ gap_y
             first.append(own)
             second.append(float(spread) + own**2)
