@@ -140,24 +140,22 @@ class RegressionPair:
         gap : Vector
             E[w g phi], shape (p,), if the propensity in use is the fitted propensity minus g.
         """
-        p = len(self.shared)
-        one = np.eye(p)
-        turn = np.block([[one, 0 * one], [-self.effect * one, one]])
-        centre = turn @ np.concatenate(self.mean)
+        p, tau, (e, y) = len(self.shared), self.effect, self.mean
         first, second = [], []
-        for _, joint_mean, joint_cov in self._laws:
-            away = turn @ joint_mean - centre
-            cov = turn @ joint_cov @ turn.T
-            gap_e, gap_y = weight @ away[:p] + gap, weight @ away[p:]
-            v_e, v_y, across = weight @ cov[:p, :p], weight @ cov[p:, p:], weight @ cov[p:, :p]
-            own = float(np.trace(across) + gap_e @ away[p:])
-            spread = np.sum(v_e * v_y.T) + np.sum(across * across.T)  # traces of products
-            spread += gap_e @ cov[p:, p:] @ gap_e + gap_y @ cov[:p, :p] @ gap_y
+        for _, mean, cov in self._laws:
+            ee, by_e = cov[:p, :p], cov[p:, :p] - tau * cov[:p, :p]  # d_b = d_y - tau d_e
+            bb = cov[p:, p:] - tau * (cov[p:, :p] + by_e.T)
+            d_e, d_b = mean[:p] - e, mean[p:] - y - tau * (mean[:p] - e)
+            gap_e, gap_b = weight @ d_e + gap, weight @ d_b
+            v_e, v_b, across = weight @ ee, weight @ bb, weight @ by_e
+            own = float(np.trace(across) + gap_e @ d_b)
+            traces = np.sum(v_e * v_b.T) + np.sum(across * across.T)  # of products of matrices
+            spread = float(traces + gap_e @ bb @ gap_e + gap_b @ ee @ gap_b)
             first.append(own)
-            second.append(float(spread) + own**2)
-        mean = float(self._weights @ first)
-        variance = float(self._weights @ second) - mean**2
-        return Remainder(mean, PRIORS.law_inflation * float(np.sqrt(max(variance, 0.0))))
+            second.append(spread + own**2)
+        bias = float(self._weights @ first)
+        variance = float(self._weights @ second) - bias**2
+        return Remainder(bias, PRIORS.law_inflation * float(np.sqrt(max(variance, 0.0))))
 
 
 def _posterior(
