@@ -125,7 +125,7 @@ def privcate(
     --------
     >>> study = pc.datasets.clinic()
     >>> fit = pc.privcate(study.formula, study.frame, eps=1, bounds=study.bounds)
-    >>> print(fit.summary())
+    >>> print(fit.summary())  # doctest: +SKIP
     """
     with open_source(data) as source:
         parsed = parse(formula, source)
@@ -206,6 +206,13 @@ def private(
     Returns
     -------
     AteResult
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(2000)
+    >>> fit = pc.private(study.formula, study.frame, eps=1, bounds=study.bounds)
+    >>> fit.conf_int().shape
+    (1, 2)
     """
     first, more = estimands_of(estimand)
     with open_source(data) as source:
@@ -265,6 +272,20 @@ def did(
 
     Other parameters, results and errors are the same as for `private`. To plan such a fit, write
     ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> treated = rng.random(500) < 0.5
+    >>> before = pd.DataFrame({"id": range(500), "year": 2019, "T": 0, "Y": rng.random(500)})
+    >>> after = before.assign(year=2020, T=1 * treated, Y=before["Y"] + 0.3 * treated)
+    >>> frame = pd.concat([before, after])
+    >>> at = {"unit": "id", "time": "year", "periods": (2019, 2020)}
+    >>> fit = pc.did("Y ~ T", frame, **at, eps=1, bounds={"Y": (0, 2)})
+    >>> list(fit.params.index)
+    ['ATT']
     """
     with open_source(data) as source:
         parsed, header = parse(formula, source), source.header
@@ -315,6 +336,13 @@ def regress(
     RegressionResult
         Without noise the estimates equal least squares in statsmodels; coefficients are not
         shrunken. Rows that lie far from all others are downweighted, because noise hides such rows.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(2000)
+    >>> fit = pc.regress("recovery ~ programme + age", study.frame, eps=1, bounds=study.bounds)
+    >>> list(fit.params.index)
+    ['Intercept', 'programme', 'age']
     """
     with open_source(data) as source:
         request = request_of(
@@ -403,6 +431,14 @@ def plan(
     ------
     FormulaError, SchemaError, BudgetError, CapabilityError
         The fit would raise the same error, or no eps or n achieves the width.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(10)
+    >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds)
+    >>> plan.table.columns.tolist()
+    ['n', 'eps', 'delta', 'rho', 'half-width', 'detectable', 'se_sampling', 'se_privacy',
+     'se_nuisances', 'max_bias', 'privacy_share', 'worst_case']
     """
     question = Question.of(n, eps, width, alpha, power)
     average, regression = learner == "private", learner == "regress"
@@ -488,6 +524,15 @@ def from_cells(
     ------
     DataError, SchemaError, BudgetError, LedgerError, CapabilityError
         No budget was spent.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"cell": ["a", "a", "b", "b"], "arm": [0, 1, 0, 1],
+    ...                       "count": [90, 110, 105, 95], "sum": [30, 44, 21, 40]})
+    >>> fit = pc.from_cells(table, ["a", "b"], eps=1)
+    >>> fit.cells.index.tolist()
+    ['cell = a', 'cell = b']
     """
     budget = aggregates.cell_budget(eps, delta, noise)
     asked = aggregates.cell_request(
@@ -547,6 +592,11 @@ def declare_labels(
     -----
     If labels are not declared, a column of such a file holds its codes. Values that the file marks
     as missing are missing. In Stata and SPSS files the empty text is missing too.
+
+    Examples
+    --------
+    >>> schema = pc.declare_labels("survey.dta", ["region"])  # doctest: +SKIP
+    >>> fit = pc.private("Y ~ T | region", "survey.dta", eps=1, bounds=schema)  # doctest: +SKIP
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
     found = file_labels(path, wanted)
@@ -572,6 +622,13 @@ def check_data(data: Frame, formula: str | None = None, bounds: Bounds = None) -
     Raises
     ------
     FormulaError, SchemaError, DataError
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(200)
+    >>> findings = pc.check_data(study.frame, study.formula, study.bounds)
+    >>> list(findings.frame.columns)
+    ['column', 'type', 'problem', 'consequence', 'rows', 'examples']
     """
     if formula is not None and not isinstance(formula, str):
         raise CapabilityError("check_data() expects data, formula and bounds=, in this order.")

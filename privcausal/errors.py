@@ -21,7 +21,16 @@ R = TypeVar("R")
 
 
 class PrivcausalError(Exception):
-    """Base class of all errors that this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose.
+
+    Examples
+    --------
+    >>> try:
+    ...     pc.Interval(95, 18)
+    ... except pc.PrivcausalError as error:
+    ...     print(type(error).__name__)
+    SchemaError
+    """
 
 
 class FormulaError(PrivcausalError, ValueError):

@@ -95,6 +95,15 @@ class Ledger(Strict):
         The cap on all charges together. ``delta=0`` accepts only charges of pure epsilon.
     allow_published : bool
         Whether published mechanisms (`privcausal.paper`) are accepted; fixed at creation.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ledger = pc.Ledger(tempfile.mkdtemp() + "/study.db", dataset="clinic", eps=2)
+    >>> study = pc.datasets.clinic(2000)
+    >>> fit = pc.private(study.formula, study.frame, eps=1, bounds=study.bounds, ledger=ledger)
+    >>> ledger.fits
+    1
     """
 
     def __init__(
@@ -113,7 +122,12 @@ class Ledger(Strict):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open the existing ledger at `path`, with its original data set and cap."""
+        """Open the existing ledger at `path`, with its original data set and cap.
+
+        Examples
+        --------
+        >>> pc.Ledger.open("study.db")  # doctest: +SKIP
+        """
         ledger = cls.__new__(cls)
         ledger._store = store.Store(path)
         ledger._header = ledger._store.open()
@@ -146,12 +160,24 @@ class Ledger(Strict):
 
     @property
     def spent(self) -> Spent:
-        """The total spent to date."""
+        """The total spent to date.
+
+        Examples
+        --------
+        >>> round(ledger.spent.epsilon, 6)
+        1.0
+        """
         return self._spent(self._read())
 
     @property
     def remaining(self) -> price.Remaining:
-        """The remaining budget under the cap; the remaining rho is also converted to epsilon."""
+        """The remaining budget under the cap; the remaining rho is also converted to epsilon.
+
+        Examples
+        --------
+        >>> ledger.remaining.epsilon > 1
+        True
+        """
         return price.remaining(_events(self._read()), self.epsilon, self.delta)
 
     @property
@@ -160,6 +186,11 @@ class Ledger(Strict):
 
         `question` is the call that was charged, without data and bounds. It is empty if an older
         version made the charge.
+
+        Examples
+        --------
+        >>> len(ledger.history) > 0
+        True
         """
         import pandas as pd
 
@@ -177,6 +208,11 @@ class Ledger(Strict):
 
         `epsilon` is the cost of the run alone at the ledger's delta, and infinite if undefined. The
         epsilons of several runs add up to more than `spent`. `pure` is in pure epsilon.
+
+        Examples
+        --------
+        >>> len(ledger.runs)
+        1
         """
         import pandas as pd
 
@@ -243,7 +279,12 @@ class Ledger(Strict):
         self._store.append(decide)
 
     def verify(self) -> str:
-        """Check pages, chain, head, neighbors, units and sums; report or raise `LedgerError`."""
+        """Check pages, chain, head, neighbors, units and sums; report or raise `LedgerError`.
+
+        Examples
+        --------
+        >>> print(ledger.verify())  # doctest: +SKIP
+        """
         book = self._read()
         self._store.check_pages()
         if not price.within(_events(book), self.epsilon, self.delta):

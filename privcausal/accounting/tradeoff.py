@@ -51,6 +51,12 @@ class TradeOff:
     power : Vector, shape (k,)
         1 - f at the knots, increasing. Stored instead of f. Near alpha = 0, f is 1 minus an amount
         that, for a small delta, is much smaller than a float near 1 can represent.
+
+    Examples
+    --------
+    >>> curve = pc.TradeOff.from_gaussian(1.0)
+    >>> round(float(curve(0.05)), 3)
+    0.74
     """
 
     level: Vector
@@ -69,6 +75,11 @@ class TradeOff:
         """max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)), exactly (epsilon, delta)-DP.
 
         `epsilon` in [0, 700], `delta` in [0, 1].
+
+        Examples
+        --------
+        >>> pc.TradeOff.from_dp(1.0, 1e-5).epsilon(1e-5)
+        1.0000000000000098
         """
         _need("epsilon", epsilon, 0, MAX_LOSS)
         _need("delta", delta, 0, 1)
@@ -80,6 +91,11 @@ class TradeOff:
 
         For audits, and for stages that a user declares. Its profile (Balle and Wang 2018) is
         delta(epsilon) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
+
+        Examples
+        --------
+        >>> round(pc.TradeOff.from_gaussian(1.0).delta(1.0), 4)
+        0.1269
         """
         _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
@@ -112,6 +128,11 @@ class TradeOff:
         """sup over delta of f_(epsilon(delta), delta) for rho-zCDP, `rho` from 1e-12 to 450.
 
         This is proven for any rho-zCDP mechanism, hence below G_mu at mu = sqrt(2 rho).
+
+        Examples
+        --------
+        >>> round(pc.TradeOff.from_zcdp(0.1).epsilon(1e-5), 2)
+        1.91
         """
         _need("rho", rho, 1e-12, min(450, price.MAX_RHO))
         epsilon, curve = _losses(math.sqrt(2 * rho)), price.profile(pico(rho))
@@ -172,12 +193,24 @@ class TradeOff:
         return np.asarray(np.maximum(0, beta - MARGIN), dtype=np.float64)
 
     def delta(self, epsilon: float) -> float:
-        """The least delta with (epsilon, delta)-DP: sup over alpha of 1 - f - e^epsilon alpha."""
+        """The least delta with (epsilon, delta)-DP: sup over alpha of 1 - f - e^epsilon alpha.
+
+        Examples
+        --------
+        >>> round(curve.delta(2.0), 4)
+        0.0209
+        """
         _need("epsilon", epsilon, 0, MAX_LOSS)
         return float(np.clip(self.power - math.exp(epsilon) * self.level, 0, 1).max())
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= 0 with (epsilon, delta)-DP; infinite if there is none."""
+        """The smallest epsilon >= 0 with (epsilon, delta)-DP; infinite if there is none.
+
+        Examples
+        --------
+        >>> round(curve.epsilon(1e-5), 2)
+        4.38
+        """
         _need("delta", delta, 0, 1)
         above = self.power > delta
         with np.errstate(divide="ignore"):

@@ -102,6 +102,12 @@ class AuditResult(Strict):
     departed : str or None
         A difference between neighbors given the same answers. It means that the output depends on
         a row other than through the noise, so the other lines are meaningless.
+
+    Examples
+    --------
+    >>> result = pc.audit("Y ~ T", bounds={"Y": (0, 1)}, trials=200)
+    >>> result.passes
+    True
     """
 
     call: str
@@ -240,6 +246,11 @@ def audit(
         its noise (networks): use a callable `statistic` for these.
     FormulaError, SchemaError, BudgetError
         As the fit would.
+
+    Examples
+    --------
+    >>> pc.audit("Y ~ T", bounds={"Y": (0, 1)}, trials=200).passes
+    True
     """
     target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:

@@ -246,6 +246,12 @@ class Control(Made):
     ------
     CapabilityError, SchemaError
         For an unknown choice, or a clip outside (0, 0.5).
+
+    Examples
+    --------
+    >>> pc.Control(split="crossfit", propensity_clip=0.05)
+    Control(split='crossfit', propensity_clip=0.05, shares=None, tails='cubic',
+     cov_type='nonrobust')
     """
 
     split: Split = "full"

@@ -209,6 +209,11 @@ class Interval(Made):
     SchemaError
         Unless both ends are finite, ``2**-60 < hi - lo < 2**60``, and the width exceeds
         ``2**-30`` times the larger end.
+
+    Examples
+    --------
+    >>> pc.Interval(0, 100).width
+    100.0
     """
 
     lo: float
@@ -260,6 +265,11 @@ class Levels(Made):
     ------
     SchemaError
         If there are no labels, one is missing, or two have the same text.
+
+    Examples
+    --------
+    >>> pc.Levels(["north", "south"], other=True).labels
+    ('north', 'south', 'other')
     """
 
     values: tuple[str, ...]
@@ -302,6 +312,11 @@ class Binary(Made):
     ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
     "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` mean the same. Any
     other pair accepts only its two labels. All other values are missing.
+
+    Examples
+    --------
+    >>> pc.Binary(["no", "yes"]).one
+    'yes'
     """
 
     labels: tuple[str, str] | None
@@ -367,6 +382,14 @@ class Schema(Strict):
     ------
     SchemaError
         If a domain is wrong. The message names the column, the problem and the fix.
+
+    Examples
+    --------
+    >>> schema = pc.Schema({"age": (18, 95), "ward": ["north", "south"]})
+    >>> schema["age"]
+    Interval(lo=18.0, hi=95.0)
+    >>> list(schema)
+    ['age', 'ward']
     """
 
     domains: tuple[tuple[str, Domain], ...]
@@ -387,12 +410,24 @@ class Schema(Strict):
 
     @classmethod
     def of(cls, bounds: object) -> Schema:
-        """Return a schema from a value of `bounds=`: None, a dict or a schema."""
+        """Return a schema from a value of `bounds=`: None, a dict or a schema.
+
+        Examples
+        --------
+        >>> pc.Schema.of({"age": (18, 95)})["age"].width
+        77.0
+        """
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """Return the schema that `to_dict` wrote."""
+        """Return the schema that `to_dict` wrote.
+
+        Examples
+        --------
+        >>> pc.Schema.from_dict(schema.to_dict()) == schema
+        True
+        """
         if not isinstance(content, Mapping) or not set(content) <= {"bounds", "complete"}:
             raise SchemaError(
                 'A saved schema must be a dict with only the keys "bounds" and "complete".'
@@ -405,6 +440,10 @@ class Schema(Strict):
 
         TOML does not have tuples, so an array of two numbers is read as an interval. Other tables
         of the file are ignored.
+
+        Examples
+        --------
+        >>> pc.Schema.from_toml("bounds.toml")  # doctest: +SKIP
         """
         content = _read_toml(path)
         bounds = content.get("bounds", {})
@@ -423,6 +462,12 @@ class Schema(Strict):
         so. A category dtype usually holds the labels that were *observed* (``astype("category")``).
         Use this method only if the list of labels is already public. Numeric and text columns are
         never read. Keywords declare further columns and override the dtypes.
+
+        Examples
+        --------
+        >>> study = pc.datasets.clinic(10)
+        >>> list(pc.Schema.from_dtypes(study.frame, age=(18, 95)))
+        ['age']
         """
         found = {
             name: Binary() if labels is None else {"labels": labels}
@@ -459,11 +504,23 @@ class Schema(Strict):
         return f"Schema({self.columns!r}, complete={self.complete})"
 
     def with_columns(self, columns: Mapping[str, Any]) -> Schema:
-        """Return a new schema with these columns added or replaced."""
+        """Return a new schema with these columns added or replaced.
+
+        Examples
+        --------
+        >>> list(schema.with_columns({"bmi": (15, 50)}))
+        ['age', 'ward', 'bmi']
+        """
         return Schema({**self.columns, **Schema(columns).columns}, complete=self.complete)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, numbers and texts, ready for JSON."""
+        """Return plain dicts, lists, numbers and texts, ready for JSON.
+
+        Examples
+        --------
+        >>> sorted(schema.to_dict())
+        ['bounds', 'complete']
+        """
         bounds = {name: _plain(domain) for name, domain in self.domains}
         return {"bounds": bounds, "complete": self.complete}
 

@@ -24,6 +24,15 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionRes
     ------
     DataError
         The file is not a fit of this package, is damaged, or comes from another version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> study, path = pc.datasets.clinic(2000), tempfile.mkdtemp() + "/fit.json"
+    >>> fit = pc.private(study.formula, study.frame, eps=1, bounds=study.bounds)
+    >>> fit.save(path)
+    >>> bool((pc.load(path).params == fit.params).all())
+    True
     """
     kind, content = stored.load_content(path)
     if kind not in _KINDS:

@@ -260,6 +260,10 @@ class ReleasedFit(Printed):
         their limits are therefore restricted to plus or minus that width. An interval entirely
         outside this range is replaced by the whole range. This is post-processing of released
         numbers. Results of published mechanisms are left as printed.
+
+        Examples
+        --------
+        >>> fit.params["ATE"]  # doctest: +SKIP
         """
         return self._terms_table()["estimate"]
 
@@ -269,6 +273,11 @@ class ReleasedFit(Printed):
 
         The nuisance component is the root mean square of the bias that nuisance errors cause. Bias
         from clipped scores is not random and not included: see `max_bias`.
+
+        Examples
+        --------
+        >>> bool((fit.bse > 0).all())
+        True
         """
         return self._terms_table()["std_error"]
 
@@ -280,11 +289,22 @@ class ReleasedFit(Printed):
         1 - alpha is the estimate plus and minus c * bse, where c is the 1 - alpha quantile of
         \|N(b, 1)\|. The p value is P(\|N(b, 1)\| >= \|estimate\| / bse) (Armstrong and Kolesár
         2018, Eq. 4). If b is 0, these are the usual normal interval and p value.
+
+        Examples
+        --------
+        >>> bool((fit.max_bias >= 0).all())
+        True
         """
         return self._terms_table()["max_bias"]
 
     def cov_params(self) -> pd.DataFrame:
-        """Covariance of `params`, shape (m, m); the diagonal is `bse` squared."""
+        """Covariance of `params`, shape (m, m); the diagonal is `bse` squared.
+
+        Examples
+        --------
+        >>> fit.cov_params().shape == (len(fit.params), len(fit.params))
+        True
+        """
         terms = pd.Index(self._averages.terms, name="term")
         cov = self._averages.cov[: len(terms), : len(terms)]
         return pd.DataFrame(cov, index=terms, columns=terms)
@@ -301,7 +321,13 @@ class ReleasedFit(Printed):
 
     @property
     def pvalues(self) -> pd.Series[float]:
-        """Two-sided p values of no effect, from the test that intervals invert: see `max_bias`."""
+        """Two-sided p values of no effect, from the test that intervals invert: see `max_bias`.
+
+        Examples
+        --------
+        >>> bool(fit.pvalues.between(0, 1).all())
+        True
+        """
         return tested(self._terms_table())["p_value"]
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
@@ -320,6 +346,11 @@ class ReleasedFit(Printed):
             groups and between groups and terms, are not released and are taken as zero. With this
             choice the limits are no narrower than joint limits with the same standard errors (Sidak
             1967).
+
+        Examples
+        --------
+        >>> fit.conf_int(alpha=0.1).columns.tolist()
+        [0, 1]
         """
         found = self._averages
         cov, terms = found.cov, len(found.terms)
@@ -378,19 +409,36 @@ class ReleasedFit(Printed):
         `privacy_share` is a lower bound on the share of the variance due to privacy noise. It
         counts the noise on the averages' own sums. Noise on the moments of nuisance models is part
         of the nuisance error, and is not counted separately.
+
+        Examples
+        --------
+        >>> fit.ate.columns.tolist()
+        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'privacy_share']
         """
         arms = max(len(self.plan.request.asked.arms) - 1, 1)
         return self._terms_table().iloc[:arms].drop(columns="p_value")
 
     @property
     def gate(self) -> pd.DataFrame:
-        """Average effects of the declared groups, one row each; columns as in `ate`."""
+        """Average effects of the declared groups, one row each; columns as in `ate`.
+
+        Examples
+        --------
+        >>> fit.gate.index.tolist()
+        ['ward[east]', 'ward[north]', 'ward[south]', 'ward[west]']
+        """
         return self._table(groups=True, z=quantile(0.05)).drop(columns="p_value")
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """Estimates in broom's columns, with the maximum bias and the codes of alerts.
 
         term estimate std_error statistic p_value conf_low conf_high max_bias alerts
+
+        Examples
+        --------
+        >>> fit.tidy().columns.tolist()
+        ['term', 'estimate', 'std_error', 'statistic', 'p_value', 'conf_low', 'conf_high',
+         'max_bias', 'alerts']
         """
         return _tidied(self._terms_table(alpha)).assign(alerts=", ".join(self.alerts))
 
@@ -409,6 +457,11 @@ class ReleasedFit(Printed):
         - nuisances: nuisance errors are most of the variance.
         - groups: some groups have no estimate.
         - columns: some coefficients have no estimate.
+
+        Examples
+        --------
+        >>> for code, sentence in fit.alerts.items():
+        ...     print(code, sentence)  # doctest: +SKIP
         """
         declared, found = self.plan.request.schema, self.schema
         names = [n for n in found if n not in declared and _has_range(found[n])]
@@ -429,6 +482,11 @@ class ReleasedFit(Printed):
         """Domains of the columns that the fit used, declared or estimated.
 
         Estimated domains are public. Pass ``bounds=fit.schema`` to reuse them at no cost.
+
+        Examples
+        --------
+        >>> fit.schema["ward"].labels
+        ('east', 'north', 'south', 'west')
         """
         request = self.plan.request
         declared, bought = request.declared, self.estimate.schema
@@ -441,6 +499,11 @@ class ReleasedFit(Printed):
 
         `n` is the public number of rows (or units), or NaN if that number is private. The column
         `alerts` lists the codes of `alerts`, separated by commas.
+
+        Examples
+        --------
+        >>> float(fit.glance()["epsilon"].iloc[0])
+        0.9999999998963176
         """
         promise, plan = self.guarantee, self.estimate.plan
         size = self.estimate.size
@@ -474,6 +537,11 @@ class ReleasedFit(Printed):
         ------
         CapabilityError
             No nuisances were released: the fit does not use them, or they are not private.
+
+        Examples
+        --------
+        >>> fit.nuisances["propensity"](study.frame.head(3)).shape
+        (3,)
         """
         found = self.estimate.nuisances
         if found is None:
@@ -490,12 +558,24 @@ class ReleasedFit(Printed):
 
         Columns: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta rows. `rows`
         is the public share of rows used.
+
+        Examples
+        --------
+        >>> fit.budget.columns.tolist()
+        ['stage', 'query', 'mechanism', 'neighbors', 'sensitivity', 'noise_sd', 'rho',
+         'epsilon', 'delta', 'rows', 'parallel']
         """
         return budget_lines(self.estimate.releases, self.plan.request.budget.delta)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The privacy guarantee of this fit, and whom it protects."""
+        """The privacy guarantee of this fit, and whom it protects.
+
+        Examples
+        --------
+        >>> fit.guarantee.kind
+        'proven'
+        """
         return guarantee_of(self.estimate)
 
     @property

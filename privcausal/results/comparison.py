@@ -74,6 +74,13 @@ def compare(
     CapabilityError
         An object cannot be compared, a term or statistic is unknown, or two terms of one fit would
         share a row.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(2000)
+    >>> given = {"formula": study.formula, "data": study.frame, "bounds": study.bounds}
+    >>> table = pc.compare({"AIPW": pc.private(**given), "R-learner": pc.privcate(**given)})
+    >>> print(table.as_latex())  # doctest: +SKIP
     """
     check_alpha(alpha)
     if statistic not in get_args(summary.Statistic):

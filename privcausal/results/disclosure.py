@@ -210,6 +210,10 @@ class Disclosed(ReleasedFit):
         ------
         CapabilityError
             The fit was made with test noise: it is not private.
+
+        Examples
+        --------
+        >>> print(fit.label(name="Clinic study", curator="Clinic"))  # doctest: +SKIP
         """
         said, view, promise = _flat(_of(self)), self._view(), self.guarantee
         given = (("Product", name), ("Published by", curator), ("Contact", contact))
@@ -286,6 +290,11 @@ class Disclosed(ReleasedFit):
         ------
         CapabilityError
             A field does not have the registry's form, or the fit was made with test noise.
+
+        Examples
+        --------
+        >>> fit.registry("entry.yaml", name="Clinic study", curators=["Clinic"], use="Evaluation",
+        ...              region="France", published="2026-01-31")  # doctest: +SKIP
         """
         if not re.fullmatch(r"[a-z0-9_]+\.yaml", Path(path).name):
             raise CapabilityError(

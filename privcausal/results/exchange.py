@@ -431,6 +431,11 @@ class Exchange(ReleasedFit):
 
         `maketables` also accepts the fit itself. It then treats the fit as a statsmodels result
         because of its attributes, and does not show the guarantee.
+
+        Examples
+        --------
+        >>> type(fit.to_maketables()).__name__
+        'ForMaketables'
         """
         return ForMaketables(self)
 
@@ -481,6 +486,11 @@ class Exchange(ReleasedFit):
         ------
         CapabilityError
             A term is unknown, or a hypothesis is not linear or follows from the others.
+
+        Examples
+        --------
+        >>> round(float(fit.wald_test("ATE = 0").df_denom), 1)
+        1.0
         """
         cov = self.cov_params()
         return wald(self.params[cov.index], cov, self.max_bias[cov.index], hypotheses)

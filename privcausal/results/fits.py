@@ -89,6 +89,11 @@ class Result(Exchange, Disclosed):
         CapabilityError
             A requested term was not released; the message shows the call that would release it. Or
             no average was released, or the expression is not linear.
+
+        Examples
+        --------
+        >>> fit.contrast("ward[east] - ward[west]").frame.shape
+        (1, 7)
         """
         return contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
@@ -114,6 +119,11 @@ class Result(Exchange, Disclosed):
         ------
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
             No budget was spent. `CapabilityError`: the propensity is one known number.
+
+        Examples
+        --------
+        >>> looked = fit.overlap(study.frame, eps=0.2)
+        >>> print(looked)  # doctest: +SKIP
         """
         found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Overlap(found, ledger_line(ledger))
@@ -125,6 +135,11 @@ class Result(Exchange, Disclosed):
 
         Weights are inverse propensities. Parameters and errors are as for `overlap`.
         `CapabilityError`: there are no covariates.
+
+        Examples
+        --------
+        >>> looked = fit.balance(study.frame, eps=0.2)
+        >>> print(looked)  # doctest: +SKIP
         """
         found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Balance(found, ledger_line(ledger))
@@ -140,6 +155,10 @@ class Result(Exchange, Disclosed):
         ------
         CapabilityError
             No average was released, or the mechanism is published.
+
+        Examples
+        --------
+        >>> print(fit.sensitivity())  # doctest: +SKIP
         """
         return looks.sensitivity_of(self, frames.check_alpha(alpha))
 
@@ -163,6 +182,12 @@ class Result(Exchange, Disclosed):
             notes. False: one line each.
         labels : dict, optional
             Display names of columns: ``{"dth30": "30-day mortality"}``.
+
+        Examples
+        --------
+        >>> print(fit.summary())  # doctest: +SKIP
+        >>> fit.summary(full=True).as_latex().startswith("\\begin")
+        False
         """
         view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
         return summarize(view, full=full)
@@ -182,6 +207,10 @@ class Result(Exchange, Disclosed):
             Results of `overlap` and `balance`, to be shown with their own costs.
         labels : dict, optional
             Display names of columns: ``{"dth30": "30-day mortality"}``.
+
+        Examples
+        --------
+        >>> fit.report("report.html")  # doctest: +SKIP
         """
         place = document.check_html(path)
         named = tables.with_labels(self._view(), self._labels(labels))
@@ -192,6 +221,11 @@ class Result(Exchange, Disclosed):
         """Write the fit as versioned JSON that holds released numbers only.
 
         Read it with `privcausal.load`.
+
+        Examples
+        --------
+        >>> fit.save("fit.json")  # doctest: +SKIP
+        >>> pc.load("fit.json").summary()  # doctest: +SKIP
         """
         content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
         stored.save(type(self).__name__, content, path)
@@ -210,6 +244,10 @@ class Result(Exchange, Disclosed):
         can also draw ``"uplift"``. Other results draw ``"coef"`` by default. Coefficients in the
         outcome's unit share one axis, and each slope has its own axis. The result is then an array
         of axes, unless you pass `ax`. `labels` are display names of columns.
+
+        Examples
+        --------
+        >>> ax = fit.plot("gate")  # doctest: +SKIP
         """
         return self._picture(kind, alpha, self._labels(labels))[1](ax)
 
@@ -226,6 +264,11 @@ class Result(Exchange, Disclosed):
             - ``"budget"``: stage query currency price share.
             - ``"effect"``: modifier kind at estimate conf_low conf_high.
             - ``"uplift"``: share gain std_error conf_low conf_high random.
+
+        Examples
+        --------
+        >>> fit.plot_data("gate").index.tolist()
+        ['ward[east]', 'ward[north]', 'ward[south]', 'ward[west]']
         """
         return self._picture(kind, alpha)[0]()
 
@@ -280,7 +323,12 @@ class Result(Exchange, Disclosed):
 
     @property
     def methods(self) -> str:
-        """Paragraphs on methods, privacy and software, with references, to paste into a paper."""
+        """Paragraphs on methods, privacy and software, with references, to paste into a paper.
+
+        Examples
+        --------
+        >>> print(fit.methods)  # doctest: +SKIP
+        """
         return document.methods_text(self._view())
 
     def _gates(self, alpha: float) -> pd.DataFrame:
@@ -294,7 +342,15 @@ class Result(Exchange, Disclosed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AteResult(Result):
-    """The result of `privcausal.private`."""
+    """The result of `privcausal.private`.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(2000)
+    >>> fit = pc.private(study.formula, study.frame, eps=1, bounds=study.bounds, groups=["ward"])
+    >>> list(fit.params.index)
+    ['ATE']
+    """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -302,6 +358,13 @@ class RegressionResult(Result):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
 
     A coefficient is NaN if the noise hides what distinguishes its column from the others.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(2000)
+    >>> fit = pc.regress("recovery ~ programme + age", study.frame, eps=1, bounds=study.bounds)
+    >>> list(fit.params.index)
+    ['Intercept', 'programme', 'age']
     """
 
     def predict(self, newdata: Frame, alpha: float = 0.05) -> pd.DataFrame:
@@ -310,6 +373,11 @@ class RegressionResult(Result):
         The prediction estimates the mean of the outcome at x, to the extent that the mean is linear
         in the columns. Numbers outside the declared bounds are clipped to them. A row with a
         missing value is NaN.
+
+        Examples
+        --------
+        >>> fit.predict(study.frame.head(3)).shape
+        (3, 5)
         """
         estimate = self.estimate
         design = estimate.design
@@ -345,7 +413,15 @@ NO_EFFECT = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CateResult(Result):
-    """The result of `privcausal.privcate`."""
+    """The result of `privcausal.privcate`.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(2000)
+    >>> fit = pc.privcate(study.formula, study.frame, eps=1, bounds=study.bounds)
+    >>> fit.predict(study.frame.head(3)).shape
+    (3, 4)
+    """
 
     @property
     def _effect(self) -> effects.Effect | CellEffect | effects.ArmPolynomials:
@@ -377,6 +453,11 @@ class CateResult(Result):
             A required column is absent, or holds a level that was not declared.
         CapabilityError
             A point that was not among the queries.
+
+        Examples
+        --------
+        >>> fit.predict(study.frame.head(3)).columns.tolist()
+        ['estimate', 'std_error', 'conf_low', 'conf_high']
         """
         z = frames.quantile(alpha)
         estimate = self.estimate
@@ -406,6 +487,14 @@ class CateResult(Result):
         ------
         CapabilityError
             The learner has no cells.
+
+        Examples
+        --------
+        >>> one = pc.learners.ADUM(cells=4)
+        >>> bycell = pc.privcate("recovery ~ programme | age", study.frame, learner=one, eps=1,
+        ...                      bounds=study.bounds)
+        >>> len(bycell.cells)
+        4
         """
         effect = self._by_cell(
             f"Learner {self.estimate.plan.learner!r} has no cells. Use learner='adum'."
@@ -435,6 +524,14 @@ class CateResult(Result):
         ------
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
             No budget was spent. `CapabilityError`: the learner has no cells.
+
+        Examples
+        --------
+        >>> one = pc.learners.ADUM(cells=4)
+        >>> bycell = pc.privcate("recovery ~ programme | age", study.frame, learner=one, eps=1,
+        ...                      bounds=study.bounds)
+        >>> new = pc.datasets.clinic(2000, seed=1).frame
+        >>> print(bycell.uplift(new, eps=0.5))  # doctest: +SKIP
         """
         return looks.Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
 
@@ -457,6 +554,10 @@ class CateResult(Result):
         CapabilityError
             The effect is not a sum of functions of one modifier and products of two (for
             example, learner ``"x"``).
+
+        Examples
+        --------
+        >>> fit.to_interpret()  # doctest: +SKIP
         """
         return as_booster(self.estimate)
 

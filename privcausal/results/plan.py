@@ -121,6 +121,13 @@ class PlanResult(Printed):
         The rows of `table`.
     worst : Planner or None
         Plans for the most variable outcome within its bounds; None if `outcome_sd` was given.
+
+    Examples
+    --------
+    >>> study = pc.datasets.clinic(10)
+    >>> plan = pc.plan(study.formula, n=5000, eps=[0.5, 1], bounds=study.bounds)
+    >>> list(plan.table.index)
+    [0, 1]
     """
 
     planner: Planner
@@ -146,6 +153,11 @@ class PlanResult(Printed):
         if clipping causes no bias. `max_bias` bounds the bias from clipping, and the half-width
         allows for it. `privacy_share` is a share of the variance. An interval is infinite if the
         fit would detect nothing. In pure epsilon, rho is NaN.
+
+        Examples
+        --------
+        >>> plan.table["half-width"].is_monotonic_decreasing
+        True
         """
         return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
 
@@ -213,6 +225,10 @@ class PlanResult(Printed):
         ------
         LedgerError
             The ledger uses another delta, other neighbors or another unit.
+
+        Examples
+        --------
+        >>> print(plan.fits(pc.Ledger.open("study.db")))  # doctest: +SKIP
         """
         before: list[accounting.Cost] = []
         for other in besides:
@@ -281,6 +297,10 @@ class PlanResult(Printed):
 
         W is the half-width without privacy noise over the planned half-width: 1 if privacy costs no
         precision.
+
+        Examples
+        --------
+        >>> ax = plan.plot("eps")  # doctest: +SKIP
         """
         frame = self.plot_data(kind, weights)
         if kind == "utility":
@@ -298,6 +318,11 @@ class PlanResult(Printed):
             ``"eps"`` and ``"n"``: n eps half-width sampling (the half-width without privacy noise)
             planned (whether it is a row of `table`). ``"utility"``: n eps weight privacy precision
             utility.
+
+        Examples
+        --------
+        >>> plan.plot_data("eps").columns.tolist()
+        ['n', 'eps', 'half-width', 'sampling', 'planned']
         """
         if kind not in _KINDS:
             known = ", ".join(map(repr, _KINDS))
@@ -343,7 +368,12 @@ class PlanResult(Printed):
         return Summary(_tabulated(self))
 
     def checklist(self) -> Summary:
-        """NIST SP 800-226 checklist for one planned fit, with a reference for each answer."""
+        """NIST SP 800-226 checklist for one planned fit, with a reference for each answer.
+
+        Examples
+        --------
+        >>> print(plan.checklist())  # doctest: +SKIP
+        """
         lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
         for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
             own = lines[(lines["n"] == n) & (lines["eps"] == eps)]
