@@ -75,29 +75,37 @@ def privcate(
           together;
         - a Spark DataFrame, whose rows stay on its executors.
     learner : str or option object
-        ``"r"``, ``"dr"``, ``"s"``, ``"t"``, ``"x"`` or ``"dpcate"``; for trials also ``"adum"`` and
-        ``"tm"``, in pure epsilon. An option object sets details, for example
-        ``learners.S(interactions=False)``. ``learners.DPCATE(queries=points)`` releases the effect
-        at public points only.
+        An option object sets details, for example ``learners.S(interactions=False)``.
+
+        - ``"r"`` (default), ``"dr"``, ``"s"``, ``"t"``, ``"x"``: see `learners`.
+        - ``"dpcate"``: ``learners.DPCATE(queries=points)`` releases the effect at public points
+          only.
+        - ``"adum"``, ``"tm"``: for trials, in pure epsilon.
     base : str or option object
-        The basis of the nuisance models: ``"gam"`` (smooth, empirical Bayes), ``"linear"`` (the
-        formula's own columns), or ``"dpebm"`` (private explainable boosting,
-        ``bases.DPEBM(rounds=300, smooth=True)``). Learner ``"dpcate"`` takes ``"kernel"`` (its
-        default) or ``"nn"``.
+        The basis of the nuisance models.
+
+        - ``"gam"``: smooth, empirical Bayes.
+        - ``"linear"``: the formula's own columns.
+        - ``"dpebm"``: private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``.
+        - ``"kernel"`` (the default) or ``"nn"``: for learner ``"dpcate"``.
     eps, delta : float
         The privacy cost of the whole result.
     bounds : dict or Schema, optional
         Public domains of the columns: ``{"age": (18, 95), "ward": ["A", "B"]}``. Domains that you
         do not declare are estimated privately, and the budget table lists their cost.
     neighbors : {"substitute", "add_remove"}
-        The neighboring data sets that the guarantee compares. ``"substitute"``: one unit's data are
-        replaced, and the number of rows is public. ``"add_remove"``: one unit's data are added or
-        removed.
+        The neighboring data sets that the guarantee compares.
+
+        - ``"substitute"``: one unit's data are replaced, and the number of rows is public.
+        - ``"add_remove"``: one unit's data are added or removed.
     unit, max_rows : str, int
         Protect all rows of a unit, and use at most `max_rows` rows of each unit. Rows of a unit may
-        depend on one another in any way. Sampling variances of averages, slopes, groups and cells
-        are therefore `max_rows` times the variances for independent rows. The allowance for
-        nuisance errors and the bands of effect curves still treat rows as independent.
+        depend on one another in any way.
+
+        - Averages, slopes, groups and cells: sampling variances are therefore `max_rows` times the
+          variances for independent rows.
+        - The allowance for nuisance errors and the bands of effect curves still treat rows as
+          independent.
     propensity : float or str, optional
         The known treatment probability of a trial: a number, or a column with declared bounds.
     groups : sequence of str
@@ -123,9 +131,11 @@ def privcate(
 
     Examples
     --------
-    >>> study = pc.datasets.clinic()
+    >>> study = pc.datasets.clinic(2000)
     >>> fit = pc.privcate(study.formula, study.frame, eps=1, bounds=study.bounds)
-    >>> print(fit.summary())  # doctest: +SKIP
+    >>> print(fit.summary())
+    Private Conditional Average Treatment Effect
+    ...
     """
     with open_source(data) as source:
         parsed = parse(formula, source)
@@ -187,11 +197,14 @@ def private(
           if the first stage may be zero. Treatment and instrument must be 0/1, have two labels, or
           have declared bounds.
 
-        Prefer the ATO if overlap is poor. Its score does not divide by the propensity, so the score
-        has the smallest range and almost no propensity is clipped. With good overlap the interval
-        widths are similar. The treatment itself defines the population of the ATO. ATE, ATT and ATO
-        coincide if the effect or the propensity is constant. Without covariates each is the
-        difference in means.
+        To choose among ATE, ATT and ATO:
+
+        - Poor overlap: prefer the ATO. Its score does not divide by the propensity, so the score
+          has the smallest range and almost no propensity is clipped.
+        - Good overlap: the interval widths are similar.
+        - The treatment itself defines the population of the ATO.
+        - The three coincide if the effect or the propensity is constant.
+        - Without covariates each is the difference in means.
 
         Several declared arms, ``bounds={"T": ["none", "low", "high"]}``, also have an ATE, but only
         as a single estimand. It gives each arm's effect against the first arm, and all mean
@@ -255,10 +268,13 @@ def did(
     Parameters
     ----------
     formula : str
-        ``"outcome ~ treatment | covariates"``. The treatment is the treatment in the row's period,
-        and must be 0 in the period before. A unit treated before counts as missing. If a column
-        `treated` is 1 in both periods, use the product ``df["T"] = df["treated"] * df["post"]``.
-        Covariates and groups are taken from the row before.
+        ``"outcome ~ treatment | covariates"``.
+
+        - The treatment is the treatment in the row's period, and must be 0 in the period before. A
+          unit treated before counts as missing.
+        - If a column `treated` is 1 in both periods, use the product
+          ``df["T"] = df["treated"] * df["post"]``.
+        - Covariates and groups are taken from the row before.
     data : data frame
         As for `private`. A unit is used if it has one row in each period and no missing
         value. Rows of other periods are ignored. The order of the rows does not matter.
@@ -327,7 +343,8 @@ def regress(
         squares. Use ``cov_type="HC0"`` with weights, unless residual variances are proportional to
         1 / weight.
     control : Control
-        `cov_type`, ``"nonrobust"`` or ``"HC0"``; budget shares; tail conditions.
+        - `cov_type`: ``"nonrobust"`` or ``"HC0"``.
+        - Budget shares and tail conditions.
     data, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
         As for `privcate`, which raises the same errors.
 
@@ -405,14 +422,17 @@ def plan(
         A column without bounds is assumed to hold labels if the formula has C(), and numbers
         otherwise. Its bounds are estimated privately, as in a fit.
     learner : str or option object
-        ``"private"`` plans `privcausal.private`, ``"regress"`` the first slope of
-        `privcausal.regress`, any other name `privcausal.privcate`.
+        - ``"private"`` plans `privcausal.private`.
+        - ``"regress"`` plans the first slope of `privcausal.regress`.
+        - Any other name plans `privcausal.privcate`.
     estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
         As for `private`; the widths are for the first estimand. `privcate` has the ATE only.
     outcome_sd : float, optional
-        Standard deviation of the outcome within an arm. Default: a quarter of the declared range.
-        For two labels and for bounds (0, 1) it is half of the range, as for a 0/1 outcome. By
-        default the table also shows the worst case, half of the range.
+        Standard deviation of the outcome within an arm. By default the table also shows the worst
+        case, half of the range. The default is:
+
+        - a quarter of the declared range;
+        - half of the range for two labels and for bounds (0, 1), as for a 0/1 outcome.
     r2 : float
         Share of the outcome variance that the covariates explain, the same in both arms. The
         default 0 is conservative.
@@ -595,8 +615,10 @@ def declare_labels(
 
     Examples
     --------
-    >>> schema = pc.declare_labels("survey.dta", ["region"])  # doctest: +SKIP
-    >>> fit = pc.private("Y ~ T | region", "survey.dta", eps=1, bounds=schema)  # doctest: +SKIP
+    >>> wards = pc.datasets.clinic(100).frame[["ward"]].astype("category")
+    >>> wards.to_stata("wards.dta", write_index=False)
+    >>> pc.declare_labels("wards.dta", "ward")["ward"].labels
+    ('east', 'north', 'south', 'west')
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
     found = file_labels(path, wanted)
