@@ -2,6 +2,12 @@
 
 Age, severity and recovery of the clinic are beta-binomial. Their values are bounded whole numbers
 (or tenths) with exact means. No value is rounded or clipped, and the ATE has a closed form.
+
+Examples
+--------
+>>> study = pc.datasets.clinic(500)
+>>> study.frame.shape
+(500, 6)
 """
 
 from __future__ import annotations

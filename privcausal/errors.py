@@ -3,6 +3,11 @@
 A message names the problem, its place, and the text to write instead. It never contains a value
 from a row. Messages contain only the call's own arguments, column names, data types and released
 numbers.
+
+Examples
+--------
+>>> issubclass(pc.errors.SchemaError, pc.errors.PrivcausalError)
+True
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ A fit made here promises only what its paper claims, or what its estimators decl
 `guarantee.kind` is "published", and `guarantee.statement` states the caveats. A ledger accepts such
 fits only if it was opened with ``allow_published=True``. Parameters without an explanation below
 are the same as for `privcausal.privcate`.
+
+Examples
+--------
+>>> sine = pc.datasets.betlei_sine(1000)
+>>> fit = pc.paper.adum(sine.formula, sine.frame, eps=1, bounds=sine.bounds)
+>>> fit.guarantee.kind
+'published'
 """
 
 from __future__ import annotations

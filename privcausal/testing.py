@@ -1,7 +1,10 @@
 """Noise sources for tests only. Their results are not private, and every output says this.
 
->>> with privcausal.testing.zero_noise():
-...     fit = privcausal.privcate("Y ~ T | X1", data, eps=1, bounds=bounds)
+Examples
+--------
+>>> study = pc.datasets.clinic(500)
+>>> with pc.testing.zero_noise():
+...     fit = pc.private("recovery ~ programme", study.frame, eps=1, bounds=study.bounds)
 >>> fit.guarantee.kind
 'none'
 """

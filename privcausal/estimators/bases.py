@@ -1,4 +1,10 @@
-"""Bases: how nuisances and effects depend on covariates. Each is a frozen option object."""
+"""Bases: how nuisances and effects depend on covariates. Each is a frozen option object.
+
+Examples
+--------
+>>> pc.bases.Gam(interactions=False)
+Gam(functions=3, interactions=False)
+"""
 
 from __future__ import annotations
 
