@@ -98,8 +98,7 @@ class Ledger(Strict):
 
     Examples
     --------
-    >>> import tempfile
-    >>> ledger = pc.Ledger(tempfile.mkdtemp() + "/study.db", dataset="clinic", eps=2)
+    >>> ledger = pc.Ledger("study.db", dataset="clinic", eps=2)
     >>> study = pc.datasets.clinic(2000)
     >>> fit = pc.private(study.formula, study.frame, eps=1, bounds=study.bounds, ledger=ledger)
     >>> ledger.fits
@@ -126,7 +125,8 @@ class Ledger(Strict):
 
         Examples
         --------
-        >>> pc.Ledger.open("study.db")  # doctest: +SKIP
+        >>> pc.Ledger.open("study.db").dataset
+        'clinic'
         """
         ledger = cls.__new__(cls)
         ledger._store = store.Store(path)
@@ -283,7 +283,8 @@ class Ledger(Strict):
 
         Examples
         --------
-        >>> print(ledger.verify())  # doctest: +SKIP
+        >>> print(ledger.verify())
+        Ledger 'clinic' is intact: ...
         """
         book = self._read()
         self._store.check_pages()

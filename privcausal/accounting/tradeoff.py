@@ -153,6 +153,12 @@ class TradeOff:
         It therefore makes at least the errors that f_i allows, hence at least their minimum over i.
         Trade-off functions are convex, so the bound also holds for the convex envelope. Averaging
         over draws does not help the attacker, because the draw does not depend on the table.
+
+        Examples
+        --------
+        >>> halves = pc.TradeOff.from_dp(1), pc.TradeOff.from_dp(2)
+        >>> round(pc.TradeOff.minimum(*halves).epsilon(0), 6)
+        2.0
         """
         if not functions:
             raise BudgetError("minimum() requires at least one trade-off function.")

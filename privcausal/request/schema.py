@@ -443,7 +443,10 @@ class Schema(Strict):
 
         Examples
         --------
-        >>> pc.Schema.from_toml("bounds.toml")  # doctest: +SKIP
+        >>> with open("bounds.toml", "w") as file:
+        ...     _ = file.write("[bounds]\\nage = [18, 95]")
+        >>> pc.Schema.from_toml("bounds.toml").columns
+        {'age': Interval(lo=18.0, hi=95.0)}
         """
         content = _read_toml(path)
         bounds = content.get("bounds", {})

@@ -80,7 +80,8 @@ def compare(
     >>> study = pc.datasets.clinic(2000)
     >>> given = {"formula": study.formula, "data": study.frame, "bounds": study.bounds}
     >>> table = pc.compare({"AIPW": pc.private(**given), "R-learner": pc.privcate(**given)})
-    >>> print(table.as_latex())  # doctest: +SKIP
+    >>> table.frame["fit"].tolist()
+    ['AIPW', 'R-learner']
     """
     check_alpha(alpha)
     if statistic not in get_args(summary.Statistic):

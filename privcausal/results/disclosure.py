@@ -213,7 +213,9 @@ class Disclosed(ReleasedFit):
 
         Examples
         --------
-        >>> print(fit.label(name="Clinic study", curator="Clinic"))  # doctest: +SKIP
+        >>> print(fit.label(name="Clinic study", curator="Clinic"))
+        Privacy Label
+        ...
         """
         said, view, promise = _flat(_of(self)), self._view(), self.guarantee
         given = (("Product", name), ("Published by", curator), ("Contact", contact))
@@ -294,7 +296,7 @@ class Disclosed(ReleasedFit):
         Examples
         --------
         >>> fit.registry("entry.yaml", name="Clinic study", curators=["Clinic"], use="Evaluation",
-        ...              region="France", published="2026-01-31")  # doctest: +SKIP
+        ...              region="France", published="2026-01-31")
         """
         if not re.fullmatch(r"[a-z0-9_]+\.yaml", Path(path).name):
             raise CapabilityError(

@@ -182,7 +182,13 @@ class PlanResult(Printed):
 
     @property
     def terms(self) -> pd.DataFrame:
-        """n eps term half-width: the average effect, slopes of the projection, and groups."""
+        """n eps term half-width: the average effect, slopes of the projection, and groups.
+
+        Examples
+        --------
+        >>> plan.terms.columns.tolist()
+        ['n', 'eps', 'term', 'half-width']
+        """
         rows = []
         for n, eps in self.points:
             found = self.planner.at(n, eps)
@@ -228,7 +234,9 @@ class PlanResult(Printed):
 
         Examples
         --------
-        >>> print(plan.fits(pc.Ledger.open("study.db")))  # doctest: +SKIP
+        >>> ledger = pc.Ledger("study.db", dataset="clinic", eps=2)
+        >>> plan.fits(ledger)["affordable"].tolist()
+        [True, True]
         """
         before: list[accounting.Cost] = []
         for other in besides:
@@ -300,7 +308,7 @@ class PlanResult(Printed):
 
         Examples
         --------
-        >>> ax = plan.plot("eps")  # doctest: +SKIP
+        >>> ax = plan.plot("eps")
         """
         frame = self.plot_data(kind, weights)
         if kind == "utility":
@@ -372,7 +380,9 @@ class PlanResult(Printed):
 
         Examples
         --------
-        >>> print(plan.checklist())  # doctest: +SKIP
+        >>> print(plan.checklist())
+        Checklist Based on NIST SP 800-226
+        ...
         """
         lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
         for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
