@@ -87,7 +87,7 @@ def privcate(
         - ``"gam"``: smooth, empirical Bayes.
         - ``"linear"``: the formula's own columns.
         - ``"dpebm"``: private explainable boosting, ``bases.DPEBM(rounds=300, smooth=True)``.
-        - ``"kernel"`` (the default) or ``"nn"``: for learner ``"dpcate"``.
+        - Learner ``"dpcate"`` takes ``"kernel"`` (its default) or ``"nn"``.
     eps, delta : float
         The privacy cost of the whole result.
     bounds : dict or Schema, optional
