@@ -1,7 +1,8 @@
 """privcausal: causal inference under differential privacy, by one formula call.
 
 >>> import privcausal as pc
->>> fit = pc.privcate("Y ~ T | X1 + X2", data, learner="dr", eps=1)
+>>> study = pc.datasets.clinic(2000)
+>>> fit = pc.privcate(study.formula, study.frame, learner="dr", eps=1, bounds=study.bounds)
 >>> print(fit.summary())
 """
 

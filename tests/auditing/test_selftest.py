@@ -32,7 +32,7 @@ def test_fits_are_replayed_and_audited(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: selftest.CASES[name] for name in ("trial", "adum, count and sum")}
     monkeypatch.setattr(selftest, "CASES", cases)
     replayed, audited = only(monkeypatch, "replay on neighbors", "audit of a fit")
-    assert replayed.figure.startswith("4 fits, 12 claims: none departs")
+    assert replayed.figure.startswith("4 fits, 12 claims: all hold")
     assert audited.holds
 
 

@@ -271,7 +271,7 @@ def test_a_fault_at_every_step_shows_nothing(kind: str, part: int, tmp_path: Pat
             assert list(behind(error)) == [error], step
             assert frames_with_it(error, handed) == [], step
         assert ledger.fits in (0, 1), step
-        assert "whole" in ledger.verify()
+        assert "is intact" in ledger.verify()
     assert len(kept) + len(swallowed) <= 0.25 * len(planted_in) + 2, (kept, swallowed)
 
 
