@@ -299,12 +299,16 @@ class One(NamedTuple):
 
 
 class ChosenCut(NamedTuple):
-    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise."""
+    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise.
+
+    `doubt` is the noise sd of the maximum bias.
+    """
 
     at: float
     bias: float
     rms: float
     noise: float
+    doubt: float
 
 
 def averages(
@@ -345,6 +349,7 @@ def averages(
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
             PRIORS.least_square * cut.rms**2, aim.mass_spread, aim.group_masses,
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
+            cut.doubt,
         )  # fmt: skip
         terms = (name, *(c.name for c in columns))
         found.append(JointAverage(terms, own @ back, 1 + places.index(id(aim.mass)), frame))
@@ -406,14 +411,15 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
         own = sizes[components.index(k)] if k in components else None
         cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
-            anywhere=state.session.plan.request.tails == "any",
+            anywhere=state.session.plan.request.tails == "any", doubtful=True,
         )  # fmt: skip
         rms = 0.0 if own is None else own.rms(cut.at)
-        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at))
-    bias = np.array([found[k].bias for k in components])
+        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt))
+    both = np.array([[found[k].bias, found[k].doubt] for k in components])
+    added = [np.abs(one.parts) @ both for one in asked]
     return [
-        own._replace(bias=float(np.abs(one.parts) @ bias))
-        for one, own in zip(asked, found, strict=True)
+        own._replace(bias=float(bias), doubt=float(doubt))
+        for own, (bias, doubt) in zip(found, added, strict=True)
     ]
 
 

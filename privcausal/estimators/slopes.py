@@ -184,7 +184,7 @@ def residual_cut(
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
     cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
-    beyond = float(sizes.hidden(np.array([sizes.reach]), anywhere)[1]) / state.population.count
+    beyond = sizes.most_hidden(sizes.reach, anywhere) / state.population.count
     excess, square = float(Tail(sizes.reach, most, anywhere).excess(cut)), sizes.rms(cut) ** 2
     return replace(state, most=cut), square, cut * beyond * excess / square
 

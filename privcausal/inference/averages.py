@@ -97,6 +97,8 @@ class SumsContext:
         Sets of groups whose sums add up to the sums over all rows.
     size_limits : (float, float)
         Known limits of the number of complete rows; equal if this number is public.
+    doubt : float
+        Noise sd of `clipping`, which intervals count as noise of the estimate.
     """
 
     centre: float
@@ -112,6 +114,7 @@ class SumsContext:
     pilot: Vector | None = None
     parts: Partitions | None = None
     size_limits: tuple[float, float] = (1.0, np.inf)
+    doubt: float = 0.0
 
     @cached_property
     def model(self) -> Matrix:
@@ -244,6 +247,7 @@ def estimate_average(
     spread = np.r_[
         1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
     ]
+    privacy += np.diag((frame.doubt * spread) ** 2)
     out = AverageEstimate(
         terms, (), own, sampling, privacy,
         clipping * spread, frame.remainder.rms * spread, frame.size,
@@ -258,6 +262,7 @@ def estimate_average(
     by_score, by_size, by_mass = slopes_in_sums(found, mean, lift[:, 0], sums)
     privacy = by_score @ noise.score @ by_score.T + by_size @ noise.size @ by_size.T
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
+    privacy[m:, m:] += frame.doubt**2 * np.eye(len(groups))
     privacy[:m, :m] = out.privacy
     sampling = joint_sampling(
         out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
@@ -452,7 +457,7 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> A
         left = max(total / rows - (mean * balance) ** 2, PRIORS.least_spread * total / rows)
         sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
-        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
+        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2 + frame.doubt**2
     whole = sums.mass / kept if frame.group_masses else frame.size
     return AverageEstimate(
         out.terms, groups, estimate, sampling, privacy,

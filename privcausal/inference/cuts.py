@@ -6,7 +6,7 @@ but it biases an average only by the product with the error of the propensity. T
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.inference import ranges
+from privcausal.inference.averages import covering
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
@@ -31,10 +32,14 @@ def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
 
 @dataclass(frozen=True)
 class Cut:
-    """A clipping threshold and the maximum change of the mean score."""
+    """A clipping threshold, the maximum change of the mean score, and the noise sd of this bound.
+
+    A noise sd of 0 means that the bound holds in all but `ranges.ERROR` of fits.
+    """
 
     at: float
     bias: float
+    doubt: float = 0.0
 
     @classmethod
     def least(cls, cuts: Vector, noise: float, bias: Vector, weight: float = 1.0) -> Cut:
@@ -44,6 +49,25 @@ class Cut:
         """
         best = int(np.argmin(weight * (noise * cuts) ** 2 + bias**2))
         return cls(float(cuts[best]), float(bias[best]))
+
+    @classmethod
+    def narrowest(
+        cls, cuts: Vector, noise: float, spread: Vector, bias: Vector, doubt: Vector
+    ) -> Cut:
+        """The threshold with the narrowest 95% interval that allows for the bias.
+
+        Let B be the bound's mean, D its noise, and Z the error of the estimate apart from its bias
+        b. The error exceeds B + D + z s with the chance that Z - D exceeds B - b + z s. Since
+        B >= b, this chance is at most that of a normal variable above z for s^2 = Var(Z) + Var(D).
+        The variance of the bound is therefore added to that of the estimate, and the bound needs
+        no margin for its noise.
+
+        `spread` is the sampling sd of the mean of the clipped scores, `bias` the bound and `doubt`
+        its noise sd; `noise` is as in `least`.
+        """
+        sd = np.sqrt((noise * cuts) ** 2 + spread**2 + doubt**2)
+        best = int(np.argmin(covering(norm.isf(0.025), bias, sd)))
+        return cls(float(cuts[best]), float(bias[best]), float(doubt[best]))
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------
@@ -236,14 +260,22 @@ class ArmSizes:
         size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
         return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
 
-    def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, float]:
-        """Maximum number of rows beyond `reach` in each arm, and in both."""
-        starts = zip(self._looked, [*reach, reach.max()], strict=True)
-        found = [
-            ranges.hidden_beyond(start, *one, self.edges, ranges.LOOKS, anywhere=anywhere)
-            for one, start in starts
-        ]
-        return np.array(found[:-1]), found[-1]
+    def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, Vector]:
+        """Noisy number of rows beyond `reach` in each arm and in both, and its noise sds (A + 1,).
+
+        The means of these numbers are at least the numbers of rows, by the tail condition.
+        """
+        found = []
+        for start, (counts, noise_sd) in zip([*reach, reach.max()], self._looked, strict=True):
+            beyond, ends = ranges.cells_beyond(start, counts, self.edges)
+            found.append(ranges.hidden_mass(beyond, noise_sd, ends, anywhere=anywhere))
+        mass, sd = np.array(found).T
+        return mass, sd
+
+    def most_hidden(self, reach: float, anywhere: bool) -> float:
+        """Maximum number of rows beyond `reach`, except in `ranges.ERROR` of fits."""
+        mass, sd = self.hidden(np.full(len(self.counts), reach), anywhere)
+        return max(float(mass[-1] + norm.isf(ranges.ERROR / ranges.LOOKS) * sd[-1]), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,6 +328,11 @@ class Extremes:
         return float((self.chances * lost).sum(axis=0).mean())
 
 
+CHOSEN = 1.0
+"""Noise sds that are added to a noisy bound of hidden rows. The threshold is chosen by the bound
+and by the visible edge, so the bound errs downward on average."""
+
+
 def score_cut(
     extremes: Extremes,
     noise_per_cut: float,
@@ -304,6 +341,7 @@ def score_cut(
     rows: float,
     *,
     anywhere: bool = False,
+    doubtful: bool = False,
 ) -> Cut:
     """The threshold of least squared noise plus squared bound of the bias.
 
@@ -320,27 +358,36 @@ def score_cut(
         (Noisy) number of rows.
     anywhere : bool
         Whether hidden scores may have any size (no tail condition).
+    doubtful : bool
+        Whether the noise of the bound is part of the standard error. The threshold is then that of
+        `Cut.narrowest`.
     """
-    bias: Callable[[float], float] = extremes.excess
     largest = float(extremes.largest.max())
-    start = PRIORS.lowest_cut * largest
+    start, bias = PRIORS.lowest_cut * largest, None
     scaled = look is None or look.scaled
     # if most outcomes are equal, or no score is detected, the outcomes' detected range is used
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
     if sizes is not None and scaled and max(sizes.reach, least) > 0:
         start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
     cuts = ranges.cuts_between(start, largest)
-    biases = np.array([bias(float(cut)) for cut in cuts])
-    return Cut.least(cuts, noise_per_cut, biases)
+    if bias is None:
+        return Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
+    found = np.array([bias(float(cut), doubtful) for cut in cuts])
+    if not doubtful:
+        return Cut.least(cuts, noise_per_cut, found[:, 0])
+    assert sizes is not None
+    spread = np.array([sizes.rms(float(cut)) for cut in cuts]) / np.sqrt(rows)
+    return Cut.narrowest(cuts, noise_per_cut, spread, found[:, 0], found[:, 1])
 
 
 def _tails(
     extremes: Extremes, sizes: ArmSizes, least: float, rows: float, anywhere: bool
-) -> tuple[float, float, Callable[[float], float]]:
+) -> tuple[float, float, Callable[[float, bool], tuple[float, float]]]:
     """The least and the largest threshold, and the bound of the bias by the tail condition.
 
     Scores detected in the bin of an arm's largest possible score are assumed to lie below that
-    score. Scores detected further out contradict the synthetic population.
+    score. Scores detected further out contradict the synthetic population. The bound has a noise
+    sd; if this noise is not part of the standard error, the bound has a margin instead.
     """
     factors = sizes.factors
     ends = extremes.largest * factors
@@ -348,19 +395,25 @@ def _tails(
     within = reach / np.sqrt(2.0) < ends
     reach = np.where(within, np.minimum(reach, ends), reach)
     ends = np.maximum(ends, reach)
-    most, both = sizes.hidden(reach, anywhere)
-    most = np.minimum(most, rows * extremes.shares)
+    mass, sd = sizes.hidden(reach, anywhere)
     laws = [ranges.Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
 
-    def bias(cut: float) -> float:
-        each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
-        # place as many hidden rows as possible in the arm with the largest weight
-        left, lost = both, 0.0
+    def placed(hidden: Vector, each: Sequence[float]) -> float:
+        """Place as many hidden rows as possible in the arm with the largest weight."""
+        most = np.minimum(np.maximum(hidden[:-1], 0.0), rows * extremes.shares)
+        left, lost = max(float(hidden[-1]), 0.0), 0.0
         for arm in np.argsort(np.negative(each), kind="stable").tolist():
             own = min(float(most[arm]), left)
             left, lost = left - own, lost + own * each[arm]
-        by_tail = lost / rows
-        return min(by_tail, extremes.excess(cut)) if within.all() else by_tail
+        return lost / rows
+
+    def bias(cut: float, doubtful: bool) -> tuple[float, float]:
+        each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
+        margin = CHOSEN if doubtful else float(norm.isf(ranges.ERROR / ranges.LOOKS))
+        by_tail = placed(mass + margin * sd, each)
+        if within.all() and extremes.excess(cut) <= by_tail:
+            return extremes.excess(cut), 0.0
+        return by_tail, placed(sd, each) if doubtful else 0.0
 
     return float((reach / factors).max()), float((ends / factors).max()), bias
 

@@ -3,8 +3,8 @@
     python tests/benchmarks/trials.py --reps 40 --eps 1
     python tests/benchmarks/trials.py --quick
 
-Thirteen laws: normal, skewed, binary and sparse outcomes, with half, a fifth or a tenth of the rows
-treated. Half-widths of `pc.private` with covariates and without are divided by a floor, which spends
+Thirteen laws: normal, skewed, binary and sparse outcomes. Half, a fifth or a tenth of the rows are
+treated. Half-widths of `pc.private` with covariates and without are divided by a floor. It spends
 the whole budget on one mean of scores with the true outcome model, clipped at the best two points.
 Rows and noise have seeds.
 """
@@ -23,7 +23,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
 
 import privcausal as pc
 from privcausal import accounting

@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from privcausal.inference.cuts import ArmSizes, Extremes, score_cut
+from privcausal.inference.averages import covering
+from privcausal.inference.cuts import ArmSizes, Cut, Extremes, score_cut
 from privcausal.inference.cuts import score_edges as bins
 from privcausal.inference.ranges import Look, outcome_edges, read_look
 from privcausal.request.schema import Interval
@@ -47,6 +48,41 @@ def test_what_a_cut_loses_is_within_its_bound(treated: float, law: object) -> No
         lost = sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share)  # type: ignore[attr-defined]
         assert lost <= cut.bias
         assert treated < 0.1 or cut.at < 0.7 * at.largest.max()
+
+
+@pytest.mark.parametrize("treated", [0.5, 0.1])
+@pytest.mark.parametrize("law", [norm(), student(3)], ids=["normal", "student"])
+def test_a_bound_that_counts_its_noise_errs_by_no_more(treated: float, law: object) -> None:
+    """Student's law with 3 degrees has the heaviest tail; of 40 fits 3 may err by 1.3 noise sds."""
+    rng, at = np.random.default_rng(1), extremes(treated)
+    share, far, widths = np.array([1 - treated, treated]), 0, []
+    for seed in range(40):
+        t = (rng.random(ROWS) < treated).astype(int)
+        score = law.rvs(ROWS, random_state=rng) / share[t]  # type: ignore[attr-defined]
+        found = sizes(score, t, at, seed)
+        cut, sure = (
+            score_cut(at, 13.0 / ROWS, found, SEEN, ROWS, doubtful=doubtful)
+            for doubtful in (True, False)
+        )
+        x = np.linspace(cut.at, BOUND, 20_001)
+        lost = sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share)  # type: ignore[attr-defined]
+        far += lost > cut.bias + 1.3 * cut.doubt
+        widths.append(cut.at / sure.at)
+    assert far <= 3
+    assert np.mean(widths) < 0.95
+
+
+def test_the_narrowest_cut_counts_the_noise_of_its_bound() -> None:
+    cuts = np.geomspace(1.0, 100.0, 900)
+    bias, spread, none = 0.5 * cuts**-2.0, np.full(900, 0.01), np.zeros(900)
+    best, doubtful = (Cut.narrowest(cuts, 0.01, spread, bias, d) for d in (none, 2 * bias))
+    assert doubtful.at > best.at
+    least = Cut.least(cuts, 0.01, bias)
+    halves = [
+        covering(1.96, np.array([c.bias]), np.array([np.hypot(0.01 * c.at, 0.01)]))[0]
+        for c in (best, least)
+    ]
+    assert halves[0] <= halves[1]
 
 
 def test_both_arms_have_the_same_scale() -> None:
