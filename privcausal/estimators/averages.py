@@ -69,9 +69,10 @@ class Target:
     ----------
     centre : float
         c, in units of the outcome.
-    score, mass : Transform
-        Score and mass of each row, from the nuisances of its own fold. The mass is near 1 on
-        average.
+    score : Transform
+        Score of each row, from the nuisances of its own fold.
+    mass : Transform or None
+        Mass of each row, near 1 on average. None means that each row counts as 1.
     extremes : Extremes
         Largest possible scores.
     mass_spread : float
@@ -86,7 +87,7 @@ class Target:
 
     centre: float
     score: vault.Transform
-    mass: vault.Transform
+    mass: vault.Transform | None
     extremes: Extremes
     mass_spread: float = PRIORS.balance_sd
     group_masses: bool = False
@@ -151,15 +152,18 @@ def average_target(
 ) -> Target:
     """Target of the ATE: the score psi - c and the balance as its mass.
 
-    If `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
-    `within` a range, or for any outcome in the declared bounds.
+    The mean of the balance is exactly 1 if the propensity is known, so the rows are then counted
+    instead. If `tau` is given, it also centers the scores of the slopes. The extremes allow for
+    outcomes `within` a range, or for any outcome in the declared bounds.
     """
     clip, centre = state.clip, _held(state, centre)
     scores = [
         vault.Aipw(n, state.outcome, clip, functions.Constant(centre), abs(centre))
         for n in nuisances
     ]
-    mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
+    mass = None
+    if state.known is None:
+        mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
     return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
 
@@ -172,7 +176,7 @@ def arm_target(
     state: survey.Survey,
     nuisances: Sequence[functions.NuisanceTriple],
     arm: int,
-    mass: vault.Transform,
+    mass: vault.Transform | None,
 ) -> Target:
     """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
 
@@ -207,7 +211,7 @@ def _target(
     state: survey.Survey,
     centre: float,
     scores: Sequence[Score],
-    mass: vault.Transform,
+    mass: vault.Transform | None,
     e: functions.Function,
     within: vault.Outcome | None = None,
 ) -> Target:
@@ -247,7 +251,10 @@ def _held(state: survey.Survey, centre: float) -> float:
 # -- the release ------------------------------------------------------------------------------
 
 Keys = tuple[StageKey, StageKey, StageKey]
-"""Stages of an average: sizes of the scores, their sums, and sums of their squares."""
+"""Stages of an average: sizes of the scores, their sums, and the sandwich's sums of their squares.
+
+Without the sandwich, the squares are released with the scores.
+"""
 
 STAGES: Keys = (
     budget.Stages.AVERAGE_SIZES,
@@ -265,8 +272,18 @@ def averages_needs(request: Request) -> list[budget.StageWeight]:
     return [
         *(arm_needs(request, STAGES[0]) if survey.is_binary(request) else looks),
         budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
-        budget.StageWeight(STAGES[2], budget.SHARES.average_squares),
+        *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
+
+
+def square_needs(request: Request, stage: StageKey, weight: float) -> list[budget.StageWeight]:
+    """A release of squared scores with the sandwich's meat, if it is requested."""
+    return [budget.StageWeight(stage, weight)] if with_meat(request) else []
+
+
+def with_meat(request: Request) -> bool:
+    """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
+    return request.cov_type == "HC0" and not request.asked.arms
 
 
 def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
@@ -314,7 +331,7 @@ class ChosenCut(NamedTuple):
 def averages(
     state: survey.Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
-    """Averages with their covariance, from one release of the scores and one of the squares.
+    """Averages with their covariance, from one release of the scores and their squares.
 
     Each component is clipped as it would be alone, using a histogram of its own sizes. A single
     score is released times (1, z, g), which gives slopes and groups. If there are several averages,
@@ -324,12 +341,18 @@ def averages(
     session, request = state.session, state.session.plan.request
     chosen = _chosen(state, asked, stages)
     sums, squares = _queries(state, asked, chosen)
-    session.gather({stages[1]: sums, stages[2]: squares})
-    first, second = session.release(stages[1], sums), session.release(stages[2], squares)
-    value, sd = (
-        _read(sums, sums.split(a), squares.split(b))
-        for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
-    )
+    session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
+    found_sums = session.release(stages[1], sums)
+    value, sd = (_read(sums, sums.split(x)) for x in (found_sums.value, found_sums.noise_sd))
+    if squares is not None:
+        second = session.release(stages[2], squares)
+        value, sd = (
+            replace(one, square=square, meat=meat)
+            for one, (square, meat) in (
+                (value, squares.split(second.value)),
+                (sd, squares.split(second.noise_sd)),
+            )
+        )
     # This matrix turns the released scores into the scores of the components.
     back = (
         np.linalg.inv(sums.scores.basis)
@@ -342,17 +365,20 @@ def averages(
     units = state.regressors.alpha * np.array([c.per_unit for c in columns])
     parts = partitions(state.groups, session.schema, request.needed)
     lost = 0.0 if session.beyond is None else session.beyond.lost
-    places, found = list(_by_mass(asked)), []
+    masses, found = list(_by_mass(asked)), []
     for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
+        place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
+        if aim.mass is not None:
+            place, mass_spread = 1 + masses.index(id(aim.mass)), aim.mass_spread
         frame = SumsContext(
             aim.centre, float(np.clip(value.size[0, 0], *limits)), points, units,
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
-            PRIORS.least_square * cut.rms**2, aim.mass_spread, aim.group_masses,
+            PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
             cut.doubt,
         )  # fmt: skip
         terms = (name, *(c.name for c in columns))
-        found.append(JointAverage(terms, own @ back, 1 + places.index(id(aim.mass)), frame))
+        found.append(JointAverage(terms, own @ back, place, frame))
     groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
     estimate = estimate_averages(found, groups, value, sd, robust=robust)
     return replace(with_design_effect(estimate, request.trust.max_rows), weight=weight)
@@ -360,39 +386,40 @@ def averages(
 
 def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
     """One target for each distinct mass; several targets may share a mass."""
-    return {id(one.target.mass): one.target for one in asked}
+    return {id(one.target.mass): one.target for one in asked if one.target.mass is not None}
 
 
 def _queries(
     state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
-) -> tuple[vault.ScoreSums, vault.ScoreSquares]:
-    """The queries for the scores and for their squares."""
+) -> tuple[vault.ScoreSums, vault.ScoreSquares | None]:
+    """The query for the scores, and the query for their squares with the sandwich's meat."""
     request, regressors = state.session.plan.request, state.regressors
     if len(asked) == 1:
         sums = summed_scores(state, asked[0].target, chosen[0].at)
-        return sums, vault.ScoreSquares(sums.scores, regressors, meat=request.cov_type == "HC0")
+        if sums.squares:
+            return sums, None
+        return sums, vault.ScoreSquares(sums.scores, regressors, meat=True)
     scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
     by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
-    masses = tuple(one.mass for one in targets)
-    sums = vault.ScoreSums(scores, masses, regressors, request.trust.neighbors, by_group)
-    return sums, vault.ScoreSquares(scores, regressors)
+    masses = tuple(one.mass for one in targets if one.mass is not None)
+    sums = vault.ScoreSums(
+        scores, masses, regressors, request.trust.neighbors, by_group, squares=True
+    )
+    return sums, None
 
 
-def _read(sums: vault.ScoreSums, parts: Sequence[Matrix], squares: Sequence[Matrix]) -> JointData:
-    """Parts of both releases; a mass without group sums is NaN in the groups.
+def _read(sums: vault.ScoreSums, parts: Sequence[Matrix]) -> JointData:
+    """Parts of a release; a mass without group sums is NaN in the groups.
 
     With a single score, the groups have sums of either rows or masses. These sums serve as both.
     """
-    score, outer, masses, of_groups = parts
-    square, *meat = squares
+    score, *square, outer, masses, of_groups = parts
     width = len(outer)
     size = np.full((1 + len(masses), 1 + of_groups.shape[1]), np.nan)
     size[:, 0] = outer[0, 0], *masses
     size[list(sums.by_group) if len(score) > 1 else slice(None), 1:] = of_groups
-    of_scores = np.delete(score, np.s_[1:width], axis=1)
-    return JointData(
-        of_scores, size, square, score[0, 1:width], outer, *(meat or [np.zeros((0, 0))])
-    )
+    of_scores, none = np.delete(score, np.s_[1:width], axis=1), np.zeros((0, 0))
+    return JointData(of_scores, size, square[0] if square else none, score[0, 1:width], outer, none)
 
 
 def _components(asked: Sequence[One]) -> list[int]:
@@ -542,13 +569,15 @@ def row_sizes(
 
 def summed_scores(state: survey.Survey, target: Target, cut: float = 1.0) -> vault.ScoreSums:
     """The sums of the scores, clipped at `cut`."""
+    request = state.session.plan.request
     return vault.ScoreSums(
         vault.CutScore(target.score, cut),
-        (target.mass,),
+        () if target.mass is None else (target.mass,),
         state.regressors,
-        state.session.plan.request.trust.neighbors,
+        request.trust.neighbors,
         (int(target.group_masses),),
         None if target.pilot is None else target.pilot.score,
+        squares=not with_meat(request),
     )
 
 

@@ -151,6 +151,10 @@ def together(s: Study, c: Clean) -> dict[str, Vector]:
             [(x.T @ places).ravel(), [c.n], [q.sum() for q in masses], *by_group]
         )
         found[f"joint squares, {which}"] = (places.T @ squares).ravel()
+        first = x.shape[1] * places.shape[1]
+        found[f"joint sums and squares, {which}"] = np.insert(
+            found[f"joint sums, {which}"], first, found[f"joint squares, {which}"]
+        )
     return found
 
 
@@ -273,6 +277,9 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         own = cut(imputed, 40.0) @ a[:, 1:]
         rest = x @ g, outer, balance.sum(), sizes
         found[f"sums with slope scores, {which}"] = np.r_[x.sum(), own, *rest]
+        both = x2.sum(), x2 @ g, outer
+        found[f"sums and squares, {which}"] = np.r_[x @ a, x @ g, *both, balance.sum(), sizes]
+        found[f"sums and squares alone, {which}"] = np.r_[x.sum(), own, x @ g, *both, sizes]
         x = cut(imputed, 8.0)
         found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), sizes]
         eta = s.additive(4, -2.0, 6.0)(c.rows)
