@@ -32,7 +32,14 @@ from privcausal.inference.averages import (
     with_design_effect,
 )
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.cuts import ArmSizes, Extremes, score_cut, score_edges, slope_kept
+from privcausal.inference.cuts import (
+    SIGNED_HALF_OCTAVES,
+    ArmSizes,
+    Extremes,
+    score_cut,
+    score_edges,
+    slope_kept,
+)
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
@@ -318,7 +325,7 @@ class One(NamedTuple):
 class ChosenCut(NamedTuple):
     """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise.
 
-    `doubt` is the noise sd of the maximum bias.
+    `doubt` is the noise sd of the maximum bias. Scores are clipped around the `middle`.
     """
 
     at: float
@@ -326,6 +333,7 @@ class ChosenCut(NamedTuple):
     rms: float
     noise: float
     doubt: float
+    middle: float
 
 
 def averages(
@@ -371,11 +379,11 @@ def averages(
         if aim.mass is not None:
             place, mass_spread = 1 + masses.index(id(aim.mass)), aim.mass_spread
         frame = SumsContext(
-            aim.centre, float(np.clip(value.size[0, 0], *limits)), points, units,
+            aim.centre + cut.middle, float(np.clip(value.size[0, 0], *limits)), points, units,
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
             PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
-            cut.doubt,
+            cut.doubt, cut.middle,
         )  # fmt: skip
         terms = (name, *(c.name for c in columns))
         found.append(JointAverage(terms, own @ back, place, frame))
@@ -395,7 +403,7 @@ def _queries(
     """The query for the scores, and the query for their squares with the sandwich's meat."""
     request, regressors = state.session.plan.request, state.regressors
     if len(asked) == 1:
-        sums = summed_scores(state, asked[0].target, chosen[0].at)
+        sums = summed_scores(state, asked[0].target, chosen[0].at, chosen[0].middle)
         if sums.squares:
             return sums, None
         return sums, vault.ScoreSquares(sums.scores, regressors, meat=True)
@@ -439,9 +447,10 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
         cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
             anywhere=state.session.plan.request.tails == "any", doubtful=True,
+            movable=len(asked) == 1 and one.target.mass is None,
         )  # fmt: skip
         rms = 0.0 if own is None else own.rms(cut.at)
-        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt))
+        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt, cut.middle))
     both = np.array([[found[k].bias, found[k].doubt] for k in components])
     added = [np.abs(one.parts) @ both for one in asked]
     return [
@@ -513,14 +522,21 @@ def score_sizes(
     histograms = []
     for target in targets[:1] if two_valued else targets:
         factors = (*map(float, target.extremes.factors),)
-        size = vault.ArmSize(target.score, factors, target.arm)  # type: ignore[arg-type]  # two
-        edges = score_edges(size.bound)[-1:] if two_valued else score_edges(size.bound)[:-1]
+        size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
+        borders = score_edges(size.bound, SIGNED_HALF_OCTAVES)[:-1]
+        edges = np.array([size.bound]) if two_valued else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
     counts, noise_sd = _counts(session, stage, histograms, declared_share(state))
     if two_valued:
         return none
     return [
-        ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
+        ArmSizes.by_sign(
+            c,
+            noise_sd,
+            score_edges(one.target.bound, SIGNED_HALF_OCTAVES),
+            target.extremes.factors,
+            target.extremes.weights,
+        )
         for c, one, target in zip(counts, histograms, targets, strict=True)
     ]
 
@@ -567,11 +583,13 @@ def row_sizes(
     return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
-def summed_scores(state: survey.Survey, target: Target, cut: float = 1.0) -> vault.ScoreSums:
-    """The sums of the scores, clipped at `cut`."""
+def summed_scores(
+    state: survey.Survey, target: Target, cut: float = 1.0, middle: float = 0.0
+) -> vault.ScoreSums:
+    """The sums of the scores' distances from the `middle`, clipped at `cut`."""
     request = state.session.plan.request
     return vault.ScoreSums(
-        vault.CutScore(target.score, cut),
+        vault.CutScore(target.score, cut, middle),
         () if target.mass is None else (target.mass,),
         state.regressors,
         request.trust.neighbors,

@@ -99,6 +99,9 @@ class SumsContext:
         Known limits of the number of complete rows; equal if this number is public.
     doubt : float
         Noise sd of `clipping`, which intervals count as noise of the estimate.
+    middle : float
+        Distance of `centre` from a value near the average. It is not 0 if scores are clipped at
+        different distances on the two sides.
     """
 
     centre: float
@@ -115,6 +118,12 @@ class SumsContext:
     parts: Partitions | None = None
     size_limits: tuple[float, float] = (1.0, np.inf)
     doubt: float = 0.0
+    middle: float = 0.0
+
+    def least_variance(self, square: float, mean: float) -> float:
+        """Floor of the variance, from the mean and the mean square of the centered scores."""
+        near = square + 2 * self.middle * mean + self.middle**2
+        return PRIORS.least_spread * max(near, 0.0)
 
     @cached_property
     def model(self) -> Matrix:
@@ -236,7 +245,8 @@ def estimate_average(
     mean = float(value.score[0]) / mass
     square = raised(float(value.square[0]), float(sd.square[0]), frame.least_square * frame.size)
     square /= frame.size
-    variance = max(square - (mean * mass / frame.size) ** 2, PRIORS.least_spread * square)
+    apart = mean * mass / frame.size
+    variance = max(square - apart**2, frame.least_variance(square, apart))
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
     sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2
@@ -454,7 +464,8 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> A
         floor = PRIORS.least_unexplained * variance * rows
         total = raised(float(value.square[j]), float(sd.square[j]), floor)
         estimate[at] = frame.centre + mean
-        left = max(total / rows - (mean * balance) ** 2, PRIORS.least_spread * total / rows)
+        square, apart = total / rows, mean * balance
+        left = max(square - apart**2, frame.least_variance(square, apart))
         sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
         privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2 + frame.doubt**2

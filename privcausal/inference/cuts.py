@@ -6,9 +6,9 @@ but it biases an average only by the product with the error of the propensity. T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -16,13 +16,17 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.inference import ranges
-from privcausal.inference.averages import covering
+from privcausal.inference.averages import FAR_BOUND, covering
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
 
 SCORE_HALF_OCTAVES = 40
 """Bins of a score's size below its bound, down to a millionth of the bound."""
+
+
+SIGNED_HALF_OCTAVES = 24
+"""Bins of a score of one sign, down to a 4,000th of the bound."""
 
 
 def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
@@ -34,12 +38,14 @@ def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
 class Cut:
     """A clipping threshold, the maximum change of the mean score, and the noise sd of this bound.
 
-    A noise sd of 0 means that the bound holds in all but `ranges.ERROR` of fits.
+    Scores are clipped at the distance `at` from the `middle`. A noise sd of 0 means that the bound
+    holds in all but `ranges.ERROR` of fits.
     """
 
     at: float
     bias: float
     doubt: float = 0.0
+    middle: float = 0.0
 
     @classmethod
     def least(cls, cuts: Vector, noise: float, bias: Vector, weight: float = 1.0) -> Cut:
@@ -52,9 +58,11 @@ class Cut:
 
     @classmethod
     def narrowest(
-        cls, cuts: Vector, noise: float, spread: Vector, bias: Vector, doubt: Vector
-    ) -> Cut:
-        """The threshold with the narrowest 95% interval that allows for the bias.
+        cls, low: SideCuts, high: SideCuts, noise: float, *, centred: bool
+    ) -> tuple[Cut, float]:
+        """The two thresholds with the narrowest 95% interval that allows for the bias.
+
+        Its half-width is returned too.
 
         Let B be the bound's mean, D its noise, and Z the error of the estimate apart from its bias
         b. The error exceeds B + D + z s with the chance that Z - D exceeds B - b + z s. Since
@@ -62,12 +70,50 @@ class Cut:
         The variance of the bound is therefore added to that of the estimate, and the bound needs
         no margin for its noise.
 
-        `spread` is the sampling sd of the mean of the clipped scores, `bias` the bound and `doubt`
-        its noise sd; `noise` is as in `least`.
+        Scores below the lower threshold raise the mean if they are clipped, and scores above the
+        upper threshold lower it. The bias is therefore at most the larger of the two changes.
+
+        `noise` is as in `least`. If `centred`, the thresholds are at equal distances from zero.
         """
-        sd = np.sqrt((noise * cuts) ** 2 + spread**2 + doubt**2)
-        best = int(np.argmin(covering(norm.isf(0.025), bias, sd)))
-        return cls(float(cuts[best]), float(bias[best]), float(doubt[best]))
+        at = np.arange(len(low.cuts))
+        i, j = (at, at) if centred else (np.repeat(at, len(at)), np.tile(at, len(at)))
+        bias, doubt = (
+            np.where(low.bias[i] > high.bias[j], one[i], other[j])
+            for one, other in ((low.bias, high.bias), (low.doubt, high.doubt))
+        )
+        cut, middle = 0.5 * (high.cuts[j] + low.cuts[i]), 0.5 * (high.cuts[j] - low.cuts[i])
+        sd = np.sqrt((noise * cut) ** 2 + low.spread[i] ** 2 + high.spread[j] ** 2 + doubt**2)
+        half = sd * folded_quantile(bias / sd)
+        best = int(np.argmin(half))
+        found = cls(*(float(x[best]) for x in (cut, bias, doubt, middle)))
+        return found, float(half[best])
+
+
+class SideCuts(NamedTuple):
+    """Candidate thresholds on one side of zero, as distances from zero, shape (K,).
+
+    `bias` bounds the mean of the scores beyond a threshold, `doubt` is the noise sd of this bound,
+    and `spread` the sampling sd of the mean of this side's clipped scores.
+    """
+
+    cuts: Vector
+    bias: Vector
+    doubt: Vector
+    spread: Vector
+
+
+BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
+"""Ratios of bias and standard error at which `folded_quantile` is exact."""
+
+
+def folded_quantile(ratio: Vector) -> Vector:
+    """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`averages.covering`)."""
+    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()))
+
+
+@cache
+def _quantiles() -> Vector:
+    return covering(float(norm.isf(0.025)), BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------
@@ -229,53 +275,118 @@ def denoise_normal(
 
 @dataclass(frozen=True, eq=False)
 class ArmSizes:
-    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (A, K).
+    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (R, K).
 
-    There are A = 2 arms, or one for all rows; their `factors` are in (0, 1].
+    There are rows for A = 2 arms, or one for all rows of the study; their `factors` (R,) are in
+    (0, 1]. If scores are counted by sign, `sides` (R,) are -1 or 1, `arms` are the positions of
+    the arms, and `higher` tells whether scores on this side mean high outcomes.
     """
 
     counts: Matrix
     noise_sd: float
     edges: Vector
     factors: Vector
+    sides: tuple[int, ...] = ()
+    arms: tuple[int, ...] = ()
+    higher: tuple[bool, ...] = ()
 
-    @property
-    def _looked(self) -> tuple[tuple[Vector, float], ...]:
-        pooled = self.counts.sum(axis=0), float(np.sqrt(len(self.counts))) * self.noise_sd
-        return (*((counts, self.noise_sd) for counts in self.counts), pooled)
+    @classmethod
+    def by_sign(
+        cls, counts: Matrix, noise_sd: float, edges: Vector, factors: Vector, weights: Matrix
+    ) -> ArmSizes:
+        """From counts by arm in ascending cells of the signed score, shape (A, 2 K).
+
+        `weights` are as in `Extremes`.
+        """
+        k, ascends = len(edges), weights.sum(axis=1) >= 0
+        rows = [own for arm in counts for own in (arm[:k][::-1], arm[k:])]
+        arms = tuple(np.repeat(np.arange(len(counts)), 2).tolist())
+        sides = (-1, 1) * len(counts)
+        higher = tuple(
+            bool((side > 0) == ascends[arm]) for side, arm in zip(sides, arms, strict=True)
+        )
+        return cls(np.stack(rows), noise_sd, edges, np.repeat(factors, 2), sides, arms, higher)
+
+    def of_arms(self, by_arm: Vector) -> Vector:
+        """Numbers by arm, repeated for the rows of `counts`."""
+        return np.asarray(by_arm[list(self.arms)] if self.arms else by_arm)
 
     @cached_property
+    def reaches(self) -> Vector:
+        """Largest detected size for each row, shape (R,); 0 if no size is detected.
+
+        A size that is detected in one arm, or in the arms together, is assumed possible in the
+        others, for scores that mean high outcomes and for those that mean low outcomes.
+        """
+        same = np.array(self.higher or (True,) * len(self.counts))
+        looks, found = len(same) + len(set(self.higher or (True,))), np.zeros(len(same))
+        for kind in set(same.tolist()):
+            own = self.counts[same == kind]
+            looked = [*((c, self.noise_sd) for c in own), (own.sum(axis=0), self._pooled_sd(own))]
+            seen = np.logical_or.reduce([ranges.visible_cells(c, sd, looks) for c, sd in looked])
+            if seen.any():
+                found[same == kind] = self.edges[np.flatnonzero(seen)[-1]]
+        return np.where(found > 0, found, found.max())
+
+    def _pooled_sd(self, counts: Matrix) -> float:
+        return float(np.sqrt(len(counts))) * self.noise_sd
+
+    @property
     def reach(self) -> float:
-        """Largest detected size, in one arm or both together; 0 if no size is detected."""
-        found = (
-            ranges.visible_cells(counts, noise_sd, ranges.LOOKS)
-            for counts, noise_sd in self._looked
-        )
-        seen = np.flatnonzero(np.logical_or.reduce(list(found)))
-        return float(self.edges[seen[-1]]) if len(seen) else 0.0
+        """Largest detected size of all; 0 if no size is detected."""
+        return float(self.reaches.max())
 
     def rms(self, cut: float) -> float:
         """Root mean square of the detected scores after clipping at `cut`; 0 if none."""
-        seen = np.where(self.edges <= self.reach, np.maximum(self.counts, 0.0), 0.0)
+        seen = self._detected
+        return float(np.sqrt(self._squares(cut).sum() / max(seen.sum(), 1.0)))
+
+    @property
+    def _detected(self) -> Matrix:
+        """Counts up to the largest detected size."""
+        return np.where(self.edges <= self.reaches[:, None], np.maximum(self.counts, 0.0), 0.0)
+
+    def _squares(self, cut: float) -> Vector:
+        """Sum of the detected squared scores after clipping at `cut`, shape (R,)."""
         size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
-        return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
+        return np.asarray((self._detected * size**2).sum(axis=1))
 
-    def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, Vector]:
-        """Noisy number of rows beyond `reach` in each arm and in both, and its noise sds (A + 1,).
-
-        The means of these numbers are at least the numbers of rows, by the tail condition.
-        """
-        found = []
-        for start, (counts, noise_sd) in zip([*reach, reach.max()], self._looked, strict=True):
-            beyond, ends = ranges.cells_beyond(start, counts, self.edges)
-            found.append(ranges.hidden_mass(beyond, noise_sd, ends, anywhere=anywhere))
-        mass, sd = np.array(found).T
-        return mass, sd
+    def spread(self, cut: float, side: int) -> float:
+        """Root of the mean over all rows of the squared clipped scores of one `side`."""
+        sides = self.sides or (0,) * len(self.counts)
+        own = np.array([0.5 if not s else float(s == side) for s in sides])
+        return float(np.sqrt(own @ self._squares(cut) / max(self._detected.sum(), 1.0)))
 
     def most_hidden(self, reach: float, anywhere: bool) -> float:
         """Maximum number of rows beyond `reach`, except in `ranges.ERROR` of fits."""
-        mass, sd = self.hidden(np.full(len(self.counts), reach), anywhere)
-        return max(float(mass[-1] + norm.isf(ranges.ERROR / ranges.LOOKS) * sd[-1]), 0.0)
+        counts = self.counts.sum(axis=0)
+        beyond, ends = ranges.cells_beyond(reach, counts, self.edges)
+        mass, sd = ranges.hidden_mass(beyond, self._pooled_sd(self.counts), ends, anywhere=anywhere)
+        return max(mass + float(norm.isf(ranges.ERROR / ranges.LOOKS)) * sd, 0.0)
+
+    def beyond(
+        self, cuts: Vector, reach: Vector, ends: Vector, *, anywhere: bool
+    ) -> tuple[Matrix, Matrix]:
+        """Sum of the sizes beyond each of `cuts`, and its noise variance, shape (R, C) each.
+
+        Up to `reach` (R,), noisy counts show the sizes; within a cell, sizes are at most uniformly
+        distributed if their density falls. Beyond, the tail condition holds up to `ends` (R,).
+        """
+        total, variance = np.zeros((2, len(self.counts), len(cuts)))
+        below = np.r_[0.0, self.edges[:-1]]
+        for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
+            start, m = float(reach[row]), cuts[:, None] * factor
+            seen = self.edges <= start * (1 + 1e-9)
+            low, high = np.maximum(below, m), np.maximum(self.edges, m)
+            each = (high - low) * (0.5 * (high + low) - m) / (self.edges - below)
+            tail, borders = ranges.cells_beyond(start, counts, self.edges)
+            mass, sd = ranges.hidden_mass(tail, self.noise_sd, borders, anywhere=anywhere)
+            law = ranges.Tail(start, float(ends[row]), anywhere)
+            far = law.excess(m[:, 0]) + np.maximum(start - m[:, 0], 0.0)
+            total[row] = (each[:, seen] @ counts[seen] + mass * far) / factor
+            variance[row] = (each[:, seen] ** 2).sum(axis=1) * self.noise_sd**2
+            variance[row] = (variance[row] + (sd * far) ** 2) / factor**2
+        return total, variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +439,15 @@ class Extremes:
         return float((self.chances * lost).sum(axis=0).mean())
 
 
-CHOSEN = 1.0
+STARTS = (0.5, 1.0)
+"""The tail condition of averages starts at one of these shares of the largest detected size. Counts
+show how many rows lie beyond half of it, so noise matters less there. Further out, noise may hide
+all rows, but the condition bounds fewer of them."""
+
+NEAREST = 0.25
+"""Least threshold that is tried, as a share of the largest detected score."""
+
+CHOSEN = 1.5
 """Noise sds that are added to a noisy bound of hidden rows. The threshold is chosen by the bound
 and by the visible edge, so the bound errs downward on average."""
 
@@ -342,6 +461,7 @@ def score_cut(
     *,
     anywhere: bool = False,
     doubtful: bool = False,
+    movable: bool = False,
 ) -> Cut:
     """The threshold of least squared noise plus squared bound of the bias.
 
@@ -359,63 +479,56 @@ def score_cut(
     anywhere : bool
         Whether hidden scores may have any size (no tail condition).
     doubtful : bool
-        Whether the noise of the bound is part of the standard error. The threshold is then that of
-        `Cut.narrowest`.
+        Whether the noise of the bound is part of the standard error. The thresholds are then those
+        of `Cut.narrowest`.
+    movable : bool
+        Whether the two thresholds may be at different distances from zero.
     """
     largest = float(extremes.largest.max())
-    start, bias = PRIORS.lowest_cut * largest, None
+    start = PRIORS.lowest_cut * largest
     scaled = look is None or look.scaled
     # if most outcomes are equal, or no score is detected, the outcomes' detected range is used
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
-    if sizes is not None and scaled and max(sizes.reach, least) > 0:
-        start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
-    cuts = ranges.cuts_between(start, largest)
-    if bias is None:
+    if sizes is None or not scaled or max(sizes.reach, least) == 0:
+        cuts = ranges.cuts_between(start, largest)
         return Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
-    found = np.array([bias(float(cut), doubtful) for cut in cuts])
-    if not doubtful:
-        return Cut.least(cuts, noise_per_cut, found[:, 0])
-    assert sizes is not None
-    spread = np.array([sizes.rms(float(cut)) for cut in cuts]) / np.sqrt(rows)
-    return Cut.narrowest(cuts, noise_per_cut, spread, found[:, 0], found[:, 1])
-
-
-def _tails(
-    extremes: Extremes, sizes: ArmSizes, least: float, rows: float, anywhere: bool
-) -> tuple[float, float, Callable[[float, bool], tuple[float, float]]]:
-    """The least and the largest threshold, and the bound of the bias by the tail condition.
-
-    Scores detected in the bin of an arm's largest possible score are assumed to lie below that
-    score. Scores detected further out contradict the synthetic population. The bound has a noise
-    sd; if this noise is not part of the standard error, the bound has a margin instead.
-    """
-    factors = sizes.factors
-    ends = extremes.largest * factors
-    reach = np.maximum(sizes.reach, np.minimum(least * extremes.unit, ends))
+    # scores detected in the bin of the largest possible score are assumed to lie below that score;
+    # scores detected further out contradict the synthetic population
+    factors, ends = sizes.factors, sizes.of_arms(extremes.largest) * sizes.factors
+    known = np.minimum(least * extremes.unit, ends)
+    reach = np.maximum(sizes.reaches, known)
     within = reach / np.sqrt(2.0) < ends
     reach = np.where(within, np.minimum(reach, ends), reach)
     ends = np.maximum(ends, reach)
-    mass, sd = sizes.hidden(reach, anywhere)
-    laws = [ranges.Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
+    start, largest = float((reach / factors).max()), float((ends / factors).max())
+    if doubtful:
+        start = min(NEAREST * float((reach / factors).min()), start)
+    cuts = ranges.cuts_between(start, largest)
+    most = np.array([extremes.excess(float(c)) for c in cuts]) if within.all() else np.inf
+    margin = CHOSEN if doubtful else float(norm.isf(ranges.ERROR / ranges.LOOKS))
 
-    def placed(hidden: Vector, each: Sequence[float]) -> float:
-        """Place as many hidden rows as possible in the arm with the largest weight."""
-        most = np.minimum(np.maximum(hidden[:-1], 0.0), rows * extremes.shares)
-        left, lost = max(float(hidden[-1]), 0.0), 0.0
-        for arm in np.argsort(np.negative(each), kind="stable").tolist():
-            own = min(float(most[arm]), left)
-            left, lost = left - own, lost + own * each[arm]
-        return lost / rows
+    def sides(start: Vector) -> tuple[SideCuts, SideCuts]:
+        total, variance = sizes.beyond(cuts, start, ends, anywhere=anywhere)
+        found = []
+        for sign in (-1, 1):
+            own = [row for row, s in enumerate(sizes.sides or (0,) * len(total)) if s in (0, sign)]
+            doubt = np.sqrt(variance[own].sum(axis=0)) / rows
+            bias = np.maximum(total[own].sum(axis=0) / rows + margin * doubt, 0.0)
+            spread = np.array([sizes.spread(float(c), sign) for c in cuts]) / np.sqrt(rows)
+            found.append(
+                SideCuts(cuts, np.minimum(bias, most), np.where(bias > most, 0.0, doubt), spread)
+            )
+        low, high = found
+        return low, high
 
-    def bias(cut: float, doubtful: bool) -> tuple[float, float]:
-        each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
-        margin = CHOSEN if doubtful else float(norm.isf(ranges.ERROR / ranges.LOOKS))
-        by_tail = placed(mass + margin * sd, each)
-        if within.all() and extremes.excess(cut) <= by_tail:
-            return extremes.excess(cut), 0.0
-        return by_tail, placed(sd, each) if doubtful else 0.0
-
-    return float((reach / factors).max()), float((ends / factors).max()), bias
+    if not doubtful:
+        low, high = sides(reach)
+        return Cut.least(cuts, noise_per_cut, np.maximum(low.bias, high.bias))
+    starts = (
+        [reach] if anywhere else [np.minimum(reach, np.maximum(s * reach, known)) for s in STARTS]
+    )
+    found = [Cut.narrowest(*sides(s), noise_per_cut, centred=not movable) for s in starts]
+    return min(found, key=lambda pair: pair[1])[0]
 
 
 LEAST_KEPT = 0.5

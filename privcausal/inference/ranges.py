@@ -9,8 +9,8 @@ outcomes. The bias is bounded instead, under one condition on the tail:
 
 The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
 bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For averages,
-the mass at x0 is only right on average, and its noise is part of the standard error instead
-(`cuts.Cut.narrowest`)."""
+x0 may be half of that border (`cuts.STARTS`), the mass at x0 is a noisy count with a small margin,
+and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def hidden_beyond(
 
 def cells_beyond(start: float, counts: Vector, edges: Vector) -> tuple[Vector, Vector]:
     """Counts after `start` and the borders of their cells; `counts` are of cells up to `edges`."""
-    first = int(np.searchsorted(edges, start, side="right"))
+    first = int(np.searchsorted(edges, start * (1 + 1e-9), side="right"))
     return counts[first:], np.r_[start, edges[first:]]
 
 

@@ -367,6 +367,10 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
     arms = ArmSize(s.aipw, (1.0, 0.25))
     borders = arms.bound * 0.5 ** np.arange(1, 8)[::-1]
     found["sizes by arm"] = ArmHistogram(arms, borders, "score sizes")
+    both = ArmSize(s.aipw, (1.0, 0.25), signed=True)
+    found["scores by arm and sign"] = ArmHistogram(
+        both, np.r_[-borders[::-1], 0.0, borders], "score sizes"
+    )
     for which in REGRESSORS:
         r = regressors(s, which)
         score, cut = s.aipw, 0.5 * s.aipw.bound
@@ -386,7 +390,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
             one, (s.balance,), r, s.neighbors, squares=True
         )
         found[f"sums and squares alone, {which}"] = ScoreSums(
-            one, (), r, s.neighbors, slopes=slopes, squares=True
+            CutScore(score, cut, 3.0), (), r, s.neighbors, slopes=slopes, squares=True
         )
         found[f"squares, {which}"] = ScoreSquares(one, r)
         found[f"squares with meat, {which}"] = ScoreSquares(one, r, meat=True)

@@ -306,10 +306,14 @@ class Regressors:
 
 @dataclass(frozen=True, eq=False)
 class CutScore:
-    """One score divided by its clipping threshold, in [-1, 1], as a vector of one entry."""
+    """Distance of one score from a public `middle`, divided by its clipping threshold.
+
+    It is in [-1, 1], and a vector of one entry.
+    """
 
     score: Transform
     cut: float
+    middle: float = 0.0
 
     size = 1
 
@@ -320,7 +324,7 @@ class CutScore:
 
     def __call__(self, batch: Batch) -> Matrix:
         """Shape (n, 1)."""
-        return cut_share(self.score(batch), self.cut, -1.0)[:, None]
+        return cut_share(self.score(batch) - self.middle, self.cut, -1.0)[:, None]
 
 
 Scores = CutScore | ScoreVector
