@@ -328,6 +328,24 @@ class ArmSizes:
                 found[same == kind] = self.edges[np.flatnonzero(seen)[-1]]
         return np.where(found > 0, found, found.max())
 
+    @property
+    def skewed(self) -> bool:
+        """Whether high and low outcomes may differ in their distance from the model.
+
+        For each border up to the largest detected size, the numbers of sizes beyond it are
+        compared. Their difference has the noise of the counts and of the rows. Sizes without signs
+        do not show a skew, so they may be skewed.
+        """
+        if not self.higher:
+            return True
+        which = np.array(self.higher)
+        beyond = [np.cumsum(self.counts[which == kind].sum(axis=0)[::-1])[::-1] for kind in (0, 1)]
+        cells = len(self.edges) - np.arange(len(self.edges))
+        noise = len(self.counts) * cells * self.noise_sd**2 + np.maximum(sum(beyond), 0.0)
+        seen = np.r_[0.0, self.edges[:-1]] < self.reach
+        gap = np.abs(beyond[0] - beyond[1]) / np.sqrt(np.maximum(noise, 1e-9))
+        return bool((gap[seen] > SKEWED).any())
+
     def _pooled_sd(self, counts: Matrix) -> float:
         return float(np.sqrt(len(counts))) * self.noise_sd
 
@@ -439,10 +457,14 @@ class Extremes:
         return float((self.chances * lost).sum(axis=0).mean())
 
 
-STARTS = (0.5, 1.0)
+STARTS = (2.0**-1.5, 0.5, 1.0)
 """The tail condition of averages starts at one of these shares of the largest detected size. Counts
-show how many rows lie beyond half of it, so noise matters less there. Further out, noise may hide
-all rows, but the condition bounds fewer of them."""
+show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise may
+hide all rows, but the condition bounds fewer of them."""
+
+SKEWED = 2.0
+"""Standard errors by which the numbers of high and low outcomes differ if they are skewed. Clipping
+a skewed outcome moves its mean. The tail condition then starts at the largest detected size."""
 
 NEAREST = 0.25
 """Least threshold that is tried, as a share of the largest detected score."""
@@ -524,9 +546,8 @@ def score_cut(
     if not doubtful:
         low, high = sides(reach)
         return Cut.least(cuts, noise_per_cut, np.maximum(low.bias, high.bias))
-    starts = (
-        [reach] if anywhere else [np.minimum(reach, np.maximum(s * reach, known)) for s in STARTS]
-    )
+    shares = (1.0,) if anywhere or sizes.skewed else STARTS
+    starts = [np.minimum(reach, np.maximum(share * reach, known)) for share in shares]
     found = [Cut.narrowest(*sides(s), noise_per_cut, centred=not movable) for s in starts]
     return min(found, key=lambda pair: pair[1])[0]
 

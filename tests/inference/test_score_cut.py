@@ -108,6 +108,17 @@ def test_a_skewed_score_is_clipped_further_out_on_one_side() -> None:
     assert cut.middle > 1.0
 
 
+def test_a_skew_is_seen_and_symmetry_is_not_one() -> None:
+    rng, at = np.random.default_rng(3), extremes(0.2)
+    t = (rng.random(ROWS) < 0.2).astype(int)
+    factor = np.where(t == 1, 5.0, -1.25)
+    even, skewed = rng.standard_normal(ROWS), rng.lognormal(0, 0.8, ROWS) - 1.38
+    seen = [[signed(x * factor, t, at, k).skewed for k in range(20)] for x in (even, skewed)]
+    assert sum(seen[0]) <= 6
+    assert all(seen[1])
+    assert sizes(even * factor, t, at, 1).skewed  # without signs it may be
+
+
 def test_the_narrowest_cut_counts_the_noise_of_its_bound() -> None:
     cuts = np.geomspace(1.0, 30.0, 90)
     bias, spread = 0.5 * cuts**-2.0, np.full(90, 0.01)
