@@ -9,8 +9,8 @@ outcomes. The bias is bounded instead, under one condition on the tail:
 
 The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
 bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For averages,
-x0 may be a share of that border (`cuts.STARTS`), the mass at x0 is a noisy count with a small margin,
-and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
+x0 may be a share of that border (`cuts.STARTS`). The mass at x0 is then a noisy count with a small
+margin, and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
 
 from __future__ import annotations
 
