@@ -229,6 +229,7 @@ def _target(
         np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
         np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
         np.stack([1 - p, p]),
+        (float(np.min(ends)), float(np.max(ends))),
     )
     return Target(centre, by_fold(lambda s: s, scores), mass, extremes)
 
@@ -515,19 +516,19 @@ def score_sizes(
     session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
         return none
-    two_valued = not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
-    if two_valued and state.known is None:
+    binary = two_valued(state)
+    if binary and state.known is None:
         session.unused(stage)
         return none
     histograms = []
-    for target in targets[:1] if two_valued else targets:
+    for target in targets[:1] if binary else targets:
         factors = (*map(float, target.extremes.factors),)
         size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
         borders = score_edges(size.bound, SIGNED_HALF_OCTAVES)[:-1]
-        edges = np.array([size.bound]) if two_valued else np.r_[-borders[::-1], 0.0, borders]
+        edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
     counts, noise_sd = _counts(session, stage, histograms, declared_share(state))
-    if two_valued:
+    if binary:
         return none
     return [
         ArmSizes.by_sign(
@@ -664,6 +665,8 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
+        if state.known is not None and two_valued(state) and arm is None:
+            nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
@@ -683,6 +686,57 @@ def weighed(
             best, found = loss, WeightedNuisances(scored, rest, factor)
     assert found is not None
     return found
+
+
+MODEL_ENDS = 7
+"""Quantiles of the fitted means that are tried on each side."""
+
+
+def narrowed(
+    state: survey.Survey, nuisances: tuple[functions.NuisanceTriple, ...], stage: StageKey
+) -> tuple[functions.NuisanceTriple, ...]:
+    """Arm means within the limits of least predicted variance, for two values and a known e.
+
+    Scores then lie between public numbers, and nothing else is clipped. Wide means shrink the
+    residuals but need noise for a wide range of scores. With a known propensity, any means leave
+    the average without bias, so the limits cost only the variance that the means would explain. If
+    even wide limits explain little, the means become constant.
+    """
+    rows, p = state.rows, nuisances[0].e(state.rows)
+    count = state.population.count
+
+    def mixed(one: functions.NuisanceTriple) -> Vector:
+        return np.asarray((1 - p) * one.mu1(rows) + p * one.mu0(rows))
+
+    full, found, best = mixed(nuisances[0]), nuisances, np.inf
+    means = np.r_[nuisances[0].mu0(rows), nuisances[0].mu1(rows)]
+    ends = np.quantile(means, np.linspace(0.0, 1.0, 2 * MODEL_ENDS - 1))
+    for low in ends[:MODEL_ENDS]:
+        for high in ends[MODEL_ENDS - 1 :]:
+            scored = tuple(_within(n, float(low), float(high)) for n in nuisances)
+            aim = average_target(state, scored, 0.0)
+            noise = noise_per_cut(state, summed_scores(state, aim), stage)
+            cut = score_cut(aim.extremes, noise, None, None, count, movable=True)
+            lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
+            loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
+            if loss < best:
+                best, found = loss, scored
+    return found
+
+
+def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions.NuisanceTriple:
+    """Arm means, clipped to these limits too."""
+    means = one.mu0, one.mu1
+    if not all(isinstance(m, functions.ArmMean) for m in means):
+        return one
+    mu0, mu1 = (replace(m, lo=low, hi=high) for m in means)  # type: ignore[type-var]  # as checked
+    return replace(one, mu0=mu0, mu1=mu1)
+
+
+def two_valued(state: survey.Survey) -> bool:
+    """Whether the outcome has two values."""
+    session = state.session
+    return not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
 
 
 def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:

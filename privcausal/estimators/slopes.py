@@ -226,7 +226,8 @@ def cut_sums(
     sizes = averages.row_sizes(
         state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_share(state)
     )
-    extremes = Extremes(*(np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0)))
+    sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
+    extremes = Extremes(sizes_of, weights, chances)
     noise, anywhere = (
         averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1]),
         state.session.plan.request.tails,

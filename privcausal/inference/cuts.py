@@ -412,12 +412,14 @@ class Extremes:
     """Possible scores of a synthetic population, by arm, shape (A, N) each.
 
     `sizes` are the largest |score| for outcomes within their bounds. `weights` are the slopes of
-    the score in the outcome, and `chances` the probabilities of the arms.
+    the score in the outcome, and `chances` the probabilities of the arms. `span` has the smallest
+    and the largest score of all, if they are known.
     """
 
     sizes: Matrix
     weights: Matrix
     chances: Matrix
+    span: tuple[float, float] | None = None
 
     @property
     def shares(self) -> Vector:
@@ -513,7 +515,13 @@ def score_cut(
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
     if sizes is None or not scaled or max(sizes.reach, least) == 0:
         cuts = ranges.cuts_between(start, largest)
-        return Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
+        cut = Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
+        if not movable or extremes.span is None:
+            return cut
+        least_score, most_score = extremes.span
+        half, middle = 0.5 * (most_score - least_score), 0.5 * (most_score + least_score)
+        whole = Cut(half, 0.0, middle=middle)
+        return min(cut, whole, key=lambda c: (noise_per_cut * c.at) ** 2 + c.bias**2)
     # scores detected in the bin of the largest possible score are assumed to lie below that score;
     # scores detected further out contradict the synthetic population
     factors, ends = sizes.factors, sizes.of_arms(extremes.largest) * sizes.factors
