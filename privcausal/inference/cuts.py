@@ -382,28 +382,38 @@ class ArmSizes:
         mass, sd = ranges.hidden_mass(beyond, self._pooled_sd(self.counts), ends, anywhere=anywhere)
         return max(mass + float(norm.isf(ranges.ERROR / ranges.LOOKS)) * sd, 0.0)
 
-    def beyond(
-        self, cuts: Vector, reach: Vector, ends: Vector, *, anywhere: bool
-    ) -> tuple[Matrix, Matrix]:
-        """Sum of the sizes beyond each of `cuts`, and its noise variance, shape (R, C) each.
+    def counted(self, cuts: Vector, reach: Vector) -> tuple[Matrix, Matrix]:
+        """Sum of the sizes beyond each of `cuts`, up to `reach` (R,), and its noise variance.
 
-        Up to `reach` (R,), noisy counts show the sizes; within a cell, sizes are at most uniformly
-        distributed if their density falls. Beyond, the tail condition holds up to `ends` (R,).
+        Both have shape (R, C). Within a cell, sizes are at most uniformly distributed if their
+        density falls.
         """
         total, variance = np.zeros((2, len(self.counts), len(cuts)))
         below = np.r_[0.0, self.edges[:-1]]
         for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
-            start, m = float(reach[row]), cuts[:, None] * factor
-            seen = self.edges <= start * (1 + 1e-9)
+            m, seen = cuts[:, None] * factor, self.edges <= float(reach[row]) * (1 + 1e-9)
             low, high = np.maximum(below, m), np.maximum(self.edges, m)
-            each = (high - low) * (0.5 * (high + low) - m) / (self.edges - below)
+            each = (high - low) * (0.5 * (high + low) - m) / (self.edges - below) / factor
+            total[row] = each[:, seen] @ counts[seen]
+            variance[row] = (each[:, seen] ** 2).sum(axis=1) * self.noise_sd**2
+        return total, variance
+
+    def beyond(
+        self, cuts: Vector, reach: Vector, ends: Vector, *, anywhere: bool
+    ) -> tuple[Matrix, Matrix]:
+        """Same as `counted`, for all sizes: beyond `reach`, the tail condition holds up to `ends`.
+
+        `ends` has shape (R,).
+        """
+        total, variance = self.counted(cuts, reach)
+        for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
+            start, m = float(reach[row]), cuts * factor
             tail, borders = ranges.cells_beyond(start, counts, self.edges)
             mass, sd = ranges.hidden_mass(tail, self.noise_sd, borders, anywhere=anywhere)
             law = ranges.Tail(start, float(ends[row]), anywhere)
-            far = law.excess(m[:, 0]) + np.maximum(start - m[:, 0], 0.0)
-            total[row] = (each[:, seen] @ counts[seen] + mass * far) / factor
-            variance[row] = (each[:, seen] ** 2).sum(axis=1) * self.noise_sd**2
-            variance[row] = (variance[row] + (sd * far) ** 2) / factor**2
+            far = (law.excess(m) + np.maximum(start - m, 0.0)) / factor
+            total[row] += mass * far
+            variance[row] += (sd * far) ** 2
         return total, variance
 
 
@@ -539,11 +549,16 @@ def score_cut(
 
     def sides(start: Vector) -> tuple[SideCuts, SideCuts]:
         total, variance = sizes.beyond(cuts, start, ends, anywhere=anywhere)
+        shown, noise = sizes.counted(cuts, sizes.reaches)
         found = []
         for sign in (-1, 1):
             own = [row for row, s in enumerate(sizes.sides or (0,) * len(total)) if s in (0, sign)]
             doubt = np.sqrt(variance[own].sum(axis=0)) / rows
             bias = np.maximum(total[own].sum(axis=0) / rows + margin * doubt, 0.0)
+            # detected sizes that contradict a tail from `start` on are counted
+            seen = shown[own].sum(axis=0) / rows
+            doubt = np.where(seen > bias, np.sqrt(noise[own].sum(axis=0)) / rows, doubt)
+            bias = np.maximum(bias, seen)
             spread = np.array([sizes.spread(float(c), sign) for c in cuts]) / np.sqrt(rows)
             found.append(
                 SideCuts(cuts, np.minimum(bias, most), np.where(bias > most, 0.0, doubt), spread)

@@ -108,6 +108,16 @@ def test_a_skewed_score_is_clipped_further_out_on_one_side() -> None:
     assert cut.middle > 1.0
 
 
+def test_detected_sizes_that_contradict_the_condition_are_counted() -> None:
+    """All scores are at -2 or 2: a tail from smaller sizes on would miss them."""
+    rng, at = np.random.default_rng(4), extremes(0.5)
+    t = (rng.random(ROWS) < 0.5).astype(int)
+    found = signed(2.0 * rng.choice([-1.0, 1.0], ROWS), t, at, 1)
+    for noise in (8.0 / ROWS, 100.0 / ROWS):
+        cut = score_cut(at, noise, found, SEEN, ROWS, doubtful=True)
+        assert cut.bias + 3 * cut.doubt >= 0.5 * max(2.0 - cut.at, 0.0)
+
+
 def test_a_skew_is_seen_and_symmetry_is_not_one() -> None:
     rng, at = np.random.default_rng(3), extremes(0.2)
     t = (rng.random(ROWS) < 0.2).astype(int)
