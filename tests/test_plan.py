@@ -492,7 +492,7 @@ def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
     ledger = pc.Ledger(tmp_path / "l.db", dataset="rhc", eps=1.0)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"Y": rng.uniform(0, 10, 900), "T": [0.0, 1.0, 1.0] * 300, "X": 0.3})
-    bounds = SMALL["bounds"] | {"Y": (0, 20)}
+    bounds = SMALL["bounds"] | {"Y": (0, 22)}
     pc.private("Y ~ T | X", frame, eps=0.8, bounds=bounds, ledger=ledger)
     with pytest.raises(pc.BudgetError) as caught:
         pc.private("Y ~ T | X", frame, eps=1, bounds=bounds, ledger=ledger)

@@ -32,7 +32,14 @@ from privcausal.inference.averages import (
     with_design_effect,
 )
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.cuts import ArmSizes, Extremes, score_cut, score_edges, slope_kept
+from privcausal.inference.cuts import (
+    SIGNED_HALF_OCTAVES,
+    ArmSizes,
+    Extremes,
+    score_cut,
+    score_edges,
+    slope_kept,
+)
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
@@ -69,9 +76,10 @@ class Target:
     ----------
     centre : float
         c, in units of the outcome.
-    score, mass : Transform
-        Score and mass of each row, from the nuisances of its own fold. The mass is near 1 on
-        average.
+    score : Transform
+        Score of each row, from the nuisances of its own fold.
+    mass : Transform or None
+        Mass of each row, near 1 on average. None means that each row counts as 1.
     extremes : Extremes
         Largest possible scores.
     mass_spread : float
@@ -86,7 +94,7 @@ class Target:
 
     centre: float
     score: vault.Transform
-    mass: vault.Transform
+    mass: vault.Transform | None
     extremes: Extremes
     mass_spread: float = PRIORS.balance_sd
     group_masses: bool = False
@@ -151,15 +159,18 @@ def average_target(
 ) -> Target:
     """Target of the ATE: the score psi - c and the balance as its mass.
 
-    If `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
-    `within` a range, or for any outcome in the declared bounds.
+    The mean of the balance is exactly 1 if the propensity is known, so the rows are then counted
+    instead. If `tau` is given, it also centers the scores of the slopes. The extremes allow for
+    outcomes `within` a range, or for any outcome in the declared bounds.
     """
     clip, centre = state.clip, _held(state, centre)
     scores = [
         vault.Aipw(n, state.outcome, clip, functions.Constant(centre), abs(centre))
         for n in nuisances
     ]
-    mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
+    mass = None
+    if state.known is None:
+        mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
     return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
 
@@ -172,7 +183,7 @@ def arm_target(
     state: survey.Survey,
     nuisances: Sequence[functions.NuisanceTriple],
     arm: int,
-    mass: vault.Transform,
+    mass: vault.Transform | None,
 ) -> Target:
     """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
 
@@ -207,7 +218,7 @@ def _target(
     state: survey.Survey,
     centre: float,
     scores: Sequence[Score],
-    mass: vault.Transform,
+    mass: vault.Transform | None,
     e: functions.Function,
     within: vault.Outcome | None = None,
 ) -> Target:
@@ -218,6 +229,7 @@ def _target(
         np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
         np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
         np.stack([1 - p, p]),
+        (float(np.min(ends)), float(np.max(ends))),
     )
     return Target(centre, by_fold(lambda s: s, scores), mass, extremes)
 
@@ -247,7 +259,10 @@ def _held(state: survey.Survey, centre: float) -> float:
 # -- the release ------------------------------------------------------------------------------
 
 Keys = tuple[StageKey, StageKey, StageKey]
-"""Stages of an average: sizes of the scores, their sums, and sums of their squares."""
+"""Stages of an average: sizes of the scores, their sums, and the sandwich's sums of their squares.
+
+Without the sandwich, the squares are released with the scores.
+"""
 
 STAGES: Keys = (
     budget.Stages.AVERAGE_SIZES,
@@ -265,8 +280,18 @@ def averages_needs(request: Request) -> list[budget.StageWeight]:
     return [
         *(arm_needs(request, STAGES[0]) if survey.is_binary(request) else looks),
         budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
-        budget.StageWeight(STAGES[2], budget.SHARES.average_squares),
+        *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
+
+
+def square_needs(request: Request, stage: StageKey, weight: float) -> list[budget.StageWeight]:
+    """A release of squared scores with the sandwich's meat, if it is requested."""
+    return [budget.StageWeight(stage, weight)] if with_meat(request) else []
+
+
+def with_meat(request: Request) -> bool:
+    """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
+    return request.cov_type == "HC0" and not request.asked.arms
 
 
 def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
@@ -299,18 +324,23 @@ class One(NamedTuple):
 
 
 class ChosenCut(NamedTuple):
-    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise."""
+    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise.
+
+    `doubt` is the noise sd of the maximum bias. Scores are clipped around the `middle`.
+    """
 
     at: float
     bias: float
     rms: float
     noise: float
+    doubt: float
+    middle: float
 
 
 def averages(
     state: survey.Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
-    """Averages with their covariance, from one release of the scores and one of the squares.
+    """Averages with their covariance, from one release of the scores and their squares.
 
     Each component is clipped as it would be alone, using a histogram of its own sizes. A single
     score is released times (1, z, g), which gives slopes and groups. If there are several averages,
@@ -320,12 +350,18 @@ def averages(
     session, request = state.session, state.session.plan.request
     chosen = _chosen(state, asked, stages)
     sums, squares = _queries(state, asked, chosen)
-    session.gather({stages[1]: sums, stages[2]: squares})
-    first, second = session.release(stages[1], sums), session.release(stages[2], squares)
-    value, sd = (
-        _read(sums, sums.split(a), squares.split(b))
-        for a, b in ((first.value, second.value), (first.noise_sd, second.noise_sd))
-    )
+    session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
+    found_sums = session.release(stages[1], sums)
+    value, sd = (_read(sums, sums.split(x)) for x in (found_sums.value, found_sums.noise_sd))
+    if squares is not None:
+        second = session.release(stages[2], squares)
+        value, sd = (
+            replace(one, square=square, meat=meat)
+            for one, (square, meat) in (
+                (value, squares.split(second.value)),
+                (sd, squares.split(second.noise_sd)),
+            )
+        )
     # This matrix turns the released scores into the scores of the components.
     back = (
         np.linalg.inv(sums.scores.basis)
@@ -338,16 +374,20 @@ def averages(
     units = state.regressors.alpha * np.array([c.per_unit for c in columns])
     parts = partitions(state.groups, session.schema, request.needed)
     lost = 0.0 if session.beyond is None else session.beyond.lost
-    places, found = list(_by_mass(asked)), []
+    masses, found = list(_by_mass(asked)), []
     for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
+        place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
+        if aim.mass is not None:
+            place, mass_spread = 1 + masses.index(id(aim.mass)), aim.mass_spread
         frame = SumsContext(
-            aim.centre, float(np.clip(value.size[0, 0], *limits)), points, units,
+            aim.centre + cut.middle, float(np.clip(value.size[0, 0], *limits)), points, units,
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
-            PRIORS.least_square * cut.rms**2, aim.mass_spread, aim.group_masses,
+            PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
+            cut.doubt, cut.middle,
         )  # fmt: skip
         terms = (name, *(c.name for c in columns))
-        found.append(JointAverage(terms, own @ back, 1 + places.index(id(aim.mass)), frame))
+        found.append(JointAverage(terms, own @ back, place, frame))
     groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
     estimate = estimate_averages(found, groups, value, sd, robust=robust)
     return replace(with_design_effect(estimate, request.trust.max_rows), weight=weight)
@@ -355,39 +395,40 @@ def averages(
 
 def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
     """One target for each distinct mass; several targets may share a mass."""
-    return {id(one.target.mass): one.target for one in asked}
+    return {id(one.target.mass): one.target for one in asked if one.target.mass is not None}
 
 
 def _queries(
     state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
-) -> tuple[vault.ScoreSums, vault.ScoreSquares]:
-    """The queries for the scores and for their squares."""
+) -> tuple[vault.ScoreSums, vault.ScoreSquares | None]:
+    """The query for the scores, and the query for their squares with the sandwich's meat."""
     request, regressors = state.session.plan.request, state.regressors
     if len(asked) == 1:
-        sums = summed_scores(state, asked[0].target, chosen[0].at)
-        return sums, vault.ScoreSquares(sums.scores, regressors, meat=request.cov_type == "HC0")
+        sums = summed_scores(state, asked[0].target, chosen[0].at, chosen[0].middle)
+        if sums.squares:
+            return sums, None
+        return sums, vault.ScoreSquares(sums.scores, regressors, meat=True)
     scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
     by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
-    masses = tuple(one.mass for one in targets)
-    sums = vault.ScoreSums(scores, masses, regressors, request.trust.neighbors, by_group)
-    return sums, vault.ScoreSquares(scores, regressors)
+    masses = tuple(one.mass for one in targets if one.mass is not None)
+    sums = vault.ScoreSums(
+        scores, masses, regressors, request.trust.neighbors, by_group, squares=True
+    )
+    return sums, None
 
 
-def _read(sums: vault.ScoreSums, parts: Sequence[Matrix], squares: Sequence[Matrix]) -> JointData:
-    """Parts of both releases; a mass without group sums is NaN in the groups.
+def _read(sums: vault.ScoreSums, parts: Sequence[Matrix]) -> JointData:
+    """Parts of a release; a mass without group sums is NaN in the groups.
 
     With a single score, the groups have sums of either rows or masses. These sums serve as both.
     """
-    score, outer, masses, of_groups = parts
-    square, *meat = squares
+    score, *square, outer, masses, of_groups = parts
     width = len(outer)
     size = np.full((1 + len(masses), 1 + of_groups.shape[1]), np.nan)
     size[:, 0] = outer[0, 0], *masses
     size[list(sums.by_group) if len(score) > 1 else slice(None), 1:] = of_groups
-    of_scores = np.delete(score, np.s_[1:width], axis=1)
-    return JointData(
-        of_scores, size, square, score[0, 1:width], outer, *(meat or [np.zeros((0, 0))])
-    )
+    of_scores, none = np.delete(score, np.s_[1:width], axis=1), np.zeros((0, 0))
+    return JointData(of_scores, size, square[0] if square else none, score[0, 1:width], outer, none)
 
 
 def _components(asked: Sequence[One]) -> list[int]:
@@ -406,14 +447,16 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
         own = sizes[components.index(k)] if k in components else None
         cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
-            anywhere=state.session.plan.request.tails == "any",
+            anywhere=state.session.plan.request.tails == "any", doubtful=True,
+            movable=len(asked) == 1 and one.target.mass is None,
         )  # fmt: skip
         rms = 0.0 if own is None else own.rms(cut.at)
-        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at))
-    bias = np.array([found[k].bias for k in components])
+        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt, cut.middle))
+    both = np.array([[found[k].bias, found[k].doubt] for k in components])
+    added = [np.abs(one.parts) @ both for one in asked]
     return [
-        own._replace(bias=float(np.abs(one.parts) @ bias))
-        for one, own in zip(asked, found, strict=True)
+        own._replace(bias=float(bias), doubt=float(doubt))
+        for own, (bias, doubt) in zip(found, added, strict=True)
     ]
 
 
@@ -473,21 +516,28 @@ def score_sizes(
     session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
         return none
-    two_valued = not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
-    if two_valued and state.known is None:
+    binary = two_valued(state)
+    if binary and state.known is None:
         session.unused(stage)
         return none
     histograms = []
-    for target in targets[:1] if two_valued else targets:
+    for target in targets[:1] if binary else targets:
         factors = (*map(float, target.extremes.factors),)
-        size = vault.ArmSize(target.score, factors, target.arm)  # type: ignore[arg-type]  # two
-        edges = score_edges(size.bound)[-1:] if two_valued else score_edges(size.bound)[:-1]
+        size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
+        borders = score_edges(size.bound, SIGNED_HALF_OCTAVES)[:-1]
+        edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
     counts, noise_sd = _counts(session, stage, histograms, declared_share(state))
-    if two_valued:
+    if binary:
         return none
     return [
-        ArmSizes(c, noise_sd, score_edges(one.target.bound), target.extremes.factors)
+        ArmSizes.by_sign(
+            c,
+            noise_sd,
+            score_edges(one.target.bound, SIGNED_HALF_OCTAVES),
+            target.extremes.factors,
+            target.extremes.weights,
+        )
         for c, one, target in zip(counts, histograms, targets, strict=True)
     ]
 
@@ -534,15 +584,19 @@ def row_sizes(
     return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
-def summed_scores(state: survey.Survey, target: Target, cut: float = 1.0) -> vault.ScoreSums:
-    """The sums of the scores, clipped at `cut`."""
+def summed_scores(
+    state: survey.Survey, target: Target, cut: float = 1.0, middle: float = 0.0
+) -> vault.ScoreSums:
+    """The sums of the scores' distances from the `middle`, clipped at `cut`."""
+    request = state.session.plan.request
     return vault.ScoreSums(
-        vault.CutScore(target.score, cut),
-        (target.mass,),
+        vault.CutScore(target.score, cut, middle),
+        () if target.mass is None else (target.mass,),
         state.regressors,
-        state.session.plan.request.trust.neighbors,
+        request.trust.neighbors,
         (int(target.group_masses),),
         None if target.pilot is None else target.pilot.score,
+        squares=not with_meat(request),
     )
 
 
@@ -611,6 +665,8 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
+        if state.known is not None and two_valued(state) and arm is None:
+            nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
@@ -630,6 +686,57 @@ def weighed(
             best, found = loss, WeightedNuisances(scored, rest, factor)
     assert found is not None
     return found
+
+
+MODEL_ENDS = 7
+"""Quantiles of the fitted means that are tried on each side."""
+
+
+def narrowed(
+    state: survey.Survey, nuisances: tuple[functions.NuisanceTriple, ...], stage: StageKey
+) -> tuple[functions.NuisanceTriple, ...]:
+    """Arm means within the limits of least predicted variance, for two values and a known e.
+
+    Scores then lie between public numbers, and nothing else is clipped. Wide means shrink the
+    residuals but need noise for a wide range of scores. With a known propensity, any means leave
+    the average without bias, so the limits cost only the variance that the means would explain. If
+    even wide limits explain little, the means become constant.
+    """
+    rows, p = state.rows, nuisances[0].e(state.rows)
+    count = state.population.count
+
+    def mixed(one: functions.NuisanceTriple) -> Vector:
+        return np.asarray((1 - p) * one.mu1(rows) + p * one.mu0(rows))
+
+    full, found, best = mixed(nuisances[0]), nuisances, np.inf
+    means = np.r_[nuisances[0].mu0(rows), nuisances[0].mu1(rows)]
+    ends = np.quantile(means, np.linspace(0.0, 1.0, 2 * MODEL_ENDS - 1))
+    for low in ends[:MODEL_ENDS]:
+        for high in ends[MODEL_ENDS - 1 :]:
+            scored = tuple(_within(n, float(low), float(high)) for n in nuisances)
+            aim = average_target(state, scored, 0.0)
+            noise = noise_per_cut(state, summed_scores(state, aim), stage)
+            cut = score_cut(aim.extremes, noise, None, None, count, movable=True)
+            lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
+            loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
+            if loss < best:
+                best, found = loss, scored
+    return found
+
+
+def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions.NuisanceTriple:
+    """Arm means, clipped to these limits too."""
+    means = one.mu0, one.mu1
+    if not all(isinstance(m, functions.ArmMean) for m in means):
+        return one
+    mu0, mu1 = (replace(m, lo=low, hi=high) for m in means)  # type: ignore[type-var]  # as checked
+    return replace(one, mu0=mu0, mu1=mu1)
+
+
+def two_valued(state: survey.Survey) -> bool:
+    """Whether the outcome has two values."""
+    session = state.session
+    return not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
 
 
 def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:

@@ -18,6 +18,7 @@ from privcausal.estimators.averages import (
     asked_averages,
     averages,
     one_arm_target,
+    square_needs,
     weighed,
 )
 from privcausal.estimators.base import (
@@ -192,7 +193,7 @@ class Private(AverageLearner):
             budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.private_outcome),
             *first,
             budget.StageWeight(scores, budget.SHARES.private_scores),
-            budget.StageWeight(squares, budget.SHARES.private_squares),
+            *square_needs(request, squares, budget.SHARES.private_squares),
             *looks,
         ]
         if arms:

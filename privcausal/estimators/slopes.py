@@ -184,7 +184,7 @@ def residual_cut(
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
     cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
-    beyond = float(sizes.hidden(np.array([sizes.reach]), anywhere)[1]) / state.population.count
+    beyond = sizes.most_hidden(sizes.reach, anywhere) / state.population.count
     excess, square = float(Tail(sizes.reach, most, anywhere).excess(cut)), sizes.rms(cut) ** 2
     return replace(state, most=cut), square, cut * beyond * excess / square
 
@@ -226,7 +226,8 @@ def cut_sums(
     sizes = averages.row_sizes(
         state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_share(state)
     )
-    extremes = Extremes(*(np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0)))
+    sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
+    extremes = Extremes(sizes_of, weights, chances)
     noise, anywhere = (
         averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1]),
         state.session.plan.request.tails,

@@ -97,6 +97,11 @@ class SumsContext:
         Sets of groups whose sums add up to the sums over all rows.
     size_limits : (float, float)
         Known limits of the number of complete rows; equal if this number is public.
+    doubt : float
+        Noise sd of `clipping`, which intervals count as noise of the estimate.
+    middle : float
+        Distance of `centre` from a value near the average. It is not 0 if scores are clipped at
+        different distances on the two sides.
     """
 
     centre: float
@@ -112,6 +117,13 @@ class SumsContext:
     pilot: Vector | None = None
     parts: Partitions | None = None
     size_limits: tuple[float, float] = (1.0, np.inf)
+    doubt: float = 0.0
+    middle: float = 0.0
+
+    def least_variance(self, square: float, mean: float) -> float:
+        """Floor of the variance, from the mean and the mean square of the centered scores."""
+        near = square + 2 * self.middle * mean + self.middle**2
+        return PRIORS.least_spread * max(near, 0.0)
 
     @cached_property
     def model(self) -> Matrix:
@@ -233,7 +245,8 @@ def estimate_average(
     mean = float(value.score[0]) / mass
     square = raised(float(value.square[0]), float(sd.square[0]), frame.least_square * frame.size)
     square /= frame.size
-    variance = max(square - (mean * mass / frame.size) ** 2, PRIORS.least_spread * square)
+    apart = mean * mass / frame.size
+    variance = max(square - apart**2, frame.least_variance(square, apart))
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
     sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2
@@ -244,6 +257,7 @@ def estimate_average(
     spread = np.r_[
         1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
     ]
+    privacy += np.diag((frame.doubt * spread) ** 2)
     out = AverageEstimate(
         terms, (), own, sampling, privacy,
         clipping * spread, frame.remainder.rms * spread, frame.size,
@@ -258,6 +272,7 @@ def estimate_average(
     by_score, by_size, by_mass = slopes_in_sums(found, mean, lift[:, 0], sums)
     privacy = by_score @ noise.score @ by_score.T + by_size @ noise.size @ by_size.T
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
+    privacy[m:, m:] += frame.doubt**2 * np.eye(len(groups))
     privacy[:m, :m] = out.privacy
     sampling = joint_sampling(
         out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
@@ -449,10 +464,11 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> A
         floor = PRIORS.least_unexplained * variance * rows
         total = raised(float(value.square[j]), float(sd.square[j]), floor)
         estimate[at] = frame.centre + mean
-        left = max(total / rows - (mean * balance) ** 2, PRIORS.least_spread * total / rows)
+        square, apart = total / rows, mean * balance
+        left = max(square - apart**2, frame.least_variance(square, apart))
         sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
-        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
+        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2 + frame.doubt**2
     whole = sums.mass / kept if frame.group_masses else frame.size
     return AverageEstimate(
         out.terms, groups, estimate, sampling, privacy,

@@ -6,9 +6,9 @@ but it biases an average only by the product with the error of the propensity. T
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -16,12 +16,17 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.inference import ranges
+from privcausal.inference.averages import FAR_BOUND, covering
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
 
 SCORE_HALF_OCTAVES = 40
 """Bins of a score's size below its bound, down to a millionth of the bound."""
+
+
+SIGNED_HALF_OCTAVES = 24
+"""Bins of a score of one sign, down to a 4,000th of the bound."""
 
 
 def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
@@ -31,10 +36,16 @@ def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
 
 @dataclass(frozen=True)
 class Cut:
-    """A clipping threshold and the maximum change of the mean score."""
+    """A clipping threshold, the maximum change of the mean score, and the noise sd of this bound.
+
+    Scores are clipped at the distance `at` from the `middle`. A noise sd of 0 means that the bound
+    holds in all but `ranges.ERROR` of fits.
+    """
 
     at: float
     bias: float
+    doubt: float = 0.0
+    middle: float = 0.0
 
     @classmethod
     def least(cls, cuts: Vector, noise: float, bias: Vector, weight: float = 1.0) -> Cut:
@@ -44,6 +55,65 @@ class Cut:
         """
         best = int(np.argmin(weight * (noise * cuts) ** 2 + bias**2))
         return cls(float(cuts[best]), float(bias[best]))
+
+    @classmethod
+    def narrowest(
+        cls, low: SideCuts, high: SideCuts, noise: float, *, centred: bool
+    ) -> tuple[Cut, float]:
+        """The two thresholds with the narrowest 95% interval that allows for the bias.
+
+        Its half-width is returned too.
+
+        Let B be the bound's mean, D its noise, and Z the error of the estimate apart from its bias
+        b. The error exceeds B + D + z s with the chance that Z - D exceeds B - b + z s. Since
+        B >= b, this chance is at most that of a normal variable above z for s^2 = Var(Z) + Var(D).
+        The variance of the bound is therefore added to that of the estimate, and the bound needs
+        no margin for its noise.
+
+        Scores below the lower threshold raise the mean if they are clipped, and scores above the
+        upper threshold lower it. The bias is therefore at most the larger of the two changes.
+
+        `noise` is as in `least`. If `centred`, the thresholds are at equal distances from zero.
+        """
+        at = np.arange(len(low.cuts))
+        i, j = (at, at) if centred else (np.repeat(at, len(at)), np.tile(at, len(at)))
+        bias, doubt = (
+            np.where(low.bias[i] > high.bias[j], one[i], other[j])
+            for one, other in ((low.bias, high.bias), (low.doubt, high.doubt))
+        )
+        cut, middle = 0.5 * (high.cuts[j] + low.cuts[i]), 0.5 * (high.cuts[j] - low.cuts[i])
+        sd = np.sqrt((noise * cut) ** 2 + low.spread[i] ** 2 + high.spread[j] ** 2 + doubt**2)
+        half = sd * folded_quantile(bias / sd)
+        best = int(np.argmin(half))
+        found = cls(*(float(x[best]) for x in (cut, bias, doubt, middle)))
+        return found, float(half[best])
+
+
+class SideCuts(NamedTuple):
+    """Candidate thresholds on one side of zero, as distances from zero, shape (K,).
+
+    `bias` bounds the mean of the scores beyond a threshold, `doubt` is the noise sd of this bound,
+    and `spread` the sampling sd of the mean of this side's clipped scores.
+    """
+
+    cuts: Vector
+    bias: Vector
+    doubt: Vector
+    spread: Vector
+
+
+BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
+"""Ratios of bias and standard error at which `folded_quantile` is exact."""
+
+
+def folded_quantile(ratio: Vector) -> Vector:
+    """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`averages.covering`)."""
+    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()))
+
+
+@cache
+def _quantiles() -> Vector:
+    return covering(float(norm.isf(0.025)), BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------
@@ -205,45 +275,146 @@ def denoise_normal(
 
 @dataclass(frozen=True, eq=False)
 class ArmSizes:
-    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (A, K).
+    """Noisy counts of |score| x factor of the row's arm, up to each of `edges` (K,), shape (R, K).
 
-    There are A = 2 arms, or one for all rows; their `factors` are in (0, 1].
+    There are rows for A = 2 arms, or one for all rows of the study; their `factors` (R,) are in
+    (0, 1]. If scores are counted by sign, `sides` (R,) are -1 or 1, `arms` are the positions of
+    the arms, and `higher` tells whether scores on this side mean high outcomes.
     """
 
     counts: Matrix
     noise_sd: float
     edges: Vector
     factors: Vector
+    sides: tuple[int, ...] = ()
+    arms: tuple[int, ...] = ()
+    higher: tuple[bool, ...] = ()
 
-    @property
-    def _looked(self) -> tuple[tuple[Vector, float], ...]:
-        pooled = self.counts.sum(axis=0), float(np.sqrt(len(self.counts))) * self.noise_sd
-        return (*((counts, self.noise_sd) for counts in self.counts), pooled)
+    @classmethod
+    def by_sign(
+        cls, counts: Matrix, noise_sd: float, edges: Vector, factors: Vector, weights: Matrix
+    ) -> ArmSizes:
+        """From counts by arm in ascending cells of the signed score, shape (A, 2 K).
+
+        `weights` are as in `Extremes`.
+        """
+        k, ascends = len(edges), weights.sum(axis=1) >= 0
+        rows = [own for arm in counts for own in (arm[:k][::-1], arm[k:])]
+        arms = tuple(np.repeat(np.arange(len(counts)), 2).tolist())
+        sides = (-1, 1) * len(counts)
+        higher = tuple(
+            bool((side > 0) == ascends[arm]) for side, arm in zip(sides, arms, strict=True)
+        )
+        return cls(np.stack(rows), noise_sd, edges, np.repeat(factors, 2), sides, arms, higher)
+
+    def of_arms(self, by_arm: Vector) -> Vector:
+        """Numbers by arm, repeated for the rows of `counts`."""
+        return np.asarray(by_arm[list(self.arms)] if self.arms else by_arm)
 
     @cached_property
+    def reaches(self) -> Vector:
+        """Largest detected size for each row, shape (R,); 0 if no size is detected.
+
+        A size that is detected in one arm, or in the arms together, is assumed possible in the
+        others, for scores that mean high outcomes and for those that mean low outcomes.
+        """
+        same = np.array(self.higher or (True,) * len(self.counts))
+        looks, found = len(same) + len(set(self.higher or (True,))), np.zeros(len(same))
+        for kind in set(same.tolist()):
+            own = self.counts[same == kind]
+            looked = [*((c, self.noise_sd) for c in own), (own.sum(axis=0), self._pooled_sd(own))]
+            seen = np.logical_or.reduce([ranges.visible_cells(c, sd, looks) for c, sd in looked])
+            if seen.any():
+                found[same == kind] = self.edges[np.flatnonzero(seen)[-1]]
+        return np.where(found > 0, found, found.max())
+
+    @property
+    def skewed(self) -> bool:
+        """Whether high and low outcomes may differ in their distance from the model.
+
+        For each border up to the largest detected size, the numbers of sizes beyond it are
+        compared. Their difference has the noise of the counts and of the rows. Sizes without signs
+        do not show a skew, so they may be skewed.
+        """
+        if not self.higher:
+            return True
+        which = np.array(self.higher)
+        beyond = [np.cumsum(self.counts[which == kind].sum(axis=0)[::-1])[::-1] for kind in (0, 1)]
+        cells = len(self.edges) - np.arange(len(self.edges))
+        noise = len(self.counts) * cells * self.noise_sd**2 + np.maximum(sum(beyond), 0.0)
+        seen = np.r_[0.0, self.edges[:-1]] < self.reach
+        gap = np.abs(beyond[0] - beyond[1]) / np.sqrt(np.maximum(noise, 1e-9))
+        return bool((gap[seen] > SKEWED).any())
+
+    def _pooled_sd(self, counts: Matrix) -> float:
+        return float(np.sqrt(len(counts))) * self.noise_sd
+
+    @property
     def reach(self) -> float:
-        """Largest detected size, in one arm or both together; 0 if no size is detected."""
-        found = (
-            ranges.visible_cells(counts, noise_sd, ranges.LOOKS)
-            for counts, noise_sd in self._looked
-        )
-        seen = np.flatnonzero(np.logical_or.reduce(list(found)))
-        return float(self.edges[seen[-1]]) if len(seen) else 0.0
+        """Largest detected size of all; 0 if no size is detected."""
+        return float(self.reaches.max())
 
     def rms(self, cut: float) -> float:
         """Root mean square of the detected scores after clipping at `cut`; 0 if none."""
-        seen = np.where(self.edges <= self.reach, np.maximum(self.counts, 0.0), 0.0)
-        size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
-        return float(np.sqrt((seen * size**2).sum() / max(seen.sum(), 1.0)))
+        seen = self._detected
+        return float(np.sqrt(self._squares(cut).sum() / max(seen.sum(), 1.0)))
 
-    def hidden(self, reach: Vector, anywhere: bool) -> tuple[Vector, float]:
-        """Maximum number of rows beyond `reach` in each arm, and in both."""
-        starts = zip(self._looked, [*reach, reach.max()], strict=True)
-        found = [
-            ranges.hidden_beyond(start, *one, self.edges, ranges.LOOKS, anywhere=anywhere)
-            for one, start in starts
-        ]
-        return np.array(found[:-1]), found[-1]
+    @property
+    def _detected(self) -> Matrix:
+        """Counts up to the largest detected size."""
+        return np.where(self.edges <= self.reaches[:, None], np.maximum(self.counts, 0.0), 0.0)
+
+    def _squares(self, cut: float) -> Vector:
+        """Sum of the detected squared scores after clipping at `cut`, shape (R,)."""
+        size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
+        return np.asarray((self._detected * size**2).sum(axis=1))
+
+    def spread(self, cut: float, side: int) -> float:
+        """Root of the mean over all rows of the squared clipped scores of one `side`."""
+        sides = self.sides or (0,) * len(self.counts)
+        own = np.array([0.5 if not s else float(s == side) for s in sides])
+        return float(np.sqrt(own @ self._squares(cut) / max(self._detected.sum(), 1.0)))
+
+    def most_hidden(self, reach: float, anywhere: bool) -> float:
+        """Maximum number of rows beyond `reach`, except in `ranges.ERROR` of fits."""
+        counts = self.counts.sum(axis=0)
+        beyond, ends = ranges.cells_beyond(reach, counts, self.edges)
+        mass, sd = ranges.hidden_mass(beyond, self._pooled_sd(self.counts), ends, anywhere=anywhere)
+        return max(mass + float(norm.isf(ranges.ERROR / ranges.LOOKS)) * sd, 0.0)
+
+    def counted(self, cuts: Vector, reach: Vector) -> tuple[Matrix, Matrix]:
+        """Sum of the sizes beyond each of `cuts`, up to `reach` (R,), and its noise variance.
+
+        Both have shape (R, C). Within a cell, sizes are at most uniformly distributed if their
+        density falls.
+        """
+        total, variance = np.zeros((2, len(self.counts), len(cuts)))
+        below = np.r_[0.0, self.edges[:-1]]
+        for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
+            m, seen = cuts[:, None] * factor, self.edges <= float(reach[row]) * (1 + 1e-9)
+            low, high = np.maximum(below, m), np.maximum(self.edges, m)
+            each = (high - low) * (0.5 * (high + low) - m) / (self.edges - below) / factor
+            total[row] = each[:, seen] @ counts[seen]
+            variance[row] = (each[:, seen] ** 2).sum(axis=1) * self.noise_sd**2
+        return total, variance
+
+    def beyond(
+        self, cuts: Vector, reach: Vector, ends: Vector, *, anywhere: bool
+    ) -> tuple[Matrix, Matrix]:
+        """Same as `counted`, for all sizes: beyond `reach`, the tail condition holds up to `ends`.
+
+        `ends` has shape (R,).
+        """
+        total, variance = self.counted(cuts, reach)
+        for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
+            start, m = float(reach[row]), cuts * factor
+            tail, borders = ranges.cells_beyond(start, counts, self.edges)
+            mass, sd = ranges.hidden_mass(tail, self.noise_sd, borders, anywhere=anywhere)
+            law = ranges.Tail(start, float(ends[row]), anywhere)
+            far = (law.excess(m) + np.maximum(start - m, 0.0)) / factor
+            total[row] += mass * far
+            variance[row] += (sd * far) ** 2
+        return total, variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,12 +422,14 @@ class Extremes:
     """Possible scores of a synthetic population, by arm, shape (A, N) each.
 
     `sizes` are the largest |score| for outcomes within their bounds. `weights` are the slopes of
-    the score in the outcome, and `chances` the probabilities of the arms.
+    the score in the outcome, and `chances` the probabilities of the arms. `span` has the smallest
+    and the largest score of all, if they are known.
     """
 
     sizes: Matrix
     weights: Matrix
     chances: Matrix
+    span: tuple[float, float] | None = None
 
     @property
     def shares(self) -> Vector:
@@ -296,6 +469,23 @@ class Extremes:
         return float((self.chances * lost).sum(axis=0).mean())
 
 
+STARTS = (2.0**-1.5, 0.5, 1.0)
+"""The tail condition of averages starts at one of these shares of the largest detected size. Counts
+show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise may
+hide all rows, but the condition bounds fewer of them."""
+
+SKEWED = 2.0
+"""Standard errors by which the numbers of high and low outcomes differ if they are skewed. Clipping
+a skewed outcome moves its mean. The tail condition then starts at the largest detected size."""
+
+NEAREST = 0.25
+"""Least threshold that is tried, as a share of the largest detected score."""
+
+CHOSEN = 1.5
+"""Noise sds that are added to a noisy bound of hidden rows. The threshold is chosen by the bound
+and by the visible edge, so the bound errs downward on average."""
+
+
 def score_cut(
     extremes: Extremes,
     noise_per_cut: float,
@@ -304,6 +494,8 @@ def score_cut(
     rows: float,
     *,
     anywhere: bool = False,
+    doubtful: bool = False,
+    movable: bool = False,
 ) -> Cut:
     """The threshold of least squared noise plus squared bound of the bias.
 
@@ -320,49 +512,67 @@ def score_cut(
         (Noisy) number of rows.
     anywhere : bool
         Whether hidden scores may have any size (no tail condition).
+    doubtful : bool
+        Whether the noise of the bound is part of the standard error. The thresholds are then those
+        of `Cut.narrowest`.
+    movable : bool
+        Whether the two thresholds may be at different distances from zero.
     """
-    bias: Callable[[float], float] = extremes.excess
     largest = float(extremes.largest.max())
     start = PRIORS.lowest_cut * largest
     scaled = look is None or look.scaled
     # if most outcomes are equal, or no score is detected, the outcomes' detected range is used
     least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
-    if sizes is not None and scaled and max(sizes.reach, least) > 0:
-        start, largest, bias = _tails(extremes, sizes, least, rows, anywhere)
-    cuts = ranges.cuts_between(start, largest)
-    biases = np.array([bias(float(cut)) for cut in cuts])
-    return Cut.least(cuts, noise_per_cut, biases)
-
-
-def _tails(
-    extremes: Extremes, sizes: ArmSizes, least: float, rows: float, anywhere: bool
-) -> tuple[float, float, Callable[[float], float]]:
-    """The least and the largest threshold, and the bound of the bias by the tail condition.
-
-    Scores detected in the bin of an arm's largest possible score are assumed to lie below that
-    score. Scores detected further out contradict the synthetic population.
-    """
-    factors = sizes.factors
-    ends = extremes.largest * factors
-    reach = np.maximum(sizes.reach, np.minimum(least * extremes.unit, ends))
+    if sizes is None or not scaled or max(sizes.reach, least) == 0:
+        cuts = ranges.cuts_between(start, largest)
+        cut = Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
+        if not movable or extremes.span is None:
+            return cut
+        least_score, most_score = extremes.span
+        half, middle = 0.5 * (most_score - least_score), 0.5 * (most_score + least_score)
+        whole = Cut(half, 0.0, middle=middle)
+        return min(cut, whole, key=lambda c: (noise_per_cut * c.at) ** 2 + c.bias**2)
+    # scores detected in the bin of the largest possible score are assumed to lie below that score;
+    # scores detected further out contradict the synthetic population
+    factors, ends = sizes.factors, sizes.of_arms(extremes.largest) * sizes.factors
+    known = np.minimum(least * extremes.unit, ends)
+    reach = np.maximum(sizes.reaches, known)
     within = reach / np.sqrt(2.0) < ends
     reach = np.where(within, np.minimum(reach, ends), reach)
     ends = np.maximum(ends, reach)
-    most, both = sizes.hidden(reach, anywhere)
-    most = np.minimum(most, rows * extremes.shares)
-    laws = [ranges.Tail(float(s), float(e), anywhere) for s, e in zip(reach, ends, strict=True)]
+    start, largest = float((reach / factors).max()), float((ends / factors).max())
+    if doubtful:
+        start = min(NEAREST * float((reach / factors).min()), start)
+    cuts = ranges.cuts_between(start, largest)
+    most = np.array([extremes.excess(float(c)) for c in cuts]) if within.all() else np.inf
+    margin = CHOSEN if doubtful else float(norm.isf(ranges.ERROR / ranges.LOOKS))
 
-    def bias(cut: float) -> float:
-        each = [float(law.excess(cut * f)) / f for law, f in zip(laws, factors, strict=True)]
-        # place as many hidden rows as possible in the arm with the largest weight
-        left, lost = both, 0.0
-        for arm in np.argsort(np.negative(each), kind="stable").tolist():
-            own = min(float(most[arm]), left)
-            left, lost = left - own, lost + own * each[arm]
-        by_tail = lost / rows
-        return min(by_tail, extremes.excess(cut)) if within.all() else by_tail
+    def sides(start: Vector) -> tuple[SideCuts, SideCuts]:
+        total, variance = sizes.beyond(cuts, start, ends, anywhere=anywhere)
+        shown, noise = sizes.counted(cuts, sizes.reaches)
+        found = []
+        for sign in (-1, 1):
+            own = [row for row, s in enumerate(sizes.sides or (0,) * len(total)) if s in (0, sign)]
+            doubt = np.sqrt(variance[own].sum(axis=0)) / rows
+            bias = np.maximum(total[own].sum(axis=0) / rows + margin * doubt, 0.0)
+            # detected sizes that contradict a tail from `start` on are counted
+            seen = shown[own].sum(axis=0) / rows
+            doubt = np.where(seen > bias, np.sqrt(noise[own].sum(axis=0)) / rows, doubt)
+            bias = np.maximum(bias, seen)
+            spread = np.array([sizes.spread(float(c), sign) for c in cuts]) / np.sqrt(rows)
+            found.append(
+                SideCuts(cuts, np.minimum(bias, most), np.where(bias > most, 0.0, doubt), spread)
+            )
+        low, high = found
+        return low, high
 
-    return float((reach / factors).max()), float((ends / factors).max()), bias
+    if not doubtful:
+        low, high = sides(reach)
+        return Cut.least(cuts, noise_per_cut, np.maximum(low.bias, high.bias))
+    shares = (1.0,) if anywhere or sizes.skewed else STARTS
+    starts = [np.minimum(reach, np.maximum(share * reach, known)) for share in shares]
+    found = [Cut.narrowest(*sides(s), noise_per_cut, centred=not movable) for s in starts]
+    return min(found, key=lambda pair: pair[1])[0]
 
 
 LEAST_KEPT = 0.5

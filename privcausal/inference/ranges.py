@@ -8,7 +8,9 @@ outcomes. The bias is bounded instead, under one condition on the tail:
     x falls at least as fast as (x / x0)^-INDEX.
 
 The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
-bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval."""
+bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For averages,
+x0 may be a share of that border (`cuts.STARTS`). The mass at x0 is then a noisy count with a small
+margin, and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
 
 from __future__ import annotations
 
@@ -98,11 +100,23 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
 def hidden(
     counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool = False
 ) -> float:
-    """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` lie between `edges`.
+    """Upper confidence bound of the rows beyond x0 = edges[0]; see `hidden_mass`.
+
+    `looks` is the number of such bounds in a fit: they share `ERROR`.
+    """
+    mass, sd = hidden_mass(counts, noise_sd, edges, anywhere=anywhere)
+    return max(mass + float(norm.isf(ERROR / looks)) * sd, 0.0)
+
+
+def hidden_mass(
+    counts: Vector, noise_sd: float, edges: Vector, *, anywhere: bool = False
+) -> tuple[float, float]:
+    """Noisy number of rows beyond x0 = edges[0], and its noise sd; `counts` lie between `edges`.
 
     Let p_k be the mass of (x / x0)^-INDEX in cell k; the last cell holds all the mass beyond its
     start. A tail that falls at least as fast has its mass in nearer cells. Hence, for weights w_k
-    that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p.
+    that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p. The mean of the result is
+    therefore at least A.
 
     Parameters
     ----------
@@ -110,16 +124,13 @@ def hidden(
         Shape (K,).
     edges : Vector
         Distances, ascending from x0 > 0, shape (K + 1,).
-    looks : int
-        Number of such bounds in a fit: they share `ERROR`.
     anywhere : bool
         Whether the mass may lie anywhere beyond x0 (no tail condition).
     """
     if not len(counts):
-        return 0.0
+        return 0.0, 0.0
     if anywhere:
-        most = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(len(counts)))
-        return max(float(counts.sum()) + most, 0.0)
+        return float(counts.sum()), noise_sd * float(np.sqrt(len(counts)))
     first = [0]
     for k in range(1, len(edges) - 1):
         if edges[k] >= MERGE_RATIO * (1 - 1e-9) * edges[first[-1]]:
@@ -127,18 +138,22 @@ def hidden(
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
     weight = np.minimum.accumulate(mass / cells)
-    noise = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(weight**2 @ cells))
-    seen = float(weight @ np.add.reduceat(counts, first))
-    return max((seen + noise) / float(weight @ mass), 0.0)
+    seen, scale = float(weight @ np.add.reduceat(counts, first)), float(weight @ mass)
+    return seen / scale, noise_sd * float(np.sqrt(weight**2 @ cells)) / scale
 
 
 def hidden_beyond(
     start: float, counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool
 ) -> float:
     """`hidden` for the cells after `start`; all counts are of cells up to `edges`, shapes (K,)."""
-    first = int(np.searchsorted(edges, start, side="right"))
-    ends = np.r_[start, edges[first:]]
-    return hidden(counts[first:], noise_sd, ends, looks, anywhere=anywhere)
+    beyond, ends = cells_beyond(start, counts, edges)
+    return hidden(beyond, noise_sd, ends, looks, anywhere=anywhere)
+
+
+def cells_beyond(start: float, counts: Vector, edges: Vector) -> tuple[Vector, Vector]:
+    """Counts after `start` and the borders of their cells; `counts` are of cells up to `edges`."""
+    first = int(np.searchsorted(edges, start * (1 + 1e-9), side="right"))
+    return counts[first:], np.r_[start, edges[first:]]
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,8 @@ class ScoreVector:
 class ArmSize:
     """|score| times a public factor in [0, 1] for the row's arm: controls first, then treated.
 
-    With several arms, the rows in `arm` are the treated, and all others are controls.
+    With several arms, the rows in `arm` are the treated, and all others are controls. If `signed`,
+    the score keeps its sign.
 
     |.| <= the score's bound.
     """
@@ -328,6 +329,7 @@ class ArmSize:
     score: Transform
     factors: tuple[float, float]
     arm: int = 1
+    signed: bool = False
 
     @property
     def bound(self) -> float:
@@ -335,7 +337,9 @@ class ArmSize:
 
     def __call__(self, batch: Batch) -> Vector:
         control, treated = self.factors
-        return np.abs(self.score(batch)) * np.where(batch.t == self.arm, treated, control)
+        factor = np.where(batch.t == self.arm, treated, control)
+        score = self.score(batch)
+        return factor * (score if self.signed else np.abs(score))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,24 @@ def test_the_most_variance_is_that_of_two_values(mean: float) -> None:
     assert nuisances._most_variance(mean * rows, 0.0, gram, half, 5.0) >= exact
 
 
+def test_means_of_two_values_are_limited_where_noise_is_large() -> None:
+    """A tenth treated: with little budget the scores need a narrow range, with much the model."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.random((3000, len(COLUMNS))), columns=COLUMNS)
+    chance = 0.1 + 0.8 * (frame["X1"] > 0.5)
+    t, y = rng.random(3000) < 0.1, rng.random(3000) < chance
+    frame = frame.assign(T=t * 1.0, Y=y * 1)
+    half = {}
+    for eps in (0.3, 30.0):
+        with seeded_noise(4):
+            found = pc.private("Y ~ T | X1 + X2", frame, eps=eps, bounds=BOUNDS, propensity=0.1)
+            plain = pc.private("Y ~ T", frame, eps=eps, bounds=BOUNDS, propensity=0.1)
+        assert found.estimate.averages.clipping[0] == 0.0
+        half[eps] = found.bse.iloc[0] / plain.bse.iloc[0]
+    assert half[0.3] < 1.25
+    assert half[30.0] < 0.8
+
+
 def test_rows_that_weigh_little_may_hold_the_events() -> None:
     """A tenth of the rows weighs a fifth, and has all events: the bound is met over all rows."""
     gram = GramEstimate(np.eye(2) * 920.0, 0.0, np.eye(2) * 920.0)

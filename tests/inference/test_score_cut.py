@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import expon, lognorm, norm
 from scipy.stats import t as student
 
-from privcausal.inference.cuts import ArmSizes, Extremes, score_cut
+from privcausal.inference.averages import covering
+from privcausal.inference.cuts import (
+    SIGNED_HALF_OCTAVES,
+    ArmSizes,
+    Cut,
+    Extremes,
+    SideCuts,
+    score_cut,
+)
 from privcausal.inference.cuts import score_edges as bins
 from privcausal.inference.ranges import Look, outcome_edges, read_look
 from privcausal.request.schema import Interval
@@ -47,6 +57,90 @@ def test_what_a_cut_loses_is_within_its_bound(treated: float, law: object) -> No
         lost = sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share)  # type: ignore[attr-defined]
         assert lost <= cut.bias
         assert treated < 0.1 or cut.at < 0.7 * at.largest.max()
+
+
+def signed(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSizes:
+    """As a fit counts scores: by arm and sign."""
+    borders = bins(BOUND, SIGNED_HALF_OCTAVES)
+    cells = np.r_[-np.inf, -borders[:-1][::-1], 0.0, borders[:-1], np.inf]
+    value = score * law.factors[t]
+    counts = np.stack([np.histogram(value[t == a], cells)[0] for a in (0, 1)])
+    noise = NOISE * np.random.default_rng(seed).standard_normal(counts.shape)
+    return ArmSizes.by_sign(counts + noise, NOISE, borders, law.factors, law.weights)
+
+
+@pytest.mark.parametrize("movable", [True, False])
+@pytest.mark.parametrize(
+    ("law", "least"),
+    [(norm(), 0.945), (student(4), 0.94), (expon(-1), 0.94), (lognorm(0.77, -1.34), 0.93)],
+    ids=["normal", "student", "exponential", "lognormal"],
+)
+def test_intervals_with_a_noisy_bound_cover(law: Any, least: float, *, movable: bool) -> None:
+    """Mean coverage over the noise of the bound, from the exact loss by clipping."""
+    rng, at, noise = np.random.default_rng(1), extremes(0.5), 8.0 / ROWS
+    every = np.sort(law.rvs(200_000, random_state=rng) * rng.choice([-2.0, 2.0], 200_000))
+    covers = []
+    for seed in range(40):
+        t = (rng.random(ROWS) < 0.5).astype(int)
+        score = law.rvs(ROWS, random_state=rng) * np.where(t == 1, 2.0, -2.0)
+        found = signed(score, t, at, seed)
+        cut = score_cut(at, noise, found, SEEN, ROWS, doubtful=True, movable=movable)
+        assert movable or cut.middle == 0.0
+        kept = np.clip(every, cut.middle - cut.at, cut.middle + cut.at)
+        bias, sd = (
+            float(np.mean(kept - every)),
+            float(np.hypot(kept.std() / ROWS**0.5, noise * cut.at)),
+        )
+        half = covering(1.96, np.array([cut.bias]), np.array([np.hypot(sd, cut.doubt)]))[0]
+        covers.append(norm.cdf((half - bias) / sd) - norm.cdf((-half - bias) / sd))
+        assert cut.at < BOUND / 5
+    assert np.mean(covers) >= least
+
+
+def test_a_skewed_score_is_clipped_further_out_on_one_side() -> None:
+    """Of the treated alone, high outcomes are far out: the upper threshold follows them."""
+    rng, at = np.random.default_rng(2), extremes(0.5)
+    t = (rng.random(ROWS) < 0.5).astype(int)
+    score = np.where(t == 1, 2 * (rng.lognormal(0, 1, ROWS) - 1), -2 * rng.random(ROWS))
+    cut = score_cut(
+        at, 8.0 / ROWS, signed(score, t, at, 1), SEEN, ROWS, doubtful=True, movable=True
+    )
+    assert cut.middle > 1.0
+
+
+def test_detected_sizes_that_contradict_the_condition_are_counted() -> None:
+    """All scores are at -2 or 2: a tail from smaller sizes on would miss them."""
+    rng, at = np.random.default_rng(4), extremes(0.5)
+    t = (rng.random(ROWS) < 0.5).astype(int)
+    found = signed(2.0 * rng.choice([-1.0, 1.0], ROWS), t, at, 1)
+    for noise in (8.0 / ROWS, 100.0 / ROWS):
+        cut = score_cut(at, noise, found, SEEN, ROWS, doubtful=True)
+        assert cut.bias + 3 * cut.doubt >= 0.5 * max(2.0 - cut.at, 0.0)
+
+
+def test_a_skew_is_seen_and_symmetry_is_not_one() -> None:
+    rng, at = np.random.default_rng(3), extremes(0.2)
+    t = (rng.random(ROWS) < 0.2).astype(int)
+    factor = np.where(t == 1, 5.0, -1.25)
+    even, skewed = rng.standard_normal(ROWS), rng.lognormal(0, 0.8, ROWS) - 1.38
+    seen = [[signed(x * factor, t, at, k).skewed for k in range(20)] for x in (even, skewed)]
+    assert sum(seen[0]) <= 6
+    assert all(seen[1])
+    assert sizes(even * factor, t, at, 1).skewed  # without signs it may be
+
+
+def test_the_narrowest_cut_counts_the_noise_of_its_bound() -> None:
+    cuts = np.geomspace(1.0, 30.0, 90)
+    bias, spread = 0.5 * cuts**-2.0, np.full(90, 0.01)
+    sure, doubtful = (SideCuts(cuts, bias, d, spread) for d in (np.zeros(90), 2 * bias))
+    (one, half), (other, wider) = (
+        Cut.narrowest(side, side, 0.01, centred=True) for side in (sure, doubtful)
+    )
+    assert other.at > one.at
+    assert wider > half
+    assert Cut.narrowest(sure, sure, 0.01, centred=False)[1] <= half
+    exact = covering(1.96, np.array([one.bias]), np.array([np.hypot(0.01 * one.at, 2**0.5 * 0.01)]))
+    assert exact[0] == pytest.approx(half, rel=0.01)
 
 
 def test_both_arms_have_the_same_scale() -> None:

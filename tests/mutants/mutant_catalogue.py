@@ -115,8 +115,8 @@ SENSITIVITY = (
         "max(added, squared_change(self.blocks, neighbors))", "added", (c.audit, "together", SUB),
     ),
     Mutant(
-        "joint squares: a row replaced costs no more", f"{_BOX}.sums:BlockSums.sensitivity",
-        "np.sqrt(2.0)", "1.0", (c.audit, "together", SUB),
+        "joint squares: a larger weight for free", f"{_BOX}.sums:ScoreSums._squared",
+        "FREE_SQUARES[kind] if", "6 * FREE_SQUARES[kind] if", (c.audit, "together", SUB),
     ),
     Mutant(
         "slopes: a row replaced costs no more", f"{_BOX}.slopes:SlopeSums.blocks",

@@ -151,6 +151,10 @@ def together(s: Study, c: Clean) -> dict[str, Vector]:
             [(x.T @ places).ravel(), [c.n], [q.sum() for q in masses], *by_group]
         )
         found[f"joint squares, {which}"] = (places.T @ squares).ravel()
+        first = x.shape[1] * places.shape[1]
+        found[f"joint sums and squares, {which}"] = np.insert(
+            found[f"joint sums, {which}"], first, found[f"joint squares, {which}"]
+        )
     return found
 
 
@@ -249,6 +253,13 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
             ]
         ),
     }
+    signed = np.r_[-edges[:-1][::-1], 0.0, edges[:-1]]
+    found["scores by arm and sign"] = np.concatenate(
+        [
+            half_open(c.psi[arm] * factor, signed)
+            for arm, factor in zip(arms, (1.0, 0.25), strict=True)
+        ]
+    )
     # of the control arm against the other, as of a treatment
     own = np.abs(c.mu1 + arms[0] * (c.y - c.mu1) / c.e - 1.0)
     found["sizes of an arm"] = np.concatenate(
@@ -273,6 +284,16 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
         own = cut(imputed, 40.0) @ a[:, 1:]
         rest = x @ g, outer, balance.sum(), sizes
         found[f"sums with slope scores, {which}"] = np.r_[x.sum(), own, *rest]
+        both = x @ a, x @ g, x2.sum(), x2 @ g, outer
+        found[f"sums and squares, {which}"] = np.concatenate(
+            [np.atleast_1d(k) for k in (*both, balance.sum(), sizes)]
+        )
+        x, x2 = cut(c.psi - 3, 40.0), cut(c.psi - 3, 40.0) ** 2
+        alone = x.sum(), own, x @ g, x2.sum(), x2 @ g, outer, sizes
+        found[f"sums and squares alone, {which}"] = np.concatenate(
+            [np.atleast_1d(k) for k in alone]
+        )
+        x2 = cut(c.psi, 40.0) ** 2
         x = cut(imputed, 8.0)
         found[f"sums of the treated, {which}"] = np.r_[x @ a, x @ g, outer, c.t.sum(), sizes]
         eta = s.additive(4, -2.0, 6.0)(c.rows)

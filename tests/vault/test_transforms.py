@@ -109,6 +109,7 @@ def transforms(s: Study) -> list[Any]:
         OfArm(ResidualProduct(s.e, s.additive(4, LO, HI), OUTCOME, CLIP), 2),
         ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
         ArmSize(OUTCOME, (0.6, 1.0)),
+        ArmSize(OUTCOME, (0.6, 1.0), signed=True),
         MassBalance(s.e, CLIP),
         MassBalance(known, 0.2),
         OverlapScore(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, 0.2),

@@ -367,6 +367,10 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
     arms = ArmSize(s.aipw, (1.0, 0.25))
     borders = arms.bound * 0.5 ** np.arange(1, 8)[::-1]
     found["sizes by arm"] = ArmHistogram(arms, borders, "score sizes")
+    both = ArmSize(s.aipw, (1.0, 0.25), signed=True)
+    found["scores by arm and sign"] = ArmHistogram(
+        both, np.r_[-borders[::-1], 0.0, borders], "score sizes"
+    )
     for which in REGRESSORS:
         r = regressors(s, which)
         score, cut = s.aipw, 0.5 * s.aipw.bound
@@ -382,6 +386,12 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         for name, (weighted, mass, at) in weighted_scores(s).items():
             own = CutScore(weighted, at)
             found[f"sums {name}, {which}"] = ScoreSums(own, (mass,), r, s.neighbors, (1,))
+        found[f"sums and squares, {which}"] = ScoreSums(
+            one, (s.balance,), r, s.neighbors, squares=True
+        )
+        found[f"sums and squares alone, {which}"] = ScoreSums(
+            CutScore(score, cut, 3.0), (), r, s.neighbors, slopes=slopes, squares=True
+        )
         found[f"squares, {which}"] = ScoreSquares(one, r)
         found[f"squares with meat, {which}"] = ScoreSquares(one, r, meat=True)
         if "groups" not in which:
@@ -390,6 +400,9 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         r = regressors(s, which)
         vector, masses, grouped = joint_scores(s)
         found[f"joint sums, {which}"] = ScoreSums(vector, masses, r, s.neighbors, grouped)
+        found[f"joint sums and squares, {which}"] = ScoreSums(
+            vector, masses, r, s.neighbors, grouped, squares=True
+        )
         found[f"joint squares, {which}"] = ScoreSquares(vector, r)
     eta = s.additive(4, -2.0, 6.0)
     for label, arms_, cut in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):

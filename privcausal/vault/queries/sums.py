@@ -306,10 +306,14 @@ class Regressors:
 
 @dataclass(frozen=True, eq=False)
 class CutScore:
-    """One score divided by its clipping threshold, in [-1, 1], as a vector of one entry."""
+    """Distance of one score from a public `middle`, divided by its clipping threshold.
+
+    It is in [-1, 1], and a vector of one entry.
+    """
 
     score: Transform
     cut: float
+    middle: float = 0.0
 
     size = 1
 
@@ -320,7 +324,7 @@ class CutScore:
 
     def __call__(self, batch: Batch) -> Matrix:
         """Shape (n, 1)."""
-        return cut_share(self.score(batch), self.cut, -1.0)[:, None]
+        return cut_share(self.score(batch) - self.middle, self.cut, -1.0)[:, None]
 
 
 Scores = CutScore | ScoreVector
@@ -330,27 +334,57 @@ Scores = CutScore | ScoreVector
 MASS_COST = 0.2
 """Extra squared sensitivity for the masses. It adds a tenth to the noise of the scores."""
 
+FREE_SQUARES = {"alone": 2.5, "groups": 1.0, "vector": 0.5}
+"""Squared weights of squares under substitution: of one score alone, with groups or linear terms,
+and of several scores. Each is at most the weight up to which squares are free."""
+
+ADDED_SQUARES = 0.1
+"""Squared weight of squares under add_remove, where squares add to the sensitivity."""
+
+FREE_COUNT = 0.5
+"""Squared weight of the count alone under substitution. With `FREE_SQUARES`, it is free."""
+
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums(BlockSums):
-    """Sums over rows of x_j (a, g), the upper triangle of a a', masses, and sums in groups.
+    """Sums over rows of x_j (a, g), of a a', masses, sums in groups, and of x x' (1, g).
 
     x in R^J is the row's vector of scores, or its one score. q_k in [0, 1] are the masses: the
     estimands' denominator weights, divided by their bounds. `by_group` lists the quantities that
     are also summed in groups, in addition to the scores, by position in (1, q_1, q_2, ...).
     `slopes` requires a single score. Products with z then use the score `slopes`, over the same
-    clipping threshold.
+    clipping threshold. With `squares`, the query also sums the upper triangle of x x' over all rows
+    and in each group.
 
     Privacy
     -------
     The rule of `BlockSums` applies. Let A and m be the largest ||a||^2 and ||g||^2. The bounds are:
 
     - Scores: ||x (a, g)||^2 <= A + m. With `slopes`, (x, x' alpha z, x g) has the same bound, since
-      |x'| <= 1.
-    - All other blocks share one weight. ||a a'||^2 = ||a||^4 <= A^2 (and two rows have distance
-      zero if a = 1).
+      |x'| <= 1. Two rows differ by at most 4 (A + m) in squared norm.
+    - All other blocks except squares share one weight. ||a a'||^2 = ||a||^4 <= A^2 (and two rows
+      have distance zero if a = 1).
     - K masses: each is at most 1, and two rows' masses differ by at most 1.
     - Each sum in groups: ||g||^2 <= m or ||q_k g||^2 <= m. All entries are nonnegative.
+
+    *Squares* have the squared weight w. A row's squares have squared norm at most 1 + m. Adding a
+    row therefore adds w (1 + m) to the bound of the scores. Two complete rows' scores and squares
+    together differ by at most 4 (A + m) in squared norm, the bound of the scores alone:
+
+    - One score, without groups: the number x and its square. With d = |x - y| and |x + y| <= 2 - d,
+      they differ by d^2 (1 + w (2 - d)^2), which is at most 4 if w <= (2 + d) / (d^2 (2 - d)). The
+      right side is smallest at d = sqrt(5) - 1, where it is (11 + 5 sqrt(5)) / 8 > 2.77. Products
+      with z change by at most 4 (A - 1) more, as without squares.
+    - One score, with groups. In 1 + k places (all rows, and k groups that both rows are in), the
+      change is as above, at most 4 each. In at most 2 (m - k) other places, a row's entries appear
+      or disappear, with squared norm at most 1 + w. The total is at most 4 (A + m) if w <= 1.
+    - Several scores. Let c = x'y for rows with scores x, y, and s = a'b + k for their regressors a,
+      b, so 0 <= s <= A + m. The squared distance is at most |x|^2 (A + m) + |y|^2 (A + m) - 2 c s +
+      w ((1 + m) (|x|^4 + |y|^4) - 2 (1 + k) c^2). For given c, it grows with |x| and |y|, so let
+      both be 1. If c >= 0, it is at most 2 (A + m) + 2 w (1 + m) <= 4 (A + m) for w <= 1. If c < 0,
+      it grows with a'b, and with k for w <= 1. At their largest values A and m it is 2 (A + m) (1 +
+      |c|) + 2 w (1 + m) (1 - c^2). This is at most 4 (A + m) if w (1 + m) (1 + |c|) <= A + m, hence
+      if w <= 1/2.
 
     `scores` and `cut_share` clip x, x', and q to their ranges, for every row. A, m, and the norm of
     x are checked for each row, on the floats that are multiplied (`_bounded`).
@@ -362,6 +396,7 @@ class ScoreSums(BlockSums):
     neighbors: Neighbors
     by_group: tuple[int, ...] = (0,)
     slopes: Transform | None = None
+    squares: bool = False
 
     query = "sums of scores"
 
@@ -380,9 +415,21 @@ class ScoreSums(BlockSums):
                 (sums, r.groups), r.group_sets * sums, unit=bounds[list(self.by_group), None]
             ),
         )
-        moved = [squared_change(one, self.neighbors) for one in ([scores], rest)]
-        weight = float(np.sqrt(MASS_COST * moved[0] / moved[1])) ** 2
-        return scores, *(replace(block, weight=weight) for block in rest)
+        first = [scores, self._squared] if self.squares else [scores]
+        moved = [squared_change(one, self.neighbors) for one in (first, rest)]
+        # two complete rows have the same count
+        weight = float(np.sqrt(MASS_COST * moved[0] / moved[1])) ** 2 if moved[1] else FREE_COUNT
+        return *first, *(replace(block, weight=weight) for block in rest)
+
+    @property
+    def _squared(self) -> QueryBlock:
+        """Squares; under substitution, the bound of the scores covers them."""
+        r, size = self.regressors, self.scores.size
+        kind = "vector" if size > 1 else "groups" if r.group_sets else "alone"
+        weight = FREE_SQUARES[kind] if self.neighbors == "substitute" else ADDED_SQUARES
+        return QueryBlock(
+            (1 + r.groups,), 1.0 + r.group_sets, 0.0, weight, self.scores.unit**2, matrix=size
+        )
 
     @property
     def units(self) -> Vector:
@@ -394,6 +441,7 @@ class ScoreSums(BlockSums):
         a, g = self.regressors.a(batch).T, batch.member.T
         own = x if self.slopes is None else CutScore(self.slopes, self.scores.unit)(batch)
         upper = list(zip(*np.triu_indices(len(a)), strict=True))
+        pairs = list(zip(*np.triu_indices(x.shape[1]), strict=True)) if self.squares else []
         part = np.empty(len(x))
 
         def columns(scale: float) -> Iterator[Vector]:
@@ -403,6 +451,8 @@ class ScoreSums(BlockSums):
                 yield x1
                 yield from (np.multiply(z, slope1, out=part) for z in a[1:])
                 yield from (np.multiply(member, x1, out=part) for member in g)
+            for member in (scale, *(one * scale for one in g)) if pairs else ():
+                yield from (x.T[i] * x.T[j] * member for i, j in pairs)
             for i, j in upper:
                 yield a1[j] if i == 0 else np.multiply(a[i], a1[j], out=part)  # a_0 is 1
             yield from q1
