@@ -96,7 +96,13 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
 
 
 def hidden(
-    counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool = False
+    counts: Vector,
+    noise_sd: float,
+    edges: Vector,
+    looks: int,
+    *,
+    anywhere: bool = False,
+    error: float = ERROR,
 ) -> float:
     """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` lie between `edges`.
 
@@ -118,7 +124,7 @@ def hidden(
     if not len(counts):
         return 0.0
     if anywhere:
-        most = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(len(counts)))
+        most = float(norm.isf(error / looks)) * noise_sd * float(np.sqrt(len(counts)))
         return max(float(counts.sum()) + most, 0.0)
     first = [0]
     for k in range(1, len(edges) - 1):
@@ -127,18 +133,25 @@ def hidden(
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
     weight = np.minimum.accumulate(mass / cells)
-    noise = float(norm.isf(ERROR / looks)) * noise_sd * float(np.sqrt(weight**2 @ cells))
+    noise = float(norm.isf(error / looks)) * noise_sd * float(np.sqrt(weight**2 @ cells))
     seen = float(weight @ np.add.reduceat(counts, first))
     return max((seen + noise) / float(weight @ mass), 0.0)
 
 
 def hidden_beyond(
-    start: float, counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool
+    start: float,
+    counts: Vector,
+    noise_sd: float,
+    edges: Vector,
+    looks: int,
+    *,
+    anywhere: bool,
+    error: float = ERROR,
 ) -> float:
     """`hidden` for the cells after `start`; all counts are of cells up to `edges`, shapes (K,)."""
     first = int(np.searchsorted(edges, start, side="right"))
     ends = np.r_[start, edges[first:]]
-    return hidden(counts[first:], noise_sd, ends, looks, anywhere=anywhere)
+    return hidden(counts[first:], noise_sd, ends, looks, anywhere=anywhere, error=error)
 
 
 @dataclass(frozen=True)
