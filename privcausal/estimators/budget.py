@@ -28,7 +28,7 @@ from privcausal.request.schema import Binary, Header, Interval, Levels, Schema
 # - *named laws*: `tests/benchmarks/rough_laws.py`;
 # - *effect laws*: `tests/benchmarks/effect_laws.py`, with all trials in `cate/log.md` there;
 # - *building half*: the first half of the scenarios in `tests/benchmarks/lab`;
-# - *regression laws*: the three "building" scenarios in `tests/benchmarks/regress.py`;
+# - *public data*: the data sets `BUILDING` in `tests/benchmarks/regress.py`;
 # - *by hand*: without a recorded comparison.
 
 
@@ -100,12 +100,10 @@ class BudgetShares:
     """The budget of the removed nuisance stages goes to the scores. Building half."""
     arms_nuisance = 0.75
     """Learners "s" and "t": nuisances and arms together, without a second stage. By hand."""
-    regress_first = 0.12
-    """The first fit whitens and centers. A third of it, or three times as much, lost a few percent.
-    Regression laws.
-    """
-    regress_moments = 0.78
-    """The coefficients themselves. Regression laws."""
+    regress_first = 0.3
+    """Everything before the whitened moments. Public data."""
+    regress_moments = 0.6
+    """The coefficients themselves. Public data."""
     trial_effect = 0.9
     """The whole budget except the bounds, because there are no other stages."""
 
@@ -127,6 +125,11 @@ class BudgetShares:
     networks_marginals = 0.06
     """If networks learn the nuisances, the group has only this stage. By hand."""
 
+    regress_marginals = 0.10
+    """Centers and scales of the columns: the first fit depends on them. Public data."""
+    regress_range = 0.04
+    """One histogram: center and scale of the outcome. Public data."""
+
     # Gram matrices
     gram = 0.14
     """The Gram matrix tolerates noise, because it is shrunken to the population's. Sketch."""
@@ -138,12 +141,6 @@ class BudgetShares:
     """Base "linear" only: the Gram matrix of the weights. By hand."""
     private_weights = dr_first_weights = 0.04
     """Half of `r_weights`, because the first effect only centers the scores. By hand."""
-    regress_rough_gram = 0.4
-    """Small directions of the columns must be distinguishable from its noise. Regression laws."""
-    regress_gram = 0.14
-    """Its noise multiplies only the coefficients' remainder after the first fit. With a third of
-    this weight, fewer coefficients were distinguishable from noise. Regression laws.
-    """
 
     # nuisances
     treatment = 0.07
@@ -162,8 +159,6 @@ class BudgetShares:
     """The largest weight: weight limits turn errors of the mean outcome into bias. Random laws."""
     boosted_outcome = 0.67
     """As `outcome`: the residual's range falls with its errors. By hand."""
-    regress_rough_outcome = 0.2
-    """The second fit finds the parts that it misses. By hand."""
     interactions_treatment = 0.06
     """Half of it lost 14% in squared error at n = 4,000. Effect laws."""
     interactions_outcome = 0.14
@@ -185,7 +180,7 @@ class BudgetShares:
     """One histogram, used for one quantile. By hand."""
     r_sizes = 0.02
     """One histogram, used to choose one clipping threshold. Sketch."""
-    dpcate_first_sizes = dpcate_sizes = regress_sizes = 0.02
+    dpcate_first_sizes = dpcate_sizes = 0.02
     """As `r_sizes`. By hand."""
     dr_first_sizes = dr_sizes = x_sizes = x_imputed_sizes = 0.01
     """Half of `r_sizes`, because there are two. By hand."""
@@ -193,10 +188,6 @@ class BudgetShares:
     """As `r_sizes`, in a larger group. By hand."""
     boosted_sizes = boosted_effect_sizes = networks_sizes = 0.04
     """As `r_sizes`, with few other stages. By hand."""
-    regress_scores = 0.26
-    """Half of `regress_cross`. The best threshold M has squared noise M^2 / rho and squared bias
-    M^-4 / rho'. Their sum is smallest at rho' = rho / 2, for tails that fall as 1/x^3.
-    """
 
     # effects
     r_moments = 0.17
@@ -223,11 +214,13 @@ class BudgetShares:
     """One number, the mean effect. By hand."""
     boosted_effect = 0.96
     """The effect itself. By hand."""
-    regress_cross = 0.52
-    """The coefficients' own noise. By hand."""
-    regress_squares = 0.03
-    """One number. By hand."""
-    regress_meat = 0.1
+    regress_first_moments = 0.16
+    """The first fit whitens columns and centers the outcome. Public data."""
+    regress_second_moments = 0.6
+    """The coefficients. Public data."""
+    regress_sizes = 0.04
+    """The maximum bias by clipping falls with its noise. Public data."""
+    regress_meat = 0.05
     """The residual variance at all columns, if requested. By hand."""
     private_moments = 0.06
     """The first effect only centers the scores. Random laws."""

@@ -1,4 +1,4 @@
-"""Private linear regression: a first fit with wide clips, then residual moments with narrow clips.
+"""Private linear regression: a first fit, then whitened moments of the columns and its residuals.
 
 The private version of ``smf.ols("Y ~ X", data).fit()``.
 """
@@ -18,25 +18,27 @@ from privcausal.estimators.base import Learner
 from privcausal.features import basis
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference.averages import AverageEstimate, with_design_effect
-from privcausal.inference.cuts import Sizes, score_edges
 from privcausal.inference.least_squares import (
     Released,
+    Rest,
     estimate_coefficients,
-    least_seen,
+    outliers_matter,
+    row_clip,
+    row_edges,
+    second_fit,
     whitening,
 )
-from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import outcome_edges
+from privcausal.inference.ranges import LookCounts, outcome_edges, visible_cells
 from privcausal.inference.regression import Moments, least_squares
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 
+FIRST_MOMENTS = budget.Stages.GRAM
 ROW_SIZES = StageKey("effect", "sizes of rows")
-SIZE_STAGES = (ROW_SIZES, budget.Stages.RESIDUAL_SIZES, budget.Stages.SCORE_SIZES)
-REGRESSION_MOMENTS = StageKey("effect", "moments")
-SQUARES = StageKey("effect", "squared residuals", heading="variance")
+RESIDUAL_SIZES = budget.Stages.RESIDUAL_SIZES
+SECOND_MOMENTS = StageKey("effect", "moments")
 MEAT = StageKey("effect", "squared residual moments", heading="variance")
 
 
@@ -55,19 +57,15 @@ class LeastSquares(Learner):
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
         needs = [
-            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.private_marginals),
-            budget.StageWeight(budget.Stages.GRAM, budget.SHARES.regress_rough_gram),
-            budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.regress_rough_outcome),
-            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.regress_sizes),
+            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.regress_marginals),
+            budget.StageWeight(FIRST_MOMENTS, budget.SHARES.regress_first_moments),
             budget.StageWeight(ROW_SIZES, budget.SHARES.regress_sizes),
-            budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.regress_scores),
-            budget.StageWeight(REGRESSION_MOMENTS, budget.SHARES.regress_gram),
-            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.regress_cross),
-            budget.StageWeight(SQUARES, budget.SHARES.regress_squares),
+            budget.StageWeight(RESIDUAL_SIZES, budget.SHARES.regress_sizes),
+            budget.StageWeight(SECOND_MOMENTS, budget.SHARES.regress_second_moments),
         ]
         if not survey.is_binary(request):
             needs.append(
-                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_marginals)
+                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.regress_range)
             )
         if request.cov_type == "HC0":
             needs.append(budget.StageWeight(MEAT, budget.SHARES.regress_meat))
@@ -78,13 +76,8 @@ class LeastSquares(Learner):
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
-        state = survey.prepare(session, linear_terms=False, looks=looks)
-        state = survey.look_at_outcome(state, budget.Stages.OUTCOME_RANGE)
-        rough = _first_fit(state)
-        found = _second_fit(state, rough)
-        lost = [t for t, b in zip(found.terms, found.estimate, strict=True) if np.isnan(b)]
-        if lost:
-            session.alerts["columns"] = LOST.format(names=words.listed(lost))
+        state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
+        found = _second_fit(state, _first_fit(state, *_outcome(state)))
         return words.Estimate(
             session.plan, session.schema, state.design, state.population, None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
@@ -103,10 +96,10 @@ class LeastSquares(Learner):
             assumptions=(
                 PROJECTION,
                 *(() if robust else (HOMOSKEDASTIC,)),
-                FAR_ROWS,
+                CLIPPED_ROWS,
                 words.BOUNDED,
             ),
-            methods=(*REGRESSION_METHODS, *words.tails(estimate), words.MISSING),
+            methods=(*REGRESSION_METHODS, words.MISSING),
             adjusts=False,
             stages=(("nuisance", "first fit"), ("effect", "coefficients")),
         )
@@ -117,9 +110,9 @@ COEFFICIENT_READING = (
     "the others. A coefficient is a causal effect only if no other variable confounds its column."
 )
 
-LOST = (
-    "No estimate for {names}: noise prevents separating these columns from the others. Use more "
-    "rows or budget, fewer columns, or products of scale(x) instead of x."
+LONG_TAIL = (
+    "{outcome!r} has a long tail. If its outliers depend on the columns, clipping them biases "
+    "coefficients, and intervals may not cover. Transform it, for example to its logarithm."
 )
 
 PROJECTION = (
@@ -132,48 +125,112 @@ HOMOSKEDASTIC = (
     "(cov_type='nonrobust'). control=pc.Control(cov_type='HC0') avoids this assumption."
 )
 
-FAR_ROWS = (
-    "Outlying rows that the noise hides are downweighted. The interval allows for a mean residual "
-    "of at most one standard deviation among these rows."
+CLIPPED_ROWS = (
+    "Rows at a large distance from the center get less weight; the distance includes the residual. "
+    "The interval has an allowance for the resulting bias, chosen on public data sets. The "
+    "allowance is not a bound. Elliptically distributed rows have zero bias."
 )
 
 REGRESSION_METHODS = (
     f"The estimator was least squares in two steps. {words.SUMS}",
-    "The first step used wide clipping limits to learn the scales and correlations of the columns "
-    "and to center the outcome. The second step released moments of the whitened columns and of "
-    "the residuals with narrow clipping limits.",
-    "Coefficients are not shrunk. Standard errors combine sampling and the privacy noise on both "
-    "sides of the normal equations. Confidence intervals and p-values allow for the largest bias "
-    "that clipped residuals and outlying rows can cause (Armstrong and Kolesár 2018).",
+    "The first step learned the scales and correlations of the columns and a first fit. The second "
+    "step released one matrix of moments of the whitened columns and the residuals, with rows "
+    "downweighted beyond a clipping limit of their norm. The limit follows from a released "
+    "histogram of the norms.",
+    "Coefficients are means over random draws of the moments without noise, held to positive "
+    "definite matrices, and their standard errors combine sampling and the spread of the draws. "
+    "Confidence intervals and p-values include an allowance for the bias of downweighting.",
 )
 
 
+def _outcome(state: survey.Survey) -> tuple[float, float]:
+    """Mean and sd of the detected outcomes, or of a uniform distribution if none is detected."""
+    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    lo, hi = state.outcome.lo, state.outcome.hi
+    middle = 0.5 * (lo + hi)
+    if release is None:
+        return middle, 0.5 * (hi - lo)
+    ends = np.r_[0.0, outcome_edges(Interval(lo, hi))]
+    seen = visible_cells(release.value, float(release.noise_sd[0]), 1)
+    mass = np.where(seen, np.maximum(release.value, 0.0), 0.0)
+    if not mass.any():
+        return middle, (hi - lo) / math.sqrt(12)
+    mass /= mass.sum()
+    at = 0.5 * (ends[1:] + ends[:-1])
+    middle = float(mass @ at)
+    variance = float(mass @ (at - middle) ** 2)
+    return lo + middle, math.sqrt(variance)
+
+
 @dataclass(frozen=True, eq=False)
-class _Rough:
-    """The first fit: coefficients of the features, and the whitening of their rows."""
+class _First:
+    """The first fit: its coefficients of the features, and the whitened columns.
+
+    `spread` are the sds that whitening gives to the columns, and `sd` is the residual sd.
+    """
 
     eta: Additive
     residual: vault.OutcomeResidual
     turned: basis.Turned
+    spread: Vector
+    sd: float
 
 
-def _first_fit(state: survey.Survey) -> _Rough:
-    outcome = state.outcome
-    seen = state.look.window if state.look is not None else Interval(outcome.lo, outcome.hi)
-    window = vault.Outcome(seen.lo, seen.hi)
-    target = vault.OutcomeResidual(Constant(seen.mid), outcome)
-    crosses = {budget.Stages.OUTCOME: vault.Cross(state.features, target, window.bound, "outcome")}
-    state, grams = survey.gram_of(state, dict(crosses))
-    session, gram = state.session, grams.whole
-    release = session.release(budget.Stages.OUTCOME, crosses[budget.Stages.OUTCOME])
-    spread = np.full(state.features.size, window.bound)
-    variance = (0.5 * window.bound) ** 2
-    sd = float(release.noise_sd[0])
-    fit = least_squares(Moments(gram.value, release.value, gram.sd, sd, variance), spread)
-    eta = Additive(state.features, fit.mean, seen.mid)
+def _first_fit(state: survey.Survey, middle: float, sd: float) -> _First:
+    outcome, features = state.outcome, state.features
+    response = vault.OutcomeResidual(Constant(middle), outcome)
+    scale, ends = (
+        _scale(features.cut, sd),
+        np.array([1.0, *(b.reach for b, _ in features.owner)]),
+    )
+    row = vault.RegressionRow(
+        features, response, scale, float(np.linalg.norm(ends)), _survey(state, root=True)
+    )
+    query = vault.RegressionMoments(row, float(np.hypot(features.cut, scale * sd)))
+    release = state.session.release(FIRST_MOMENTS, query)
+    moments, noise = query.matrix(release.value), survey.off_diagonal_sd(query, release)
+    gram = survey.shrunken_gram(state, moments[:-1, :-1], noise)
     rows = max(float(gram.value[0, 0]), 1.0)
-    turned = basis.Turned(state.features, whitening(gram.value, gram.sd, rows), np.inf)
-    return _Rough(eta, _residual(state.features, eta, outcome), turned)
+    floor, top = (LEAST_RESIDUAL * sd) ** 2, sd**2
+    variance = float(np.clip(moments[-1, -1] / scale**2 / rows, floor, top))
+    fit = least_squares(
+        Moments(gram.value, moments[:-1, -1] / scale, gram.sd, noise / scale, variance),
+        np.full(features.size, sd),
+    )
+    explained = max(float(fit.mean @ gram.value @ fit.mean) / rows - fit.mean[0] ** 2, 0.0)
+    left = variance - explained
+    eta = Additive(features, fit.mean, middle)
+    turn = whitening(gram.value, gram.sd, rows)
+    spread = _spread(state, turn)
+    return _First(
+        eta, _residual(features, eta, outcome), basis.Turned(features, turn * spread, np.inf),
+        spread, float(np.sqrt(np.clip(left, floor, top))),
+    )  # fmt: skip
+
+
+LEAST_RESIDUAL = 0.3
+"""Least residual sd of the first fit, relative to the outcome's sd. A guard."""
+
+RESPONSE_SHARE = 0.15
+"""Mean square of the response in a row, relative to that of its columns. Public data."""
+
+
+def _scale(usual: float, sd: float) -> float:
+    """t, from the usual norm of the columns and the sd of the response."""
+    return usual * math.sqrt(RESPONSE_SHARE) / sd
+
+
+def _spread(state: survey.Survey, turn: Matrix) -> Vector:
+    """Scales of the whitened columns, at most 1, so that rare levels do not set the norm.
+
+    A rare level is far from the mean: at a share of 1%, ten sds. Its column is scaled down until
+    such rows are as far as all other columns together.
+    """
+    columns = state.design.columns
+    rare = [columns[b.column].kind == "indicator" for b, _ in state.features.owner]
+    far = np.abs(state.rows.phi(state.features) @ turn).max(axis=0)
+    root = np.sqrt(len(far))
+    return np.where([False, *rare], np.minimum(1.0, root / np.maximum(far, 1e-9)), 1.0)
 
 
 def _residual(
@@ -186,86 +243,54 @@ def _residual(
     return vault.OutcomeResidual(eta, vault.Outcome(lo, hi))
 
 
-def _second_fit(state: survey.Survey, rough: _Rough) -> AverageEstimate:
+def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     session, request = state.session, state.session.plan.request
-    turned, residual = rough.turned, rough.residual
     anywhere, count = request.tails == "any", max(state.population.count, 1.0)
-    norm = vault.FeatureNorm(turned, turned.reach)
-    far, spread = _sizes(state, {ROW_SIZES: norm, budget.Stages.RESIDUAL_SIZES: residual})
-    turned = replace(turned, cut=norm.bound if anywhere else _norm_cut(state, far, turned.size))
-    # Sensitivity of the normal equations to one row, along a vector of norm one.
-    score = vault.TransformProduct(vault.FeatureNorm(turned, turned.cut), residual)
-    (scores,) = _sizes(state, {budget.Stages.SCORE_SIZES: score})
-    unit = vault.VectorScores(score, 1.0, basis.Directions(turned), "")
-    change = unit.sensitivity(request.trust.neighbors)
-    noise = session.noise_sd(budget.Stages.RESIDUALS, change, float(unit.units[0])) / count
-    # The root mean square norm of whitened rows is the square root of their length.
-    sparse = state.look is not None and state.look.mostly
-    least = state.look.reach * float(np.sqrt(turned.size)) if state.look and sparse else 0.0
-    cut = scores.cut(noise, count, least, anywhere=anywhere)
-    found = _moments(state, turned, residual, score, (cut.at, 2 * spread.reach))
-    lift, first = _natural(state, rough)
-    names = ("Intercept", *(c.name for c in state.design.columns))
-    floor = PRIORS.least_square * spread.rms(2 * spread.reach) ** 2
+    usual, root = float(np.linalg.norm(first.spread)), _survey(state, root=True)
+    columns = vault.RegressionRow(first.turned, first.residual, 0.0, first.turned.reach, root)
+    residual = vault.TransformProduct(root, first.residual) if root else first.residual
+    change = math.sqrt(2.0) if request.trust.neighbors == "substitute" else 1.0
+    # an entry off the diagonal has the weight sqrt(2) in the norm of the whole matrix
+    unit = session.noise_sd(SECOND_MOMENTS, change) / math.sqrt(2.0) / count
+    of = {ROW_SIZES: (columns, usual), RESIDUAL_SIZES: (residual, first.sd)}
+    rows, residuals = _sizes(state, of)
+    clip = row_clip(rows, residuals, unit, usual, first.sd, count, anywhere=anywhere)
+    if outliers_matter(residuals, first.sd, count):
+        session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome)
+    row = replace(columns, scale=clip.scale)
+    query = vault.RegressionMoments(row, clip.at)
+    release = session.release(SECOND_MOMENTS, query)
+    found = Released(
+        query.matrix(release.value) / count, survey.off_diagonal_sd(query, release) / count,
+        np.r_[first.spread, clip.scale * first.sd], clip, count,
+    )  # fmt: skip
+    rest = second_fit(found)
     if request.cov_type == "HC0":
-        found = _with_meat(state, rough, turned, found)
-    bias = cut.bias
+        found = _with_meat(state, first, row, found, rest)
+    bias = clip.bias
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
-        bias += turned.cut * session.beyond.lost / count
-    out = estimate_coefficients(names, first, lift, found, bias, count, floor)
+        bias += clip.at * session.beyond.lost / count
+    fitted = np.linalg.lstsq(first.turned.turn, first.eta.coef)[0] + rest.mean
+    fitted[0] = 0.0
+    along = clip.along * fitted / max(float(np.linalg.norm(fitted)), 1e-12)
+    lift, own = _natural(state, first)
+    names = ("Intercept", *(c.name for c in state.design.columns))
+    out = estimate_coefficients(names, own, lift, found, rest, bias, along)
     return with_design_effect(out, request.trust.max_rows)
 
 
-def _norm_cut(state: survey.Survey, far: Sizes, size: int) -> float:
-    """Clip of the rows' norms: the largest detected norm.
-
-    The noise of the Gram matrix grows with the square of the clip. If this noise would hide rows of
-    usual norm in all directions, cells that may be false detections are ignored.
-    """
-    session, cut = state.session, far.reach
-    change = math.sqrt(2.0) if session.plan.request.trust.neighbors == "substitute" else 1.0
-    noise = session.noise_sd(REGRESSION_MOMENTS, change) * cut**2
-    hidden = least_seen(noise, size) > MOST_LOST * state.population.count
-    return far.sure if hidden else cut
-
-
-MOST_LOST = 0.5
-"""Share of the rows that the noise of a whitened Gram matrix may hide in any direction."""
-
-
-def _sizes(state: survey.Survey, of: Mapping[StageKey, vault.Transform]) -> list[Sizes]:
-    asked = {k: vault.SizeHistogram(t, score_edges(t.bound), k.query) for k, t in of.items()}
+def _sizes(
+    state: survey.Survey, of: Mapping[StageKey, tuple[vault.Transform, float]]
+) -> list[LookCounts]:
+    """Counts of the sizes of transforms, with their usual sizes."""
+    asked = {
+        stage: vault.SizeHistogram(one, row_edges(usual, one.bound), stage.query)
+        for stage, (one, usual) in of.items()
+    }
     state.session.gather(dict(asked))
-    found = []
-    for stage, query in asked.items():
-        release = state.session.release(stage, query)
-        found.append(
-            Sizes(release.value, float(release.noise_sd[0]), query.edges, len(SIZE_STAGES))
-        )
-    return found
-
-
-def _moments(
-    state: survey.Survey,
-    turned: basis.Turned,
-    residual: vault.Transform,
-    score: vault.Transform,
-    cuts: tuple[float, float],
-) -> Released:
-    """Run the second release, with survey weights divided by the largest weight."""
-    session, root = state.session, _survey(state, root=True)
-    weight = _survey(state)
-    gram = vault.Gram(turned, root)
-    cross = vault.VectorScores(_times(weight, score), cuts[0], basis.Directions(turned), "residual")
-    size = vault.CutScore(_times(root, residual), cuts[1])
-    squares = vault.ScoreSquares(size, vault.Regressors(state.linear, 0, 0))
-    asked = {REGRESSION_MOMENTS: gram, budget.Stages.RESIDUALS: cross, SQUARES: squares}
-    session.gather(dict(asked))
-    g, c, s = (session.release(stage, query) for stage, query in asked.items())
-    return Released(
-        gram.matrix(g.value), c.value, float(s.value[0]),
-        survey.off_diagonal_sd(gram, g), float(c.noise_sd[0]), float(s.noise_sd[0]), cuts[0],
-    )  # fmt: skip
+    found = [state.session.release(stage, query) for stage, query in asked.items()]
+    ends = [np.r_[0.0, query.edges] for query in asked.values()]
+    return [LookCounts(f.value, float(f.noise_sd[0]), e) for f, e in zip(found, ends, strict=True)]
 
 
 def _survey(state: survey.Survey, *, root: bool = False) -> vault.SurveyWeight | None:
@@ -277,31 +302,23 @@ def _survey(state: survey.Survey, *, root: bool = False) -> vault.SurveyWeight |
     return vault.SurveyWeight(name, domain.hi, root)
 
 
-def _times(weight: vault.Transform | None, score: vault.Transform) -> vault.Transform:
-    return score if weight is None else vault.TransformProduct(weight, score)
-
-
 def _with_meat(
-    state: survey.Survey, rough: _Rough, turned: basis.Turned, found: Released
+    state: survey.Survey, first: _First, row: vault.RegressionRow, found: Released, rest: Rest
 ) -> Released:
     """Add the squared residuals of the second fit, at all columns."""
-    coef = rough.eta.coef + turned.turn @ found.solution[0]
-    eta = Additive(state.features, coef, rough.eta.offset)
-    residual = _residual(state.features, eta, state.outcome)
-    score = _times(
-        _survey(state), vault.TransformProduct(vault.FeatureNorm(turned, turned.cut), residual)
-    )
-    share = vault.TransformProduct(
-        score, vault.OfCovariates(Constant(1 / found.cut), 1 / found.cut)
-    )
-    meat = vault.Gram(basis.Directions(turned), share)
-    release, whole = state.session.release(MEAT, meat), found.cut**2
+    coef = first.eta.coef + first.turned.turn @ rest.mean
+    eta = Additive(state.features, coef, first.eta.offset)
+    residual, most = _residual(state.features, eta, state.outcome), found.clip.at**2 / 2 / row.scale
+    score = vault.RegressionScore(row, found.clip.at, residual, most)
+    share = vault.TransformProduct(score, vault.OfCovariates(Constant(1 / most), 1 / most))
+    meat = vault.Gram(basis.Directions(first.turned), share)
+    release, unit = state.session.release(MEAT, meat), most**2 / found.rows
     matrix, sd = meat.matrix(release.value), survey.off_diagonal_sd(meat, release)
-    return replace(found, meat=whole * matrix, meat_sd=whole * sd)
+    return replace(found, meat=unit * matrix, meat_sd=unit * sd)
 
 
-def _natural(state: survey.Survey, rough: _Rough) -> tuple[Matrix, Vector]:
-    """Map from whitened to natural coefficients, shape (k, p), and the first fit's, shape (k,)."""
+def _natural(state: survey.Survey, first: _First) -> tuple[Matrix, Vector]:
+    """Map from whitened to natural coefficients, shape (k, p), and the first fit, shape (k,)."""
     columns, blocks = state.design.columns, state.features.blocks
     out = np.zeros((1 + len(columns), state.features.size))
     out[0, 0] = 1.0
@@ -310,6 +327,6 @@ def _natural(state: survey.Survey, rough: _Rough) -> tuple[Matrix, Vector]:
         slope = block.gain * column.per_unit
         out[1 + block.column, j] = slope
         out[0, j] = -slope * column.middle - block.gain * block.shift
-    first = out @ rough.eta.coef
-    first[0] += rough.eta.offset
-    return out @ rough.turned.turn, first
+    own = out @ first.eta.coef
+    own[0] += first.eta.offset
+    return out @ first.turned.turn, own

@@ -42,6 +42,7 @@ from privcausal.vault import (
     Mechanism,
     Outcome,
     OutcomeResidual,
+    RegressionMoments,
     Regressors,
     SizeHistogram,
     Vault,
@@ -504,6 +505,14 @@ def is_binary(request: Request) -> bool:
     return domain is not None and not isinstance(domain, Interval)
 
 
+def shrunken_gram(state: Survey, noisy: Matrix, sd: float) -> GramEstimate:
+    """A released Gram of the features, shrunk to that of the correlated population."""
+    population = correlated(state.population, state.features, noisy, sd)
+    return _shrink(
+        replace(state, population=population, rows=_rows(population, state.known)), noisy, sd, 1.0
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Grams:
     """Shrunken Gram for all rows and for each fold's complement."""
@@ -545,7 +554,7 @@ def _shrink(state: Survey, noisy: Matrix, sd: float, share: float) -> GramEstima
     return shrunken(noisy, model, sd, state.features)
 
 
-def off_diagonal_sd(mechanism: Gram, release: accounting.Release) -> float:
+def off_diagonal_sd(mechanism: Gram | RegressionMoments, release: accounting.Release) -> float:
     """Noise sd of an off-diagonal entry (sqrt(2) times smaller than on the diagonal)."""
     sd = mechanism.matrix(release.noise_sd)
     return float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))

@@ -337,7 +337,12 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
     found, request = estimate.averages, estimate.plan.request
     if found is None or not found.clipping[0] > 0 or request.mode == "paper":
         return ()
+    if estimate.plan.learner == "regress":
+        return (ALLOWANCE,)
     return (TAIL_WORDS[request.tails].format(index=INDEX),)
+
+
+ALLOWANCE = "The maximum bias is an allowance by the biases on public data sets, not a bound."
 
 
 SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1

@@ -1,63 +1,325 @@
-"""Least squares from noisy moments of bounded rows: coefficients and their covariance.
+"""Least squares from one noisy matrix of moments: coefficients, their covariance, and clips.
 
-There is no shrinkage and no prior. If noise hides a combination of columns in the moments, its
-coefficients have no estimate.
+The released matrix is the sum of w z z' for z = (v, t r), with whitened columns v, the residual r
+of a first fit, and the row weight w = min(1, (C / ||z||)^2). Its noise is known because it was
+chosen. The matrix without noise is positive definite, so the coefficients are those of random draws
+from its distribution given the release, held to positive definite matrices. Every draw has
+coefficients. A direction of the columns that noise hides therefore gives a wide interval, not a
+missing one.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import LinAlgError, cholesky
+from scipy.stats import norm
 
-from privcausal.inference import averages
+from privcausal.inference import averages, ranges
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.typing import Matrix, Vector
 
+# -- the first fit ----------------------------------------------------------------------------
+
 
 def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
-    """W with W' gram W = rows x 1 in the directions that noise leaves detectable, shape (p, p).
+    """Symmetric W with W gram W = rows x 1 in the directions that noise leaves detectable (p, p).
 
-    Directions hidden by noise are scaled by the largest curvature that the noise may hide.
+    Directions hidden by noise are scaled by the largest curvature that the noise may hide. W is
+    symmetric, so that each new column stays close to one old column.
     """
     values, vectors = np.linalg.eigh(gram / rows)
     least = averages.FEW_SDS * noise_sd * np.sqrt(len(gram)) / rows
-    return np.asarray(vectors / np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1]))))
+    root = np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1])))
+    return np.asarray((vectors / root) @ vectors.T)
 
 
-def least_seen(gram_sd: float, size: int) -> float:
-    """Least detectable eigenvalue of a noisy Gram (size, size) (Wigner 1958)."""
-    return float(2 * gram_sd * np.sqrt(size))
+# -- the clip of rows -------------------------------------------------------------------------
+#
+# A row beyond C is scaled down as a whole, like a row of a multivariate t estimate (Lange, Little,
+# and Taylor 1989). If z has elliptical contours, the coefficients stay the same at every C, because
+# the weight depends on ||z|| only. Otherwise they move. By Cauchy-Schwarz, and if the variance of r
+# does not depend on v, a mean of v r moves by at most sd(r) E[(1 - w)^2]^(1/2) along any direction.
+# On public data sets it moved by a small share of this bound, except for outliers whose residuals
+# grow with the fitted values. Their loss is added along the fitted values. A smaller t keeps them.
+
+CLIP_BIAS = 0.15
+"""Bias of a coefficient by clipped rows, as a share of its bound (Cauchy-Schwarz). Public data."""
+
+OUTLIER_LOSS = 0.6
+"""Share of the outliers' loss by clipping that biases coefficients along the fitted values, because
+long tails often grow with the mean. Public data."""
+
+LEVEL = float(norm.isf(0.025))
+"""Clips minimize the half-width of 95% intervals."""
+
+CELLS_PER_OCTAVE = 4
+"""Cells of the sizes of rows, from an eighth of the usual size without survey weights."""
+
+NORMAL_SIZES = norm.isf((np.arange(20) + 0.5) / 40)
+"""Sizes of standard normal numbers, equally likely."""
+
+TAIL_CELLS = 20
+"""Cells of the tail beyond the largest detected size."""
+
+
+def row_edges(usual: float, bound: float) -> Vector:
+    """Upper borders of the cells of the rows' sizes, ascending to the bound, shape (K,)."""
+    least = usual / 8
+    cells = max(int(np.ceil(CELLS_PER_OCTAVE * np.log2(bound / least))), 1)
+    return np.asarray(bound * 2.0 ** (-np.arange(cells, -1, -1) / CELLS_PER_OCTAVE))
+
+
+@dataclass(frozen=True)
+class RowClip:
+    """Clip C of the rows, scale t of their residuals, and the effects of the clip.
+
+    `bias` is the allowance for the change of a mean of v r along any direction, in units of r, and
+    `along` for its further change along the fitted values. `kept` is the share of the mean squared
+    size `mean` that remains.
+    """
+
+    at: float
+    scale: float
+    bias: float
+    along: float
+    kept: float
+    mean: float
+
+
+def row_clip(
+    columns: ranges.LookCounts,
+    residuals: ranges.LookCounts,
+    noise: float,
+    usual: float,
+    sd: float,
+    count: float,
+    *,
+    anywhere: bool,
+) -> RowClip:
+    """The clip of least half-width, from noisy counts of ||v|| and |r|.
+
+    Sizes of columns and residuals are assumed to be independent.
+
+    Parameters
+    ----------
+    noise : float
+        Noise sd of a mean of products of z, per unit of C^2.
+    usual, sd : float
+        Root of the mean of ||v||^2, and sd of r.
+    """
+    told = noise if columns.noise_sd else 0.0  # in tests without noise, nothing is clipped
+    v, of_v = _shares(columns, usual, count, anywhere)
+    r, of_r = _shares(residuals, sd, count, anywhere)
+    share = np.outer(of_v, of_r / of_r.sum()).ravel()
+    outlier = np.where(r > OUTLIER * sd, r, 0.0)
+    found = []
+    for scale in SCALES * usual / sd:
+        square = np.add.outer(v**2, (scale * r) ** 2).ravel()
+        middle = math.sqrt(_median(square, share))
+        cuts = ranges.cuts_between(LEAST_CLIP * middle, math.sqrt(square.max()))
+        weight = np.minimum(1.0, cuts[:, None] ** 2 / square)
+        bias = CLIP_BIAS * sd * np.sqrt((1 - weight) ** 2 @ share)
+        lost = (1 - weight) @ (share * np.tile(outlier, len(v)))
+        along = OUTLIER_LOSS * usual * lost
+        mean = float(square @ share)
+        kept = weight @ (square * share) / mean
+        # v has variances `kept` after the clip, and so the error of a coefficient grows
+        error = np.hypot(told * cuts**2 / scale, sd / math.sqrt(count))
+        width = averages.covering(LEVEL, bias + along / usual, error) / kept
+        i = int(np.argmin(width))
+        clip = RowClip(cuts[i], scale, float(bias[i]), float(along[i]), float(kept[i]), mean)
+        found.append((float(width[i]), clip))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _median(values: Vector, share: Vector) -> float:
+    order = np.argsort(values)
+    return float(values[order][np.searchsorted(np.cumsum(share[order]), 0.5 * share.sum())])
+
+
+def outliers_matter(residuals: ranges.LookCounts, sd: float, count: float) -> bool:
+    """Whether detected outliers are more than `LONG_SHARE` of the squared residuals."""
+    seen = ranges.visible_cells(residuals.value, residuals.noise_sd, 1)
+    low = residuals.ends[:-1]
+    far = seen & (low > OUTLIER * sd)
+    return float(residuals.value[far] @ low[far] ** 2) > LONG_SHARE * count * sd**2
+
+
+LONG_SHARE = 0.1
+"""Share of the squared residuals above which outliers raise an alert. By hand."""
+
+OUTLIER = 5.0
+"""Residual sds beyond which a residual is an outlier. By hand."""
+
+SCALES = 0.4 * 2.0 ** (-0.5 * np.arange(9))
+"""Values of t that are tried, times sd(r) over the usual norm of v. Public data."""
+
+LEAST_CLIP = 0.7
+"""Least clip, relative to the median size."""
+
+
+def _shares(
+    sizes: ranges.LookCounts, usual: float, rows: float, anywhere: bool
+) -> tuple[Vector, Vector]:
+    """Sizes and the shares of the rows with them: detected cells, then a hidden tail.
+
+    If noise hides all rows, the sizes follow a normal distribution with the sd `usual`.
+    """
+    counts, noise_sd, edges = sizes.value, sizes.noise_sd, sizes.ends[1:]
+    seen = np.flatnonzero(ranges.visible_cells(counts, noise_sd, 1))
+    if not len(seen):
+        return usual * NORMAL_SIZES, np.full(len(NORMAL_SIZES), 1 / len(NORMAL_SIZES))
+    last = int(seen[-1])
+    reach, end = float(edges[last]), float(edges[-1])
+    # no allowance for the noise of the hidden mass, because the bias itself is an allowance
+    beyond, borders = ranges.cells_beyond(reach, counts, edges)
+    hidden = max(ranges.hidden_mass(beyond, noise_sd, borders, anywhere=anywhere)[0], 0.0)
+    held = np.maximum(counts[: last + 1], 0.0)
+    held *= min(1.0, rows / max(held.sum(), 1.0))
+    inside = edges[: last + 1]
+    if anywhere:
+        size, tail = np.r_[inside, end], np.ones(1)
+    else:
+        ends = np.geomspace(reach, max(end, reach), TAIL_CELLS + 1)
+        size = np.r_[inside, ends[1:]]
+        tail = -np.diff(np.r_[(ends[:-1] / reach) ** -ranges.INDEX, 0.0])
+    return size, np.r_[held, min(hidden, rows) * tail] / rows
+
+
+# -- the second fit ---------------------------------------------------------------------------
+
+MOMENTS_SD = 0.5
+"""Prior sd of a moment of whitened columns and residuals, relative to their sds. By hand."""
+
+DRAWS, BURN = 400, 50
+"""Draws of the moments, and draws dropped before them: quantiles to within a few percent."""
+
+_PUBLIC_SEED = 20_261_125
+
+
+@lru_cache(maxsize=8)
+def _normals(size: int) -> tuple[Matrix, Matrix]:
+    """Public random numbers of the draws. They do not depend on the data."""
+    rng = np.random.default_rng(_PUBLIC_SEED)
+    normals = rng.standard_normal((DRAWS + BURN, size))
+    return normals, rng.uniform(size=(DRAWS + BURN, 2 + SHRINKS))
+
+
+SHRINKS = 40
+"""Most proposals of a draw; the range of proposals shrinks towards the last draw."""
+
+
+def positive_draws(mean: Matrix, sd: Matrix) -> Matrix:
+    """Draws of a symmetric normal matrix, held to positive definite ones, shape (DRAWS, q, q).
+
+    Entries are independent with these means and sds. The density is multiplied by the determinant
+    of the matrix's correlations, which is zero at its border. Elliptical slice sampling (Murray,
+    Adams, and MacKay 2010) needs no tuning.
+    """
+    if not sd.any():
+        return mean[None]
+    size = len(mean)
+    upper = np.triu_indices(size)
+    values, vectors = np.linalg.eigh(mean)
+    least = START * float(values[-1])
+    start = (vectors * np.maximum(values, least)) @ vectors.T
+    now, here = start - mean, _log_volume(start)
+    normals, uniforms = _normals(len(upper[0]))
+    out = np.empty((DRAWS, size, size))
+    other = np.zeros_like(mean)
+    for step, (z, uniform) in enumerate(zip(normals, uniforms, strict=True)):
+        other[upper] = z
+        other.T[upper] = z
+        other *= sd
+        level = here + np.log(uniform[0])
+        low, high = -2 * np.pi * uniform[1], 2 * np.pi * (1 - uniform[1])
+        angle = 0.0
+        for share in uniform[2:]:
+            angle = low + (high - low) * share
+            tried = now * np.cos(angle) + other * np.sin(angle)
+            there = _log_volume(mean + tried)
+            if there > level:
+                now, here = tried, there
+                break
+            low, high = (angle, high) if angle < 0 else (low, angle)
+        if step >= BURN:
+            out[step - BURN] = mean + now
+    return out
+
+
+START = 0.02
+"""Least eigenvalue of the first draw, relative to the largest."""
+
+
+def _log_volume(matrix: Matrix) -> float:
+    """Log determinant of the correlations of a matrix; -inf if it is not positive definite."""
+    diagonal = matrix.diagonal()
+    if diagonal.min() <= 0:
+        return -np.inf
+    root = np.sqrt(diagonal)
+    try:
+        lower = cholesky(matrix / np.outer(root, root), lower=True, check_finite=False)
+    except LinAlgError:
+        return -np.inf
+    return 2 * float(np.log(lower.diagonal()).sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Moments of whitened rows u: sums of u u', u r and r^2, with r the residual of a first fit.
+    """Mean of w z z', shape (p + 1, p + 1), with the noise sd of an entry off the diagonal.
 
-    `gram_sd` is the noise sd of an entry of the Gram off its diagonal. `cross_sd` and `square_sd`
-    are the noise sds of the other moments, and `cut` is the clipping threshold of ||u r||. `meat`
-    is the sum of r^2 u u' (None: not released), with noise sd `meat_sd`.
+    `usual` (p + 1,) are the sds of z that whitening aims at, and `clip` is the clip of the rows.
+    `meat` is the mean of (w r)^2 v v' after the second fit (None: not released), with noise sd
+    `meat_sd`.
     """
 
-    gram: Matrix
-    cross: Vector
-    square: float
-    gram_sd: float
-    cross_sd: float
-    square_sd: float
-    cut: float
+    moments: Matrix
+    noise_sd: float
+    usual: Vector
+    clip: RowClip
+    rows: float
     meat: Matrix | None = None
     meat_sd: float = 0.0
 
-    @cached_property
-    def solution(self) -> tuple[Vector, Matrix, Matrix]:
-        """delta, the inverse of the Gram in its detectable directions, and the other directions."""
-        values, vectors = np.linalg.eigh(self.gram)
-        least = max(least_seen(self.gram_sd, len(values)), 1e-9 * float(values[-1]))
-        seen = values > least
-        inverse = (vectors[:, seen] / values[seen]) @ vectors[:, seen].T
-        return inverse @ self.cross, inverse, vectors[:, ~seen]
+
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """The second fit: mean and covariance of the coefficients that it adds, shape (p,).
+
+    `inverse` is the mean inverse of the mean w v v', and `square` the mean squared residual.
+    """
+
+    mean: Vector
+    cov: Matrix
+    inverse: Matrix
+    square: float
+
+
+def second_fit(found: Released) -> Rest:
+    """Coefficients of r on v over draws of the moments.
+
+    The prior of a moment is normal with a wide sd. Its mean is the value for perfect whitening and
+    a perfect first fit. It matters only if the noise is as large.
+    """
+    own, clip, t = found.usual, found.clip, found.clip.scale
+    left = clip.kept * clip.mean / float(own @ own)  # mean square of z, relative to the usual
+    wide = left * MOMENTS_SD * np.outer(own, own) * np.sqrt(1 + np.eye(len(own)))
+    noise = found.noise_sd * np.sqrt(1 + np.eye(len(own)))
+    keep = wide**2 / (wide**2 + noise**2)
+    mean = keep * found.moments + (1 - keep) * left * np.diag(own**2)
+    draws = positive_draws(mean, np.sqrt(keep) * noise)
+    gram, cross = draws[:, :-1, :-1], draws[:, :-1, -1]
+    inverse = np.linalg.pinv(gram, rcond=1e-12, hermitian=True)
+    slopes = np.einsum("kij,kj->ki", inverse, cross)
+    rest = draws[:, -1, -1] - np.einsum("ki,ki->k", slopes, cross)
+    centre = slopes.mean(axis=0)
+    cov = (slopes - centre).T @ (slopes - centre) / len(slopes)
+    square = float(rest.mean()) / clip.kept
+    return Rest(centre / t, cov / t**2, inverse.mean(axis=0), square / t**2)
 
 
 def estimate_coefficients(
@@ -65,16 +327,14 @@ def estimate_coefficients(
     first: Vector,
     lift: Matrix,
     found: Released,
+    rest: Rest,
     bias: float,
-    rows: float,
-    floor: float,
+    along: Vector,
 ) -> averages.AverageEstimate:
-    """Coefficients `first` + `lift` delta, where delta solves gram delta = cross.
+    """Coefficients `first` + `lift` delta, with delta from the second fit.
 
-    With delta = G^-1 b, the error is G^-1 (E_b - E_G delta) plus sampling. The noise of the Gram is
-    multiplied only by the coefficients that remain after the first fit. Under homoskedasticity,
-    residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the sampling covariance. With
-    `Released.meat` the sampling covariance is G^-1 meat G^-1 (HC0).
+    Under homoskedasticity, residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the
+    sampling covariance. With `Released.meat` the sampling covariance is G^-1 meat G^-1 (HC0).
 
     Parameters
     ----------
@@ -83,48 +343,33 @@ def estimate_coefficients(
     lift : Matrix
         Map from whitened to natural coefficients, shape (k, p).
     bias : float
-        Bound of the mean over the rows of ||u r|| beyond its clipping threshold.
-    rows : float
-        The (noisy) number of rows.
-    floor : float
-        Least mean squared residual.
+        Bound of the change of a mean of v r along any direction by clipping.
+    along : Vector
+        Its further change along the fitted values, shape (p,).
     """
-    n, p = rows, len(found.cross)
-    delta, inverse, hidden_in = found.solution
-    square = averages.raised(found.square - float(found.cross @ delta), found.square_sd, floor * n)
-    scale = square / max(n - p, 1.0)
-    by = lift @ inverse
-    noise = (found.cross_sd**2 + found.gram_sd**2 * float(delta @ delta)) * np.eye(p)
-    noise += found.gram_sd**2 * np.outer(delta, delta)
-    sampling = scale * by @ positive_part(found.gram) @ by.T
+    n, p = found.rows, len(rest.mean)
+    by, gram = lift @ rest.inverse, np.asarray(np.linalg.pinv(rest.inverse, hermitian=True))
+    meat: Matrix = rest.square * n / max(n - p, 1.0) * gram
     if found.meat is not None:
-        sampling = by @ _shrunken_meat(found, scale) @ by.T
-    moved = bias * n * by
-    estimate, privacy = first + lift @ delta, by @ noise @ by.T
-    # a coefficient that depends on hidden directions is missing
-    lost = np.linalg.norm(lift @ hidden_in, axis=1)
-    unknown = lost > 1e-6 * np.linalg.norm(lift, axis=1)
-    estimate[unknown] = np.nan
-    sampling[unknown] = sampling[:, unknown] = 0.0
-    sampling[unknown, unknown] = np.inf
+        meat = _shrunken_meat(found, meat)
+    sampling, moved = by @ meat @ by.T / n, np.c_[bias * by, by @ along]
     return averages.AverageEstimate(
-        names, (), estimate, sampling, privacy, np.linalg.norm(moved, axis=1),
-        np.zeros(len(names)), n, moved=moved,
+        names, (), first + lift @ rest.mean, sampling, lift @ rest.cov @ lift.T,
+        np.linalg.norm(moved, axis=1), np.zeros(len(names)), n, moved=moved,
     )  # fmt: skip
 
 
-def _shrunken_meat(found: Released, scale: float) -> Matrix:
-    """The meat, shrunken towards the homoskedastic `scale` gram, and raised by one sd of its noise.
+def _shrunken_meat(found: Released, model: Matrix) -> Matrix:
+    """The mean of r^2 v v', shrunken towards the homoskedastic model, and raised by one noise sd.
 
     The difference between the meat and this model is multiplied by the share of its mean square
     that noise does not explain. The root of this share times the noise remains in any direction
     (its posterior sd).
     """
     assert found.meat is not None
-    model = scale * positive_part(found.gram)
-    gap = found.meat - model
-    noise = np.full_like(gap, found.meat_sd**2) + np.diag(np.full(len(gap), found.meat_sd**2))
+    gap, sd = found.meat - model, found.meat_sd
+    noise = np.full_like(gap, sd**2) + np.diag(np.full(len(gap), sd**2))
     upper = np.triu_indices(len(gap))
     keep = signal_share(gap[upper], float(noise[upper].mean()))
-    raised_by = float(np.sqrt(2 * keep)) * found.meat_sd
+    raised_by = float(np.sqrt(2 * keep)) * sd
     return positive_part(model + keep * gap) + raised_by * np.eye(len(gap))

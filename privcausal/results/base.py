@@ -457,7 +457,7 @@ class ReleasedFit(Printed):
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
         - groups: some groups have no estimate.
-        - columns: some coefficients have no estimate.
+        - tail: outliers of a regression's outcome may bias its coefficients.
 
         Examples
         --------

@@ -47,6 +47,7 @@ from privcausal.vault.queries.moments import (
     Gram,
     Marginals,
     PolynomialSums,
+    RegressionMoments,
     SizeHistogram,
 )
 from privcausal.vault.queries.slopes import ArmMeans, InstrumentScores, SlopeScores, SlopeSums
@@ -58,7 +59,6 @@ from privcausal.vault.queries.sums import (
     Regressors,
     ScoreSquares,
     ScoreSums,
-    VectorScores,
 )
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
@@ -70,7 +70,6 @@ from privcausal.vault.transforms import (
     ArmSize,
     Assigned,
     ByFold,
-    FeatureNorm,
     ImputedEffect,
     MassBalance,
     OfArm,
@@ -81,6 +80,8 @@ from privcausal.vault.transforms import (
     OverlapRoot,
     OverlapScore,
     Received,
+    RegressionRow,
+    RegressionScore,
     ResidualProduct,
     ScoreVector,
     SurveyWeight,
@@ -115,7 +116,6 @@ __all__ = [
     "DeclaredFit",
     "Estimators",
     "ExactRidge",
-    "FeatureNorm",
     "Findings",
     "GivenFunction",
     "Gram",
@@ -146,6 +146,9 @@ __all__ = [
     "PublishedLogits",
     "PublishedProcess",
     "Received",
+    "RegressionMoments",
+    "RegressionRow",
+    "RegressionScore",
     "Regressors",
     "ResidualProduct",
     "Ridge",
@@ -167,7 +170,6 @@ __all__ = [
     "TreatedScore",
     "TreatmentResidual",
     "Vault",
-    "VectorScores",
     "Weight",
     "Weighting",
     "check_columns",

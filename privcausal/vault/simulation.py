@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtr, ndtri
 
 from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Assumptions, Plan
 from privcausal.request.request import Request
@@ -85,8 +85,8 @@ def _signs(query: int, size: int) -> Vector:
 def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     """Columns of the assumed distribution, shape (LATTICE,) each."""
     formula, schema = request.formula, request.schema
-    arms, outcomes, *uniform = _lattice(2 + len(request.columns))
-    places = dict(zip(request.columns, uniform, strict=True))
+    arms, outcomes, common, *uniform = _lattice(3 + len(request.columns))
+    places = dict(zip(request.columns, _correlated(common, uniform), strict=True))
     unit = request.trust.unit
     roles = formula.outcome, formula.treatment, formula.instrument, unit, request.weights
     others = [name for name in request.columns if name not in roles]
@@ -125,15 +125,41 @@ def _lattice(size: int) -> Matrix:
     return np.asarray((cells + 0.5) / LATTICE)
 
 
+COMMON = 0.2
+"""Correlation of any two columns, as is usual in public data sets."""
+
+MIDDLE, SPREAD = 0.35, 0.125
+"""Mean and sd of a column, as shares of the width of its bounds: the medians of the columns of 14
+public data sets with bounds from codebooks. The distribution is a beta, skewed to the right."""
+
+ONES = 0.3
+"""Share of ones in a column with two values."""
+
+
+def _correlated(common: Vector, uniform: list[Vector]) -> list[Vector]:
+    """Uniform numbers whose normal scores have the correlation `COMMON`."""
+    shared = np.sqrt(COMMON) * ndtri(common)
+    return [ndtr(shared + np.sqrt(1 - COMMON) * ndtri(own)) for own in uniform]
+
+
+def _bell(uniform: Vector) -> Vector:
+    size = MIDDLE * (1 - MIDDLE) / SPREAD**2 - 1
+    return np.asarray(betaincinv(MIDDLE * size, (1 - MIDDLE) * size, uniform))
+
+
 def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any:
-    """Uniform over the domain. If undeclared, levels for a categorical column, otherwise [0, 1]."""
+    """A column of its usual shape; levels are equally frequent.
+
+    An undeclared column has levels if it is categorical; otherwise its bounds are [0, 1].
+    """
     if domain is None and categorical:
         domain = Levels([f"level {k}" for k in range(1, LEVELS + 1)])
     if isinstance(domain, Levels):
         return np.array(domain.labels, object)[(uniform * len(domain.labels)).astype(np.int64)]
     if isinstance(domain, Binary):
-        return _coded(uniform >= 0.5, domain)
-    return uniform if domain is None else domain.lo + uniform * domain.width
+        return _coded(uniform >= 1 - ONES, domain)
+    place = _bell(uniform)
+    return place if domain is None else domain.lo + place * domain.width
 
 
 def _coded(one: Any, domain: Domain | None) -> Any:
@@ -153,7 +179,8 @@ def _index(places: Mapping[str, Vector]) -> Vector:
     total = np.zeros(LATTICE)
     for k, uniform in enumerate(places.values()):
         total += (-1.0) ** k * (uniform - 0.5)
-    return np.asarray(total * np.sqrt(12.0 / max(len(places), 1)))
+    sd = float(total.std())
+    return total / sd if sd > 0 else total
 
 
 def _propensity(

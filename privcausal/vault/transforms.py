@@ -130,15 +130,50 @@ class OfCovariates:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureNorm:
-    """w ||phi(x)|| with the features' weight w, clipped to a public `bound`."""
+class RegressionRow:
+    """||z|| for z = f (phi(x), t r): features and a response r with a public `scale` t.
+
+    f is the root of the survey weight, or 1. `reach` is an upper bound of ||phi||.
+    """
 
     features: Features
+    response: Transform
+    scale: float
+    reach: float
+    survey: SurveyWeight | None = None
+
+    @property
+    def bound(self) -> float:
+        return float(np.hypot(self.reach, self.scale * self.response.bound))
+
+    def parts(self, batch: Batch) -> tuple[Vector | float, Vector, Vector]:
+        """f, ||z||^2 and t r, shapes (n,)."""
+        factor = 1.0 if self.survey is None else self.survey(batch)
+        last = self.scale * self.response(batch)
+        norm2 = squared_norm(batch.rows.phi(self.features)) + last**2
+        return factor, factor**2 * norm2, last
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.minimum(np.sqrt(self.parts(batch)[1]), self.bound)
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionScore:
+    """w f^2 ||phi(x)|| e for the row weight w of `RegressionMoments`, and a second response e.
+
+    It is clipped to |.| <= `bound`.
+    """
+
+    row: RegressionRow
+    cut: float
+    response: Transform
     bound: float
 
     def __call__(self, batch: Batch) -> Vector:
-        phi = batch.rows.phi(self.features)
-        return np.minimum(np.sqrt(squared_norm(phi)) * self.features.weight(phi), self.bound)
+        factor, norm2, _ = self.row.parts(batch)
+        weight = np.minimum(1.0, self.cut**2 / np.maximum(norm2, 1e-300)) * factor**2
+        size = np.sqrt(squared_norm(batch.rows.phi(self.row.features)))
+        return np.clip(weight * size * self.response(batch), -self.bound, self.bound)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Linear regression: least squares without noise, and intervals that hold with it."""
+"""Linear regression: least squares without noise, and intervals that hold with it.
+
+Without noise, rows are still rounded to 2^-16 of the clip, which moves an estimate by less than a
+thousandth of its standard error.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +43,8 @@ def without_noise(formula: str, **options: Any) -> pc.RegressionResult:
 )
 def test_without_noise_it_is_least_squares(formula: str) -> None:
     fit, known = without_noise(formula), smf.ols(formula, ROWS).fit()
-    np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-5)
+    np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-4)
 
 
 def test_without_noise_hc0_is_that_of_statsmodels() -> None:
@@ -55,8 +59,8 @@ def test_without_noise_hc0_is_that_of_statsmodels() -> None:
 def test_without_noise_weights_are_those_of_weighted_least_squares(cov_type: Any) -> None:
     fit = without_noise("y ~ a + b", weights="w", control=pc.Control(cov_type=cov_type))
     known = smf.wls("y ~ a + b", ROWS, weights=ROWS["w"]).fit(cov_type=cov_type)
-    np.testing.assert_allclose(fit.params, known.params, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(fit.bse, known.bse, rtol=1e-5 if cov_type == "nonrobust" else 1e-3)
+    np.testing.assert_allclose(fit.params, known.params, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(fit.bse, known.bse, rtol=1e-4 if cov_type == "nonrobust" else 1e-3)
 
 
 def test_without_noise_rows_with_missing_values_are_left_out() -> None:
@@ -66,7 +70,7 @@ def test_without_noise_rows_with_missing_values_are_left_out() -> None:
     with zero_noise():
         fit = pc.regress("y ~ a + C(k)", holes, bounds=BOUNDS)
     known = smf.ols("y ~ a + C(k)", holes).fit()
-    np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-4, atol=1e-4)
 
 
 def test_a_prediction_is_that_of_statsmodels() -> None:
@@ -74,7 +78,7 @@ def test_a_prediction_is_that_of_statsmodels() -> None:
     new = pd.DataFrame({"a": [0.2, 0.9, np.nan], "k": ["u", "w", "v"]}, index=["p", "q", "r"])
     found = fit.predict(new)
     wanted = known.get_prediction(new.iloc[:2]).summary_frame()
-    np.testing.assert_allclose(found["estimate"].iloc[:2], wanted["mean"], atol=1e-6)
+    np.testing.assert_allclose(found["estimate"].iloc[:2], wanted["mean"], atol=1e-4)
     np.testing.assert_allclose(found["std_error"].iloc[:2], wanted["mean_se"], rtol=1e-4)
     assert found.loc["r"].isna().all()
 
@@ -100,14 +104,32 @@ def test_intervals_cover(neighbors: Any) -> None:
     assert covered >= 168
 
 
-def test_what_noise_hides_has_no_estimate() -> None:
-    with seeded_noise(3), pytest.warns(pc.PrivcausalWarning, match="No estimate for"):
-        fit = pc.regress("y ~ a + b + C(k)", ROWS.iloc[:60], bounds=BOUNDS, eps=0.1)
-    assert "columns" in fit.alerts
-    assert fit.params.isna().any()
-    assert fit.bse[fit.params.isna()].isin([np.inf]).all()
-    row = next(line for line in str(fit.summary()).splitlines() if line.startswith("a "))
-    assert row.split() == ["a", *["--"] * 6]
+def test_noise_that_hides_columns_widens_intervals() -> None:
+    """60 rows at eps = .1: every coefficient has a finite interval, much wider than with 3,000."""
+    with seeded_noise(3):
+        few = pc.regress("y ~ a + b + C(k)", ROWS.iloc[:60], bounds=BOUNDS, eps=0.1)
+        many = pc.regress("y ~ a + b + C(k)", ROWS, bounds=BOUNDS, eps=4)
+    assert np.isfinite(few.conf_int()).all(axis=None)
+    assert (few.bse > 5 * many.bse).all()
+
+
+def test_collinear_columns_have_wide_intervals() -> None:
+    rows = ROWS.assign(c=ROWS["b"])
+    with seeded_noise(3):
+        fit = pc.regress("y ~ b + c", rows, bounds={**BOUNDS, "c": (0, 20)}, eps=4)
+        alone = pc.regress("y ~ b", rows, bounds=BOUNDS, eps=4)
+    assert np.isfinite(fit.conf_int()).all(axis=None)
+    assert (fit.bse[["b", "c"]] > 5 * alone.bse["b"]).all()
+
+
+def test_a_long_tail_alerts() -> None:
+    usual, rng = table(20_000, 3), np.random.default_rng(4)
+    tall = usual.assign(y=np.exp(1.5 * rng.normal(size=len(usual)) + 0.2 * usual["b"]))
+    with seeded_noise(2):
+        far = pc.regress("y ~ a + b", tall, bounds={**BOUNDS, "y": (0, 500)}, eps=4)
+        near = pc.regress("y ~ a + b", usual, bounds=BOUNDS, eps=4)
+    assert "tail" in far.alerts
+    assert "tail" not in near.alerts
 
 
 def test_rows_of_a_unit_may_be_alike() -> None:
@@ -223,22 +245,3 @@ def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:
     for params, errors in found[1:]:
         assert np.array_equal(params, found[0][0])
         assert np.array_equal(errors, found[0][1])
-
-
-def test_a_cell_that_luck_shows_does_not_lose_all_coefficients() -> None:
-    """One fit in a thousand sees rows four octaves further than any lie; the Gram's noise grows
-    with the square of that, and hid every direction."""
-    from privcausal.inference.cuts import Sizes
-
-    seen, calls = Sizes._seen, []
-
-    def lucky(self: Sizes, error: float) -> float:
-        found = seen(self, error)
-        calls.append(error)
-        return 16 * found if len(calls) == 1 else found
-
-    with pytest.MonkeyPatch.context() as patched, seeded_noise(3):
-        patched.setattr(Sizes, "_seen", lucky)
-        fit = pc.regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=1)
-    assert fit.params.notna().all()
-    assert len(calls) > 1

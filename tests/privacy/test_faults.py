@@ -310,7 +310,7 @@ def _unguarded(target: CodeType) -> None:
 def test_an_interrupt_goes_through(tmp_path: Path) -> None:
     """Whoever stops a fit stops it; what was charged stays charged, and nothing came out."""
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=50)
-    code = next(c for n, c in steps()["r"].items() if "Gram.integers" in n)
+    code = next(c for n, c in steps()["r"].items() if "RowProducts.integers" in n)
     with pytest.raises(KeyboardInterrupt), Fault(code, KeyboardInterrupt()):
         CALLS["r"](ledger)
     assert ledger.fits == 1

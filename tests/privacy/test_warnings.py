@@ -52,7 +52,10 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     "complete": (call(), lambda: rows(chance=0.7).assign(T=lambda d: d["T"] + 1)),
     "clip": (call(), lambda: rows().assign(X=lambda d: 100 + d["X"])),
     "clip of the outcome": (call(learner="r"), lambda: rows().assign(Y=lambda d: 50 + d["Y"])),
-    "columns": (call(learner="regress", formula="Y ~ X + C(G)", eps=0.1), lambda: rows(60)),
+    "tail": (
+        call(learner="regress", formula="Y ~ X", bounds={**MORE, "Y": (0, 500)}, eps=8.0),
+        lambda: rows(20_000).assign(Y=lambda d: np.exp(2 * d["Y"].clip(-3, 3))),
+    ),
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
         call(formula=CLINIC.formula, bounds=CLINIC.bounds, eps=0.5), lambda: CLINIC.frame

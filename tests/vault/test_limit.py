@@ -120,8 +120,16 @@ def whitened(s: Study, c: Clean, product: Vector) -> dict[str, Vector]:
     return {
         "gram turned": upper((u.T * weight) @ u),
         "gram of directions": upper((along.T * (c.t - c.e) ** 2) @ along),
-        "vector scores": along.T @ cut(product, 0.5),
+        "gram of a regression": regression_moments(u, c.y, np.ones(len(u)), 3.0),
+        "gram of a regression, survey weights": regression_moments(
+            u, c.y, np.clip(c.frame["X2"] / 5.0, 0, 1), 0.8
+        ),
     }
+
+
+def regression_moments(u: Matrix, y: Vector, survey: Vector, bound: float) -> Vector:
+    z = np.c_[u, 0.4 * (y - 2.0)] * np.sqrt(survey)[:, None]
+    return upper((z.T * np.minimum(1, bound**2 / (z**2).sum(axis=1))) @ z)
 
 
 def together(s: Study, c: Clean) -> dict[str, Vector]:

@@ -45,6 +45,8 @@ from privcausal.vault import (
     Outcome,
     OverlapMass,
     OverlapScore,
+    RegressionMoments,
+    RegressionRow,
     Regressors,
     ResidualProduct,
     ScoreSquares,
@@ -53,11 +55,11 @@ from privcausal.vault import (
     SizeHistogram,
     SlopeScores,
     SlopeSums,
+    SurveyWeight,
     TreatedMass,
     TreatedScore,
     TreatmentResidual,
     Vault,
-    VectorScores,
     open_source,
     open_vault,
 )
@@ -335,6 +337,11 @@ def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...
     return vector, (s.balance, of_treated, of_overlap), (0, 2, 3)
 
 
+def regression_row(s: Study, survey: SurveyWeight | None = None) -> RegressionRow:
+    features = turned(s.features)
+    return RegressionRow(features, s.outcome, 0.4, features.reach, survey)
+
+
 def mechanisms(s: Study) -> dict[str, Mechanism]:
     """Every additive mechanism over cleaned rows, with public functions that reach their limits."""
     f, e = s.features, s.e
@@ -350,7 +357,10 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "cross stretched": Cross(rescaled(f), s.outcome, s.outcome.bound, "outcome"),
         "gram turned": Gram(turned(f)),
         "gram of directions": Gram(Directions(turned(f)), residual),
-        "vector scores": VectorScores(product, 0.5, Directions(turned(f)), "product"),
+        "gram of a regression": RegressionMoments(regression_row(s), 3.0),
+        "gram of a regression, survey weights": RegressionMoments(
+            regression_row(s, SurveyWeight("X2", 5.0, root=True)), 0.8
+        ),
         "marginals": Marginals(s.design.variables, s.schema),
         "ranges": Marginals(("X1", "X2"), s.schema, 64),
         "count": Marginals((), s.schema),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, TWO_FACTOR, Mechanism, grid_scale, on_grid
 from privcausal.vault.queries.sums import HistogramQuery, symmetric, triangle_weights
-from privcausal.vault.transforms import Outcome, Transform
+from privcausal.vault.transforms import Outcome, RegressionRow, Transform
 
 PRODUCT_UNIT = float(1 << TWO_FACTOR)
 
@@ -107,48 +109,52 @@ def row_scale(size: int) -> float:
     return grid_scale(TWO_FACTOR, np.sqrt(size) / 2 + PRODUCT_UNIT * (size / 2 + 4) / 2**24)
 
 
-@dataclass(frozen=True)
-class Gram(Mechanism):
-    """Sum of w r^2 phi phi' over rows (upper triangle).
-
-    r is 1, or a row map with |r| <= 1 (the R-learner's T - e).
+class RowProducts(Mechanism):
+    """Sum of u u' over complete rows (upper triangle), for vectors u of bounded norm.
 
     Privacy
     -------
-    With u = sqrt(w) r phi / C on the grid, ||u||^2 <= 4^k in integers. The upper triangle, with
-    weights 1 on the diagonal and sqrt(2) off it, has the Frobenius norm of u u'. Two such matrices
-    are PSD, so their inner product is nonnegative. Therefore replacing a row changes the sum by at
-    most sqrt(2) 4^k, and adding a row changes it by at most 4^k.
+    u is on the grid, with ||u||^2 <= 4^k in integers; `_surely` checks each row. The upper
+    triangle, with weights 1 on the diagonal and sqrt(2) off it, has the Frobenius norm of u u'. Two
+    such matrices are PSD, so their inner product is nonnegative. Therefore replacing a row changes
+    the sum by at most sqrt(2) 4^k, and adding a row changes it by at most 4^k.
     """
 
-    features: Features
-    factor: Transform | None = None
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Length of u."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """Largest norm of u before scaling to the grid."""
+
+    @abstractmethod
+    def rows(self, batch: Batch) -> Matrix:
+        """Vectors u in whole numbers, shape (n, size)."""
 
     @property
     def query(self) -> str:
-        return f"moments, p = {self.features.size}"
+        return f"moments, p = {self.size}"
 
     @cached_property
     def _upper(self) -> tuple[Integers, Integers]:
-        return np.triu_indices(self.features.size)
+        return np.triu_indices(self.size)
 
     @property
     def weights(self) -> Vector:
-        return triangle_weights(self.features.size)
+        return triangle_weights(self.size)
 
     @property
     def units(self) -> Vector:
-        unit = (self.features.cut / row_scale(self.features.size)) ** 2
-        return np.full(len(self._upper[0]), unit)
+        return np.full(len(self._upper[0]), (self.bound / row_scale(self.size)) ** 2)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
 
     def integers(self, batch: Batch) -> Integers:
-        root = np.sqrt(basis.row_weights(self.features, batch.rows))
-        if self.factor is not None:
-            root = root * np.clip(self.factor(batch), -1.0, 1.0)
-        u = grid_rows(self.features, batch.rows, root)
+        u = self.rows(batch)
         if not batch.complete.all():
             u = u * batch.complete[:, None]
         # All values are whole numbers below 2^53, so the float64 product is exact in any order. The
@@ -161,8 +167,62 @@ class Gram(Mechanism):
         return np.asarray(gram[self._upper], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
-        """The symmetric matrix of a release's values, shape (p, p)."""
-        return symmetric(values, self.features.size)
+        """The symmetric matrix of a release's values, shape (size, size)."""
+        return symmetric(values, self.size)
+
+
+@dataclass(frozen=True)
+class Gram(RowProducts):
+    """Sum of w r^2 phi phi' over rows: u = sqrt(w) r phi, whose norm is at most the features' cut.
+
+    r is 1, or a row map with |r| <= 1 (the R-learner's T - e).
+    """
+
+    features: Features
+    factor: Transform | None = None
+
+    @property
+    def size(self) -> int:
+        return self.features.size
+
+    @property
+    def bound(self) -> float:
+        return self.features.cut
+
+    def rows(self, batch: Batch) -> Matrix:
+        root = np.sqrt(basis.row_weights(self.features, batch.rows))
+        if self.factor is not None:
+            root = root * np.clip(self.factor(batch), -1.0, 1.0)
+        return grid_rows(self.features, batch.rows, root)
+
+
+@dataclass(frozen=True)
+class RegressionMoments(RowProducts):
+    """Sum of w z z' over rows, with z from `joint`: all moments of a regression of r on phi.
+
+    The weight w = min(1, (cut / ||z||)^2) of a row bounds u = sqrt(w) z by the cut.
+    """
+
+    joint: RegressionRow
+    cut: float
+
+    @property
+    def size(self) -> int:
+        return self.joint.features.size + 1
+
+    @property
+    def bound(self) -> float:
+        return self.cut
+
+    def rows(self, batch: Batch) -> Matrix:
+        factor, norm2, last = self.joint.parts(batch)
+        root = np.sqrt(np.minimum(1.0, self.cut**2 / np.maximum(norm2, basis.TINY)))
+        root *= factor * (row_scale(self.size) / self.cut)
+        out = batch.rows.matrix(self.size)
+        phi = basis.columns_of(self.joint.features, batch.rows)
+        for column, own in zip(chain(phi, (last,)), out.T, strict=True):
+            np.rint(np.multiply(column, root, out=own), out=own)
+        return _surely(out)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import numpy as np
 
 from privcausal.features.basis import squared_norm
 from privcausal.features.design import Design
-from privcausal.features.rows import Features
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
@@ -474,44 +473,6 @@ class ScoreSums(BlockSums):
         if g.shape[1]:
             inside &= squared_norm(g) <= self.regressors.group_sets
         return inside
-
-
-@dataclass(frozen=True, eq=False)
-class VectorScores(BlockSums):
-    """Sum of x v over complete rows, for a score x and a feature vector v.
-
-    x is the score divided by its clipping threshold, in [-1, 1].
-
-    Privacy
-    -------
-    With the features' own weight w, ||w v|| <= C, and |x| <= 1. Therefore a row has norm at most C,
-    and two rows differ by at most 2 C. `grid_sum` checks the norm in integers.
-    """
-
-    score: Transform
-    cut: float
-    features: Features
-    what: str
-
-    @property
-    def query(self) -> str:
-        return f"{self.what}, p = {self.features.size}"
-
-    @property
-    def blocks(self) -> tuple[QueryBlock, ...]:
-        norm2 = self.features.cut**2
-        return (QueryBlock((self.features.size,), norm2, 4 * norm2, unit=self.cut),)
-
-    def integers(self, batch: Batch) -> Integers:
-        x = cut_share(self.score(batch), self.cut, -1.0)
-        phi = batch.rows.phi(self.features)
-        x *= self.features.weight(phi)
-
-        def columns(scale: float) -> Iterator[Vector]:
-            scaled = x * scale
-            yield from (scaled * column for column in phi.T)
-
-        return self.summed(columns, batch.complete)
 
 
 @dataclass(frozen=True, eq=False)
