@@ -24,7 +24,7 @@ from privcausal.estimators.planner import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Plan
+from privcausal.request.plan import COMMON, LEVELS, MIDDLE, PROPENSITY_SPREAD, SPREAD, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
@@ -559,15 +559,18 @@ def _assumed(result: PlanResult) -> list[str]:
         outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
     parts = [outcome]
     if request.formula.instrument:
-        parts.append("the instrument is uniform and changes the treatment by half its range")
-    elif request.asked.dose or request.asked.arms:
-        parts.append("the treatment is uniform over its bounds or arms")
+        parts.append("the instrument changes the treatment by half its range")
+    elif request.asked.arms:
+        parts.append("all arms are equally frequent")
     elif request.propensity is None and request.formula.treatment:
         treated = f"{tables.share_percent(assumed.treated)} of the rows are treated"
         varies = f", and the propensity has standard deviation {PROPENSITY_SPREAD:g}"
         parts.append(treated + (varies if has_covariates else ""))
     if has_covariates:
-        parts.append("covariates are independent and uniform over their domains")
+        parts.append(
+            f"numeric covariates have a mean and standard deviation of {MIDDLE:.0%} and {SPREAD:.1%} "
+            f"of the width of their bounds and correlations of {COMMON:g}"
+        )
     parts.append("no value is missing")
     for names, kind in (
         (planner.undeclared.numbers, "numeric; bounds"),

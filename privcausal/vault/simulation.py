@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from privcausal.request.plan import LEVELS, PROPENSITY_SPREAD, Assumptions, Plan
+from privcausal.request.plan import (
+    COMMON,
+    LEVELS,
+    MIDDLE,
+    ONES,
+    PROPENSITY_SPREAD,
+    SPREAD,
+    Assumptions,
+    Plan,
+)
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -104,7 +113,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     if formula.instrument:  # The instrument sets half of its range.
         place = arms if request.asked.dose else np.asarray(treated, np.float64)
         given, own = schema.get(formula.treatment), places[formula.treatment]
-        taken = (place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2
+        taken = np.asarray((place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2)
         frame[formula.treatment] = (
             _covariate(taken, given, False) if request.asked.per_unit else _coded(taken, given)
         )
@@ -123,17 +132,6 @@ def _lattice(size: int) -> Matrix:
     steps = np.cumprod([1, *[MULTIPLIER] * (size - 1)], dtype=object) % LATTICE
     cells = np.outer(steps.astype(np.int64), np.arange(LATTICE)) % LATTICE
     return np.asarray((cells + 0.5) / LATTICE)
-
-
-COMMON = 0.2
-"""Correlation of any two columns, as is usual in public data sets."""
-
-MIDDLE, SPREAD = 0.35, 0.125
-"""Mean and sd of a column, as shares of the width of its bounds: the medians of the columns of 14
-public data sets with bounds from codebooks. The distribution is a beta, skewed to the right."""
-
-ONES = 0.3
-"""Share of ones in a column with two values."""
 
 
 def _correlated(common: Vector, uniform: list[Vector]) -> list[Vector]:
