@@ -106,7 +106,7 @@ def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
     plan = pc.plan(FORMULA, n=100_000, outcome_sd=13.7, r2=0.4, **options)
     realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
     same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
-    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.01)
+    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.05)
     assert plan.table["rho"][0] == fit.guarantee.rho
 
 

@@ -337,7 +337,7 @@ SPREADS_PER_RANGE = 4.0
 COMMON = 0.2
 """Correlation of any two simulated columns, as is usual in public data sets."""
 
-MIDDLE, SPREAD = 0.35, 0.125
+COLUMN_MEAN, COLUMN_SD = 0.35, 0.125
 """Mean and sd of a simulated column, as shares of the width of its bounds: the medians of the
 columns of 14 public data sets with bounds from codebooks."""
 
@@ -358,11 +358,11 @@ LEAST_SPREAD = 1e-4
 class Assumptions:
     """Public distribution of simulated rows: outcome, arms and covariates.
 
-    Numeric covariates have beta distributions, skewed to the right, with the mean `MIDDLE` and the
-    sd `SPREAD` within their bounds. Any two have the correlation `COMMON`. Levels are equally
-    frequent. Given treatment and covariates, the outcome has a beta distribution over its range.
-    Any standard deviation up to half the range is then possible; at half the range, each value is
-    one of the two ends. Treatment has no effect, and values are never missing.
+    Numeric covariates have beta distributions within their bounds, skewed to the right, with the
+    mean `COLUMN_MEAN` and the sd `COLUMN_SD`. Any two have the correlation `COMMON`. Levels are
+    equally frequent. Given treatment and covariates, the outcome has a beta distribution over its
+    range. Any standard deviation up to half the range is then possible; at half the range, each
+    value is one of the two ends. Treatment has no effect, and values are never missing.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ from privcausal.estimators.planner import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.plan import COMMON, LEVELS, MIDDLE, PROPENSITY_SPREAD, SPREAD, Plan
+from privcausal.request.plan import COLUMN_MEAN, COLUMN_SD, COMMON, LEVELS, PROPENSITY_SPREAD, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
@@ -568,8 +568,8 @@ def _assumed(result: PlanResult) -> list[str]:
         parts.append(treated + (varies if has_covariates else ""))
     if has_covariates:
         parts.append(
-            f"numeric covariates have a mean and standard deviation of {MIDDLE:.0%} and {SPREAD:.1%} "
-            f"of the width of their bounds and correlations of {COMMON:g}"
+            f"numeric covariates have a mean of {COLUMN_MEAN:.0%} and a standard deviation of "
+            f"{COLUMN_SD:.1%} of the width of their bounds, and correlations of {COMMON:g}"
         )
     parts.append("no value is missing")
     for names, kind in (

@@ -14,12 +14,12 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privcausal.request.plan import (
+    COLUMN_MEAN,
+    COLUMN_SD,
     COMMON,
     LEVELS,
-    MIDDLE,
     ONES,
     PROPENSITY_SPREAD,
-    SPREAD,
     Assumptions,
     Plan,
 )
@@ -141,8 +141,8 @@ def _correlated(common: Vector, uniform: list[Vector]) -> list[Vector]:
 
 
 def _bell(uniform: Vector) -> Vector:
-    size = MIDDLE * (1 - MIDDLE) / SPREAD**2 - 1
-    return np.asarray(betaincinv(MIDDLE * size, (1 - MIDDLE) * size, uniform))
+    size = COLUMN_MEAN * (1 - COLUMN_MEAN) / COLUMN_SD**2 - 1
+    return np.asarray(betaincinv(COLUMN_MEAN * size, (1 - COLUMN_MEAN) * size, uniform))
 
 
 def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any:
