@@ -327,7 +327,8 @@ def _weight_text(estimate: Estimate) -> str:
 
 
 TAIL_WORDS = {
-    "cubic": "The maximum bias assumes that undetected tails decay like 1/x^{index:.0f} or faster.",
+    "cubic": "The maximum bias assumes that tails decay like 1/x^{index:.0f} or faster, from a third "
+    "of the largest detected size on.",
     "any": "The maximum bias makes no assumption about tails within the bounds.",
 }
 
