@@ -299,7 +299,7 @@ FORMULAS: dict[str, Case] = {
     "a local variable": (ate("Y ~ T | local_secret"), FormulaError, "not in the data"),
     "a local variable in I": (ate("Y ~ T | I(X1 * local_secret)"), FormulaError, "not in the data"),
     "a lambda": (ate("Y ~ T | (lambda: 1)()"), FormulaError, "."),
-    "a lag": (ate("Y ~ T | lag(X1, 1)"), FormulaError, "cannot use other rows"),
+    "a lag": (ate("Y ~ T | lag(X1, 1)"), FormulaError, "values of its own row only"),
     "numpy's pole": (ate("Y ~ T | np.log(X1)"), FormulaError, "not finite everywhere"),
     "numpy's sort": (ate("Y ~ T | np.sort(X1)"), FormulaError, "could use other rows"),
     "no intercept": (ate("Y ~ T | X1 - 1"), FormulaError, "intercept cannot be removed"),

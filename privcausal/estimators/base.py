@@ -295,8 +295,9 @@ MOST_PRODUCTS = 0.5
 """Confounding by products of covariates, in standard errors, above which the result notes it."""
 
 PRODUCTS_NOTE = (
-    "Products of covariates confound the treatment effect in these data. Interactions beyond "
-    "those in the model may remain, and the interval of the {estimand} may undercover."
+    "Products of covariates confound the treatment effect in these data. The fit adjusts for the "
+    "products that it detected. If others confound as well, the interval of the {estimand} may "
+    "undercover. Add the products that you expect to the formula."
 )
 
 

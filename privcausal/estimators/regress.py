@@ -88,10 +88,14 @@ class LeastSquares(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
         weighted = () if request.weights is None else (("Weights", request.weights),)
-        robust = request.cov_type == "HC0"
+        robust, found = request.cov_type == "HC0", estimate.averages
         return words.Description(
             title="weighted least squares" if weighted else cls.title,
-            rows=(("Covariance", "HC0" if robust else "nonrobust"), *weighted),
+            rows=(
+                ("Covariance", "HC0" if robust else "nonrobust"),
+                *weighted,
+                *(() if found is None else (("R-squared (noisy)", f"{found.r2:.3f}"),)),
+            ),
             reading=(COEFFICIENT_READING,),
             assumptions=(
                 PROJECTION,

@@ -327,8 +327,8 @@ def _weight_text(estimate: Estimate) -> str:
 
 
 TAIL_WORDS = {
-    "cubic": "The maximum bias assumes that tails decay like 1/x^{index:.0f} or faster, from a third "
-    "of the largest detected size on.",
+    "cubic": "The maximum bias assumes that tails decay like 1/x^{index:.0f} or faster, from a "
+    "third of the largest detected size on.",
     "any": "The maximum bias makes no assumption about tails within the bounds.",
 }
 
@@ -582,8 +582,8 @@ CLIPPED = (
 
 ALLOCATION = (
     "About {share:.0%} of the rows have {name} = {arm} (noisy count: {count:.0f}, standard error "
-    "{spread:.0f}), but propensity= declares {declared:.0%}. If this is wrong, the estimate and "
-    "its interval are wrong. Correct it, or omit it to estimate it."
+    "{spread:.0f}), but propensity= declares {declared:.0%}. With a wrong propensity, the "
+    "estimate and its interval are wrong. Correct propensity=, or omit it to estimate it."
 )
 
 MANY_AT_END, MOST_AT_END, ALL, PILED = 0.1, 0.5, 0.98, 4.0

@@ -151,7 +151,7 @@ class AverageEstimate:
     rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
     their sums; both are empty in files from earlier versions. For coefficients and an instrument's
     slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
-    (m, k).
+    (m, k). `r2` is the share of the outcome's variance that a regression explains.
     """
 
     terms: tuple[str, ...]
@@ -168,6 +168,7 @@ class AverageEstimate:
     shares: Vector = field(default_factory=lambda: np.zeros(0))
     shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
     moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    r2: float = np.nan
 
     @property
     def unseen(self) -> tuple[str, ...]:

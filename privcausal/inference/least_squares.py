@@ -353,10 +353,21 @@ def estimate_coefficients(
     if found.meat is not None:
         meat = _shrunken_meat(found, meat)
     sampling, moved = by @ meat @ by.T / n, np.c_[bias * by, by @ along]
+    estimate = first + lift @ rest.mean
     return averages.AverageEstimate(
-        names, (), first + lift @ rest.mean, sampling, lift @ rest.cov @ lift.T,
+        names, (), estimate, sampling, lift @ rest.cov @ lift.T,
         np.linalg.norm(moved, axis=1), np.zeros(len(names)), n, moved=moved,
+        r2=_explained(estimate, lift, gram, rest.square),
     )  # fmt: skip
+
+
+def _explained(estimate: Vector, lift: Matrix, gram: Matrix, square: float) -> float:
+    """R squared: v = lift'x for the natural columns x, the first of which is 1."""
+    back = np.linalg.pinv(lift)
+    second = back.T @ gram @ back  # of x x', up to a factor
+    second = second / second[0, 0]
+    fitted = float(estimate @ second @ estimate) - float(second[0] @ estimate) ** 2
+    return max(fitted, 0.0) / (max(fitted, 0.0) + square)
 
 
 def _shrunken_meat(found: Released, model: Matrix) -> Matrix:

@@ -209,7 +209,7 @@ def constant(node: ast.expr) -> int | float | None:
 
 
 WHY: Mapping[type[ast.expr], str] = {
-    ast.Attribute: "Attributes are not allowed. Put a name that contains a dot in backticks: "
+    ast.Attribute: "A dot is not allowed. If the name of a column contains a dot, use backticks: "
     "`x.y`.",
     ast.Subscript: "Subscripts are not allowed. Write one column name.",
     ast.BoolOp: "'and' and 'or' do not work on columns. Write (x > 3) & (z < 2).",
@@ -235,7 +235,7 @@ _ADVICE: Mapping[str, str] = {
         ("exp2", "exp10"), "Write exp(x) instead, with a factor: exp(2.3026 * x) is 10**x."
     ),
     **dict.fromkeys(("power", "pow", "square"), "Write I(x**2) instead."),
-    "lag": "A term cannot use other rows. Add the lag to the data as a column.",
+    "lag": "A term can use values of its own row only. Add the lag to the data as a column.",
     "Q": "Write the column name in backticks: `my column`.",
 }
 
@@ -323,7 +323,7 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
             equal = isinstance(op, ast.Eq | ast.NotEq)
             return _compared(call, [inside(s) for s in sides], equal and not _plain(sides))
         case ast.Compare():
-            raise call.refuse("Only one comparison at a time is allowed. Write (1 < x) & (x < 3).")
+            raise call.refuse("Chained comparisons are not allowed. Write (1 < x) & (x < 3).")
     raise call.refuse(
         WHY.get(type(node), "Only numbers, columns and + - * / ** > < & | ~ are allowed.")
     )

@@ -172,7 +172,7 @@ def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrumen
     elif role == "instrument":
         advice = "Use one of several instruments, or an index of them that is fixed in advance."
     else:
-        advice = "Add a combination of columns to the data as a column with its own bounds."
+        advice = "Compute it in the data as a new column, and declare the bounds of that column."
     raise FormulaError(f"The {role} must be one column name. {advice}")
 
 
@@ -298,8 +298,8 @@ class CausalFormula:
         if left or right:
             if left != treatment:
                 raise FormulaError(
-                    "The last part must be the first stage of the same treatment. Write "
-                    "'Y ~ T | X | T ~ Z'."
+                    "The part after the last bar must have the same treatment on its left side. "
+                    "Write 'Y ~ T | X | T ~ Z'."
                 )
             z = bare(right, "instrument")
         names = _Placeholders((y, t, z) if z else (y, t), columns, quote)

@@ -104,7 +104,7 @@ def _check_columns(formula: CausalFormula, unit: Any, time: Any, groups: Sequenc
     names = {unit, time, *formula.variables, *of_groups}
     if len({name.casefold() for name in names}) < len(names):
         raise SchemaError(
-            "Two columns of the call differ only in upper and lower case. Rename one."
+            "The names of two columns differ only in upper and lower case. Rename one."
         )
 
 

@@ -360,7 +360,7 @@ class AteResult(Result):
 class RegressionResult(Result):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
 
-    A coefficient is NaN if the noise hides what distinguishes its column from the others.
+    If the noise hides what distinguishes a column from the others, its interval is wide.
 
     Examples
     --------
@@ -400,6 +400,50 @@ class RegressionResult(Result):
         )  # fmt: skip
         frame[~present] = np.nan
         return frame
+
+    @property
+    def rsquared(self) -> float:
+        """Share of the outcome's variance that the columns explain, from the released moments.
+
+        Examples
+        --------
+        >>> bool(0 <= fit.rsquared <= 1)
+        True
+        """
+        return float(self._averages.r2)
+
+    @property
+    def rsquared_adj(self) -> float:
+        """`rsquared`, adjusted for the number of columns.
+
+        Examples
+        --------
+        >>> bool(fit.rsquared_adj <= fit.rsquared)
+        True
+        """
+        n, p = self._averages.size, len(self._averages.terms)
+        return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
+
+    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> Contrasts:
+        """The method `contrast` under its name in statsmodels.
+
+        Examples
+        --------
+        >>> fit.t_test("programme = 0").frame.index.tolist()
+        ['programme = 0']
+        """
+        return self.contrast(asked, alpha)
+
+    def f_test(self, hypotheses: Any = None) -> Any:
+        """The method `wald_test` under its name in statsmodels; by default, all slopes are 0.
+
+        Examples
+        --------
+        >>> bool(0 <= fit.f_test().pvalue <= 1)
+        True
+        """
+        slopes = np.eye(len(self.params))[1:]
+        return self.wald_test(slopes if hypotheses is None else hypotheses)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(NO_EFFECT)

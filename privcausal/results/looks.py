@@ -265,8 +265,8 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     found = result._averages
     if result.plan.request.mode == "paper":
         raise CapabilityError(
-            "sensitivity() requires the sampling variance, which the mechanisms in pc.paper do not "
-            "release separately."
+            "sensitivity() requires the sampling variance apart from the privacy noise. Fits of "
+            "pc.paper do not release it. Use pc.private(...) instead."
         )
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
     if request.formula.instrument:

@@ -73,6 +73,18 @@ def test_without_noise_rows_with_missing_values_are_left_out() -> None:
     np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-4, atol=1e-4)
 
 
+def test_what_is_explained_and_joint_tests_are_those_of_statsmodels() -> None:
+    fit, known = without_noise("y ~ a * b + C(k)"), smf.ols("y ~ a * b + C(k)", ROWS).fit()
+    assert fit.rsquared == pytest.approx(known.rsquared, abs=1e-3)
+    assert fit.rsquared_adj == pytest.approx(known.rsquared_adj, abs=1e-3)
+    order = list(fit.params.index)
+    chi2 = known.wald_test(np.eye(len(order))[1:], use_f=False, scalar=True)
+    assert float(fit.f_test().statistic) == pytest.approx(float(chi2.statistic), rel=1e-3)
+    assert float(fit.t_test("a = 0").frame["statistic"].iloc[0]) == pytest.approx(
+        known.tvalues["a"], rel=1e-3
+    )
+
+
 def test_a_prediction_is_that_of_statsmodels() -> None:
     fit, known = without_noise("y ~ a + C(k)"), smf.ols("y ~ a + C(k)", ROWS).fit()
     new = pd.DataFrame({"a": [0.2, 0.9, np.nan], "k": ["u", "w", "v"]}, index=["p", "q", "r"])

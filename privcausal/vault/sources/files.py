@@ -97,8 +97,8 @@ def check_header(names: Sequence[str], path: Path) -> None:
     if len(set(names)) < len(names) or any(map(_is_value, names)):
         raise DataError(
             f"{path.name}: the first line must contain the column names, but a field is empty, a "
-            "number, a date, or a duplicate. The line may be a row, so it is not shown. Write the "
-            "file with a header: to_csv(index=False)."
+            "number, a date, or a duplicate. The line may hold private data, so it is not "
+            "shown. Write the file with a header: to_csv(index=False)."
         )
 
 
