@@ -122,8 +122,8 @@ class FirstStage:
             )
         if callable(self.target) != (self.target_bounds is not None):
             raise CapabilityError(
-                "FirstStage requires target_bounds=(lo, hi), the bounds of its values, if target= is "
-                "a function. If target= is a name, omit target_bounds=."
+                "FirstStage requires target_bounds=(lo, hi), the bounds of its values, if target= "
+                "is a function. If target= is a name, omit target_bounds=."
             )
         if self.target_bounds is not None:
             as_bounds(self.target_bounds)
