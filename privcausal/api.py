@@ -52,7 +52,7 @@ def privcate(
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
     max_rows: int = 1,
-    propensity: float | str | None = None,
+    propensity: float | str | Mapping[str, float] | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
@@ -163,7 +163,7 @@ def private(
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
     max_rows: int = 1,
-    propensity: float | str | None = None,
+    propensity: float | str | Mapping[str, float] | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
@@ -209,10 +209,11 @@ def private(
         Several declared arms, ``bounds={"T": ["none", "low", "high"]}``, also have an ATE, but only
         as a single estimand. It gives each arm's effect against the first arm, and all mean
         outcomes, over all rows and in groups.
-    propensity : float or str, optional
+    propensity : float, str or dict, optional
         The known probability of the treatment (in a trial) or of the instrument: a number, or a
-        column with declared bounds. The difference in means does not use a number. With a column,
-        the doubly robust score weights by that column.
+        column with declared bounds. For several arms, the share of each:
+        ``{"control": 0.5, "low": 0.25, "high": 0.25}``. The difference in means does not use a
+        number. With a column, the doubly robust score weights by that column.
     data, eps, delta, bounds, neighbors, unit, max_rows, groups, control, ledger, progress
         As for `privcate`, which raises the same errors.
 
@@ -387,7 +388,7 @@ def plan(
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
     max_rows: int = 1,
-    propensity: float | str | None = None,
+    propensity: float | str | Mapping[str, float] | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
     outcome_sd: float | None = None,

@@ -105,11 +105,16 @@ def _means(
 ) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
     """Target of each arm's mean outcome, and the distribution of its bias from nuisance errors."""
     request = state.session.plan.request
-    state, grams = nu.moments_of(state, arm_indicators(request))
+    shares = request.propensity if isinstance(request.propensity, Mapping) else None
+    state, grams = nu.moments_of(state, {} if shares else arm_indicators(request))
     etas, own, crosses = nu.outcomes(state, grams), [], dict[StageKey, vault.Cross]()
     pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
     for arm, (treatment, residual) in enumerate(pairs):
-        partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
+        if shares:
+            known = Constant(float(shares[request.asked.arms[arm]]))
+            partials = tuple(nu.FoldFit(known, known, nu.mean(state, e.mean), None) for e in etas)
+        else:
+            partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
         own.append(nu.clipped(state, partials))
         crosses[residual] = nu.residual_cross(*own[-1], arm)
     state.session.gather(dict(crosses))
@@ -199,7 +204,11 @@ class Private(AverageLearner):
         if arms:
             return [
                 *needs,
-                *by_arm(arm_stages(request), budget.SHARES.private_treatment),
+                *(
+                    by_arm(arm_stages(request), budget.SHARES.private_treatment)
+                    if request.propensity is None
+                    else ()
+                ),
                 *by_arm(arm_stages(request, "residual moments"), budget.SHARES.private_moments),
             ]
         needs += propensity_needs(request, base)

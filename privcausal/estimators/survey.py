@@ -376,7 +376,9 @@ def declared_propensity(
         domain = schema[request.propensity]
         assert isinstance(domain, Interval)
         return functions.Known(domain.lo, domain.hi)
-    return None if request.propensity is None else functions.Constant(float(request.propensity))
+    if request.propensity is None or isinstance(request.propensity, Mapping):
+        return None
+    return functions.Constant(float(request.propensity))
 
 
 def prepare(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -293,9 +293,15 @@ def sums_method(title: str, base: str) -> str:
 # -- sentences on one fit ----------------------------------------------------------------------
 
 
+def _shares(arms: Mapping[str, float]) -> str:
+    return ", ".join(f"{arm} {share:.3g}" for arm, share in arms.items())
+
+
 def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, str):
         return f"Known propensities were taken from column {request.propensity!r}. "
+    if isinstance(request.propensity, Mapping):
+        return f"The arms' shares are known: {_shares(request.propensity)}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:g}. "
     if not request.asked.divides:
@@ -530,6 +536,8 @@ def propensity_words(request: Request, clip: float) -> str:
     """Text on how the propensity is handled."""
     if request.propensity is not None:
         column = isinstance(request.propensity, str)
+        if isinstance(request.propensity, Mapping):
+            return f"known, {_shares(request.propensity)}"
         return f"known, {'column ' if column else ''}{request.propensity}"
     if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instrument else "treatment"

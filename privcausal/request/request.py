@@ -170,6 +170,10 @@ def is_real(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+SUM_TOLERANCE = 1e-6
+"""Rounding of shares that add up to 1, such as 0.333333."""
+
+
 def _inside(propensity: float) -> bool:
     return LEAST_PROPENSITY <= propensity <= 1 - LEAST_PROPENSITY
 
@@ -389,8 +393,9 @@ class Request:
         "CATE" is the effect as a function of covariates. "ATE", "ATT" and "ATO" are its averages.
         "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "OLS" is
         a linear regression.
-    propensity : None, float or str
-        None if estimated. If known, a number in (0, 1) or a column with declared bounds.
+    propensity : None, float, str or dict
+        None if estimated. If known, a number in (0, 1), a column with declared bounds, or the share
+        of each arm.
     clip : float
         Propensities are clipped to [clip, 1 - clip] (0 < clip < 0.5).
     groups : tuple of str
@@ -414,7 +419,7 @@ class Request:
     budget: Budget
     trust: Trust = Trust()
     estimand: Literal["CATE", "OLS"] | Average = "CATE"
-    propensity: float | str | None = None
+    propensity: float | str | Mapping[str, float] | None = None
     clip: float = 0.1
     split: Split = "full"
     groups: tuple[str, ...] = ()
@@ -473,10 +478,26 @@ class Request:
                     f"The bounds of propensity column {p!r} must be inside (0, 1), at least "
                     f"{LEAST_PROPENSITY:g} from 0 and 1."
                 )
+        elif isinstance(p, Mapping):
+            self._check_shares(p)
         elif not (is_real(p) and _inside(p)):
             raise SchemaError(
                 "propensity must be a number in (0, 1) or the name of a column. A number must be "
                 f"at least {LEAST_PROPENSITY:g} from 0 and 1."
+            )
+
+    def _check_shares(self, shares: Mapping[str, float]) -> None:
+        arms = self.asked.arms
+        if not arms:
+            raise SchemaError(
+                "propensity= by arm requires a treatment with at least three declared arms. For "
+                "two arms, give the share of the treated, for example propensity=0.5."
+            )
+        numbers = all(is_real(p) and _inside(p) for p in shares.values())
+        if {*shares} != {*arms} or not numbers or abs(sum(shares.values()) - 1) > SUM_TOLERANCE:
+            raise SchemaError(
+                f"propensity= must give a share in (0, 1) for each of the arms {', '.join(arms)}. "
+                "The shares must add up to 1."
             )
 
     def _check_weights(self) -> None:
@@ -510,10 +531,13 @@ class Request:
                 "with other estimands."
             )
         adjusted = self.formula.terms or self.estimand == "ATE"
-        if (asked.dose or asked.arms) and (self.propensity is not None or not adjusted):
+        shares = asked.arms and self.estimand == "ATE" and isinstance(self.propensity, Mapping)
+        told = self.propensity is not None and not shares
+        if (asked.dose or asked.arms) and (told or not adjusted):
             raise CapabilityError(
                 f"{self.formula.assigned!r} is numeric or has more than two arms. It requires "
-                "covariates, 'Y ~ T | X', and no propensity=, which is defined for two arms only."
+                "covariates, 'Y ~ T | X', and no propensity=. For several arms of a trial, give "
+                "their shares: propensity={'control': 0.5, 'low': 0.25, 'high': 0.25}."
             )
         self._check_arms("Treatment", name, own=asked.per_unit or asked.arms)
         if self.formula.instrument:
@@ -565,7 +589,10 @@ class Request:
             domain = self.schema[self.propensity]
             assert isinstance(domain, Interval)
             return min(domain.lo, 1 - domain.hi)
-        return min(float(self.propensity), 1 - float(self.propensity))
+        shares = (
+            self.propensity.values() if isinstance(self.propensity, Mapping) else [self.propensity]
+        )
+        return min(min(float(p), 1 - float(p)) for p in shares)
 
     @property
     def needed(self) -> tuple[str, ...]:

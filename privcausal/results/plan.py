@@ -561,7 +561,8 @@ def _assumed(result: PlanResult) -> list[str]:
     if request.formula.instrument:
         parts.append("the instrument changes the treatment by half its range")
     elif request.asked.arms:
-        parts.append("all arms are equally frequent")
+        if request.propensity is None:
+            parts.append("all arms are equally frequent")
     elif request.propensity is None and request.formula.treatment:
         treated = f"{tables.share_percent(assumed.treated)} of the rows are treated"
         varies = f", and the propensity has standard deviation {PROPENSITY_SPREAD:g}"

@@ -105,7 +105,11 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
     name = formula.assigned
-    if request.asked.dose or request.asked.arms:  # Spread evenly.
+    if isinstance(request.propensity, Mapping):
+        labels = np.array(list(request.propensity), object)
+        ends = np.cumsum(list(request.propensity.values()))[:-1]
+        frame[name] = labels[np.searchsorted(ends, arms)]
+    elif request.asked.dose or request.asked.arms:  # Spread evenly.
         frame[name] = _covariate(arms, schema.get(name), False)
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
@@ -188,6 +192,7 @@ def _propensity(
     if isinstance(known, str):
         return np.asarray(frame[known])
     if known is not None:
+        assert not isinstance(known, Mapping)
         return float(known)
     room = min(assumed.treated, 1 - assumed.treated)
     # The propensity stays inside (0, 1) at two standard deviations.

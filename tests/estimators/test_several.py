@@ -220,3 +220,63 @@ def test_amounts_that_are_mostly_one_price_are_covered() -> None:
         held += int(((limits[:, 0] <= base * np.r_[0.3, 0.6])
                      & (base * np.r_[0.3, 0.6] <= limits[:, 1])).sum())  # fmt: skip
     assert held >= 13
+
+
+SHARES = {"a": 0.5, "b": 0.25, "c": 0.25}
+
+
+def trial(n: int, seed: int) -> pd.DataFrame:
+    """Arms with the shares `SHARES`; x1 explains two thirds of the outcome's variance."""
+    rng = np.random.default_rng([n, seed])
+    x, arm = rng.uniform(-1, 1, (n, 2)), rng.choice(3, n, p=list(SHARES.values()))
+    y = 2.5 * x[:, 0] + 0.5 * arm + rng.normal(size=n)
+    return pd.DataFrame({"Y": y, "T": np.array(list("abc"))[arm], "X1": x[:, 0], "X2": x[:, 1]})
+
+
+def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
+    """Of 80 intervals of 95 %, 60 at least cover: fewer has a chance below 1e-6."""
+    covered, widths = [], []
+    for seed in range(40):
+        rows = trial(4000, seed)
+        with seeded_noise(seed):
+            known, unadjusted = fit(rows, propensity=SHARES), fit(rows, formula="Y ~ T")
+        limits = known.conf_int().iloc[:2].to_numpy()
+        covered += ((limits[:, 0] <= [0.5, 1.0]) & (limits[:, 1] >= [0.5, 1.0])).tolist()
+        other = unadjusted.conf_int().iloc[:2].to_numpy()
+        widths.append(np.diff(limits)[:, 0] / np.diff(other)[:, 0])
+    assert len(covered) == 80
+    assert sum(covered) >= 60
+    assert np.median(widths) < 0.85
+
+
+def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
+    with seeded_noise(1):
+        found = fit(trial(3000, 1), propensity=SHARES)
+    found.save(tmp_path / "trial.json")
+    again = pc.load(tmp_path / "trial.json")
+    assert again.estimate.plan.request.propensity == SHARES
+    assert str(again.summary()) == str(found.summary())
+    assert "propensity={'a': 0.5, 'b': 0.25, 'c': 0.25}" in found.call
+    assert "a 0.5, b 0.25, c 0.25" in str(found.summary())
+    planned = pc.plan(FORMULA, n=3000, bounds=BOUNDS, propensity=SHARES, outcome_sd=1.8)
+    width = float(np.diff(found.conf_int().iloc[0])[0]) / 2
+    assert 0.5 < planned.table["half-width"][0] / width < 2
+
+
+@pytest.mark.parametrize(
+    ("shares", "match"),
+    [
+        ({"a": 0.5, "b": 0.5}, "for each of the arms"),
+        ({"a": 0.5, "b": 0.5, "c": 0.5}, "add up to 1"),
+        ({"a": 1.0, "b": 0.0, "c": 0.0}, r"in \(0, 1\)"),
+    ],
+)
+def test_wrong_shares_are_refused(shares: dict[str, float], match: str) -> None:
+    with pytest.raises(pc.SchemaError, match=match):
+        fit(trial(100, 0), propensity=shares)
+
+
+def test_shares_by_arm_are_for_several_arms() -> None:
+    rows = trial(100, 0).assign(T=lambda d: d["T"].replace("c", "b"))
+    with pytest.raises(pc.SchemaError, match="three declared arms"):
+        fit(rows, bounds=BOUNDS | {"T": ["a", "b"]}, propensity={"a": 0.5, "b": 0.5})
