@@ -350,7 +350,7 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
     return (TAIL_WORDS[request.tails].format(index=INDEX),)
 
 
-ALLOWANCE = "The maximum bias is an allowance by the biases on public data sets, not a bound."
+ALLOWANCE = "The maximum bias is an allowance chosen on public data sets. It is not a proven bound."
 
 
 SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1
