@@ -80,10 +80,3 @@ def test_lines_are_stored_with_their_verdict(tmp_path: Path) -> None:
     assert table["verdict"].tolist() == [LINE.verdict, PATTERN.verdict]
     assert table["printed"].isna().tolist() == [False, True]
     assert table["distance"].tolist() == pytest.approx([LINE.distance, PATTERN.distance])
-
-
-def test_the_pages_hold_these_lines() -> None:
-    import papers_page
-
-    for file, text in papers_page.made(printed.computed()).items():
-        assert file.read_text(encoding="utf-8") == text, "run python tests/benchmarks/printed.py"
