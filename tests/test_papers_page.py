@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import math
 import re
 import sys
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,6 +22,7 @@ sys.path += [
     str(Path(__file__).parents[1] / "vignettes"),
 ]
 
+import execute
 import papers_page
 import printed
 
@@ -172,3 +176,29 @@ def test_a_changed_row_changes_the_word(tmp_path: Path) -> None:
         return line.verdict
 
     assert [word(1.0), word(1.5)] == [printed.REPRODUCED, printed.DIFFERS]
+
+
+# -- the table of calls ----------------------------------------------------------------------------
+
+
+def calls() -> list[str]:
+    text = papers_page.SUMMARY.read_text(encoding="utf-8")
+    section = text.split("## One call per system")[1].split("\n## ")[0]
+    return [
+        row.split("`")[1] for row in section.splitlines() if row.startswith("| ") and "`" in row
+    ]
+
+
+def test_every_call_of_the_table_runs() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    list(execute.run(papers_page.SUMMARY, names))
+    have_torch = importlib.util.find_spec("torch") is not None
+    assert len(calls()) == 19
+    for call in calls():
+        if '"nn"' in call and not have_torch:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = eval(call, names)
+        kind = "published" if call.startswith("pc.paper") else "proven"
+        assert fit.guarantee.kind == kind, call
