@@ -1,13 +1,30 @@
-"""The map of the papers: complete, and every call, script and test on it exists."""
+"""The map of the papers is complete, and the verdicts on their numbers follow from stored rows."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
+import math
 import re
+import sys
+import warnings
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+
+sys.path += [
+    str(Path(__file__).parent / "benchmarks"),
+    str(Path(__file__).parents[1] / "vignettes"),
+]
+
+import execute
+import papers_page
+import printed
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "tests" / "papers.md").read_text(encoding="utf-8")
@@ -86,3 +103,102 @@ def resolve(name: str) -> object:
         except ImportError:
             return None
     return found
+
+
+# -- numbers: each verdict from the rows that are stored ------------------------------------------
+
+
+@pytest.mark.parametrize("paper", printed.FOLDERS)
+def test_every_verdict_follows_from_stored_rows(paper: str) -> None:
+    table = printed.read(printed.HERE / printed.FOLDERS[paper])
+    lines = printed.computed()[paper]
+    assert [line.says for line in lines] == table["says"].tolist()
+    assert [line.verdict for line in lines] == table["verdict"].tolist()
+    for name in ("printed", "measured", "distance"):
+        ours = [getattr(line, name) for line in lines]
+        assert table[name].tolist() == pytest.approx(ours, rel=1e-4, abs=1e-9, nan_ok=True)
+
+
+def test_the_pages_hold_these_lines() -> None:
+    for file, text in papers_page.made(printed.computed()).items():
+        assert file.read_text(encoding="utf-8") == text, "run python tests/benchmarks/printed.py"
+
+
+def test_the_shares_at_the_top_are_counted() -> None:
+    text = papers_page.SUMMARY.read_text(encoding="utf-8").split("\n## ")[0]
+    found = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    shown = {row[0]: [int(cell.split()[0]) for cell in row[1:]] for row in found[2:]}
+    words = {paper: [line.verdict for line in lines] for paper, lines in printed.computed().items()}
+    words["all"] = [word for own in words.values() for word in own]
+    counts = {paper: Counter(own) for paper, own in words.items()}
+    assert shown == {
+        paper: [c.total(), *(c[v] for v in papers_page.VERDICTS)] for paper, c in counts.items()
+    }
+
+
+def test_every_line_that_is_not_reproduced_has_a_cause_on_the_summary() -> None:
+    text = papers_page.SUMMARY.read_text(encoding="utf-8")
+    for lines in printed.computed().values():
+        for line in lines:
+            assert (line.verdict == printed.REPRODUCED) == (line.cause == "")
+            assert line.cause in text
+
+
+def test_runs_stand_beside_every_measured_number() -> None:
+    """Only numbers that are computed, not estimated, have no runs."""
+    for lines in printed.computed().values():
+        for line in lines:
+            assert line.runs > 0 or line.error == 0 or math.isnan(line.measured), line
+
+
+@pytest.mark.parametrize("paper", printed.FOLDERS)
+def test_a_changed_number_changes_the_word(paper: str) -> None:
+    line = next(
+        n for n in printed.computed()[paper]
+        if n.verdict == printed.REPRODUCED and n.error > 0 and n.claim == "equal"
+    )  # fmt: skip
+    level = line.printed if math.isnan(line.level) else line.level
+    away = 3 * line.error
+    far = level * math.exp(away) if line.log else level + away
+    assert replace(line, measured=far, reason="why").verdict == printed.DIFFERS
+
+
+def test_a_changed_row_changes_the_word(tmp_path: Path) -> None:
+    import niu_lines
+
+    rows = pd.read_csv(printed.HERE / "niu" / "errors.csv", dtype={"code": str})
+    says = "MSE, A, n 32,000, learner r, eps 16"
+
+    def word(factor: float) -> str:
+        moved = rows.assign(mse=rows["mse"] * factor)
+        moved.to_csv(tmp_path / "errors.csv", index=False)
+        (line,) = (n for n in niu_lines.stored(tmp_path) if n.says == says)
+        return line.verdict
+
+    assert [word(1.0), word(1.5)] == [printed.REPRODUCED, printed.DIFFERS]
+
+
+# -- the table of calls ----------------------------------------------------------------------------
+
+
+def calls() -> list[str]:
+    text = papers_page.SUMMARY.read_text(encoding="utf-8")
+    section = text.split("## One call per system")[1].split("\n## ")[0]
+    return [
+        row.split("`")[1] for row in section.splitlines() if row.startswith("| ") and "`" in row
+    ]
+
+
+def test_every_call_of_the_table_runs() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    list(execute.run(papers_page.SUMMARY, names))
+    have_torch = importlib.util.find_spec("torch") is not None
+    assert len(calls()) == 19
+    for call in calls():
+        if '"nn"' in call and not have_torch:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = eval(call, names)
+        kind = "published" if call.startswith("pc.paper") else "proven"
+        assert fit.guarantee.kind == kind, call

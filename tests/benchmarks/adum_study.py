@@ -4,7 +4,7 @@
 adds lines to figure1.csv, figure2.csv, bound.csv, proposition1.csv, figure3.csv and tune.csv; those
 there are not made again, so that it may be stopped and started. Each has the digest of the code
 that made it (`adum_methods.code`): those of other code are left out, made again, and dropped with
-``--fresh``. Then it draws the figures and writes results.md and verdicts.csv.
+``--fresh``. Then it draws the figures and writes results.md.
 
 1. PEHE against epsilon, n = 20,000, sigma = 1, for tau(x) = sin x as printed and for sin(pi x),
    which is "non-monotonic" as the paper says of its surface. `printed`: ADUM and TM exactly as the
@@ -33,7 +33,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import adum_lines
 import adum_results
 import generators
 import numpy as np
@@ -101,7 +100,7 @@ def right(point: Line, sigma: float, seed: int) -> float:
 
 def figure2(point: Line, method: str, quick: bool) -> list[Line]:
     found = [right(point, 0.1, seed) for seed in range(2 if quick else 20)]
-    return [point | {"pehe": np.mean(found), "runs": len(found)}]
+    return [point | {"pehe": np.mean(found), "sd": np.std(found), "runs": len(found)}]
 
 
 def bounds(point: Line, method: str, quick: bool) -> list[Line]:
@@ -311,8 +310,6 @@ def main() -> None:
         fill(file, list(points(name, chosen.quick, chosen.criteo)), run, methods, chosen.quick)
     text = adum_results.written(out)
     (out / "results.md").write_text(text, encoding="utf-8")
-    if not chosen.quick:
-        adum_lines.write(out)
     print(text)
 
 

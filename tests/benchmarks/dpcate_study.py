@@ -3,8 +3,8 @@
 Run ``python tests/benchmarks/dpcate_study.py [--quick] [--tables] [--fresh] [--out FOLDER]``;
 ``--large`` is 100,000 rows instead, time and memory of which go to large.csv. Each fit adds a line
 to runs.csv with a digest of the code that made it, and those of today's code are not made again, so
-that it may be stopped and started; at the end, or with ``--tables``, figures, results.md and
-verdicts.csv are made of what there is by today's code. ``--fresh`` drops the rest.
+that it may be stopped and started; at the end, or with ``--tables``, figures and results.md are
+made of what there is by today's code. ``--fresh`` drops the rest.
 
 Datasets 1 and 2 with 3000 rows: 2700 to learn from, 300 queries. The paper's mechanisms
 (pc.paper.dpcate, with below_minimum="published": their claim does not hold for so few rows, and is
@@ -28,7 +28,7 @@ import resource
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,8 +36,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from printed import Line, write
-from scipy.stats import spearmanr
 from study_rows import numbers_digest
 
 import privcausal as pc
@@ -49,7 +47,6 @@ EPSILONS = (0.5, 1.0, 4.0, 16.0, 64.0, 256.0)
 PAPER: dict[str, Any] = {"call": pc.paper.dpcate, "below_minimum": "published", "base": "nn"}
 RHC = Path(__file__).parents[3] / "shared" / "data" / "rhc.csv"
 RESULTS = Path(__file__).parent / "dpcate"
-COMMAND = "python tests/benchmarks/dpcate_study.py"
 NETWORK = "finite, NN"
 FEWER = {
     "finite, KR": {"dataset 2": 3},
@@ -521,77 +518,6 @@ def _checks(pehe: pd.DataFrame) -> list[str]:
     return lines
 
 
-# -- the paper's statements -------------------------------------------------------------------
-
-FALLS = "the error falls as epsilon grows (rank correlation of epsilon and mean PEHE)"
-GONE = "and comes to that without noise (PEHE above it at the largest epsilon, over the smallest)"
-NORMED = (
-    "K(x, x) = (sqrt(2 pi) h)^-q of the printed kernel is 1e-39 for 30 covariates, so that at a "
-    "ridge of 1/n, or 1, the function is zero and its noise too"
-)
-LEVEL = (
-    "where the noise is next to nothing already, mean PEHEs are alike and in no order; the next "
-    "line tells whether it is gone"
-)
-SOME = "the largest epsilon that was run, 256, leaves some of the noise"
-CLOSED = "the data are not open; results.md has a picture of another study"
-UNLIKE = (
-    "with {} covariates a row's largest influence by Corollary 1 on the network is not that by "
-    "Corollary 2 on the kernel regression"
-)
-
-
-def lines(found: pd.DataFrame) -> Iterator[Line]:
-    """What the figures and Theorem 2 show, beside what was measured."""
-    mean = found.groupby(["figure", "method", "eps"])["pehe"].mean()
-
-    def line(
-        item: str, says: str, measured: float, least: float, most: float, reason: str = ""
-    ) -> Line:
-        """The reason is given only where it is needed."""
-        missed = not least <= measured <= most
-        return Line(item, says, np.nan, measured, least, most, COMMAND, reason if missed else "")
-
-    for item, figure, names in (
-        ("Figure 3", "dataset 1", ("finite, KR", NETWORK)),
-        ("Figure 4", "dataset 1", ("functional",)),
-        ("Figure 5", "dataset 2", ("finite, KR", NETWORK, "functional")),
-        ("Figure 9", "dataset 1, DR", ("finite, KR", NETWORK, "functional")),
-    ):
-        for name in names:
-            pehe = mean[figure, name]
-            noisy, clean = pehe[pehe.index < np.inf], pehe[np.inf]
-            still = float(np.ptp(noisy)) < 0.01 * clean
-            fall = 0.0 if still else float(spearmanr(noisy.index, noisy).statistic)
-            yield line(f"{item}, {name}", FALLS, fall, -1, -0.9, NORMED if still else LEVEL)
-            if not still:
-                left = (noisy.iloc[-1] - clean) / (noisy.iloc[0] - clean)
-                yield line(f"{item}, {name}", GONE, float(left), -0.02, 0.02, SOME)
-    for item, figure, covariates, says in (
-        ("Figure 3", "dataset 1", 2, "predictions of KR and NN are almost identical"),
-        ("Figure 5", "dataset 2", 30, "findings are robust across base learners"),
-    ):
-        ratio = mean[figure, NETWORK, 1.0] / mean[figure, "finite, KR", 1.0]
-        told = f"{says} (NN's PEHE at epsilon 1 over KR's)"
-        yield line(item, told, float(ratio), 0.8, 1.25, UNLIKE.format(covariates))
-    larger = mean["dataset 1, DR", "finite, KR", 1.0] / mean["dataset 1", "finite, KR", 1.0]
-    says = "the DR-learner needs more noise than the R-learner (its PEHE at epsilon 1 over R's)"
-    yield line("Supplement B", says, float(larger), 1.0, np.inf, "its noise was smaller here")
-    basis = mean["dataset 1", "finite, exact KR", np.inf] / mean["dataset 1", "finite, KR", np.inf]
-    says = "kernel regression: on the kernel itself as on the basis (PEHE without noise, ratio)"
-    yield line("Corollary 2", says, float(basis), 0.9, 1.1, "the basis is not near the kernel")
-    for item, what in (("Figure 6", "MIMIC-III"), ("Figure 7", "TCGA")):
-        yield line(item, f"predictions on {what} become less noisy", np.nan, 0, 1, CLOSED)
-    slope = rates(found).loc["slope"]
-    for name, says, most in (
-        ("noise", "what the noise adds is o(1/n) (slope of log squared distance on log n)", -1.0),
-        ("private", "private nuisances keep the rate 1/n (slope; mostly noise at these n)", -0.8),
-        ("known", "the oracle's own rate, for comparison (slope, true nuisances, no noise)", -0.8),
-    ):
-        reason = "the slope over four sizes is uncertain, and by chance or bias it is less steep"
-        yield line("Theorem 2", says, float(slope[name]), -3.0, most, reason)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one run, one epsilon, no networks")
@@ -619,8 +545,6 @@ def main() -> None:
             fill(store, EPSILONS, [name for name in names if name != NETWORK], given.runs)
             fill_rates(store, RATE_RUNS)
             fill(store, EPSILONS, [NETWORK] if NETWORK in names else [], given.runs)
-    if not given.quick:
-        write(out, lines(store.read()))
     text = tables(store)
     (out / "results.md").write_text(text, encoding="utf-8")
     print(text)

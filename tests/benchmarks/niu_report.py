@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import niu_lines
 import niu_methods
 import numpy as np
 import pandas as pd
-import printed
 from niu_lines import FIGURE_3, KEYS, MEASURES, WANTED, means, split_ratios
 from niu_lines import geometric as _mean
 
@@ -39,7 +37,7 @@ CENTRE_VARIANCE = 0.2**2 / 3
 
 
 def write(folder: Path, published: Path) -> None:
-    """`results.md`, the figures and `verdicts.csv`, of whatever parts have rows."""
+    """`results.md` and the figures, of whatever parts have rows."""
     parts, left = {}, 0
     for name in ("errors", "composition", "centre", "voting", "curves"):
         if (folder / f"{name}.csv").exists():
@@ -58,7 +56,6 @@ def write(folder: Path, published: Path) -> None:
             sections.append(make(parts[name], theirs))
     (folder / "results.md").write_text("\n\n".join(sections), encoding="utf-8")
     _figures(parts, folder)
-    printed.write(folder, niu_lines.lines(parts, theirs))
 
 
 # -- tables ----------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 Run ``python tests/benchmarks/niu_study.py [--quick] [--repetitions R] [PART ...]`` with parts
 ``figure3 composition figure2 own centre voting curves``; all of them by default. Rows are appended
-to the CSV files in `niu/` one by one, and what is there is not run again; at the end `results.md`,
-the figures and `verdicts.csv` are made from all rows that today's code made (`niu_methods.code`);
-``--fresh`` drops the others. Nothing here is used to choose a default.
+to the CSV files in `niu/` one by one, and what is there is not run again; at the end `results.md`
+and the figures are made from all rows that today's code made (`niu_methods.code`); ``--fresh``
+drops the others. Nothing here is used to choose a default.
 
 Errors are theirs: of two fits on tables of their own, MSE = (m_1 + m_2) / 2, squared bias
 2 m_avg - MSE and variance 2 (MSE - m_avg), m_avg being the error of the two predictions' mean.

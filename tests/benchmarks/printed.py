@@ -1,116 +1,197 @@
-"""What a paper prints beside what is measured here, with a verdict that follows from both.
+"""Printed numbers beside measured ones, with verdicts that follow from standard errors.
 
-Each study of a paper writes its `Line`s to ``verdicts.csv`` in its folder;
-``python tests/benchmarks/printed.py`` puts them into ``tests/papers.md``.
+``python tests/benchmarks/printed.py`` computes every line from stored rows, writes each paper's
+``verdicts.csv``, and updates the two pages on papers of the site.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 import pandas as pd
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "papers.md"
+REFERENCE = HERE.parent / "reference"
 FOLDERS = {"Niu": "niu", "DP-CATE": "dpcate", "ADUM": "adum", "PrivATE": "private"}
-"""What the heading of a paper's section holds -> its folder here."""
+"""Paper -> its folder here."""
+
+LIMIT = 2.6
+"""Standard errors: two normal means differ by more in one of a hundred cases."""
+
+LEAST_RUNS = 3
+"""Fewer runs have no standard error that is worth its name."""
+
+REPRODUCED, DIFFERS, MISSING = "reproduced", "differs", "missing"
+Claim = Literal["equal", "at least", "at most", "above", "below"]
+NAN = math.nan
 
 
 @dataclass(frozen=True)
 class Line:
-    """One number (or one statement) of a paper, and ours.
+    """One number or statement of a paper, and ours.
 
-    `least` and `most` bound the ratio of measured to printed within which it is reproduced. Where
-    the paper prints no number, `printed` is nan, `says` is its statement, and they bound what
-    is measured. `reason` is one sentence, for what is not reproduced or never run.
+    Parameters
+    ----------
+    printed : float
+        The printed number; nan if the paper states a pattern without one.
+    measured : float
+        Ours; nan if it was not run.
+    error : float
+        Standard error of the difference, from the runs on both sides. 0: both numbers are exact.
+    printed_runs, runs : int
+        The number of runs on each side; 0 if none is stated.
+    claim : str
+        "equal": the printed number. "at least" or "at most": a bound, which differs only if it is
+        exceeded by `LIMIT` standard errors. "above" or "below": a pattern, which must be shown by
+        `LIMIT` standard errors; if neither it nor its contrary is, runs are missing.
+    level : float
+        What `measured` is compared with; nan: `printed`.
+    log : bool
+        Compare logarithms, of which `error` is then the standard error.
+    reason : str
+        Why it differs or is missing.
     """
 
     item: str
     says: str
     printed: float
     measured: float
-    least: float
-    most: float
+    error: float
+    printed_runs: int
+    runs: int
     command: str
+    claim: Claim = "equal"
+    level: float = NAN
+    log: bool = False
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self.verdict != "reproduced" and not self.reason:
+        if self.verdict != REPRODUCED and not self.cause:
             raise ValueError(f"{self.item}: {self.says}: {self.verdict}, and no reason is given")
 
     @property
+    def distance(self) -> float:
+        """How far ours is above the printed number or the level, in standard errors."""
+        level = self.printed if math.isnan(self.level) else self.level
+        if any(math.isnan(v) for v in (self.measured, self.error, level)):
+            return NAN
+        gap = math.log(self.measured / level) if self.log else self.measured - level
+        if self.error == 0:
+            return 0.0 if abs(gap) <= 1e-9 * max(1.0, abs(level)) else math.copysign(math.inf, gap)
+        return gap / self.error
+
+    @property
     def verdict(self) -> str:
-        """``reproduced``, ``not reproduced`` or ``not run``."""
-        if math.isnan(self.measured):
-            return "not run"
-        ratio = self.measured / (1.0 if math.isnan(self.printed) else self.printed)
-        return "reproduced" if self.least <= ratio <= self.most else "not reproduced"
+        """``reproduced``, ``differs`` or ``missing``."""
+        z = self.distance
+        if math.isnan(z):
+            return MISSING
+        if self.claim in ("above", "below"):
+            right = z if self.claim == "above" else -z
+            if right >= LIMIT:
+                return REPRODUCED
+            return DIFFERS if right <= -LIMIT or self.error == 0 else MISSING
+        wrong = {"equal": abs(z), "at most": z, "at least": -z}[self.claim]
+        return REPRODUCED if wrong <= LIMIT else DIFFERS
+
+    @property
+    def cause(self) -> str:
+        """Why it is not reproduced; empty if it is."""
+        if self.verdict == REPRODUCED:
+            return ""
+        if self.verdict == MISSING and not math.isnan(self.distance):
+            return f"the runs do not settle the sign (within {LIMIT} standard errors of no effect)"
+        return self.reason
+
+
+# -- helpers of the studies ----------------------------------------------------------------------
+
+
+def one_version(rows: pd.DataFrame, keys: Sequence[str] = ("method",)) -> pd.DataFrame:
+    """For each method, the rows by the version of the code that made most of them."""
+    counts = rows.groupby([*keys, "code"], sort=False).size().reset_index(name="count")
+    best = counts.sort_values("count", kind="stable").drop_duplicates([*keys], keep="last")
+    return rows.merge(best[[*keys, "code"]], on=[*keys, "code"]).reset_index(drop=True)
+
+
+def share_error(ours: float, runs: int, theirs: float, printed_runs: int) -> float:
+    """Standard error of a difference of two shares; half a hit at 0 and 1."""
+    square = 0.0
+    for share, count in ((ours, runs), (theirs, printed_runs)):
+        p = min(max(share, 0.5 / count), 1 - 0.5 / count)
+        square += p * (1 - p) / count
+    return math.sqrt(square)
+
+
+def mean_error(values: Any) -> tuple[float, float]:
+    """A mean and its standard error, which is nan for fewer than `LEAST_RUNS` values."""
+    values = pd.Series(values, dtype=float)
+    return float(values.mean()), float(values.sem()) if len(values) >= LEAST_RUNS else NAN
+
+
+# -- lines and files -----------------------------------------------------------------------------
+
+
+@cache
+def computed() -> dict[str, tuple[Line, ...]]:
+    """Every paper's lines, from the rows that are stored."""
+    sys.path += [p for p in (str(HERE), str(HERE / "coverage")) if p not in sys.path]
+    import adum_lines
+    import dpcate_lines
+    import niu_lines
+    import private_lines
+
+    found = {
+        "Niu": niu_lines.stored(), "DP-CATE": dpcate_lines.stored(), "ADUM": adum_lines.stored(),
+        "PrivATE": private_lines.stored(),
+    }  # fmt: skip
+    return {paper: tuple(lines) for paper, lines in found.items()}
 
 
 def write(folder: Path, lines: Iterable[Line]) -> None:
-    """Store a study's lines, in their order."""
-    pd.DataFrame([asdict(line) for line in lines]).to_csv(folder / "verdicts.csv", index=False)
+    """Store lines, in their order, with their distance and verdict."""
+    rows = [
+        asdict(n) | {"distance": n.distance, "verdict": n.verdict, "cause": n.cause} for n in lines
+    ]
+    pd.DataFrame(rows).to_csv(folder / "verdicts.csv", index=False, float_format="%.6g")
 
 
-def read(folder: Path) -> list[Line]:
-    """The lines that a study stored; none if it has not run."""
-    file = folder / "verdicts.csv"
-    if not file.exists():
-        return []
-    texts = {f.name: str for f in fields(Line) if f.type == "str"}
-    table = pd.read_csv(
-        file, dtype=texts, keep_default_na=False, na_values={"printed": [""], "measured": [""]}
+def read(folder: Path) -> pd.DataFrame:
+    """The table of lines that is stored."""
+    texts = {f.name: str for f in fields(Line) if f.type not in ("float", "int", "bool")}
+    return pd.read_csv(
+        folder / "verdicts.csv",
+        dtype=texts,
+        keep_default_na=False,
+        na_values={f.name: [""] for f in fields(Line) if f.type == "float"} | {"distance": [""]},
     )
-    return [Line(**row) for row in table.to_dict("records")]
-
-
-def page(text: str) -> str:
-    """The page with each paper's table of measured numbers made again."""
-    for paper, folder in FOLDERS.items():
-        rows = [_row(line) for line in read(HERE / folder)]
-        head = ["| item | says | printed | measured | verdict | made by |", "| --- " * 6 + "|"]
-        table = "\n".join([*head, *rows])
-        marks = rf"(<!-- measured: {re.escape(paper)} -->\n).*?(\n<!-- end -->)"
-        text, found = re.subn(marks, lambda m, t=table: m[1] + t + m[2], text, flags=re.S)
-        if found != 1:
-            raise ValueError(f"no place for the numbers of {paper}")
-    return text
-
-
-def _row(line: Line) -> str:
-    verdict = line.verdict
-    if verdict != "reproduced":
-        verdict += f": {line.reason}"
-    cells = (
-        line.item,
-        line.says,
-        _number(line.printed),
-        _number(line.measured),
-        verdict,
-        f"`{line.command}`",
-    )
-    return "| " + " | ".join(cells) + " |"
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3g}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="check the page, write nothing")
+    parser.add_argument("--quick", action="store_true", help="check the pages, write nothing")
     options = parser.parse_args()
-    made = page(PAGE.read_text(encoding="utf-8"))
-    if options.quick:
-        assert made == PAGE.read_text(encoding="utf-8"), "run python tests/benchmarks/printed.py"
-    else:
-        PAGE.write_text(made, encoding="utf-8")
+    import papers_page
+
+    for paper, lines in computed().items():
+        if not options.quick:
+            write(HERE / FOLDERS[paper], lines)
+    for file, text in papers_page.made(computed()).items():
+        if options.quick:
+            assert text == file.read_text(encoding="utf-8"), "run tests/benchmarks/printed.py"
+        else:
+            file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    # lines are of the class in the module `printed`, which is not `__main__`
+    import printed
+
+    printed.main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,38 +75,54 @@ def test_code_tells_weightings_apart() -> None:
     assert niu_methods.code("paper", "r") == first != niu_methods.code("interpret", "r")
 
 
-def test_lines_take_cells_with_ten_pairs() -> None:
-    def figure_2(pairs: int) -> Any:
-        found = niu_lines.lines({"errors": rows("today", 0.3, pairs)}, theirs(0.25))
-        return next(line for line in found if "on A, learner dr" in line.says)
+def spread(mse: float, pairs: int = 10, **cell: Any) -> pd.DataFrame:
+    """Pairs whose errors differ by a tenth."""
+    parts = [rows("today", mse * f, 1, **cell) for f in np.linspace(0.9, 1.1, pairs)]
+    return pd.concat([p.assign(repetition=k) for k, p in enumerate(parts)])
 
-    assert (figure_2(10).printed, figure_2(10).measured) == pytest.approx((0.25, 0.3))
+
+def test_lines_take_cells_with_ten_pairs() -> None:
+    def figure_2(pairs: int, mse: float = 0.26) -> Any:
+        found = niu_lines.lines({"errors": spread(mse, pairs)}, theirs(0.25))
+        return next(n for n in found if n.says == "MSE, A, n 4,000, learner dr, eps 4")
+
+    assert (figure_2(10).printed, figure_2(10).measured) == pytest.approx((0.25, 0.26))
+    assert (figure_2(10).printed_runs, figure_2(10).runs) == (5, 10)
     assert figure_2(10).verdict == "reproduced"
-    assert figure_2(9).verdict == "not run"
+    assert figure_2(10, 0.5).verdict == "differs"
+    assert figure_2(9).verdict == "missing"
+
+
+def test_a_cell_far_below_the_print_is_not_hidden_by_the_others() -> None:
+    sizes = (500, 1000, 2000)
+    ours = pd.concat([spread(0.25 if n > 500 else 0.05, n=n) for n in sizes])
+    found = niu_lines.lines({"errors": ours}, pd.concat([theirs(0.25, n=n) for n in sizes]))
+    words = [n.verdict for n in found if n.says.startswith("MSE, A, n")]
+    assert words == ["differs", "reproduced", "reproduced"]
 
 
 def test_growth_is_of_ratios() -> None:
+    cells = [("C", 4000), ("A", 16_000)]
     both = [
-        [made(mse, dataset=d, n=n, epsilon=eps) for made in (partial(rows, "today"), theirs)]
-        for d, n in (("C", 4000), ("D", 4000), ("A", 16_000))
+        [made(mse, dataset=d, n=n, epsilon=eps) for made in (spread, theirs)]
+        for d, n in cells
         for eps, mse in ((1.0, 12.0), (16.0, 1.0))
-    ]  # fmt: skip
+    ]
     found = niu_lines.lines(
         {"errors": pd.concat([own for own, _ in both])}, pd.concat([told for _, told in both])
     )
-    grown = {line.says: line for line in found if "from eps 16 to 1" in line.says}
-    assert [round(line.measured, 6) for line in grown.values()] == [12.0, 12.0, 12.0]
-    assert [line.printed for line in grown.values()] == pytest.approx([10.0, 12.0, 2.0])
-    assert [line.verdict for line in grown.values()] == [
-        "reproduced", "reproduced", "not reproduced"
-    ]  # fmt: skip
+    grown = [line for line in found if "from eps 16 to 1" in line.says]
+    assert [round(line.measured, 6) for line in grown] == [12.0] * 7
+    assert [line.printed for line in grown] == pytest.approx([12, 10, 12, 2, 10, 12, 2])
+    assert [line.verdict for line in grown if line.printed == 2] == ["differs"] * 2
 
 
-def test_without_the_voting_file_its_figures_are_not_run() -> None:
-    found = niu_lines.lines({}, None)
+def test_without_the_voting_file_its_figures_are_missing() -> None:
+    none = theirs(0.25).iloc[:0]
+    found = niu_lines.lines({}, none)
     votes = [line for line in found if "Voting" in line.says or line.item == "Figure 1"]
     assert len(votes) == 5
-    assert {line.verdict for line in votes} == {"not run"}
+    assert {line.verdict for line in votes} == {"missing"}
 
 
 def test_training_rows_of_votes_keep_the_arms_shares(

@@ -1,4 +1,4 @@
-"""The numbers of the papers' page are those that the studies stored."""
+"""Verdicts follow from distances in standard errors."""
 
 from __future__ import annotations
 
@@ -6,36 +6,77 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import printed
 import pytest
 
-
-def test_the_page_holds_the_stored_numbers() -> None:
-    text = printed.PAGE.read_text(encoding="utf-8")
-    assert printed.page(text) == text, "run python tests/benchmarks/printed.py"
+LINE = printed.Line("Table 1", "an error", 2.0, 2.1, 0.1, 10, 20, "none", reason="why")
+PATTERN = replace(LINE, printed=math.nan, level=2.0, claim="above")
 
 
-def test_the_summary_on_the_site_counts_them() -> None:
-    page = printed.PAGE.parents[1] / "vignettes" / "reference" / "papers.md"
-    text = page.read_text(encoding="utf-8")
-    for folder in printed.FOLDERS.values():
-        run = [n.verdict for n in printed.read(printed.HERE / folder) if n.verdict != "not run"]
-        assert f"| {run.count('reproduced')} of {len(run)} |" in text, folder
+def test_a_number_is_reproduced_within_its_limit() -> None:
+    assert replace(LINE, measured=2.25).verdict == printed.REPRODUCED
+    assert replace(LINE, measured=2.27).verdict == printed.DIFFERS
+    assert replace(LINE, measured=1.73).verdict == printed.DIFFERS
+    assert LINE.distance == pytest.approx(1)
+    assert LINE.cause == ""
+    assert replace(LINE, measured=3.0).cause == "why"
 
 
-LINE = printed.Line("Table 1", "an error", 2.0, 2.1, 0.9, 1.1, "python tests/benchmarks/x.py")
+def test_a_bound_differs_only_beyond_it() -> None:
+    assert replace(LINE, claim="at most", measured=0.0).verdict == printed.REPRODUCED
+    assert replace(LINE, claim="at most", measured=2.3).verdict == printed.DIFFERS
+    assert replace(LINE, claim="at least", measured=9.0).verdict == printed.REPRODUCED
+    assert replace(LINE, claim="at least", measured=1.7).verdict == printed.DIFFERS
 
 
-def test_verdicts_follow_from_the_numbers() -> None:
-    assert LINE.verdict == "reproduced"
-    assert replace(LINE, measured=3.0, reason="why").verdict == "not reproduced"
-    assert replace(LINE, printed=math.nan, measured=1.0).verdict == "reproduced"
-    assert replace(LINE, measured=math.nan, reason="why").verdict == "not run"
+def test_a_pattern_must_be_shown() -> None:
+    assert replace(PATTERN, measured=2.3).verdict == printed.REPRODUCED
+    assert replace(PATTERN, measured=1.7).verdict == printed.DIFFERS
+    for measured in (1.8, 2.2):
+        line = replace(PATTERN, measured=measured, reason="")
+        assert line.verdict == printed.MISSING
+        assert "do not settle" in line.cause
+    assert replace(PATTERN, claim="below", measured=1.7).verdict == printed.REPRODUCED
+    # without noise nothing is left to chance
+    assert replace(PATTERN, measured=2.0, error=0.0).verdict == printed.DIFFERS
+
+
+def test_what_was_not_run_or_has_no_error_is_missing() -> None:
+    assert replace(LINE, measured=math.nan).verdict == printed.MISSING
+    assert replace(LINE, error=math.nan).verdict == printed.MISSING
     with pytest.raises(ValueError, match="no reason"):
-        replace(LINE, measured=3.0)
+        replace(LINE, error=math.nan, reason="")
 
 
-def test_lines_are_stored_and_read(tmp_path: Path) -> None:
-    lines = [LINE, replace(LINE, printed=math.nan, measured=0.95, says="1")]
-    printed.write(tmp_path, lines)
-    assert repr(printed.read(tmp_path)) == repr(lines)
+def test_exact_numbers_are_compared_exactly() -> None:
+    exact = replace(LINE, error=0.0)
+    assert exact.verdict == printed.DIFFERS
+    assert replace(exact, measured=2.0 + 1e-12).verdict == printed.REPRODUCED
+
+
+def test_logarithms_of_ratios() -> None:
+    line = replace(LINE, log=True, measured=2.0 * math.exp(0.25))
+    assert line.distance == pytest.approx(2.5)
+
+
+def test_errors_of_shares_and_means() -> None:
+    assert printed.share_error(0.5, 100, 0.5, 100) == pytest.approx(math.sqrt(0.5) / 10)
+    assert printed.share_error(0.0, 500, 0.01, 500) > 0
+    mean, error = printed.mean_error([1.0, 2.0, 3.0])
+    assert (mean, error) == pytest.approx((2, 1 / math.sqrt(3)))
+    assert np.isnan(printed.mean_error([1.0, 2.0])[1])
+
+
+def test_rows_of_one_version_of_the_code() -> None:
+    rows = pd.DataFrame({"method": ["a", "a", "a", "b"], "code": ["1", "2", "2", "1"], "x": 1.0})
+    assert printed.one_version(rows)["code"].tolist() == ["2", "2", "1"]
+
+
+def test_lines_are_stored_with_their_verdict(tmp_path: Path) -> None:
+    printed.write(tmp_path, [LINE, PATTERN])
+    table = printed.read(tmp_path)
+    assert table["verdict"].tolist() == [LINE.verdict, PATTERN.verdict]
+    assert table["printed"].isna().tolist() == [False, True]
+    assert table["distance"].tolist() == pytest.approx([LINE.distance, PATTERN.distance])
