@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from privcausal.inference.least_squares import (
     second_fit,
     whitening,
 )
-from privcausal.inference.ranges import LookCounts, outcome_edges, visible_cells
+from privcausal.inference.ranges import LookCounts, outcome_edges, read_look, visible_cells
 from privcausal.inference.regression import Moments, least_squares
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -77,7 +77,7 @@ class LeastSquares(Learner):
     def run(self, session: survey.FitRun) -> words.Estimate:
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
-        found = _second_fit(state, _first_fit(state, *_outcome(state)))
+        found = _second_fit(state, _first_fit(state, _outcome(state)))
         return words.Estimate(
             session.plan, session.schema, state.design, state.population, None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
@@ -147,23 +147,41 @@ REGRESSION_METHODS = (
 )
 
 
-def _outcome(state: survey.Survey) -> tuple[float, float]:
-    """Mean and sd of the detected outcomes, or of a uniform distribution if none is detected."""
+class _Seen(NamedTuple):
+    """Mean, sd and absolute skewness of the outcome."""
+
+    middle: float
+    sd: float
+    skew: float = 0.0
+
+
+def _outcome(state: survey.Survey) -> _Seen:
+    """Moments of the outcome, from its detected values and the rows that noise hides.
+
+    If most rows are at single values, these do not show the spread of the others. The sd then
+    comes from a uniform distribution over the window of the outcome.
+    """
     release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
     lo, hi = state.outcome.lo, state.outcome.hi
-    middle = 0.5 * (lo + hi)
     if release is None:
-        return middle, 0.5 * (hi - lo)
-    ends = np.r_[0.0, outcome_edges(Interval(lo, hi))]
-    seen = visible_cells(release.value, float(release.noise_sd[0]), 1)
-    mass = np.where(seen, np.maximum(release.value, 0.0), 0.0)
-    if not mass.any():
-        return middle, (hi - lo) / math.sqrt(12)
-    mass /= mass.sum()
-    at = 0.5 * (ends[1:] + ends[:-1])
+        return _Seen(0.5 * (lo + hi), 0.5 * (hi - lo))
+    counts, noise_sd = release.value, float(release.noise_sd[0])
+    look = read_look(counts, noise_sd, Interval(lo, hi))
+    even = look.window.width / math.sqrt(12)
+    if look.mostly or not look.scaled:
+        return _Seen(look.window.mid, even, MOST_SKEWED)
+    ends = lo + np.r_[0.0, outcome_edges(Interval(lo, hi))]
+    held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
+    at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
     middle = float(mass @ at)
-    variance = float(mass @ (at - middle) ** 2)
-    return lo + middle, math.sqrt(variance)
+    hidden = max(1 - float(held.sum() / max(counts.sum(), 1.0)), 0.0)
+    variance = (1 - hidden) * float(mass @ (at - middle) ** 2) + hidden * even**2
+    skew = abs(float(mass @ (at - middle) ** 3)) / variance**1.5
+    return _Seen(middle, math.sqrt(variance), min(skew, MOST_SKEWED))
+
+
+MOST_SKEWED = 2.0
+"""Largest skewness that counts: an exponential distribution has it. By hand."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +189,7 @@ class _First:
     """The first fit: its coefficients of the features, and the whitened columns.
 
     `spread` are the sds that whitening gives to the columns, and `sd` is the residual sd.
+    `skew` is the absolute skewness of the outcome.
     """
 
     eta: Additive
@@ -178,10 +197,11 @@ class _First:
     turned: basis.Turned
     spread: Vector
     sd: float
+    skew: float
 
 
-def _first_fit(state: survey.Survey, middle: float, sd: float) -> _First:
-    outcome, features = state.outcome, state.features
+def _first_fit(state: survey.Survey, seen: _Seen) -> _First:
+    outcome, features, (middle, sd, skew) = state.outcome, state.features, seen
     response = vault.OutcomeResidual(Constant(middle), outcome)
     scale, ends = (
         _scale(features.cut, sd),
@@ -208,7 +228,7 @@ def _first_fit(state: survey.Survey, middle: float, sd: float) -> _First:
     spread = _spread(state, turn)
     return _First(
         eta, _residual(features, eta, outcome), basis.Turned(features, turn * spread, np.inf),
-        spread, float(np.sqrt(np.clip(left, floor, top))),
+        spread, float(np.sqrt(np.clip(left, floor, top))), skew,
     )  # fmt: skip
 
 
@@ -216,7 +236,7 @@ LEAST_RESIDUAL = 0.3
 """Least residual sd of the first fit, relative to the outcome's sd. A guard."""
 
 RESPONSE_SHARE = 0.15
-"""Mean square of the response in a row, relative to that of its columns. Public data."""
+"""Mean square of the response relative to the mean squared norm of the columns. Public data."""
 
 
 def _scale(usual: float, sd: float) -> float:
@@ -227,8 +247,8 @@ def _scale(usual: float, sd: float) -> float:
 def _spread(state: survey.Survey, turn: Matrix) -> Vector:
     """Scales of the whitened columns, at most 1, so that rare levels do not set the norm.
 
-    A rare level is far from the mean: at a share of 1%, ten sds. Its column is scaled down until
-    such rows are as far as all other columns together.
+    A rare level has a large distance from the mean: at a share of 1%, ten sds. Its column is scaled
+    down until the distance equals the norm of all other columns.
     """
     columns = state.design.columns
     rare = [columns[b.column].kind == "indicator" for b, _ in state.features.owner]
@@ -258,7 +278,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     unit = session.noise_sd(SECOND_MOMENTS, change) / math.sqrt(2.0) / count
     of = {ROW_SIZES: (columns, usual), RESIDUAL_SIZES: (residual, first.sd)}
     rows, residuals = _sizes(state, of)
-    clip = row_clip(rows, residuals, unit, usual, first.sd, count, anywhere=anywhere)
+    clip = row_clip(rows, residuals, unit, usual, first.sd, first.skew, count, anywhere=anywhere)
     if outliers_matter(residuals, first.sd, count):
         session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome)
     row = replace(columns, scale=clip.scale)

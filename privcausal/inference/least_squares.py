@@ -37,6 +37,10 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
     return np.asarray((vectors / root) @ vectors.T)
 
 
+LEAST_DIVISOR = 1e-300
+"""Least divisor, so that a table without rows divides by no zero."""
+
+
 # -- the clip of rows -------------------------------------------------------------------------
 #
 # A row beyond C is scaled down as a whole, like a row of a multivariate t estimate (Lange, Little,
@@ -49,6 +53,10 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
 CLIP_BIAS = 0.15
 """Bias of a coefficient by clipped rows, as a share of its bound (Cauchy-Schwarz). Public data."""
 
+SKEW_BIAS = 0.15
+"""Further share per unit of the outcome's skewness: clipping shrinks the means of skewed outcomes
+whose spread grows with the mean. Public data."""
+
 OUTLIER_LOSS = 0.6
 """Share of the outliers' loss by clipping that biases coefficients along the fitted values, because
 long tails often grow with the mean. Public data."""
@@ -59,6 +67,9 @@ LEVEL = float(norm.isf(0.025))
 CELLS_PER_OCTAVE = 4
 """Cells of the sizes of rows, from an eighth of the usual size without survey weights."""
 
+MOST_OCTAVES = 40
+"""Octaves of cells below the bound, if the usual size is 0."""
+
 NORMAL_SIZES = norm.isf((np.arange(20) + 0.5) / 40)
 """Sizes of standard normal numbers, equally likely."""
 
@@ -68,7 +79,8 @@ TAIL_CELLS = 20
 
 def row_edges(usual: float, bound: float) -> Vector:
     """Upper borders of the cells of the rows' sizes, ascending to the bound, shape (K,)."""
-    least = usual / 8
+    bound = max(bound, LEAST_DIVISOR)
+    least = min(max(usual / 8, bound * 2.0**-MOST_OCTAVES), bound)
     cells = max(int(np.ceil(CELLS_PER_OCTAVE * np.log2(bound / least))), 1)
     return np.asarray(bound * 2.0 ** (-np.arange(cells, -1, -1) / CELLS_PER_OCTAVE))
 
@@ -96,6 +108,7 @@ def row_clip(
     noise: float,
     usual: float,
     sd: float,
+    skew: float,
     count: float,
     *,
     anywhere: bool,
@@ -108,8 +121,8 @@ def row_clip(
     ----------
     noise : float
         Noise sd of a mean of products of z, per unit of C^2.
-    usual, sd : float
-        Root of the mean of ||v||^2, and sd of r.
+    usual, sd, skew : float
+        Root of the mean of ||v||^2, sd of r, and absolute skewness of the outcome.
     """
     told = noise if columns.noise_sd else 0.0  # in tests without noise, nothing is clipped
     v, of_v = _shares(columns, usual, count, anywhere)
@@ -122,7 +135,7 @@ def row_clip(
         middle = math.sqrt(_median(square, share))
         cuts = ranges.cuts_between(LEAST_CLIP * middle, math.sqrt(square.max()))
         weight = np.minimum(1.0, cuts[:, None] ** 2 / square)
-        bias = CLIP_BIAS * sd * np.sqrt((1 - weight) ** 2 @ share)
+        bias = (CLIP_BIAS + SKEW_BIAS * skew) * sd * np.sqrt((1 - weight) ** 2 @ share)
         lost = (1 - weight) @ (share * np.tile(outlier, len(v)))
         along = OUTLIER_LOSS * usual * lost
         mean = float(square @ share)
@@ -175,8 +188,8 @@ def _shares(
         return usual * NORMAL_SIZES, np.full(len(NORMAL_SIZES), 1 / len(NORMAL_SIZES))
     last = int(seen[-1])
     reach, end = float(edges[last]), float(edges[-1])
-    # no allowance for the noise of the hidden mass, because the bias itself is an allowance
     beyond, borders = ranges.cells_beyond(reach, counts, edges)
+    # no allowance for the noise of the hidden mass, because the bias itself is an allowance
     hidden = max(ranges.hidden_mass(beyond, noise_sd, borders, anywhere=anywhere)[0], 0.0)
     held = np.maximum(counts[: last + 1], 0.0)
     held *= min(1.0, rows / max(held.sum(), 1.0))
@@ -367,7 +380,7 @@ def _explained(estimate: Vector, lift: Matrix, gram: Matrix, square: float) -> f
     second = back.T @ gram @ back  # of x x', up to a factor
     second = second / second[0, 0]
     fitted = float(estimate @ second @ estimate) - float(second[0] @ estimate) ** 2
-    return max(fitted, 0.0) / (max(fitted, 0.0) + square)
+    return max(fitted, 0.0) / max(max(fitted, 0.0) + square, LEAST_DIVISOR)
 
 
 def _shrunken_meat(found: Released, model: Matrix) -> Matrix:

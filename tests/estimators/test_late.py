@@ -204,7 +204,7 @@ def test_labels_of_treatment_and_instrument() -> None:
         ({"formula": "Y ~ T | A"}, r"Write pc.private\('Y ~ T"),
         ({"estimand": ["ATE", "LATE"]}, "cannot be combined|require each other"),
         ({"groups": ["A >= 0"]}, "cannot be combined with groups="),
-        ({"formula": "Y ~ T | A | Z ~ T"}, "first stage"),
+        ({"formula": "Y ~ T | A | Z ~ T"}, "after the last bar"),
         ({"formula": "Y ~ T | A | T ~ Z + B"}, "one column name"),
         ({"formula": "Y ~ T | A | T ~ A"}, "another role"),
         ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "Instrument 'Z' must be binary"),

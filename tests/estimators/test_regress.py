@@ -134,6 +134,19 @@ def test_collinear_columns_have_wide_intervals() -> None:
     assert (fit.bse[["b", "c"]] > 5 * alone.bse["b"]).all()
 
 
+@pytest.mark.parametrize("zeros", [0.5, 0.95, 1.0])
+def test_an_outcome_that_is_mostly_zero_has_finite_wide_intervals(zeros: float) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(size=1000)
+    y = np.where(rng.random(1000) < zeros, 0.0, rng.exponential(10, 1000)).clip(0, 100)
+    bounds = {"x": (0, 1), "y": (0, 100)}
+    for seed in range(5):
+        with seeded_noise(seed):
+            fit = pc.regress("y ~ x", pd.DataFrame({"x": x, "y": y}), bounds=bounds)
+        assert np.isfinite(fit.conf_int()).all(axis=None)
+        assert float(np.diff(fit.conf_int().loc["x"])[0]) > 3.9 * y.std() / np.sqrt(1000 / 12)
+
+
 def test_a_long_tail_alerts() -> None:
     usual, rng = table(20_000, 3), np.random.default_rng(4)
     tall = usual.assign(y=np.exp(1.5 * rng.normal(size=len(usual)) + 0.2 * usual["b"]))

@@ -34,6 +34,7 @@ QUERIES = {"X1": np.array([0.5]), "G": np.array(["a"], object)}
 
 CALLS: dict[str, dict[str, Any]] = {
     "r": {"learner": "r"},
+    "robust slopes": {"learner": "r", "base": "linear", "control": pc.Control(cov_type="HC0")},
     "auto": {"learner": "auto"},
     "dr": {"learner": "dr", "base": pc.bases.DPEBM(rounds=10, bins=4)},
     "s": {"learner": "s", "base": "linear"},
