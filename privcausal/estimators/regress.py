@@ -35,9 +35,7 @@ from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 
-FIRST_MOMENTS = budget.Stages.GRAM
 ROW_SIZES = StageKey("effect", "sizes of rows")
-RESIDUAL_SIZES = budget.Stages.RESIDUAL_SIZES
 SECOND_MOMENTS = StageKey("effect", "moments")
 MEAT = StageKey("effect", "squared residual moments", heading="variance")
 
@@ -58,9 +56,9 @@ class LeastSquares(Learner):
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
         needs = [
             budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.regress_marginals),
-            budget.StageWeight(FIRST_MOMENTS, budget.SHARES.regress_first_moments),
+            budget.StageWeight(budget.Stages.GRAM, budget.SHARES.regress_first_moments),
             budget.StageWeight(ROW_SIZES, budget.SHARES.regress_sizes),
-            budget.StageWeight(RESIDUAL_SIZES, budget.SHARES.regress_sizes),
+            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.regress_sizes),
             budget.StageWeight(SECOND_MOMENTS, budget.SHARES.regress_second_moments),
         ]
         if not survey.is_binary(request):
@@ -139,8 +137,8 @@ REGRESSION_METHODS = (
     f"The estimator was least squares in two steps. {words.SUMS}",
     "The first step learned the scales and correlations of the columns and a first fit. The second "
     "step released one matrix of moments of the whitened columns and the residuals, with rows "
-    "downweighted beyond a clipping limit of their norm. The limit follows from a released "
-    "histogram of the norms.",
+    "downweighted beyond a clipping limit of their norm. The limit follows from released "
+    "histograms of the norms of the columns and of the sizes of the residuals.",
     "Coefficients are means over random draws of the moments without noise, held to positive "
     "definite matrices, and their standard errors combine sampling and the spread of the draws. "
     "Confidence intervals and p-values include an allowance for the bias of downweighting.",
@@ -203,15 +201,10 @@ class _First:
 def _first_fit(state: survey.Survey, seen: _Seen) -> _First:
     outcome, features, (middle, sd, skew) = state.outcome, state.features, seen
     response = vault.OutcomeResidual(Constant(middle), outcome)
-    scale, ends = (
-        _scale(features.cut, sd),
-        np.array([1.0, *(b.reach for b, _ in features.owner)]),
-    )
-    row = vault.RegressionRow(
-        features, response, scale, float(np.linalg.norm(ends)), _survey(state, root=True)
-    )
+    scale = _scale(features.cut, sd)
+    row = vault.RegressionRow(features, response, scale, _survey(state, root=True))
     query = vault.RegressionMoments(row, float(np.hypot(features.cut, scale * sd)))
-    release = state.session.release(FIRST_MOMENTS, query)
+    release = state.session.release(budget.Stages.GRAM, query)
     moments, noise = query.matrix(release.value), survey.off_diagonal_sd(query, release)
     gram = survey.shrunken_gram(state, moments[:-1, :-1], noise)
     rows = max(float(gram.value[0, 0]), 1.0)
@@ -261,8 +254,7 @@ def _residual(
     features: basis.FeatureMap, eta: Additive, outcome: vault.Outcome
 ) -> vault.OutcomeResidual:
     """Y - eta, with a range that contains both: eta is not clipped to the outcome's bounds."""
-    ends = np.array([1.0, *(b.reach for b, _ in features.owner)])
-    far = float(np.abs(eta.coef) @ ends)
+    far = float(np.abs(eta.coef) @ features.ends)
     lo, hi = min(outcome.lo, eta.offset - far), max(outcome.hi, eta.offset + far)
     return vault.OutcomeResidual(eta, vault.Outcome(lo, hi))
 
@@ -271,12 +263,12 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     session, request = state.session, state.session.plan.request
     anywhere, count = request.tails == "any", max(state.population.count, 1.0)
     usual, root = float(np.linalg.norm(first.spread)), _survey(state, root=True)
-    columns = vault.RegressionRow(first.turned, first.residual, 0.0, first.turned.reach, root)
+    columns = vault.RegressionRow(first.turned, first.residual, 0.0, root)
     residual = vault.TransformProduct(root, first.residual) if root else first.residual
     change = math.sqrt(2.0) if request.trust.neighbors == "substitute" else 1.0
     # an entry off the diagonal has the weight sqrt(2) in the norm of the whole matrix
     unit = session.noise_sd(SECOND_MOMENTS, change) / math.sqrt(2.0) / count
-    of = {ROW_SIZES: (columns, usual), RESIDUAL_SIZES: (residual, first.sd)}
+    of = {ROW_SIZES: (columns, usual), budget.Stages.RESIDUAL_SIZES: (residual, first.sd)}
     rows, residuals = _sizes(state, of)
     clip = row_clip(rows, residuals, unit, usual, first.sd, first.skew, count, anywhere=anywhere)
     if outliers_matter(residuals, first.sd, count):

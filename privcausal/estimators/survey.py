@@ -507,12 +507,15 @@ def is_binary(request: Request) -> bool:
     return domain is not None and not isinstance(domain, Interval)
 
 
+def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
+    """The state with the population's dependence, learned from a released Gram."""
+    population = correlated(state.population, state.features, noisy, sd)
+    return replace(state, population=population, rows=_rows(population, state.known))
+
+
 def shrunken_gram(state: Survey, noisy: Matrix, sd: float) -> GramEstimate:
     """A released Gram of the features, shrunk to that of the correlated population."""
-    population = correlated(state.population, state.features, noisy, sd)
-    return _shrink(
-        replace(state, population=population, rows=_rows(population, state.known)), noisy, sd, 1.0
-    )
+    return _shrink(_dependent(state, noisy, sd), noisy, sd, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -537,8 +540,7 @@ def gram_of(
     sd = off_diagonal_sd(mechanism, releases[0])
     total = np.sum(noisy, axis=0)
     # Each fold has its own noise of the same size.
-    population = correlated(state.population, state.features, total, sd * np.sqrt(len(noisy)))
-    state = replace(state, population=population, rows=_rows(population, state.known))
+    state = _dependent(state, total, sd * np.sqrt(len(noisy)))
     outside = tuple(
         _shrink(state, part, noise, share) for part, noise, share in complements(noisy, sd)
     )

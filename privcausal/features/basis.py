@@ -132,6 +132,16 @@ class FeatureMap:
         block, own = self.owner[number - 1]
         return block.function(rows, self.design, own, out)
 
+    @cached_property
+    def ends(self) -> Vector:
+        """Largest absolute value of each function, shape (p,)."""
+        return np.array([1.0, *(block.reach for block, _ in self.owner)])
+
+    @property
+    def reach(self) -> float:
+        """An upper bound of ||phi||."""
+        return float(np.linalg.norm(self.ends))
+
     def total(self, coef: Vector) -> Sum:
         """phi(x)'coef as a function of rows."""
         constant = float(coef[0])
@@ -181,8 +191,7 @@ class Turned:
     @property
     def reach(self) -> float:
         """An upper bound of ||turn'phi||."""
-        ends = np.array([1.0, *(b.reach for b, _ in self.features.owner)])
-        return float(np.linalg.norm(np.abs(self.turn).T @ ends))
+        return float(np.linalg.norm(np.abs(self.turn).T @ self.features.ends))
 
     def of(self, rows: Rows) -> Matrix:
         phi = self.features.of(rows)
@@ -192,11 +201,16 @@ class Turned:
         return out
 
     def weight(self, phi: Matrix) -> Vector:
-        return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(phi), TINY))
+        return norm_weight(squared_norm(phi), self.cut)
 
 
 TINY = 1e-300
 """Lower limit of squared norms used as divisors."""
+
+
+def norm_weight(norm2: Vector, cut: float) -> Vector:
+    """w = min(1, (cut / norm)^2) of rows with these squared norms."""
+    return np.minimum(1.0, cut**2 / np.maximum(norm2, TINY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +233,7 @@ class Directions:
         return out
 
     def weight(self, phi: Matrix) -> Vector:
-        return np.minimum(1.0, 1.0 / np.maximum(squared_norm(phi), TINY))
+        return norm_weight(squared_norm(phi), 1.0)
 
 
 @dataclass(frozen=True, eq=False)

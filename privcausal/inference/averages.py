@@ -30,6 +30,9 @@ from privcausal.typing import Matrix, Vector
 FEW_SDS = 3.0
 """A group gets no estimate if its noisy mass is below this many noise sds."""
 
+USUAL_Z = float(norm.isf(0.025))
+"""Clipping thresholds minimize the half-widths of 95% intervals."""
+
 FAR_BOUND = 20.0
 """If a bound exceeds this many standard errors, the other tail is too small for floats."""
 

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.inference import ranges
-from privcausal.inference.averages import FAR_BOUND, covering
+from privcausal.inference.averages import FAR_BOUND, USUAL_Z, covering
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
@@ -113,7 +113,7 @@ def folded_quantile(ratio: Vector) -> Vector:
 
 @cache
 def _quantiles() -> Vector:
-    return covering(float(norm.isf(0.025)), BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
+    return covering(USUAL_Z, BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 from scipy.stats import norm
 
+from privcausal.features.basis import TINY
 from privcausal.inference import averages, ranges
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.typing import Matrix, Vector
@@ -35,10 +36,6 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
     least = averages.FEW_SDS * noise_sd * np.sqrt(len(gram)) / rows
     root = np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1])))
     return np.asarray((vectors / root) @ vectors.T)
-
-
-LEAST_DIVISOR = 1e-300
-"""Least divisor, so that a table without rows divides by no zero."""
 
 
 # -- the clip of rows -------------------------------------------------------------------------
@@ -61,9 +58,6 @@ OUTLIER_LOSS = 0.6
 """Share of the outliers' loss by clipping that biases coefficients along the fitted values, because
 long tails often grow with the mean. Public data."""
 
-LEVEL = float(norm.isf(0.025))
-"""Clips minimize the half-width of 95% intervals."""
-
 CELLS_PER_OCTAVE = 4
 """Cells of the sizes of rows, from an eighth of the usual size without survey weights."""
 
@@ -79,7 +73,7 @@ TAIL_CELLS = 20
 
 def row_edges(usual: float, bound: float) -> Vector:
     """Upper borders of the cells of the rows' sizes, ascending to the bound, shape (K,)."""
-    bound = max(bound, LEAST_DIVISOR)
+    bound = max(bound, TINY)
     least = min(max(usual / 8, bound * 2.0**-MOST_OCTAVES), bound)
     cells = max(int(np.ceil(CELLS_PER_OCTAVE * np.log2(bound / least))), 1)
     return np.asarray(bound * 2.0 ** (-np.arange(cells, -1, -1) / CELLS_PER_OCTAVE))
@@ -142,7 +136,7 @@ def row_clip(
         kept = weight @ (square * share) / mean
         # v has variances `kept` after the clip, and so the error of a coefficient grows
         error = np.hypot(told * cuts**2 / scale, sd / math.sqrt(count))
-        width = averages.covering(LEVEL, bias + along / usual, error) / kept
+        width = averages.covering(averages.USUAL_Z, bias + along / usual, error) / kept
         i = int(np.argmin(width))
         clip = RowClip(cuts[i], scale, float(bias[i]), float(along[i]), float(kept[i]), mean)
         found.append((float(width[i]), clip))
@@ -380,7 +374,7 @@ def _explained(estimate: Vector, lift: Matrix, gram: Matrix, square: float) -> f
     second = back.T @ gram @ back  # of x x', up to a factor
     second = second / second[0, 0]
     fitted = float(estimate @ second @ estimate) - float(second[0] @ estimate) ** 2
-    return max(fitted, 0.0) / max(max(fitted, 0.0) + square, LEAST_DIVISOR)
+    return max(fitted, 0.0) / max(max(fitted, 0.0) + square, TINY)
 
 
 def _shrunken_meat(found: Released, model: Matrix) -> Matrix:

@@ -508,7 +508,7 @@ def _info(key: str, fit: Exchange) -> str:
 
 
 def stat_text(fit: Exchange, key: str) -> str | None:
-    """One of `STATS` as text; None for statistics that a private fit lacks, such as R squared."""
+    """One of `STATS` as text; None for statistics that a private fit lacks (a likelihood)."""
     if key not in STATS:
         return None
     if key == "guarantee":

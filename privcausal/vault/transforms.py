@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.features import functions
-from privcausal.features.basis import squared_norm
-from privcausal.features.rows import Features, Rows
+from privcausal.features.basis import FeatureMap, Turned, norm_weight, squared_norm
+from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
 
@@ -133,18 +133,17 @@ class OfCovariates:
 class RegressionRow:
     """||z|| for z = f (phi(x), t r): features and a response r with a public `scale` t.
 
-    f is the root of the survey weight, or 1. `reach` is an upper bound of ||phi||.
+    f is the root of the survey weight, or 1.
     """
 
-    features: Features
+    features: FeatureMap | Turned
     response: Transform
     scale: float
-    reach: float
     survey: SurveyWeight | None = None
 
     @property
     def bound(self) -> float:
-        return float(np.hypot(self.reach, self.scale * self.response.bound))
+        return float(np.hypot(self.features.reach, self.scale * self.response.bound))
 
     def parts(self, batch: Batch) -> tuple[Vector | float, Vector, Vector]:
         """f, ||z||^2 and t r, shapes (n,)."""
@@ -171,7 +170,7 @@ class RegressionScore:
 
     def __call__(self, batch: Batch) -> Vector:
         factor, norm2, _ = self.row.parts(batch)
-        weight = np.minimum(1.0, self.cut**2 / np.maximum(norm2, 1e-300)) * factor**2
+        weight = norm_weight(norm2, self.cut) * factor**2
         size = np.sqrt(squared_norm(batch.rows.phi(self.row.features)))
         return np.clip(weight * size * self.response(batch), -self.bound, self.bound)
 

@@ -123,7 +123,7 @@ def transforms(s: Study) -> list[Any]:
         TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
         TreatedMass(0.4),
         RegressionScore(
-            RegressionRow(own := turned(s.features), OUTCOME, 0.4, own.reach),
+            RegressionRow(turned(s.features), OUTCOME, 0.4),
             1.0,
             OutcomeResidual(s.additive(5, LO, HI), OUTCOME),
             0.5,

@@ -339,7 +339,7 @@ def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...
 
 def regression_row(s: Study, survey: SurveyWeight | None = None) -> RegressionRow:
     features = turned(s.features)
-    return RegressionRow(features, s.outcome, 0.4, features.reach, survey)
+    return RegressionRow(features, s.outcome, 0.4, survey)
 
 
 def mechanisms(s: Study) -> dict[str, Mechanism]:

@@ -216,7 +216,7 @@ class RegressionMoments(RowProducts):
 
     def rows(self, batch: Batch) -> Matrix:
         factor, norm2, last = self.joint.parts(batch)
-        root = np.sqrt(np.minimum(1.0, self.cut**2 / np.maximum(norm2, basis.TINY)))
+        root = np.sqrt(basis.norm_weight(norm2, self.cut))
         root *= factor * (row_scale(self.size) / self.cut)
         out = batch.rows.matrix(self.size)
         phi = basis.columns_of(self.joint.features, batch.rows)
