@@ -132,19 +132,21 @@ def replay(case: str, relation: str) -> None:
     made["neighbors"] = relation
     units = made.get("unit") is not None
     rows = ordinary(150 if made["bounds"] is None else 61, 2)
+    first = None
     for old, new in ((LOW, HIGH), (LOW, MISSING), (HIGH, HUGE)):
+        again = first if new is MISSING else None  # the table of the pair before
         one = [*rows, old]
         two = [*rows, new] if relation == "substitute" else [*rows, old, new]
         if units:
             ids = [f"u{k // 3}" for k in range(len(rows))]
             for row, data in ((old, one), (new, two)):
                 data[len(rows) :] = [row] * 4
-            first = frame(one, pid=[*ids, *["x"] * 4])
+            table = frame(one, pid=[*ids, *["x"] * 4])
             nobody = relation == "add_remove"
             second = frame(rows, pid=ids) if nobody else frame(two, pid=[*ids, *["x"] * 4])
-            replayed(Pair(case, made, first, second))
+            first = replayed(Pair(case, made, table, second), first=again).fit
         else:
-            replayed(Pair(case, made, frame(one), frame(two)))
+            first = replayed(Pair(case, made, frame(one), frame(two)), first=again).fit
 
 
 def replay_of_units_in_a_file(relation: str) -> None:

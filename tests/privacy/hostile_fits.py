@@ -286,9 +286,9 @@ def seen(fit: Any, look: str, rows: Any, frozen: Any = None) -> tuple[str, tuple
     return found, tuple(recorder.calls)
 
 
-def alike(fit: Any, look: str, one: Any, two: Any) -> None:
-    """On the same answers both tables come to the same, and exact answers are near enough."""
-    first, calls = seen(fit, look, one)
+def alike(fit: Any, look: str, one: tuple[str, tuple[Any, ...]], two: Any) -> None:
+    """On the same answers a table comes to what was seen of another, and exact ones are near."""
+    first, calls = one
     second, again = seen(fit, look, two, calls)
     assert first == second, (first[-200:], second[-200:])
     assert len(calls) == len(again)

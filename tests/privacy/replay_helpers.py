@@ -147,12 +147,13 @@ class Report:
         return None if self.fit.error is None else self.fit.error[0]
 
 
-def check(pair: Pair, *, texts: bool = False) -> Report:
+def check(pair: Pair, *, texts: bool = False, first: Fit | None = None) -> Report:
     """Replay `pair`; raises AssertionError where the second fit departs from the first.
 
-    With `texts` also what is printed is compared, and not only what is saved.
+    With `texts` also what is printed is compared, and not only what is saved. `first` is the fit
+    of the first table where it was made already: several neighbours of one table need it once.
     """
-    one = fit(pair.call, pair.held(pair.one))
+    one = fit(pair.call, pair.held(pair.one)) if first is None else first
     two = fit(pair.call, pair.held(pair.two), aligned(pair, one.calls))
     report = Report(one)
     assert (one.error, len(one.calls)) == (two.error, len(two.calls)), pair.name
