@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def fit(seed: int, learner: str, covariates: float = 1.0, outcome: float = 1.0, 
         )
 
 
+@cache
+def drawn(learner: str, covariates: float = 1.0, outcome: float = 1.0) -> list[Any]:
+    """A fit of each seed, of which those under tight bounds serve several tests."""
+    return [fit(seed, learner, covariates, outcome) for seed in SEEDS]
+
+
 def told(fits: list[Any]) -> tuple[float, float]:
     """Squared error of the effect at new points, and mean width of the average's interval.
 
@@ -51,7 +58,7 @@ def told(fits: list[Any]) -> tuple[float, float]:
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "dpcate"])
 def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
-    tight, loose = (told([fit(s, learner, k) for s in SEEDS]) for k in (1.0, 20.0))
+    tight, loose = told(drawn(learner)), told(drawn(learner, 20.0))
     assert loose[0] < 2.5 * tight[0]
     assert loose[1] < 1.25 * tight[1]
 
@@ -59,13 +66,13 @@ def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
 def test_outcome_bounds_twenty_times_too_wide(learner: str) -> None:
-    tight, loose = (told([fit(s, learner, 1.0, k) for s in SEEDS]) for k in (1.0, 20.0))
+    tight, loose = told(drawn(learner)), told(drawn(learner, outcome=20.0))
     assert loose[0] < max(4 * tight[0], 0.05)
     assert loose[1] < 1.6 * tight[1]
 
 
 def test_slopes_are_per_unit_of_the_column_whatever_its_bounds() -> None:
-    slopes = [fit(s, "r", 20.0).params["X1"] for s in SEEDS]
+    slopes = [one.params["X1"] for one in drawn("r", 20.0)]
     assert np.mean(slopes) == pytest.approx(TRUE_SLOPE, abs=0.2)
 
 

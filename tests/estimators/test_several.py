@@ -234,18 +234,20 @@ def trial(n: int, seed: int) -> pd.DataFrame:
 
 
 def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
-    """Of 80 intervals of 95 %, 60 at least cover: fewer has a chance below 1e-6."""
+    """Of 56 intervals of 95 %, 43 at least cover: fewer has a chance below 1e-6."""
     covered, widths = [], []
-    for seed in range(40):
+    for seed in range(28):
         rows = trial(4000, seed)
         with seeded_noise(seed):
-            known, unadjusted = fit(rows, propensity=SHARES), fit(rows, formula="Y ~ T")
+            known = fit(rows, propensity=SHARES)
         limits = known.conf_int().iloc[:2].to_numpy()
         covered += ((limits[:, 0] <= [0.5, 1.0]) & (limits[:, 1] >= [0.5, 1.0])).tolist()
-        other = unadjusted.conf_int().iloc[:2].to_numpy()
-        widths.append(np.diff(limits)[:, 0] / np.diff(other)[:, 0])
-    assert len(covered) == 80
-    assert sum(covered) >= 60
+        if seed < 8:
+            with seeded_noise(seed):
+                other = fit(rows, formula="Y ~ T").conf_int().iloc[:2].to_numpy()
+            widths.append(np.diff(limits)[:, 0] / np.diff(other)[:, 0])
+    assert len(covered) == 56
+    assert sum(covered) >= 43
     assert np.median(widths) < 0.85
 
 

@@ -133,7 +133,7 @@ def test_noise_has_the_covariance_that_is_stated() -> None:
 @pytest.mark.parametrize("binary", [True, False])
 def test_widths_are_near_those_of_each_alone(binary: bool) -> None:
     ratios = []
-    for seed in range(5):
+    for seed in range(3):
         with seeded_noise(seed):
             found = fit(ALL, binary=binary, n=10_000).bse
             alone = [fit(name, binary=binary, n=10_000).bse[name] for name in ALL]
