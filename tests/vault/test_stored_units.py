@@ -224,7 +224,12 @@ BOUNDS: dict[str, Any] = {"Y": (-2, 6), "X1": (0, 10), "X2": (99, 100), "G": ["a
     "options",
     [
         {"learner": "r", "control": pc.Control(split="crossfit")},
-        {"learner": "dr", "control": pc.Control(split="disjoint"), "groups": ["G"]},
+        {
+            "learner": "dr",
+            "base": "linear",
+            "control": pc.Control(split="disjoint"),
+            "groups": ["G"],
+        },
         {"learner": "adum", "formula": "Y ~ T | X1 + C(G)", "control": pc.Control(split="full")},
         {
             "learner": "r",
