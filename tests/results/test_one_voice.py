@@ -22,7 +22,7 @@ BOUNDS: dict[str, Any] = {
 }  # fmt: skip
 LEARNERS = ("r", "dr", "s", "t", "x", "dpcate")
 FAR = 4.5
-"""Standard errors of a difference; of some 300 that follow a normal law, one in 500 runs has it.
+"""Standard errors of a difference; of some 200 that follow a normal law, one in 700 runs has it.
 Noise is seeded, so that a run that passes always does."""
 
 
@@ -93,7 +93,7 @@ def between(fit: Any) -> bool:
 @pytest.mark.parametrize("more", [0.0, 0.6])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_what_is_said_twice_differs_by_noise_at_most(learner: str, more: float) -> None:
-    for seed, (n, eps) in enumerate([(4000, 0.5), (4000, 1.0), (12_000, 1.0)]):
+    for seed, (n, eps) in enumerate([(4000, 0.5), (12_000, 1.0)]):
         fit = fitted(learner, n, seed, more, eps)
         assert between(fit)
         for name, (gap, error) in differences(fit).items():

@@ -31,7 +31,7 @@ def fit(seed: int, slope: float, **options: Any) -> Any:
         )
 
 
-@pytest.mark.parametrize("learner", ["r", "dr", "auto"])
+@pytest.mark.parametrize("learner", ["r", "dr", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_constant_effect_is_not_said_to_vary(learner: str) -> None:
     """At level 5 % more than four of twelve are a false alarm of 2e-4 at most; two are seen."""
     found = [fit(seed, 0.0, learner=learner, eps=2)._view().variation for seed in range(12)]
