@@ -12,7 +12,6 @@ from threading import Event, Thread
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from privcausal import accounting
 from privcausal.accounting.charge import PICO
@@ -43,6 +42,7 @@ from privcausal.vault import (
     Source,
     check_columns,
     check_types,
+    one_blas_thread,
     open_vault,
     paid,
     public_size,
@@ -214,7 +214,7 @@ def run(
             raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
-        with threadpool_limits(limits=1, user_api="blas"), np.errstate(under="ignore"):
+        with one_blas_thread(), np.errstate(under="ignore"):
             estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
     return with_warnings(result(estimate, call, ledger_line(ledger)))
 

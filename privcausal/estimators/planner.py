@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.stats import norm
-from threadpoolctl import threadpool_limits
 
 from privcausal.accounting import Release
 from privcausal.errors import BudgetError, CapabilityError
@@ -34,7 +33,7 @@ from privcausal.request.schema import (
     Transformed,
 )
 from privcausal.typing import Vector
-from privcausal.vault import simulate
+from privcausal.vault import one_blas_thread, simulate
 
 LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
 
@@ -168,7 +167,7 @@ class Planner:
             plan = replace(plan, request=replace(plan.request, formula=formula, schema=schema))
         vault = simulate(plan, rows, self.assumed, mirrored=mirrored)
         # As in a fit, the matrices are too small for several BLAS threads.
-        with warnings.catch_warnings(), threadpool_limits(limits=1, user_api="blas"):
+        with warnings.catch_warnings(), one_blas_thread():
             warnings.simplefilter("ignore")  # A fit's warnings are about its own rows.
             estimate = self.learner.fit(plan, vault, schema, self.undeclared, self.base)
         return estimate, vault.passes

@@ -31,6 +31,7 @@ from privcausal.vault.paper.dpcate import (
 )
 from privcausal.vault.paper.niu import PublishedEBM, Weighting
 from privcausal.vault.paper.private import PublishedAte
+from privcausal.vault.passes import one_blas_thread
 from privcausal.vault.queries.boosting import BoostedRegression, Boosting, PrivateNetwork, Shapes
 from privcausal.vault.queries.cells import (
     CellSums,
@@ -177,6 +178,7 @@ __all__ = [
     "file_labels",
     "from_table",
     "inspect",
+    "one_blas_thread",
     "open_source",
     "open_vault",
     "opening",

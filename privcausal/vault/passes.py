@@ -7,11 +7,13 @@ owns it.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
@@ -336,9 +338,19 @@ class Passes(Opaque):
         return mechanism.counted(layout, labels, lambda sql: self._rows.counted(sql, wanted))
 
 
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Let the linear algebra of this process use one thread within the block."""
+    limit: AbstractContextManager[object]
+    limit = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+    return limit
+
+
 @lru_cache(maxsize=1)
-def _libraries() -> ThreadpoolController:
-    """Libraries of this process that have their own threads. Finding NumPy's takes milliseconds."""
+def _libraries(_modules: int) -> ThreadpoolController:
+    """Libraries of this process that have their own threads.
+
+    A search takes milliseconds. It is repeated after an import, which may load another library.
+    """
     return ThreadpoolController()
 
 
@@ -355,7 +367,7 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
     # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
     with (
         warnings.catch_warnings(),
-        _libraries().limit(limits=1, user_api="blas"),
+        one_blas_thread(),
         ThreadPoolExecutor(threads - 1) as pool,
     ):
         # Threads share the warning filters. A late reset would leave all warnings off.
