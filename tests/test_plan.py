@@ -146,11 +146,11 @@ def test_planned_half_widths_are_near_those_of_fits():
     plan = pc.plan(STUDY.formula, n=4000, eps=[1, 4], bounds=STUDY.bounds, outcome_sd=13.7, r2=0.4)
     for eps, planned in zip((1, 4), plan.table["half-width"], strict=True):
         found = []
-        for seed in range(5):
+        for seed in range(3):
             with seeded_noise(seed):
                 fit = pc.private(STUDY.formula, STUDY.frame, eps=eps, bounds=STUDY.bounds)
             found.append(1.96 * fit.bse.iloc[0])
-        # the five differ by less than a third of their median; see benchmarks/planned.py
+        # five differ by less than a third of their median; see benchmarks/planned.py
         assert 0.65 < planned / np.median(found) < 1.35
 
 
@@ -193,7 +193,7 @@ def test_detectable_effect():
 
 @pytest.mark.parametrize(("make", "n"), [(small, [500, 32_000]), (trial, [1000, 9000])])
 def test_half_widths_fall_with_eps_and_n(make, n):
-    table = make(n=n, eps=[0.05, 0.2, 0.5, 1, 5]).table
+    table = make(n=n, eps=[0.05, 0.5, 5]).table
     widths = table.pivot(index="n", columns="eps", values="half-width").to_numpy()
     assert (np.diff(widths, axis=0) < 0).all()
     assert (np.diff(widths, axis=1) < 0).all()
