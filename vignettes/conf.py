@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ napoleon_use_param = False
 def _show(app: Any, name: str, source: list[str]) -> None:
     page = HERE / f"{name}.md"
     if page.exists() and not app.tags.has("unrun"):
+        start = time.process_time()
         source[0] = execute.shown(page, source[0])
+        if time.process_time() - start > execute.LONGEST:
+            raise RuntimeError(f"{name} takes more than {execute.LONGEST:g} seconds")
 
 
 def _bars(app: Any, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:

@@ -31,6 +31,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+LONGEST = 30.0
+"""Seconds of processor time that one page may take, three times what the slowest takes."""
+
 BLOCK = re.compile(r"^```(?P<language>python|R)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
 ALT, NEEDS = (re.compile(rf"^# {word}: (.+)$", re.MULTILINE) for word in ("figure", "needs"))
 
