@@ -430,7 +430,7 @@ def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "privcausal", "demo", "--rows", "400"]
+    command = [sys.executable, "-m", "privcausal", "demo", "--rows", "100"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

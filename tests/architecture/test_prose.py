@@ -105,6 +105,7 @@ def texts(file: str, kind: str) -> Iterator[str]:
         )
 
 
+@cache
 def names(file: str) -> set[str]:
     """Every name in the code of a module."""
     source = io.StringIO((PACKAGE / file).read_text(encoding="utf-8"))

@@ -720,5 +720,5 @@ def test_queries_take_what_predict_takes(make: str) -> None:
         at = at | {"X2": 0.5}
     elif make == "polars":
         at = pytest.importorskip("polars").DataFrame(at)
-    found = fit(learner=DPCATE(queries=at))
+    found = fit(learner=DPCATE(queries=at), base=Kernel(functions=10))
     assert len(found.predict(at)) == len(found.predict()) == 2
