@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators.aggregates import uplift
-from privcausal.estimators.diagnostics import balance, overlap
+from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
@@ -125,7 +124,7 @@ class Result(Exchange, Disclosed):
         >>> fit.overlap(study.frame, eps=0.2)
         <Overlap: (0.2, 1e-05)-DP, proven>
         """
-        found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
+        found = diagnostics.overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Overlap(found, ledger_line(ledger))
 
     def balance(
@@ -141,7 +140,7 @@ class Result(Exchange, Disclosed):
         >>> fit.balance(study.frame, eps=0.2)
         <Balance: (0.2, 1e-05)-DP, proven>
         """
-        found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
+        found = diagnostics.balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Balance(found, ledger_line(ledger))
 
     def sensitivity(self, alpha: float = 0.05) -> looks.Sensitivity:
@@ -581,7 +580,9 @@ class CateResult(Result):
         >>> bycell.uplift(new, eps=0.5)
         <Uplift of recovery ~ programme | age: 0.5-DP (pure), proven>
         """
-        return looks.Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
+        return looks.Uplift(
+            diagnostics.uplift(self.estimate, frame, eps, ledger), ledger_line(ledger)
+        )
 
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries

@@ -14,8 +14,7 @@ from scipy.stats import ncx2, norm
 
 from privcausal.errors import CapabilityError
 from privcausal.estimators import describe
-from privcausal.estimators.aggregates import UpliftCurves
-from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts
+from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
 from privcausal.inference import effects
 from privcausal.inference.cells import Curve
 from privcausal.report import curves, tables

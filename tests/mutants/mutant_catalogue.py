@@ -473,13 +473,13 @@ CHANCES = (
 
 LEDGER = (
     Mutant(
-        "looks at published fits in a proven ledger", "estimators.diagnostics:open_look",
+        "looks at published fits in a proven ledger", "estimators.diagnostics:_look",
         "published = estimate.kind == \"published\"", "published = False",
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(
-        "looks at published fits called proven", "estimators.diagnostics:look_kind",
-        "return estimate.kind if", "return \"proven\" if",
+        "looks at published fits called proven", "estimators.diagnostics:_look",
+        "release, estimate.kind if", "release, \"proven\" if",
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(
