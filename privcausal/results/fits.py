@@ -22,7 +22,6 @@ from privcausal.report.summary import Summary, summarize
 from privcausal.report.view import Shape
 from privcausal.request.request import Budget
 from privcausal.results import frames, looks, stored
-from privcausal.results.contrasts import Contrasts, contrasts_of
 from privcausal.results.disclosure import Disclosed
 from privcausal.results.exchange import Exchange, as_booster
 from privcausal.results.guarantee import ledger_line
@@ -59,7 +58,7 @@ class Result(Exchange, Disclosed):
 
     def contrast(
         self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
-    ) -> Contrasts:
+    ) -> looks.Contrasts:
         """Estimate linear contrasts of terms and groups from released numbers, at no privacy cost.
 
         Parameters
@@ -94,7 +93,7 @@ class Result(Exchange, Disclosed):
         >>> fit.contrast("ward[east] - ward[west]").frame.shape
         (1, 7)
         """
-        return contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
+        return looks.contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
     # -- diagnostics with a privacy cost of their own ------------------------------------------
 
@@ -423,7 +422,7 @@ class RegressionResult(Result):
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
 
-    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> Contrasts:
+    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> looks.Contrasts:
         """The method `contrast` under its name in statsmodels.
 
         Examples

@@ -62,8 +62,7 @@ from privcausal.vault.queries.sums import (
 )
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
-from privcausal.vault.sources.files import read_file
-from privcausal.vault.sources.labelled import file_labels
+from privcausal.vault.sources.files import file_labels, read_file
 from privcausal.vault.transforms import (
     Aipw,
     ArmScore,
