@@ -110,7 +110,8 @@ class Learner(Made, ABC):
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
         """A paragraph on how the effect was computed."""
-        return words.sums_method(title, plan.base)
+        the = "the " if "learner" in title else ""
+        return f"The estimator was {the}{title} with base {plan.base!r}. {words.SUMS}"
 
 
 class EffectLearner(Learner):

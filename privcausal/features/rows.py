@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -170,6 +171,7 @@ def read_queries(queries: Queries, design: Design) -> Rows:
 
 
 T = TypeVar("T")
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Vector])
 Float = TypeVar("Float", np.float32, np.float64)
 
 FINE_BINS = 256
@@ -436,3 +438,13 @@ class Rows:
         if features not in self._phi:
             self._phi[features] = features.of(self)
         return self._phi[features]
+
+
+def kept(call: FunctionT) -> FunctionT:
+    """Cache the values of a function of rows while the rows are `within` a space."""
+
+    @wraps(call)
+    def found(function: Any, rows: Rows) -> Vector:
+        return rows.scratch((function,), lambda: call(function, rows))
+
+    return cast(FunctionT, found)

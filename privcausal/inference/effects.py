@@ -36,7 +36,7 @@ from privcausal.features.basis import combine
 from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.features.functions import Additive, Function
-from privcausal.features.rows import Rows
+from privcausal.features.rows import Rows, kept
 from privcausal.inference.averages import AverageEstimate, covering
 from privcausal.inference.priors import PRIORS
 from privcausal.stored import stored
@@ -65,10 +65,8 @@ class Effect:
     drawn: ClassVar[bool] = True
     """Whether the effect can be drawn along each modifier."""
 
+    @kept
     def __call__(self, rows: Rows) -> Vector:
-        return rows.scratch((self,), lambda: self._of(rows))
-
-    def _of(self, rows: Rows) -> Vector:
         total = np.zeros(len(rows))
         for piece in self.pieces:
             value = piece.additive(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -92,8 +93,11 @@ class Summary(Strict):
     @property
     def tables(self) -> list[pd.DataFrame]:
         """The head and every table as frames, with full names and unrounded numbers."""
+        import pandas as pd
+
         grids = [block.frame for block in self.table.blocks if isinstance(block, TableGrid)]
-        heads = [_head_frame(block) for block in self.table.blocks if isinstance(block, Pairs)]
+        pairs = [(*b.left, *b.right) for b in self.table.blocks if isinstance(b, Pairs)]
+        heads = [pd.DataFrame({"value": dict(own)}, index=[k for k, _ in own]) for own in pairs]
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
 
 
@@ -111,20 +115,11 @@ class Printed(Strict):
         return self.summary().as_html()
 
 
-def _head_frame(block: Pairs) -> pd.DataFrame:
-    import pandas as pd
-
-    pairs = [*block.left, *block.right]
-    return pd.DataFrame({"value": [v for _, v in pairs]}, index=[label for label, _ in pairs])
-
-
 def summarize(view: FitView, *, full: bool = False) -> Summary:
-    """The summary of a fit: one page, or with `full` every release and complete notes."""
-    return Summary(tabulate(view, full=full))
+    """The summary of a fit: one page, or with `full` every release and complete notes.
 
-
-def tabulate(view: FitView, *, full: bool) -> Table:
-    """The table value of a fit: head, estimates, uncertainty, budget, guarantee, notes."""
+    Its parts are the head, estimates, uncertainty, budget, guarantee, and notes.
+    """
     prices = _whole_prices(view) if full else _short_prices(view)
     if view.guarantee:
         label = "" if view.kind == "none" else "Privacy: "
@@ -132,7 +127,7 @@ def tabulate(view: FitView, *, full: bool) -> Table:
     head = [Pairs("The analysis", view.left, view.right)]
     parts = (head, _ruled(_estimates(view, full)), _ruled(prices), _notes(view, full))
     blocks = [block for part in parts if part for block in (Rule("="), *part)]
-    return Table(view.title, tuple(blocks), ALERTS[view.kind])
+    return Summary(Table(view.title, tuple(blocks), ALERTS[view.kind]))
 
 
 def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
@@ -148,7 +143,7 @@ def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
     shown = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),
-        (slopes, tables.slope_grid),
+        (slopes, partial(tables.effect_grid, caption="Slopes of the effect", head="Slopes")),
         (view.cells, tables.cell_grid),
     )
     found: list[list[TableBlock]] = [

@@ -42,6 +42,11 @@ class RegularAxis:
     def _scale(self) -> float:
         return self.parts / (self.hi - self.lo)
 
+    @property
+    def ends(self) -> Vector:
+        """Ends of all parts, shape (size + 1,)."""
+        return np.linspace(self.lo, self.hi, self.parts + 1)
+
     def part(self, values: Vector | Integers) -> Integers:
         """Part of each cleaned value, counted from 0; -1 for an undeclared label."""
         at = np.floor((values - self.lo) * self._scale)
@@ -76,17 +81,18 @@ class CutAxis:
         return len(self.cuts) + 1
 
     @property
-    def _ends(self) -> Vector:
+    def ends(self) -> Vector:
+        """Ends of all parts, shape (size + 1,)."""
         return np.array([self.lo, *self.cuts, self.hi])
 
     def part(self, values: Vector | Integers) -> Integers:
         return np.searchsorted(np.array(self.cuts), values, side="right").astype(np.int64)
 
     def label(self, part: int) -> str:
-        return _range(self.name, self._ends[part], self._ends[part + 1])
+        return _range(self.name, self.ends[part], self.ends[part + 1])
 
     def points(self) -> Matrix:
-        middle = 0.5 * (self._ends[1:] + self._ends[:-1])
+        middle = 0.5 * (self.ends[1:] + self.ends[:-1])
         return ((middle - self.lo) * (2.0 / (self.hi - self.lo)) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:

@@ -197,9 +197,6 @@ class _Reader:
         flat = [float(v) if isinstance(v, str) else v for v in value["array"]]
         return np.array(flat, dtype=value["dtype"]).reshape(shape)
 
-    def _map(self, value: dict[str, Any]) -> Any:
-        return {self.decode(k): self.decode(v) for k, v in value["map"]}
-
     def _new(self, value: dict[str, Any]) -> Any:
         name, fields = value["class"], value["fields"]
         if name == "Schema":
@@ -224,7 +221,7 @@ _TAGS: dict[str, Callable[[_Reader, dict[str, Any]], Any]] = {
     "float": lambda _, value: float(value["float"]),
     "array": _Reader._array,
     "tuple": lambda reader, value: tuple(reader.decode(v) for v in value["tuple"]),
-    "map": _Reader._map,
+    "map": lambda reader, value: {reader.decode(k): reader.decode(v) for k, v in value["map"]},
     "ref": lambda reader, value: reader._made[value["ref"]],
     "new": _Reader._new,
 }

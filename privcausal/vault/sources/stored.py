@@ -452,14 +452,12 @@ def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
 def arrow_numbers(array: Any) -> Any:
     """The values of an Arrow array, read like a frame's; of any type until they are sliced."""
     plain = array.to_numpy(zero_copy_only=False)
-    return plain if plain.dtype.kind in "fiu" else design.numbers(_series(array))
-
-
-def _series(array: Any) -> Any:
+    if plain.dtype.kind in "fiu":
+        return plain
     import narwhals as nw
     import pyarrow as pa
 
-    return nw.from_native(pa.chunked_array([array]), series_only=True)
+    return design.numbers(nw.from_native(pa.chunked_array([array]), series_only=True))
 
 
 def arrow_labels(array: Any) -> RawColumn:
