@@ -441,10 +441,15 @@ class Rows:
 
 
 def kept(call: FunctionT) -> FunctionT:
-    """Cache the values of a function of rows while the rows are `within` a space."""
+    """Cache the values of a function of rows, as `Rows.scratch` does."""
 
     @wraps(call)
     def found(function: Any, rows: Rows) -> Vector:
-        return rows.scratch((function,), lambda: call(function, rows))
+        if rows.space is None:
+            return call(function, rows)
+        key = (id(function),)
+        if key not in rows._brief:
+            rows._brief[key] = (function,), call(function, rows)
+        return cast(Vector, rows._brief[key][1])
 
     return cast(FunctionT, found)
