@@ -219,9 +219,13 @@ class Contrasted(NamedTuple):
     bias: Vector
     cov: Matrix
 
-    def half_widths(self, z: float) -> Vector:
-        """Half-widths, as in `AverageEstimate.half_widths`."""
-        return covering(z, self.bias, self.sd)
+    def columns(self, z: float) -> dict[str, Vector]:
+        """estimate std_error max_bias conf_low conf_high, as of `AverageEstimate`."""
+        half = covering(z, self.bias, self.sd)
+        return {
+            "estimate": self.estimate, "std_error": self.sd, "max_bias": self.bias,
+            "conf_low": self.estimate - half, "conf_high": self.estimate + half,
+        }  # fmt: skip
 
 
 def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:

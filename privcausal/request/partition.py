@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
 from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -312,10 +312,8 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
     Columns of labels have one part per label, whatever the value of `how` ("levels").
     """
     domain = schema[name]
-    if isinstance(domain, Levels):
-        return LevelAxis(name, domain.labels)
-    if isinstance(domain, Binary):
-        return LevelAxis(name, (domain.zero, domain.one))
+    if not isinstance(domain, Interval):
+        return LevelAxis(name, level_names(domain))
     if isinstance(how, int) and not isinstance(how, bool):
         return RegularAxis(name, domain.lo, domain.hi, how)
     numbers = isinstance(how, Sequence) and not isinstance(how, str)

@@ -388,14 +388,7 @@ class RegressionResult(Result):
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
         found = effects.contrasted(self._averages, x, np.zeros(len(x)))
-        half = found.half_widths(frames.quantile(alpha))
-        frame = pd.DataFrame(
-            {
-                "estimate": found.estimate, "std_error": found.sd, "max_bias": found.bias,
-                "conf_low": found.estimate - half, "conf_high": found.estimate + half,
-            },
-            index=index,
-        )  # fmt: skip
+        frame = pd.DataFrame(found.columns(frames.quantile(alpha)), index=index)
         frame[~present] = np.nan
         return frame
 

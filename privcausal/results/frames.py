@@ -20,7 +20,7 @@ from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
 from privcausal.request.request import RATIOS, RISKS, is_real
-from privcausal.request.schema import Interval, Levels
+from privcausal.request.schema import Interval, Levels, level_names
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("
@@ -260,11 +260,8 @@ def _shape(
         points = np.linspace(domain.lo, domain.hi, CURVE_GRID)
         grid: list[float] | list[str] = points.tolist()
     else:
-        labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
-        points = np.arange(
-            len(labels), dtype=np.int64 if isinstance(domain, Levels) else np.float64
-        )
-        grid = list(labels)
+        grid = list(level_names(domain))
+        points = np.arange(len(grid), dtype=np.int64 if isinstance(domain, Levels) else np.float64)
     mean, sd = _averaged(effect, sample, rows, name, points)
     return Shape(
         name,

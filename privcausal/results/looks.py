@@ -169,18 +169,13 @@ def contrasts_of(
     matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
     told = effects.contrasted(found, matrix, more)
     z = max(frames.critical(told.cov, alpha, simultaneous=simultaneous), frames.quantile(alpha))
-    half = told.half_widths(z)
     away = told.estimate - values
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = away / told.sd
-    frame = pd.DataFrame(
-        {
-            "estimate": told.estimate, "std_error": told.sd, "max_bias": told.bias,
-            "statistic": statistic, "p_value": p_value(away, told.bias, told.sd),
-            "conf_low": told.estimate - half, "conf_high": told.estimate + half,
-        },
-        index=pd.Index([" ".join(text.split()) for text in texts], name="contrast"),
-    )  # fmt: skip
+    tests = {"statistic": statistic, "p_value": p_value(away, told.bias, told.sd)}
+    names = pd.Index([" ".join(text.split()) for text in texts], name="contrast")
+    order = ["estimate", "std_error", "max_bias", *tests, "conf_low", "conf_high"]
+    frame = pd.DataFrame(told.columns(z) | tests, index=names)[order]
     return Contrasts(frame, alpha, simultaneous, result.guarantee.kind)
 
 
@@ -457,9 +452,6 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     )
 
 
-LARGE = 0.1
-"""A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
-
 CLEAR = 2.0
 """A difference is called large only if it exceeds the limit by this many noise sds."""
 
@@ -669,17 +661,17 @@ class Balance(Diagnostic):
     @property
     def sentence(self) -> str:
         """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
-        found = self.measured
+        found, large = self.measured, curves.IMBALANCE
         if np.isnan(found.after).any():
             return "The budget is too small to estimate the means of both arms."
-        hidden, all_terms = int((found.after_sd * CLEAR > LARGE).sum()), len(found.terms)
+        hidden, all_terms = int((found.after_sd * CLEAR > large).sum()), len(found.terms)
         noise = f"Noise standard deviations are up to {tables.number(found.after_sd.max(), 2)}"
         if hidden == all_terms:
-            noise += f", so an imbalance of {LARGE:g} would not be detected"
+            noise += f", so an imbalance of {large:g} would not be detected"
         elif hidden:
-            noise += f", so an imbalance of {LARGE:g} would not be detected in {hidden} of "
+            noise += f", so an imbalance of {large:g} would not be detected in {hidden} of "
             noise += f"{all_terms} columns"
-        clear = np.abs(found.after) > LARGE + CLEAR * found.after_sd
+        clear = np.abs(found.after) > large + CLEAR * found.after_sd
         names = [tables.clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
         more = ", ..." if len(names) > NAMED else ""
         listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
@@ -687,7 +679,7 @@ class Balance(Diagnostic):
             return f"{noise}. Use more budget to assess balance."
         return (
             f"{noise}. After weighting, {len(names)} of {all_terms} standardized differences"
-            f"{listed} exceed {LARGE:g} by more than {CLEAR:g} noise standard deviations."
+            f"{listed} exceed {large:g} by more than {CLEAR:g} noise standard deviations."
         )
 
     def _grid(self) -> tables.TableGrid:

@@ -49,7 +49,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.request import factors, partition
 from privcausal.request.formula import Term, check_terms
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
 from privcausal.stored import CLASSES
 
 # Versioned JSON of a fit: released numbers and public declarations only, never pickle. Only frozen
@@ -555,8 +555,7 @@ def _variables(one: Design | partition.Coordinates | Population) -> tuple[str, .
 def _cuts(axis: partition.Axis, domain: Domain) -> bool:
     """Whether an axis has this domain."""
     if isinstance(axis, partition.LevelAxis):
-        labels = domain.labels if isinstance(domain, Levels) else ()
-        return axis.labels == ((domain.zero, domain.one) if isinstance(domain, Binary) else labels)
+        return not isinstance(domain, Interval) and axis.labels == level_names(domain)
     assert isinstance(axis, partition.CutAxis | partition.RegularAxis)
     return isinstance(domain, Interval) and (axis.lo, axis.hi) == (domain.lo, domain.hi)
 
