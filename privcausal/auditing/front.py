@@ -27,8 +27,7 @@ from privcausal.auditing.bounds import (
 )
 from privcausal.errors import CapabilityError, named
 from privcausal.estimators import ADUM, DPCATE
-from privcausal.estimators.boosting import DPEBM
-from privcausal.estimators.options import Kernel, check_whole
+from privcausal.estimators.options import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary

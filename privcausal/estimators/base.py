@@ -20,8 +20,8 @@ from privcausal.estimators.averages import (
     averages_needs,
     weighed,
 )
-from privcausal.estimators.boosting import DPEBM
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
+from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import NuisanceTriple
 from privcausal.inference.averages import FEW_SDS, AverageEstimate

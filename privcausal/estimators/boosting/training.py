@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal.accounting import Release
-from privcausal.estimators.boosting import DPEBM
 from privcausal.estimators.nuisances import cross_noise
+from privcausal.estimators.options import DPEBM
 from privcausal.estimators.survey import Survey
 from privcausal.features import functions
 from privcausal.inference import cuts, smoothing
