@@ -28,7 +28,7 @@ from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Stages, Undeclared, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
-from privcausal.features.response import transformed
+from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula

@@ -367,7 +367,11 @@ class Ledger(Strict):
             own = Cost(0, 0, asked.delta)
             rest = price.remaining(price.Events.of([*spent, own]), self.epsilon, self.delta)
             payable = rest.pure_epsilon if asked.pure else rest.epsilon
-            lines.append(_comparison(requested, payable, _why(asked, rest, self.delta)))
+            # Round the request up, and the remaining budget down.
+            lines.append(
+                f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} "
+                f"({_why(asked, rest, self.delta)})"
+            )
         message = "\n  ".join([*lines, "No budget was spent."])
         raise BudgetExhaustedError(message, requested, left, payable)
 
@@ -387,11 +391,6 @@ def _why(asked: price.Events, rest: price.Remaining, cap: float) -> str:
     left = at_least(rest.delta, DELTA_DIGITS)
     at = "" if rest.delta == cap else f" at the remaining delta of {left}"
     return f"from the remaining rho{at}"
-
-
-def _comparison(requested: float, payable: float, why: str) -> str:
-    """The request, rounded up, and the remaining budget in the same currency, rounded down."""
-    return f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} ({why})"
 
 
 def _costs(book: store.Book) -> list[Cost]:

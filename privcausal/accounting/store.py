@@ -311,9 +311,8 @@ class Store:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise LedgerError(
-                f"{self.path.name} {_cause(error)}. No results are released."
-            ) from error
+            cause = _CAUSES.get(_code(error), "cannot be used and may be damaged")
+            raise LedgerError(f"{self.path.name} {cause}. No results are released.") from error
         except OSError as error:
             raise LedgerError(
                 f"{self.path.name} or its head cannot be read or written. No results are released."
@@ -518,10 +517,6 @@ def _patiently(action: Callable[[], T]) -> T:
 def _code(error: Exception) -> int:
     """SQLite's primary result code; extended codes add detail above the low byte."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
-
-
-def _cause(error: Exception) -> str:
-    return _CAUSES.get(_code(error), "cannot be used and may be damaged")
 
 
 def _parse_head(text: str) -> dict[str, Any]:

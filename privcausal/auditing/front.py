@@ -25,13 +25,12 @@ from privcausal.auditing.bounds import (
     mu_bound,
     product_bound,
 )
-from privcausal.errors import CapabilityError, Strict, named
+from privcausal.errors import CapabilityError, named
 from privcausal.estimators import ADUM, DPCATE
-from privcausal.estimators.boosting import DPEBM
-from privcausal.estimators.options import Kernel, check_whole
+from privcausal.estimators.options import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
-from privcausal.report.summary import Summary
+from privcausal.report.summary import Printed, Summary
 from privcausal.request.request import Control
 from privcausal.testing import Call
 from privcausal.typing import Neighbors
@@ -88,7 +87,7 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class AuditResult(Strict):
+class AuditResult(Printed):
     """Findings of `privcausal.audit`. An audit reads no private row.
 
     Attributes
@@ -154,14 +153,8 @@ class AuditResult(Strict):
         columns = (*left, *map(tables.TableColumn, heads))
         return tables.TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
 
-    def __str__(self) -> str:
-        return str(self.summary())
-
     def __repr__(self) -> str:
         return f"<audit of {self.call}: {self.verdict}>"
-
-    def _repr_html_(self) -> str:
-        return self.summary().as_html()
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Effects by cell without a fit's rows: from aggregated tables, and uplift on other rows."""
+"""Effects by cell from aggregated tables, without the rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from typing import Any
 import numpy as np
 
 from privcausal import accounting
-from privcausal.accounting.charge import exact, is_number
-from privcausal.accounting.price import check_epsilon
+from privcausal.accounting.charge import is_number
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
 from privcausal.estimators import check_object
 from privcausal.estimators.bases import BASES
 from privcausal.estimators.budget import Undeclared, as_coded
-from privcausal.estimators.diagnostics import look_kind, open_look
 from privcausal.estimators.survey import outcome_of
 from privcausal.estimators.uplift import ADUM, CELL_STAGE, assembled, cell_totals
 from privcausal.estimators.words import Estimate
-from privcausal.inference.cells import CellEffect, CellTotals, Curve, curves
+from privcausal.inference.cells import CellTotals
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import LevelAxis, Product, check_size, text_columns
-from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey
+from privcausal.request.plan import PER_ROW, Plan
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Binary, Header, Interval, Schema
-from privcausal.typing import Frame, Kind, Neighbors
+from privcausal.typing import Frame, Neighbors
 from privcausal.vault import CellSums, CellTable, Vault, opening, read_cells
 
 BY_CELL = "outcome ~ arm | C(cell)"
@@ -154,47 +152,3 @@ def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float])
     release = accounting.Release(np.zeros(0), np.zeros(0), charge)
     plan = Plan(asked.request, ADUM.name, "none", (), 0, partition=asked.partition)
     return assembled(plan, found, (release,), None, True, shrink=asked.learner.shrink)
-
-
-# -- uplift ------------------------------------------------------------------------------------
-
-UPLIFT = StageKey("look", "cells", heading="uplift")
-
-
-@dataclass(frozen=True, eq=False)
-class UpliftCurves:
-    """Curves by name, and the release they are computed from."""
-
-    plan: Plan
-    release: accounting.Release
-    kind: Kind
-    curves: dict[str, Curve]
-
-
-def uplift(
-    estimate: Estimate, frame: Frame, epsilon: float, ledger: accounting.Ledger | None
-) -> UpliftCurves:
-    """Counts and sums of `frame` in the fit's cells, in pure epsilon, and the resulting curves."""
-    effect = estimate.effect
-    if not isinstance(effect, CellEffect):
-        raise CapabilityError(
-            "Uplift curves require effects by cell. Use learner='adum', not "
-            f"{estimate.plan.learner!r}."
-        )
-    budget = Budget(epsilon, estimate.plan.request.budget.delta)
-    request = replace(
-        estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
-        mode="proven", below_minimum="refuse",
-    )  # fmt: skip
-    amount = math.floor(exact(check_epsilon(epsilon)) * accounting.PICO)
-    stage = Stage(UPLIFT, 0, epsilon=amount)
-    plan = Plan(request, estimate.plan.learner, estimate.plan.base, (stage,), 0)
-    outcome = outcome_of(request, estimate.schema)
-    numeric = isinstance(estimate.schema[request.formula.outcome], Interval)
-    sums = CellSums(effect.partition, outcome, request.trust.neighbors, "laplace", squares=numeric)
-    with open_look(estimate, plan, frame, ledger) as vault:
-        vault.set_layout(estimate.schema, (), ())
-        release = vault.release(UPLIFT, sums)
-    found = cell_totals(sums, release, request.trust.max_rows)
-    kind = look_kind(estimate, vault)
-    return UpliftCurves(plan, release, kind, curves(found, effect.value))

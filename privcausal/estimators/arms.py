@@ -22,8 +22,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal import vault
-from privcausal.errors import CapabilityError
-from privcausal.estimators import budget, nuisances, orthogonal
+from privcausal.estimators import budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base
 from privcausal.estimators.boosting import recipes
@@ -110,8 +109,7 @@ class S(_Arms):
     title: ClassVar[str] = "S-learner"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.interactions, bool):
-            raise CapabilityError("S(interactions=) must be True or False.")
+        options.check_switch("S(interactions=)", self.interactions)
 
     def boosted(self) -> Recipe:
         joint = partial(recipes.s_or_t_learner, joint=True)

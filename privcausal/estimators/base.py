@@ -20,8 +20,8 @@ from privcausal.estimators.averages import (
     averages_needs,
     weighed,
 )
-from privcausal.estimators.boosting import DPEBM
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
+from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import NuisanceTriple
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
@@ -110,7 +110,8 @@ class Learner(Made, ABC):
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
         """A paragraph on how the effect was computed."""
-        return words.sums_method(title, plan.base)
+        the = "the " if "learner" in title else ""
+        return f"The estimator was {the}{title} with base {plan.base!r}. {words.SUMS}"
 
 
 class EffectLearner(Learner):

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import CapabilityError, Made
-from privcausal.estimators.boosting import DPEBM
-from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_switch, check_whole
+from privcausal.estimators import options
+from privcausal.estimators.options import DPEBM, NN, Given, Kernel, Sklearn
 from privcausal.features.basis import FeatureMap
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
@@ -108,8 +108,8 @@ class Gam(Base):
     released_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_whole("Gam(functions=)", self.functions, 1, 8)
-        check_switch("Gam(interactions=)", self.interactions)
+        options.check_whole("Gam(functions=)", self.functions, 1, 8)
+        options.check_switch("Gam(interactions=)", self.interactions)
 
     def nuisance(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, fit_noise: bool

@@ -1,33 +1,38 @@
-"""Diagnostics of overlap and balance, through the propensity that a fit released.
+"""Later releases with functions that a fit released: overlap, balance and uplift.
 
-A result holds no rows, so the user passes the table again. Each diagnostic is one release, with
-a charge in addition to the charge of the fit.
+A result holds no rows, so the user passes a table again. Each of these is one release, with a
+charge in addition to the charge of the fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from privcausal import accounting
-from privcausal.accounting.price import rho_of
+from privcausal.accounting.charge import exact
+from privcausal.accounting.price import check_epsilon, rho_of
 from privcausal.errors import CapabilityError, LedgerError
+from privcausal.estimators.survey import outcome_of
+from privcausal.estimators.uplift import cell_totals
 from privcausal.estimators.words import Estimate
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, Function
+from privcausal.inference.cells import CellEffect, Curve, curves
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Budget
+from privcausal.request.schema import Interval
 from privcausal.typing import Frame, Kind, Matrix, Vector
 from privcausal.vault import (
     ArmHistogram,
     ArmMeans,
+    CellSums,
     Mechanism,
     OfCovariates,
     Regressors,
-    Vault,
     check_columns,
     check_types,
     open_source,
@@ -37,6 +42,7 @@ from privcausal.vault import (
 
 OVERLAP = StageKey("look", "propensity", heading="overlap")
 BALANCE = StageKey("look", "means", heading="balance")
+UPLIFT = StageKey("look", "cells", heading="uplift")
 
 OVERLAP_CELLS = 16
 """Equal cells between the limits of e(x); one more cell on each side holds clipped values."""
@@ -49,36 +55,42 @@ LEAST_SD = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class OverlapCounts:
-    """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
-
-    `kind` is the kind of guarantee: never better than the guarantee of the fit whose propensity it
-    uses. `edges`, shape (cells - 1,), are the borders between cells.
-    """
+class LaterRelease:
+    """A later release of a fit. Its `kind` of guarantee is never better than the fit's."""
 
     plan: Plan
     release: accounting.Release
     kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class OverlapCounts(LaterRelease):
+    """Noisy counts by arm (control, treated) in cells of the propensity, shape (2, cells).
+
+    `edges`, shape (cells - 1,), are the borders between cells.
+    """
+
     edges: Vector
     counts: Matrix
     noise_sd: float
 
 
 @dataclass(frozen=True, eq=False)
-class BalanceMeans:
-    """Standardized differences of the arms' means, and their noise sds, shape (q,) each.
+class BalanceMeans(LaterRelease):
+    """Standardized differences of the arms' means, and their noise sds, shape (q,) each."""
 
-    `kind` is defined as for `OverlapCounts`.
-    """
-
-    plan: Plan
-    release: accounting.Release
-    kind: Kind
     terms: tuple[str, ...]
     before: Vector
     before_sd: Vector
     after: Vector
     after_sd: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class UpliftCurves(LaterRelease):
+    """Curves by name."""
+
+    curves: dict[str, Curve]
 
 
 def overlap(
@@ -93,8 +105,7 @@ def overlap(
     LedgerError
         The fit was made with test noise.
     """
-    e, known = _propensity(estimate), estimate.known
-    clip = estimate.clip
+    e, known, clip = _propensity(estimate), estimate.known, estimate.clip
     if isinstance(e, Constant):
         raise CapabilityError(
             f"The propensity is known to be {e.value:g} for all rows, so overlap holds by design. "
@@ -103,8 +114,9 @@ def overlap(
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     edges = np.linspace(low, high, OVERLAP_CELLS + 1)
     mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
-    designs = [estimate.design]
-    plan, release, kind = _look(estimate, frame, budget, ledger, OVERLAP, mechanism, designs)
+    plan, release, kind = _look(
+        estimate, frame, budget, ledger, OVERLAP, mechanism, [estimate.design]
+    )
     counts, noise_sd = mechanism.split(release.value), float(release.noise_sd[0])
     return OverlapCounts(plan, release, kind, mechanism.edges, counts, noise_sd)
 
@@ -139,6 +151,27 @@ def balance(
     return BalanceMeans(plan, release, kind, names, *plain, *weighted)
 
 
+def uplift(
+    estimate: Estimate, frame: Frame, epsilon: float, ledger: accounting.Ledger | None
+) -> UpliftCurves:
+    """Counts and sums of `frame` in the fit's cells, in pure epsilon, and the resulting curves."""
+    effect = estimate.effect
+    if not isinstance(effect, CellEffect):
+        raise CapabilityError(
+            "Uplift curves require effects by cell. Use learner='adum', not "
+            f"{estimate.plan.learner!r}."
+        )
+    request = estimate.plan.request
+    budget = Budget(epsilon, request.budget.delta)
+    sums = CellSums(
+        effect.partition, outcome_of(request, estimate.schema), request.trust.neighbors, "laplace",
+        squares=isinstance(estimate.schema[request.formula.outcome], Interval),
+    )  # fmt: skip
+    plan, release, kind = _look(estimate, frame, budget, ledger, UPLIFT, sums, (), pure=True)
+    found = cell_totals(sums, release, request.trust.max_rows)
+    return UpliftCurves(plan, release, kind, curves(found, effect.value))
+
+
 def _propensity(estimate: Estimate) -> Function:
     if estimate.nuisances is None:
         raise CapabilityError(
@@ -153,57 +186,49 @@ def _look(
     frame: Frame,
     budget: Budget,
     ledger: accounting.Ledger | None,
-    stage: StageKey,
+    key: StageKey,
     mechanism: Mechanism,
     designs: Sequence[Design],
+    *,
+    pure: bool = False,
 ) -> tuple[Plan, accounting.Release, Kind]:
-    """Run one stage with the whole budget, with the neighbors, unit, and domains of the fit."""
-    request = replace(
-        estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
-        cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="cubic",
-    )  # fmt: skip
-    rho = rho_of(budget.epsilon, budget.delta, gdp=True)
-    learner, base = estimate.plan.learner, estimate.plan.base
-    plan = Plan(request, learner, base, (Stage(stage, rho),), rho, gdp=True)
-    with open_look(estimate, plan, frame, ledger) as vault:
-        vault.set_layout(estimate.schema, designs, ())
-        release = vault.release(stage, mechanism)
-    return plan, release, look_kind(estimate, vault)
+    """Release one query with the whole budget, with the neighbors, unit, and domains of the fit.
 
-
-def look_kind(estimate: Estimate, vault: Vault) -> Kind:
-    """Kind of guarantee of a diagnostic that uses a fit's released functions."""
-    return estimate.kind if vault.real_noise else "none"
-
-
-@contextmanager
-def open_look(
-    estimate: Estimate, plan: Plan, frame: Frame, ledger: accounting.Ledger | None
-) -> Iterator[Vault]:
-    """Run the checks that need no rows, charge the ledger, and open the vault.
-
-    The released counts depend on functions of the fit. If these functions are not proven to be
-    private, the diagnostic is not proven to be private. A ledger therefore accepts the diagnostic
-    on the same terms as the fit.
+    The query contains functions of the fit. If these functions are not proven to be private, the
+    release is not proven to be private. A ledger therefore accepts the release on the same terms
+    as the fit.
 
     Raises
     ------
     LedgerError
         The fit was made with test noise, or is published and the ledger is for proven fits.
     """
+    request = replace(
+        estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
+        cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="cubic",
+    )  # fmt: skip
+    rho = epsilon = 0
+    if pure:
+        epsilon = math.floor(exact(check_epsilon(budget.epsilon)) * accounting.PICO)
+    else:
+        rho = rho_of(budget.epsilon, budget.delta, gdp=True)
+    stage = Stage(key, rho, epsilon=epsilon)
+    plan = Plan(request, estimate.plan.learner, estimate.plan.base, (stage,), rho, gdp=not pure)
     if ledger is not None and estimate.kind == "none":
         raise LedgerError(
             "A ledger does not accept diagnostics of a fit made with test noise, because they are "
             "not private. No budget was spent."
         )
-    published = estimate.kind == "published"
     with open_source(frame) as opened:
-        source = typed(opened, plan.request.label_columns)
-        check_columns(source.header, plan.request.read)
-        check_types(source.header, plan.request)
-        (stage, *_), formula = plan.stages, plan.request.formula
-        run = accounting.run_name(f"fit.{stage.heading} of {formula.text!r}")
-        yield open_vault(source, plan, ledger, run, published=published)
+        source = typed(opened, request.label_columns)
+        check_columns(source.header, request.read)
+        check_types(source.header, request)
+        run = accounting.run_name(f"fit.{stage.heading} of {request.formula.text!r}")
+        published = estimate.kind == "published"
+        vault = open_vault(source, plan, ledger, run, published=published)
+        vault.set_layout(estimate.schema, designs, ())
+        release = vault.release(key, mechanism)
+    return plan, release, estimate.kind if vault.real_noise else "none"
 
 
 def _spread(estimate: Estimate, design: Design) -> Vector:

@@ -248,10 +248,10 @@ def _nothing(rows: int, plan: Plan) -> Forecast:
     return Forecast(rows, plan, terms, infinite, zero, zero, zero, (), len(plan.stages))
 
 
-def up(value: float, digits: int = 3) -> float:
-    """Round `value` up to some significant digits."""
-    unit = 10.0 ** (np.floor(np.log10(value)) - digits + 1)
-    return float(f"{np.ceil(round(value / unit, 6)) * unit:.{digits}g}")
+def up(value: float) -> float:
+    """Round `value` up to three significant digits."""
+    unit = 10.0 ** (np.floor(np.log10(value)) - 2)
+    return float(f"{np.ceil(round(value / unit, 6)) * unit:.3g}")
 
 
 def _search(

@@ -284,12 +284,6 @@ LIMITS = (
 )
 
 
-def sums_method(title: str, base: str) -> str:
-    """Method text for a learner of this title that computes its effect from sums."""
-    the = "the " if "learner" in title else ""
-    return f"The estimator was {the}{title} with base {base!r}. {SUMS}"
-
-
 # -- sentences on one fit ----------------------------------------------------------------------
 
 

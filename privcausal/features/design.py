@@ -17,10 +17,10 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from privcausal.errors import DataError, FormulaError
+from privcausal.errors import DataError, FormulaError, SchemaError
 from privcausal.request import expressions
 from privcausal.request.factors import LABEL_KINDS, Factor, call_factor
-from privcausal.request.formula import Term
+from privcausal.request.formula import CausalFormula, Term
 from privcausal.request.schema import (
     Binary,
     ColumnKind,
@@ -28,6 +28,7 @@ from privcausal.request.schema import (
     Interval,
     Levels,
     Schema,
+    Transformed,
     label_key,
 )
 from privcausal.typing import Frame, Integers, Matrix, Vector
@@ -704,3 +705,48 @@ def _fit_spec(
         names += [spec.column_names[j] for j in columns]
         owners += [by_factors.get(frozenset(f.expr for f in encoded.factors))] * len(columns)
     return spec, names, owners
+
+
+# A function of the outcome, as in ``log(Y) ~ T``: its domain and its values.
+#
+# The function is read like a term of the right-hand side. Its range on the declared bounds is found
+# on the same public grid. Rows are clipped to the bounds, transformed, and clipped to this range.
+
+
+def transformed(schema: Schema, formula: CausalFormula) -> Schema:
+    """The schema with the domain of the transformed outcome.
+
+    Raises
+    ------
+    SchemaError, FormulaError
+        If the outcome has no numeric bounds, or the function is constant or not finite there.
+    """
+    name, function = formula.outcome, formula.response
+    raw = schema.get(name)
+    if isinstance(raw, Transformed):
+        raw = raw.raw
+    if function is None:
+        return schema if raw is schema.get(name) else schema.with_columns({name: raw})
+    if not isinstance(raw, Interval):
+        raise SchemaError(
+            f"Outcome {function.expr} requires declared bounds of {name!r} within which it is "
+            f"finite: bounds={{{name!r}: (lo, hi)}}."
+        )
+    design = _of_outcome(formula, raw)
+    if not design.columns:
+        raise FormulaError(f"Outcome {function.expr} is constant within the declared bounds.")
+    column = design.columns[0]
+    return schema.with_columns({name: Transformed(column.lo, column.hi, raw)})
+
+
+def response(formula: CausalFormula, domain: Transformed, values: Vector) -> Vector:
+    """The function of outcomes inside ``domain.raw``, shape (n,); NaN where it is not finite."""
+    design = _of_outcome(formula, domain.raw)
+    scaled = design.scaled({formula.outcome: values}, len(values))[:, 0]
+    return np.clip(domain.mid + 0.5 * domain.width * scaled, domain.lo, domain.hi)
+
+
+def _of_outcome(formula: CausalFormula, raw: Interval) -> Design:
+    assert formula.response is not None
+    term = Term(formula.response.expr, (formula.response,))
+    return design_of([term], Schema({formula.outcome: raw}), full_rank=True)

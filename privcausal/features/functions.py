@@ -20,7 +20,7 @@ import numpy as np
 from privcausal.errors import DataError
 from privcausal.features import basis, expansions
 from privcausal.features.design import Design
-from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
+from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins, kept
 from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -77,10 +77,8 @@ class Additive:
             return self.features.total(np.zeros(self.features.features.size), self.coef)
         return lambda rows: basis.combine(rows.phi(self.features), self.coef)
 
+    @kept
     def __call__(self, rows: Rows) -> Vector:
-        return rows.scratch((self,), lambda: self._of(rows))
-
-    def _of(self, rows: Rows) -> Vector:
         value = self.offset + rows.memo((self.features, self.coef), lambda: self._sum(rows))
         return np.clip(value, self.lo, self.hi, out=value)
 
@@ -112,10 +110,8 @@ class Extended:
         base = self.base
         return replace(base, lo=-np.inf, hi=np.inf) if isinstance(base, Additive) else base
 
+    @kept
     def __call__(self, rows: Rows) -> Vector:
-        return rows.scratch((self,), lambda: self._of(rows))
-
-    def _of(self, rows: Rows) -> Vector:
         start = self._uncut(rows) if self._own is None else self._own.offset
         value = start + rows.memo(self._key, lambda: self._sum(rows))
         if isinstance(self.base, Additive):
@@ -153,10 +149,8 @@ class ArmMean:
     lo: float
     hi: float
 
+    @kept
     def __call__(self, rows: Rows) -> Vector:
-        return rows.scratch((self,), lambda: self._of(rows))
-
-    def _of(self, rows: Rows) -> Vector:
         Extended.together(rows, (self.e, self.eta))
         value = self.arm - self.e(rows)
         value *= self.tau(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -170,6 +171,7 @@ def read_queries(queries: Queries, design: Design) -> Rows:
 
 
 T = TypeVar("T")
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Vector])
 Float = TypeVar("Float", np.float32, np.float64)
 
 FINE_BINS = 256
@@ -436,3 +438,18 @@ class Rows:
         if features not in self._phi:
             self._phi[features] = features.of(self)
         return self._phi[features]
+
+
+def kept(call: FunctionT) -> FunctionT:
+    """Cache the values of a function of rows, as `Rows.scratch` does."""
+
+    @wraps(call)
+    def found(function: Any, rows: Rows) -> Vector:
+        if rows.space is None:
+            return call(function, rows)
+        key = (id(function),)
+        if key not in rows._brief:
+            rows._brief[key] = (function,), call(function, rows)
+        return cast(Vector, rows._brief[key][1])
+
+    return cast(FunctionT, found)

@@ -36,7 +36,7 @@ from privcausal.features.basis import combine
 from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.features.functions import Additive, Function
-from privcausal.features.rows import Rows
+from privcausal.features.rows import Rows, kept
 from privcausal.inference.averages import AverageEstimate, covering
 from privcausal.inference.priors import PRIORS
 from privcausal.stored import stored
@@ -65,10 +65,8 @@ class Effect:
     drawn: ClassVar[bool] = True
     """Whether the effect can be drawn along each modifier."""
 
+    @kept
     def __call__(self, rows: Rows) -> Vector:
-        return rows.scratch((self,), lambda: self._of(rows))
-
-    def _of(self, rows: Rows) -> Vector:
         total = np.zeros(len(rows))
         for piece in self.pieces:
             value = piece.additive(rows)
@@ -221,9 +219,13 @@ class Contrasted(NamedTuple):
     bias: Vector
     cov: Matrix
 
-    def half_widths(self, z: float) -> Vector:
-        """Half-widths, as in `AverageEstimate.half_widths`."""
-        return covering(z, self.bias, self.sd)
+    def columns(self, z: float) -> dict[str, Vector]:
+        """estimate std_error max_bias conf_low conf_high, as of `AverageEstimate`."""
+        half = covering(z, self.bias, self.sd)
+        return {
+            "estimate": self.estimate, "std_error": self.sd, "max_bias": self.bias,
+            "conf_low": self.estimate - half, "conf_high": self.estimate + half,
+        }  # fmt: skip
 
 
 def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:

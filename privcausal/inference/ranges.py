@@ -142,14 +142,6 @@ def hidden_mass(
     return seen / scale, noise_sd * float(np.sqrt(weight**2 @ cells)) / scale
 
 
-def hidden_beyond(
-    start: float, counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool
-) -> float:
-    """`hidden` for the cells after `start`; all counts are of cells up to `edges`, shapes (K,)."""
-    beyond, ends = cells_beyond(start, counts, edges)
-    return hidden(beyond, noise_sd, ends, looks, anywhere=anywhere)
-
-
 def cells_beyond(start: float, counts: Vector, edges: Vector) -> tuple[Vector, Vector]:
     """Counts after `start` and the borders of their cells; `counts` are of cells up to `edges`."""
     first = int(np.searchsorted(edges, start * (1 + 1e-9), side="right"))
@@ -405,10 +397,10 @@ def trial_window(
     starts, rows = (core.below, core.above), np.zeros((2, 2))
     for side, sign in enumerate((-1, 1)):
         distance = (sign * (ends - core.middle))[::sign][1:]
-        least = [
-            hidden_beyond(starts[side], c[::sign], s, distance, BOUNDS, anywhere=anywhere)
-            for c, s in looked
-        ]
+        least = []
+        for c, s in looked:
+            beyond, past = cells_beyond(starts[side], c[::sign], distance)
+            least.append(hidden(beyond, s, past, BOUNDS, anywhere=anywhere))
         rows[:, side] = np.minimum(least[:2], least[2])
     middle = bounds.lo + core.middle
     lasts = core.middle, bounds.width - core.middle

@@ -198,11 +198,6 @@ def totals(
     return Totals(value, noise_sd**2 * inverse, basis, mass, position)
 
 
-def raw_law(course: Course, dispersion: float) -> tuple[Vector, Matrix]:
-    """The raw shape, with the covariance of its error."""
-    return course.raw, course.error(dispersion)
-
-
 def smooth(found: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
     """Posterior mean and covariance of the shape; `size` is the target's typical size."""
     kernels = _kernels(found.mass, found.position)

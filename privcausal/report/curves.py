@@ -188,8 +188,8 @@ def sensitivity_plot(
 
 NOISE_95 = 1.96
 
-REFERENCE = 0.1
-"""Positions of the dotted lines in the balance plot."""
+IMBALANCE = 0.1
+"""A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
 
 
 def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -258,9 +258,9 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax, places = plots.row_axes(ax, frame.index, more=0.35)
     ax.axvline(0, color=plots.GREY, linewidth=0.8, zorder=1)
-    for reference in (-REFERENCE, REFERENCE):
+    for reference in (-IMBALANCE, IMBALANCE):
         ax.axvline(reference, color=plots.GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
-    limits = [-REFERENCE, REFERENCE]
+    limits = [-IMBALANCE, IMBALANCE]
     for name, shift, color, marker, face in (
         ("before", 0.14, plots.VERMILION, "D", "white"),
         ("after", -0.14, plots.BLUE, "o", plots.BLUE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -13,19 +14,6 @@ from privcausal.errors import CapabilityError, Strict
 from privcausal.prices import at_most
 from privcausal.report import formats, tables
 from privcausal.report.plots import forest_plot
-from privcausal.report.tables import (
-    ALERTS,
-    Pairs,
-    Prose,
-    Rule,
-    Table,
-    TableBlock,
-    TableColumn,
-    TableGrid,
-    clean,
-    first_sentence,
-    shape_line,
-)
 from privcausal.report.view import FitView
 from privcausal.typing import Kind
 
@@ -37,7 +25,7 @@ if TYPE_CHECKING:
 class Summary(Strict):
     """A summary that prints itself; its numbers are the same in every format."""
 
-    table: Table
+    table: tables.Table
 
     floats: ClassVar[bool] = False
     """Whether LaTeX uses a float even without a caption and a label."""
@@ -92,8 +80,11 @@ class Summary(Strict):
     @property
     def tables(self) -> list[pd.DataFrame]:
         """The head and every table as frames, with full names and unrounded numbers."""
-        grids = [block.frame for block in self.table.blocks if isinstance(block, TableGrid)]
-        heads = [_head_frame(block) for block in self.table.blocks if isinstance(block, Pairs)]
+        import pandas as pd
+
+        grids = [block.frame for block in self.table.blocks if isinstance(block, tables.TableGrid)]
+        pairs = [(*b.left, *b.right) for b in self.table.blocks if isinstance(b, tables.Pairs)]
+        heads = [pd.DataFrame({"value": dict(own)}, index=[k for k, _ in own]) for own in pairs]
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
 
 
@@ -111,31 +102,22 @@ class Printed(Strict):
         return self.summary().as_html()
 
 
-def _head_frame(block: Pairs) -> pd.DataFrame:
-    import pandas as pd
-
-    pairs = [*block.left, *block.right]
-    return pd.DataFrame({"value": [v for _, v in pairs]}, index=[label for label, _ in pairs])
-
-
 def summarize(view: FitView, *, full: bool = False) -> Summary:
-    """The summary of a fit: one page, or with `full` every release and complete notes."""
-    return Summary(tabulate(view, full=full))
+    """The summary of a fit: one page, or with `full` every release and complete notes.
 
-
-def tabulate(view: FitView, *, full: bool) -> Table:
-    """The table value of a fit: head, estimates, uncertainty, budget, guarantee, notes."""
+    Its parts are the head, estimates, uncertainty, budget, guarantee, and notes.
+    """
     prices = _whole_prices(view) if full else _short_prices(view)
     if view.guarantee:
         label = "" if view.kind == "none" else "Privacy: "
-        prices.append([Prose((f"{label}{' '.join(view.guarantee)}",))])
-    head = [Pairs("The analysis", view.left, view.right)]
+        prices.append([tables.Prose((f"{label}{' '.join(view.guarantee)}",))])
+    head = [tables.Pairs("The analysis", view.left, view.right)]
     parts = (head, _ruled(_estimates(view, full)), _ruled(prices), _notes(view, full))
-    blocks = [block for part in parts if part for block in (Rule("="), *part)]
-    return Table(view.title, tuple(blocks), ALERTS[view.kind])
+    blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
+    return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
 
 
-def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
+def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
     """The average, then groups, then slopes, which are the least informative alone.
 
     If the fit has effect curves, only the full summary shows slopes. Slopes are not shrunken, but
@@ -148,20 +130,22 @@ def _estimates(view: FitView, full: bool) -> list[list[TableBlock]]:
     shown = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),
-        (slopes, tables.slope_grid),
+        (slopes, partial(tables.effect_grid, caption="Slopes of the effect", head="Slopes")),
         (view.cells, tables.cell_grid),
     )
-    found: list[list[TableBlock]] = [
+    found: list[list[tables.TableBlock]] = [
         [grid(frame, view.alpha)] for frame, grid in shown if frame is not None and len(frame)
     ]
     if view.shapes:
-        lines = tuple(f"{clean(shape.name)}: {shape_line(shape)}" for shape in view.shapes)
+        lines = tuple(
+            f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in view.shapes
+        )
         lead = (view.variation,) if view.variation else ()
-        found.append([Prose((*lead, *lines), "Effect by modifier")])
+        found.append([tables.Prose((*lead, *lines), "Effect by modifier")])
     return found
 
 
-def _short_prices(view: FitView) -> list[list[TableBlock]]:
+def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
     """Sources of the uncertainty and uses of the budget, one line each."""
     sources = {source.label: source.share for source in view.uncertainty}
     lines = [f"Std err{_of_first(view)}: {_shares(sources)} (of variance)."] if sources else []
@@ -170,7 +154,7 @@ def _short_prices(view: FitView) -> list[list[TableBlock]]:
     lines += [NOISE_SHARE] if view.gates is not None and len(view.gates) else []
     lines += [f"Budget: {_shares(stages)}."] if len(stages) > 1 else []
     lines += [view.ledger] if view.ledger else []
-    return [[Prose(tuple(lines))]] if lines else []
+    return [[tables.Prose(tuple(lines))]] if lines else []
 
 
 NOISE_SHARE = "Noise share: share of each group's variance that is due to privacy noise."
@@ -185,20 +169,20 @@ def _shares(of: Mapping[str, float]) -> str:
     )
 
 
-def _whole_prices(view: FitView) -> list[list[TableBlock]]:
+def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
     """Uncertainty by source, and the budget by release."""
     noise = tables.only_mechanism(view.budget)
     said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
     if view.parallel:
         said.append(view.parallel)
-    found: list[list[TableBlock]] = [
-        [tables.budget_grid(view.budget, mechanisms=noise is None), Prose(tuple(said))]
+    found: list[list[tables.TableBlock]] = [
+        [tables.budget_grid(view.budget, mechanisms=noise is None), tables.Prose(tuple(said))]
     ]
     if view.uncertainty:
         grid = tables.source_grid(view.uncertainty, _of_first(view))
         lines = tuple(line for line in (view.bias, view.tails) if line)
-        found.insert(0, [grid, *([Prose(lines)] if lines else [])])
+        found.insert(0, [grid, *([tables.Prose(lines)] if lines else [])])
     return found
 
 
@@ -215,22 +199,24 @@ def _total(view: FitView) -> str:
     return f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
 
 
-def _ruled(parts: list[list[TableBlock]]) -> list[TableBlock]:
+def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:
     """The parts, separated by light rules."""
-    return [block for i, part in enumerate(parts) for block in ([Rule("-")] if i else []) + part]
+    return [
+        block for i, part in enumerate(parts) for block in ([tables.Rule("-")] if i else []) + part
+    ]
 
 
-def _notes(view: FitView, full: bool) -> list[TableBlock]:
+def _notes(view: FitView, full: bool) -> list[tables.TableBlock]:
     """Complete notes in one paragraph, or the first sentence of each note on a line."""
     notes = view.notes if full else _brief_notes(view)
     numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
     lines = [f"Notes: {' '.join(numbered)}"] if numbered and full else numbered
-    return [Prose(tuple(lines)), *([] if full else [Prose((MORE,), console=True)])]
+    return [tables.Prose(tuple(lines)), *([] if full else [tables.Prose((MORE,), console=True)])]
 
 
 def _brief_notes(view: FitView) -> list[str]:
     """First sentences; serious notes take at most two lines, the second a count if needed."""
-    brief = [first_sentence(note) for note in view.notes]
+    brief = [tables.first_sentence(note) for note in view.notes]
     serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
     width = NOTE_WIDTH if len(serious) > 1 else 2 * NOTE_WIDTH
     lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
@@ -339,9 +325,14 @@ def compared(
     below = BELOW[statistic].format(
         level=tables.confidence(alpha), bias=IN_BRACES if biased else ""
     )
-    blocks = (Rule("="), grid, Rule("="), Prose((f"Notes: {' '.join([f'{below}.', *notes])}",)))
+    blocks = (
+        tables.Rule("="),
+        grid,
+        tables.Rule("="),
+        tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",)),
+    )
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
-    return Comparison(Table(title, blocks, ALERTS[worst]), frame, stats, alpha)
+    return Comparison(tables.Table(title, blocks, tables.ALERTS[worst]), frame, stats, alpha)
 
 
 IN_BRACES = ", maximum bias from clipping in braces"
@@ -349,8 +340,8 @@ IN_BRACES = ", maximum bias from clipping in braces"
 
 def _grid(
     frame: pd.DataFrame, stats: pd.DataFrame, statistic: Statistic, *, lines: int
-) -> TableGrid:
-    heads = (TableColumn(clean(fit), "center") for fit in stats.index)
+) -> tables.TableGrid:
+    heads = (tables.TableColumn(tables.clean(fit), "center") for fit in stats.index)
     cells = {
         (row["fit"], str(row["term"])): _cells(row, statistic) for row in frame.to_dict("records")
     }
@@ -360,9 +351,9 @@ def _grid(
         for line in range(lines)
     ]
     facts = [line for label in stats for line in _fact_lines(str(label), stats[label])]
-    columns = (TableColumn("", "left", "term"), *heads)
+    columns = (tables.TableColumn("", "left", "term"), *heads)
     breaks = (len(rows),) if facts else ()
-    return TableGrid("Estimates by fit", columns, (*rows, *facts), frame, breaks=breaks)
+    return tables.TableGrid("Estimates by fit", columns, (*rows, *facts), frame, breaks=breaks)
 
 
 def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]:
@@ -378,5 +369,5 @@ def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]
 
 def _fact_lines(label: str, values: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """A fact of each fit, on as many lines as the longest value needs."""
-    broken = [wrap(clean(value), FACT) for value in values]
+    broken = [wrap(tables.clean(value), FACT) for value in values]
     yield from zip_longest([label], *broken, fillvalue="")

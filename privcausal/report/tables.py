@@ -76,11 +76,6 @@ def interval(row: Any, digits: int = 3) -> tuple[str, ...]:
     return alike(values, float(row["std_error"]), digits)
 
 
-def noise_text(value: float) -> str:
-    """A noise level; blank if there was no noise."""
-    return "" if math.isnan(value) else number(value, 3)
-
-
 def p_value_text(value: float) -> str:
     """Three decimals; below 0.001 the exact value is not useful."""
     if math.isnan(value):
@@ -469,20 +464,14 @@ def estimates(row: Mapping[Any, Any], columns: Sequence[str] = BIASED) -> tuple[
     return alike(values, float(row["std_error"]))
 
 
-def effect_grid(effects: pd.DataFrame, alpha: float) -> TableGrid:
+def effect_grid(
+    effects: pd.DataFrame, alpha: float, caption: str = "Effects", head: str | None = None
+) -> TableGrid:
     """Coefficients: estimate, standard error, maximum bias, p value and limits.
 
-    If the index has a name other than "term", the name is the outcome of the effects.
+    The head of the names is by default the outcome of the effects, if the index has its name.
     """
-    return _effects("Effects", effects_on(effects.index), effects, alpha)
-
-
-def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
-    """The best linear projection of the effect, below an average and groups."""
-    return _effects("Slopes of the effect", "Slopes", slopes, alpha)
-
-
-def _effects(caption: str, head: str, effects: pd.DataFrame, alpha: float) -> TableGrid:
+    head = effects_on(effects.index) if head is None else head
     *values, low, high = estimated(effects, alpha)
     tests = TableColumn("p-value"), map(p_value_text, effects["p_value"])
     names = labelled_names(head, effects.index, "term")
@@ -552,7 +541,7 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
         labelled_names("Privacy budget", lines, "stage"),
         labelled_names("query", budget["query"]),
         *([labelled_names("mechanism", budget["mechanism"])] if mechanisms else []),
-        (noise, map(noise_text, budget["noise_sd"])),
+        (noise, ("" if math.isnan(sd) else number(sd, 3) for sd in budget["noise_sd"])),
         *((TableColumn(currency), _prices(budget, currency)) for currency in paid),
         frame=budget,
     )

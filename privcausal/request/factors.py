@@ -17,7 +17,15 @@ import numpy as np
 
 from privcausal.errors import SchemaError
 from privcausal.request import expressions
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, label_key
+from privcausal.request.schema import (
+    Binary,
+    Domain,
+    Interval,
+    Levels,
+    Schema,
+    label_key,
+    level_names,
+)
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
@@ -91,8 +99,10 @@ def numeric_group(column: str) -> SchemaError:
 def _levels_of(group: Group, domain: Domain) -> list[Group]:
     if isinstance(domain, Interval):
         raise numeric_group(group.column)
-    labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
-    return [Group(f"{group.column}[{label}]", group.column, "==", label) for label in labels]
+    return [
+        Group(f"{group.column}[{label}]", group.column, "==", label)
+        for label in level_names(domain)
+    ]
 
 
 def _checked(group: Group, domain: Domain) -> Group:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
 from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -41,6 +41,11 @@ class RegularAxis:
     @property
     def _scale(self) -> float:
         return self.parts / (self.hi - self.lo)
+
+    @property
+    def ends(self) -> Vector:
+        """Ends of all parts, shape (size + 1,)."""
+        return np.linspace(self.lo, self.hi, self.parts + 1)
 
     def part(self, values: Vector | Integers) -> Integers:
         """Part of each cleaned value, counted from 0; -1 for an undeclared label."""
@@ -76,17 +81,18 @@ class CutAxis:
         return len(self.cuts) + 1
 
     @property
-    def _ends(self) -> Vector:
+    def ends(self) -> Vector:
+        """Ends of all parts, shape (size + 1,)."""
         return np.array([self.lo, *self.cuts, self.hi])
 
     def part(self, values: Vector | Integers) -> Integers:
         return np.searchsorted(np.array(self.cuts), values, side="right").astype(np.int64)
 
     def label(self, part: int) -> str:
-        return _range(self.name, self._ends[part], self._ends[part + 1])
+        return _range(self.name, self.ends[part], self.ends[part + 1])
 
     def points(self) -> Matrix:
-        middle = 0.5 * (self._ends[1:] + self._ends[:-1])
+        middle = 0.5 * (self.ends[1:] + self.ends[:-1])
         return ((middle - self.lo) * (2.0 / (self.hi - self.lo)) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:
@@ -306,10 +312,8 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
     Columns of labels have one part per label, whatever the value of `how` ("levels").
     """
     domain = schema[name]
-    if isinstance(domain, Levels):
-        return LevelAxis(name, domain.labels)
-    if isinstance(domain, Binary):
-        return LevelAxis(name, (domain.zero, domain.one))
+    if not isinstance(domain, Interval):
+        return LevelAxis(name, level_names(domain))
     if isinstance(how, int) and not isinstance(how, bool):
         return RegularAxis(name, domain.lo, domain.hi, how)
     numbers = isinstance(how, Sequence) and not isinstance(how, str)

@@ -362,6 +362,11 @@ class Binary(Made):
 Domain: TypeAlias = Interval | Levels | Binary
 
 
+def level_names(domain: Levels | Binary) -> tuple[str, ...]:
+    """All labels of the domain, in order; of the 0/1 coding, "0" and "1"."""
+    return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Schema(Strict):
     """The declared domain of each column, by name. It is frozen and holds no data.

@@ -23,8 +23,8 @@ from privcausal.report.view import FitView, Shape
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.results.base import ReleasedFit
-from privcausal.results.guarantee import ALL_NUMBERS, KINDS, Guarantee, promise
-from privcausal.results.view import PACKAGES, neighboring, version_of, view_of
+from privcausal.results.guarantee import ALL_NUMBERS, KINDS, Guarantee, neighboring, promise
+from privcausal.results.view import PACKAGES, version_of, view_of
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 """Sectors that the registry accepts (opendp/deployments-registry-data, July 2026)."""

@@ -23,7 +23,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report.tables import clean
-from privcausal.request.schema import Binary, Interval, Levels
+from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import KINDS
 from privcausal.typing import Integers, Matrix, Vector
@@ -169,8 +169,7 @@ def _term(piece: effects.Piece, population: Population, name: str, at: Integers)
     elif isinstance(domain, Binary) and domain.labels is None:
         kind, bins = "continuous", np.array([0.5])  # Covers 0/1 written as bool, int or float.
     else:
-        labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
-        kind, bins = "nominal", {label: i for i, label in enumerate(labels or (), start=1)}
+        kind, bins = "nominal", {label: i for i, label in enumerate(level_names(domain), start=1)}
     bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
     return _Main(
         name, kind, bins, bounds if kind == "continuous" else (np.nan, np.nan),

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators.aggregates import uplift
-from privcausal.estimators.diagnostics import balance, overlap
+from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
@@ -23,7 +22,6 @@ from privcausal.report.summary import Summary, summarize
 from privcausal.report.view import Shape
 from privcausal.request.request import Budget
 from privcausal.results import frames, looks, stored
-from privcausal.results.contrasts import Contrasts, contrasts_of
 from privcausal.results.disclosure import Disclosed
 from privcausal.results.exchange import Exchange, as_booster
 from privcausal.results.guarantee import ledger_line
@@ -60,7 +58,7 @@ class Result(Exchange, Disclosed):
 
     def contrast(
         self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
-    ) -> Contrasts:
+    ) -> looks.Contrasts:
         """Estimate linear contrasts of terms and groups from released numbers, at no privacy cost.
 
         Parameters
@@ -95,7 +93,7 @@ class Result(Exchange, Disclosed):
         >>> fit.contrast("ward[east] - ward[west]").frame.shape
         (1, 7)
         """
-        return contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
+        return looks.contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
     # -- diagnostics with a privacy cost of their own ------------------------------------------
 
@@ -125,7 +123,7 @@ class Result(Exchange, Disclosed):
         >>> fit.overlap(study.frame, eps=0.2)
         <Overlap: (0.2, 1e-05)-DP, proven>
         """
-        found = overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
+        found = diagnostics.overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Overlap(found, ledger_line(ledger))
 
     def balance(
@@ -141,7 +139,7 @@ class Result(Exchange, Disclosed):
         >>> fit.balance(study.frame, eps=0.2)
         <Balance: (0.2, 1e-05)-DP, proven>
         """
-        found = balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
+        found = diagnostics.balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
         return looks.Balance(found, ledger_line(ledger))
 
     def sensitivity(self, alpha: float = 0.05) -> looks.Sensitivity:
@@ -390,14 +388,7 @@ class RegressionResult(Result):
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
         found = effects.contrasted(self._averages, x, np.zeros(len(x)))
-        half = found.half_widths(frames.quantile(alpha))
-        frame = pd.DataFrame(
-            {
-                "estimate": found.estimate, "std_error": found.sd, "max_bias": found.bias,
-                "conf_low": found.estimate - half, "conf_high": found.estimate + half,
-            },
-            index=index,
-        )  # fmt: skip
+        frame = pd.DataFrame(found.columns(frames.quantile(alpha)), index=index)
         frame[~present] = np.nan
         return frame
 
@@ -424,7 +415,7 @@ class RegressionResult(Result):
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
 
-    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> Contrasts:
+    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> looks.Contrasts:
         """The method `contrast` under its name in statsmodels.
 
         Examples
@@ -581,7 +572,9 @@ class CateResult(Result):
         >>> bycell.uplift(new, eps=0.5)
         <Uplift of recovery ~ programme | age: 0.5-DP (pure), proven>
         """
-        return looks.Uplift(uplift(self.estimate, frame, eps, ledger), ledger_line(ledger))
+        return looks.Uplift(
+            diagnostics.uplift(self.estimate, frame, eps, ledger), ledger_line(ledger)
+        )
 
     def _queries(self) -> Frame:
         queries = self.estimate.plan.request.queries

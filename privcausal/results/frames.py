@@ -19,8 +19,8 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
-from privcausal.request.request import RATIOS, RISKS
-from privcausal.request.schema import Interval, Levels
+from privcausal.request.request import RATIOS, RISKS, is_real
+from privcausal.request.schema import Interval, Levels, level_names
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("
@@ -32,8 +32,7 @@ _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneou
 
 def check_alpha(alpha: float) -> float:
     """`alpha` if it is in (0, 1); otherwise raises an error."""
-    number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-    if not (number and 0 < alpha < 1):
+    if not (is_real(alpha) and 0 < alpha < 1):
         raise CapabilityError(
             "alpha must be a number in (0, 1), for example 0.05 for 95% intervals."
         )
@@ -261,11 +260,8 @@ def _shape(
         points = np.linspace(domain.lo, domain.hi, CURVE_GRID)
         grid: list[float] | list[str] = points.tolist()
     else:
-        labels = domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
-        points = np.arange(
-            len(labels), dtype=np.int64 if isinstance(domain, Levels) else np.float64
-        )
-        grid = list(labels)
+        grid = list(level_names(domain))
+        points = np.arange(len(grid), dtype=np.int64 if isinstance(domain, Levels) else np.float64)
     mean, sd = _averaged(effect, sample, rows, name, points)
     return Shape(
         name,
@@ -342,16 +338,9 @@ def _cell_shape(
     else:
         # Draw each part from its lower to its upper end.
         kind, at = "continuous", np.repeat(at, 2)
-        grid = np.repeat(_ends(axis), 2)[1:-1].tolist()
+        grid = np.repeat(axis.ends, 2)[1:-1].tolist()
     return Shape(
         axis.name, kind, grid, value[at].tolist(),  # type: ignore[arg-type]  # the two literals
         (value - z * spread)[at].tolist(), (value + z * spread)[at].tolist(),
         CELL_BAND.format(level=level),
     )  # fmt: skip
-
-
-def _ends(axis: partition.Axis) -> Vector:
-    if isinstance(axis, partition.RegularAxis):
-        return np.linspace(axis.lo, axis.hi, axis.parts + 1)
-    assert isinstance(axis, partition.CutAxis)
-    return np.array([axis.lo, *axis.cuts, axis.hi])

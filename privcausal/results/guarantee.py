@@ -177,11 +177,10 @@ def _proviso(plan: Plan) -> str:
 
 NOT_PRIVATE = "NOT PRIVATE: computed with test noise, without any privacy guarantee."
 
-NEIGHBORING: dict[Neighbors, str] = {
-    "substitute": "{unit} replaced",
-    "add_remove": "{unit} added or removed",
-}
-"""The difference between two neighboring data sets."""
+
+def neighboring(neighbors: Neighbors, unit: str) -> str:
+    """``"one row replaced"``: the difference between two neighboring data sets."""
+    return f"{unit} {'replaced' if neighbors == 'substitute' else 'added or removed'}"
 
 
 def _words(plan: Plan) -> tuple[str, str]:
@@ -190,7 +189,7 @@ def _words(plan: Plan) -> tuple[str, str]:
     price = f"{pair(budget.epsilon, budget.delta)}-differential privacy"
     if plan.pure:
         price = f"{at_most(budget.epsilon)}-differential privacy (pure, delta = 0)"
-    return price, NEIGHBORING[trust.neighbors].format(unit=f"one {trust.protected}")
+    return price, neighboring(trust.neighbors, f"one {trust.protected}")
 
 
 def _statement(plan: Plan, what: str) -> str:

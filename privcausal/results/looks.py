@@ -1,4 +1,4 @@
-"""Results of `fit.overlap`, `balance`, `uplift` and `sensitivity`, and the variation test."""
+"""Contrasts, sensitivity and the variation test; results of `overlap`, `balance` and `uplift`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from scipy.stats import ncx2, norm
 
 from privcausal.errors import CapabilityError
 from privcausal.estimators import describe
-from privcausal.estimators.aggregates import UpliftCurves
-from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts
+from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
 from privcausal.inference import effects
+from privcausal.inference.averages import AverageEstimate, p_value
 from privcausal.inference.cells import Curve
+from privcausal.prices import as_typed
 from privcausal.report import curves, tables
 from privcausal.report.plots import uplift_plot
-from privcausal.report.summary import Printed, Summary
+from privcausal.report.summary import TIDY, Printed, Summary
 from privcausal.report.view import Check, Shape
-from privcausal.results import frames
+from privcausal.request.request import AVERAGES, RATIOS, RISKS
+from privcausal.results import exchange, frames
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
-from privcausal.typing import Kind
+from privcausal.typing import Kind, Vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,6 +102,171 @@ def _curve(shape: Shape, z: float) -> float:
     away = np.abs(values - values[known].mean())[known] / sd[known]
     points = 1 if shape.kind == "continuous" else int(known.sum())
     return min(1.0, 2 * points * float(norm.sf(away.max())))
+
+
+# Linear contrasts of released estimates, at no privacy cost.
+
+FREE = "Computed from released numbers at no privacy cost."
+CONTRASTS_TOGETHER = (
+    "The intervals cover all contrasts together (maximum of |z|); each p-value is for one contrast."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts(Printed):
+    """The result of `fit.contrast`.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        One row per contrast: estimate std_error max_bias statistic p_value conf_low conf_high.
+    simultaneous : bool
+        Whether the limits cover all contrasts together.
+    kind : str
+        Kind of the fit's guarantee.
+    """
+
+    frame: pd.DataFrame
+    alpha: float
+    simultaneous: bool
+    kind: Kind
+
+    def to_frame(self) -> pd.DataFrame:
+        """A copy of `frame`."""
+        return self.frame.copy()
+
+    def tidy(self) -> pd.DataFrame:
+        """Broom's columns and the maximum bias, as in `tidy` of a fit."""
+        return self.frame.rename_axis("term").reset_index()[list(TIDY)]
+
+    def summary(self) -> Summary:
+        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
+        grid = tables.effect_grid(self.frame.assign(mark="post"), self.alpha)
+        said = f"{FREE} {CONTRASTS_TOGETHER}" if self.simultaneous else FREE
+        blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((said,)))
+        return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
+
+    def as_latex(self, caption: str | None = None, label: str = "") -> str:
+        """The table as LaTeX, as for a fit's summary."""
+        return self.summary().as_latex(caption, label)
+
+    def __repr__(self) -> str:
+        return f"<Contrasts: {', '.join(map(str, self.frame.index))}>"
+
+
+def contrasts_of(
+    result: ReleasedFit, asked: str | Sequence[str], alpha: float, simultaneous: bool
+) -> Contrasts:
+    """Contrasts for `Result.contrast`, with the same arguments."""
+    texts = [asked] if isinstance(asked, str) else asked
+    plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
+    if not plain or not texts or not all(text.strip() for text in texts):
+        raise CapabilityError(
+            "A contrast must be text, for example 'ward[east] - ward[west]', or a list of texts."
+        )
+    found = result._averages
+    rows = [_row(result, found, text) for text in texts]
+    matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
+    told = effects.contrasted(found, matrix, more)
+    z = max(frames.critical(told.cov, alpha, simultaneous=simultaneous), frames.quantile(alpha))
+    away = told.estimate - values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = away / told.sd
+    tests = {"statistic": statistic, "p_value": p_value(away, told.bias, told.sd)}
+    names = pd.Index([" ".join(text.split()) for text in texts], name="contrast")
+    order = ["estimate", "std_error", "max_bias", *tests, "conf_low", "conf_high"]
+    frame = pd.DataFrame(told.columns(z) | tests, index=names)[order]
+    return Contrasts(frame, alpha, simultaneous, result.guarantee.kind)
+
+
+def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
+    """Weights of terms and groups, the noise sd of released weights, and the tested value."""
+    names = [*found.terms, *found.groups]
+    unions = _unions(found, text)
+    for ratio in (*result.plan.request.asked.ratios, "LATE"):
+        if re.search(rf"\b{ratio}\b", text) and (ratio != "LATE" or "LATE" in names):
+            raise CapabilityError(
+                f"{ratio} is a ratio, but contrasts are linear. Its interval is in conf_int()."
+            )
+    known = sorted([*names, *unions], key=len, reverse=True)
+    pattern = "|".join(rf"(?<![\w`]){re.escape(name)}(?![\w`\[])" for name in known)
+    quoted = re.sub(pattern, lambda match: f"`{match[0]}`", text.replace("`", ""))
+    _check_rest(result, re.sub(r"`[^`]*`", " ", quoted), names)
+    # Backticks allow any name in an expression; the parser identifies names by position.
+    matrix, values = exchange.linear([*names, *unions], quoted)
+    if len(matrix) != 1:
+        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast. Give a list.")
+    own, of_unions = np.split(matrix[0], [len(names)])
+    if not matrix.any():
+        raise CapabilityError(f"{tables.clean(text)!r} contains no term of the fit.")
+    more = 0.0
+    for weight, (members, shares, shares_sd) in zip(of_unions, unions.values(), strict=True):
+        own[members] += weight * shares / shares.sum()
+        middle = float(found.estimate[members] @ shares) / shares.sum()
+        away = (found.estimate[members] - middle) * shares_sd / shares.sum()
+        more += abs(weight) * float(np.linalg.norm(away))
+    return own, more, float(values[0])
+
+
+Union = tuple[list[int], Vector, Vector]
+"""Positions of groups, their shares of the rows or of score weights, and the noise sds."""
+
+
+def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
+    """Unions of levels that the text names, as ``ward[east | west]``."""
+    m = len(found.terms)
+    levels: dict[str, dict[str, int]] = {}
+    for place, name in enumerate(found.groups):
+        stem, bracket, label = name.partition("[")
+        if bracket and label.endswith("]"):
+            levels.setdefault(stem, {})[label[:-1]] = place
+    unions: dict[str, Union] = {}
+    for stem in sorted(levels, key=len, reverse=True):
+        for match in re.finditer(rf"(?<!\w){re.escape(stem)}\[([^\[\]]*\|[^\[\]]*)\]", text):
+            labels = [label.strip() for label in match[1].split("|")]
+            lacking = [label for label in labels if label not in levels[stem]]
+            if lacking or len(set(labels)) < len(labels):
+                raise CapabilityError(
+                    f"{tables.clean(match[0])!r} must name levels of {tables.clean(stem)}, each "
+                    f"once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
+                )
+            if not len(found.shares):
+                raise CapabilityError(
+                    "This fit was saved without the shares of the groups. Fit it again."
+                )
+            places = [levels[stem][label] for label in labels]
+            shares = np.maximum(found.shares[places], 0.0)
+            unions[match[0]] = [m + place for place in places], shares, found.shares_sd[places]
+    return unions
+
+
+def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
+    """Refuse names that were not released, and show the call that would release them."""
+    request = result.plan.request
+    unknown = re.search(r"[^\W\d][\w.]*(?:\[[^\]]*\]?)*(?::[\w.]+(?:\[[^\]]*\])?)?", rest)
+    unknown = None if unknown and re.fullmatch(r"[eE]", unknown[0]) else unknown
+    if unknown is None:
+        return
+    name = unknown[0]
+    stem, bracket, _ = name.rpartition(":")[2].partition("[")
+    call = ""
+    if name in (*AVERAGES, *RATIOS, *RISKS):
+        wanted = [*request.asked.averages, *request.asked.ratios, "RR" if name in RISKS else name]
+        call = f"estimand={wanted!r}"
+    elif stem not in request.groups and (bracket or stem in request.formula.variables):
+        call = f"groups={[*request.groups, stem]!r}"
+    if not call:
+        near = [term for term in names if name in term] or list(names)
+        listed = ", ".join(repr(tables.clean(term)) for term in near[:8]) + ", ..." * (
+            len(near) > 8
+        )
+        raise CapabilityError(
+            f"{tables.clean(name)!r} is not a term of this fit. Choices: {listed}."
+        )
+    raise CapabilityError(
+        f"{tables.clean(name)!r} was not released. It requires another fit, at an additional cost: "
+        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {tables.clean(call)})."
+    )
 
 
 # The result of `fit.sensitivity`: how strong an unmeasured confounder would have to be.
@@ -284,9 +451,6 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
         or not (request.trust.panel is not None or describe(result.estimate).adjusts),
     )
 
-
-LARGE = 0.1
-"""A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
 
 CLEAR = 2.0
 """A difference is called large only if it exceeds the limit by this many noise sds."""
@@ -497,17 +661,17 @@ class Balance(Diagnostic):
     @property
     def sentence(self) -> str:
         """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
-        found = self.measured
+        found, large = self.measured, curves.IMBALANCE
         if np.isnan(found.after).any():
             return "The budget is too small to estimate the means of both arms."
-        hidden, all_terms = int((found.after_sd * CLEAR > LARGE).sum()), len(found.terms)
+        hidden, all_terms = int((found.after_sd * CLEAR > large).sum()), len(found.terms)
         noise = f"Noise standard deviations are up to {tables.number(found.after_sd.max(), 2)}"
         if hidden == all_terms:
-            noise += f", so an imbalance of {LARGE:g} would not be detected"
+            noise += f", so an imbalance of {large:g} would not be detected"
         elif hidden:
-            noise += f", so an imbalance of {LARGE:g} would not be detected in {hidden} of "
+            noise += f", so an imbalance of {large:g} would not be detected in {hidden} of "
             noise += f"{all_terms} columns"
-        clear = np.abs(found.after) > LARGE + CLEAR * found.after_sd
+        clear = np.abs(found.after) > large + CLEAR * found.after_sd
         names = [tables.clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
         more = ", ..." if len(names) > NAMED else ""
         listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
@@ -515,7 +679,7 @@ class Balance(Diagnostic):
             return f"{noise}. Use more budget to assess balance."
         return (
             f"{noise}. After weighting, {len(names)} of {all_terms} standardized differences"
-            f"{listed} exceed {LARGE:g} by more than {CLEAR:g} noise standard deviations."
+            f"{listed} exceed {large:g} by more than {CLEAR:g} noise standard deviations."
         )
 
     def _grid(self) -> tables.TableGrid:

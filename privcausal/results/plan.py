@@ -28,7 +28,8 @@ from privcausal.request.plan import COLUMN_MEAN, COLUMN_SD, COMMON, LEVELS, PROP
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
-from privcausal.results.view import neighboring, outcome_name
+from privcausal.results.guarantee import neighboring
+from privcausal.results.view import outcome_name
 
 if TYPE_CHECKING:
     from privcausal.report.view import Pair

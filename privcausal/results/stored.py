@@ -49,7 +49,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.request import factors, partition
 from privcausal.request.formula import Term, check_terms
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
 from privcausal.stored import CLASSES
 
 # Versioned JSON of a fit: released numbers and public declarations only, never pickle. Only frozen
@@ -197,9 +197,6 @@ class _Reader:
         flat = [float(v) if isinstance(v, str) else v for v in value["array"]]
         return np.array(flat, dtype=value["dtype"]).reshape(shape)
 
-    def _map(self, value: dict[str, Any]) -> Any:
-        return {self.decode(k): self.decode(v) for k, v in value["map"]}
-
     def _new(self, value: dict[str, Any]) -> Any:
         name, fields = value["class"], value["fields"]
         if name == "Schema":
@@ -224,7 +221,7 @@ _TAGS: dict[str, Callable[[_Reader, dict[str, Any]], Any]] = {
     "float": lambda _, value: float(value["float"]),
     "array": _Reader._array,
     "tuple": lambda reader, value: tuple(reader.decode(v) for v in value["tuple"]),
-    "map": _Reader._map,
+    "map": lambda reader, value: {reader.decode(k): reader.decode(v) for k, v in value["map"]},
     "ref": lambda reader, value: reader._made[value["ref"]],
     "new": _Reader._new,
 }
@@ -558,8 +555,7 @@ def _variables(one: Design | partition.Coordinates | Population) -> tuple[str, .
 def _cuts(axis: partition.Axis, domain: Domain) -> bool:
     """Whether an axis has this domain."""
     if isinstance(axis, partition.LevelAxis):
-        labels = domain.labels if isinstance(domain, Levels) else ()
-        return axis.labels == ((domain.zero, domain.one) if isinstance(domain, Binary) else labels)
+        return not isinstance(domain, Interval) and axis.labels == level_names(domain)
     assert isinstance(axis, partition.CutAxis | partition.RegularAxis)
     return isinstance(domain, Interval) and (axis.lo, axis.hi) == (domain.lo, domain.hi)
 

@@ -20,7 +20,6 @@ from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import frames, guarantee
 from privcausal.results.base import ReleasedFit
 from privcausal.results.looks import sensitivity_of, variation
-from privcausal.typing import Neighbors
 
 
 def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
@@ -74,7 +73,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
             ("Estimator", said.title),
             *said.rows,
             ("Bounds", "some estimated privately" if bought else "declared"),
-            ("Neighboring data", neighboring(trust.neighbors, promise.unit)),
+            ("Neighboring data", guarantee.neighboring(trust.neighbors, promise.unit)),
         ),
         effects=effects,
         averages=result._level_terms,
@@ -98,7 +97,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
         rho=promise.rho,
         neighbors=promise.neighbors,
         unit_sentence=persons,
-        headline=_headline(result, alpha),
+        headline=(*_found(result, alpha), _protected(promise)),
         notes=_notes(result, said, bought),
         serious=len(result.alerts),
         assumptions=said.assumptions,
@@ -117,11 +116,6 @@ def outcome_name(request: Request, schema: Schema) -> str:
     if isinstance(domain, Binary) and domain.labels is not None:
         return f"P({name} = {domain.one!r})"
     return name
-
-
-def neighboring(neighbors: Neighbors, unit: str) -> str:
-    """``"one row replaced"``: the difference between two neighboring data sets."""
-    return guarantee.NEIGHBORING[neighbors].format(unit=unit)
 
 
 def _arms(treatment: str, schema: Schema) -> tuple[tuple[str, str], ...]:
@@ -221,7 +215,7 @@ def _promise(result: ReleasedFit) -> tuple[str, ...]:
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
-    change = neighboring(promise.neighbors, promise.unit)
+    change = guarantee.neighboring(promise.neighbors, promise.unit)
     head = f"{promise.short}. Neighboring data sets: {change}."
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
@@ -249,12 +243,8 @@ def _attack(promise: guarantee.Guarantee) -> pd.DataFrame | None:
     return pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
 
 
-def _headline(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
-    """The effect, its uncertainty, and what was protected."""
-    return (*_found(result, alpha), _protected(result.guarantee))
-
-
 def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
+    """The effect and its uncertainty."""
     estimate = result.estimate
     request = estimate.plan.request
     outcome = outcome_name(request, estimate.schema)

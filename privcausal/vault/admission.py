@@ -24,7 +24,6 @@ from privcausal.vault.sources import memory, stored
 from privcausal.vault.sources.cell_table import Aggregates, CellTable
 from privcausal.vault.sources.files import open_path, open_relation
 from privcausal.vault.sources.spark import Spark, column_of
-from privcausal.vault.sources.units import Connections, stored_table
 
 # Panels: one row per unit, with the change in outcome between two declared periods.
 #
@@ -144,7 +143,7 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
 
 
 def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.Stored:
-    opened = rows._opened if isinstance(rows, stored.Stored) else Connections()
+    opened = rows._opened if isinstance(rows, stored.Stored) else stored.Connections()
     work, wanted = opened.new(), tuple(how.labels.items())
     # Rows in memory share one list of labels, so they form one block.
     size = max(rows.size(), 1) if rows.held else stored.STREAM
@@ -154,7 +153,7 @@ def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.S
         SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(own)}
         FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
         """
-    stored_table(work, "changes", query, (how.schema, records))
+    stored.stored_table(work, "changes", query, (how.schema, records))
     if not rows.held:
         return stored.Stored(work.table("changes"), opened, ordered=True)
     held = memory.Memory(work.table("changes").to_arrow_table())

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.features.design import Design
-from privcausal.features.response import response
+from privcausal.features.design import Design, response
 from privcausal.features.rows import Rows
 from privcausal.request.factors import Group, group_mask
 from privcausal.request.plan import Plan

@@ -40,8 +40,7 @@ from privcausal.vault.guard import Opaque
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.spark import RemoteSum, Spark
-from privcausal.vault.sources.stored import Stored
-from privcausal.vault.sources.units import MarkedBlock, Marks
+from privcausal.vault.sources.stored import MarkedBlock, Marks, Stored
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -5,6 +5,7 @@ Each map is a frozen value that names public functions. The vault evaluates it o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +35,17 @@ class Assigned:
 
     def __call__(self, batch: Batch) -> Vector:
         return batch.t - 0.5
+
+
+class RowScore(ABC):
+    """A transform of a row's covariates, treatment and outcome."""
+
+    @abstractmethod
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows with this treatment and outcome."""
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.at(batch.rows, batch.t, batch.y)
 
 
 @dataclass(frozen=True)
@@ -294,7 +306,7 @@ class Aipw:
 
 
 @dataclass(frozen=True)
-class ArmScore:
+class ArmScore(RowScore):
     """mu_t + 1(T = t) (Y - mu_t) / P(T = t | x) - centre: the doubly robust score of E[Y(t)].
 
     The scores of the two arms differ by the score `Aipw`. With Y, mu_t, and the centre in [a, b]
@@ -314,14 +326,10 @@ class ArmScore:
         return 2 * self.outcome.bound / self.clip
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows with this treatment and outcome."""
         n = self.nuisance
         e = n.e(rows)
         mu, own, chance = (n.mu1(rows), t, e) if self.arm else (n.mu0(rows), 1 - t, 1 - e)
         return np.asarray(mu + own * (y - mu) / chance - self.centre)
-
-    def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.t, batch.y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,7 +447,7 @@ class ByFold:
 
 
 @dataclass(frozen=True)
-class OverlapScore:
+class OverlapScore(RowScore):
     """(T - e) (Y - eta - (T - e) c) / scale: the score of the ATO (Robinson 1988).
 
     The effect with overlap weights h = e (1 - e) (Crump et al. 2006; Li, Morgan, and Zaslavsky
@@ -463,12 +471,8 @@ class OverlapScore:
         return most * (2 * self.outcome.bound + most * abs(self.centre)) / self.scale
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows with this treatment and outcome."""
         left = t - self.e(rows)
         return np.asarray(left * (y - self.eta(rows) - left * self.centre) / self.scale)
-
-    def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.t, batch.y)
 
 
 @dataclass(frozen=True)
@@ -491,7 +495,7 @@ class OverlapMass:
 
 
 @dataclass(frozen=True)
-class TreatedScore:
+class TreatedScore(RowScore):
     """[(T - e)/(1 - e) (Y - mu0) - T c] / scale: the ATT's doubly robust score (Hahn 1998).
 
     (T - e)/(1 - e) is 1 for the treated and -e/(1 - e) for controls. It weights controls so that
@@ -513,13 +517,9 @@ class TreatedScore:
         return max(reach + abs(self.centre), reach * (1 - self.clip) / self.clip) / self.scale
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        """The score of rows with this treatment and outcome."""
         e = self.e(rows)
         weight = (t - e) / (1 - e)
         return np.asarray((weight * (y - self.mu0(rows)) - t * self.centre) / self.scale)
-
-    def __call__(self, batch: Batch) -> Vector:
-        return self.at(batch.rows, batch.t, batch.y)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,9 @@ def test_contrasts_are_the_textbooks() -> None:
     )
     assert told.bias == pytest.approx([0.1, 0.15])
     alone = contrasted(found, np.eye(3), np.zeros(3))
-    assert alone.half_widths(Z) == pytest.approx(found.half_widths(Z))
+    shown = alone.columns(Z)
+    assert shown["conf_high"] - alone.estimate == pytest.approx(found.half_widths(Z))
+    assert alone.estimate - shown["conf_low"] == pytest.approx(found.half_widths(Z))
 
 
 def test_a_group_without_an_estimate_has_no_contrast() -> None:

@@ -247,7 +247,7 @@ ROWS = (
         "rank < max_rows", "rank >= 0", (c.replay, "units", SUB),
     ),
     Mutant(
-        "any number of rows of a unit in a file", "vault.sources.units:Units.marks",
+        "any number of rows of a unit in a file", "vault.sources.stored:Units.marks",
         "rank <= {int(max_rows)}", "rank >= 0", (c.replay_of_units_in_a_file, SUB),
     ),
     Mutant(
@@ -268,7 +268,7 @@ ROWS = (
         "\"units\"", "True", (c.units_stay_apart, "panel"),
     ),
     Mutant(
-        "codes with one text are one unit", "vault.sources.labelled:Labelled.typed",
+        "codes with one text are one unit", "vault.sources.files:Labelled.typed",
         "Memory(table, self._of_units)", "Memory(table)", (c.units_stay_apart, "labelled"),
     ),
     Mutant(
@@ -373,7 +373,7 @@ WORDS = (
         "self.rows.close()", "pass", (c.connections_are_closed, "parquet"),
     ),
     Mutant(
-        "only the last connection is closed", "vault.sources.units:Connections.close",
+        "only the last connection is closed", "vault.sources.stored:Connections.close",
         "while self._open:", "if self._open:", (c.connections_are_closed, "csv"),
     ),
 )  # fmt: skip
@@ -401,7 +401,7 @@ LOADED = (
     ),
     Mutant(
         "axes of a file have labels of their own", "results.stored:_cuts",
-        "return axis.labels ==", "return True or axis.labels ==",
+        "return not isinstance", "return True or not isinstance",
         (c.crafted_files_are_refused, "fewer labels than the schema"),
     ),
     Mutant(
@@ -473,13 +473,13 @@ CHANCES = (
 
 LEDGER = (
     Mutant(
-        "looks at published fits in a proven ledger", "estimators.diagnostics:open_look",
+        "looks at published fits in a proven ledger", "estimators.diagnostics:_look",
         "published = estimate.kind == \"published\"", "published = False",
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(
-        "looks at published fits called proven", "estimators.diagnostics:look_kind",
-        "return estimate.kind if", "return \"proven\" if",
+        "looks at published fits called proven", "estimators.diagnostics:_look",
+        "release, estimate.kind if", "release, \"proven\" if",
         (c.looks_are_no_better_than_their_fit,),
     ),
     Mutant(

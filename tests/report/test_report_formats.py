@@ -10,7 +10,7 @@ from report_fakes import HOSTILE, ate_view, cate_view, effects, hostile_view, up
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.report.formats import escape_latex
-from privcausal.report.summary import summarize, tabulate
+from privcausal.report.summary import summarize
 from privcausal.report.tables import Prose, Table, TableColumn, TableGrid
 from privcausal.report.view import FitView, Shape
 
@@ -155,8 +155,8 @@ def test_empty_parts_leave_no_trace() -> None:
     text = str(summarize(bare))
     assert "estimate" not in text
     assert "\n\n" not in text
-    assert len(tabulate(bare, full=True).blocks) == 7
-    assert len(tabulate(bare, full=False).blocks) == 5
+    assert len(summarize(bare, full=True).table.blocks) == 7
+    assert len(summarize(bare).table.blocks) == 5
 
 
 def test_a_long_table_in_latex_is_several_between_which_a_page_may_end() -> None:

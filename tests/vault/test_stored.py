@@ -18,7 +18,7 @@ from privcausal import testing
 from privcausal.errors import CapabilityError, DataError, PrivacyBreach
 from privcausal.features.basis import Sum
 from privcausal.vault import passes
-from privcausal.vault.sources import stored, units
+from privcausal.vault.sources import stored
 from privcausal.vault.sources.files import open_path, open_relation, read_file
 from privcausal.vault.sources.memory import Memory
 
@@ -350,7 +350,7 @@ def test_the_curator_sees_the_same_in_a_file(tmp_path: Path) -> None:
 
 def test_rows_are_never_spilled_to_a_folder() -> None:
     """DuckDB's own default is a folder beside whatever is run."""
-    opened = units.Connections()
+    opened = stored.Connections()
     (found,) = opened.new().execute("SELECT current_setting('temp_directory')").fetchone()
     opened.close()
     assert not found

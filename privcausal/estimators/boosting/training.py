@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal.accounting import Release
-from privcausal.estimators.boosting import DPEBM
 from privcausal.estimators.nuisances import cross_noise
+from privcausal.estimators.options import DPEBM
 from privcausal.estimators.survey import Survey
 from privcausal.features import functions
 from privcausal.inference import cuts, smoothing
@@ -296,7 +296,7 @@ class Trained:
         """Distribution of each axis's shape in one arm."""
         dispersion = self.ask.dispersion
         if not self.machine.option.smooth:
-            return [smoothing.raw_law(course, dispersion) for course in self._courses[arm]]
+            return [(course.raw, course.error(dispersion)) for course in self._courses[arm]]
         return [self._smoothed(one) for one in self._totals[arm]]
 
     def _smoothed(self, found: smoothing.Totals) -> tuple[Vector, Matrix]:

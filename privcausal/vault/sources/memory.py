@@ -82,7 +82,7 @@ def unit_codes(series: Any) -> RawColumn:
     if not mixed and series.dtype != nw.Categorical:
         return _coded(*design.distinct(values), key)
     # A dict treats True as 1, and does not accept lists.
-    return _coded(*design.distinct([*map(key, values)]), _as_it_is)
+    return _coded(*design.distinct([*map(key, values)]), lambda name: name)
 
 
 def arrow_units(array: Any) -> RawColumn:
@@ -97,10 +97,6 @@ def arrow_units(array: Any) -> RawColumn:
 def _coded(codes: Integers, values: list[Any], key: Callable[[Any], str | None]) -> RawColumn:
     found, names = design.by_label(codes, values, key)
     return RawColumn(codes=found, labels=names)
-
-
-def _as_it_is(name: str | None) -> str | None:
-    return name
 
 
 # -- the texts of each kind ----------------------------------------------------------------------
