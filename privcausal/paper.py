@@ -27,7 +27,7 @@ from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.estimators.paper.private import Published
 from privcausal.features.rows import declare_queries
-from privcausal.request.request import BelowMinimum, Budget, Control, Trust
+from privcausal.request.request import LEAST_PROPENSITY, BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
@@ -97,12 +97,13 @@ def dpebm(
     *,
     learner: Literal["dr", "r", "s"] = "dr",
     weighting: vault.Weighting = "published",
+    clip: bool = False,
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     propensity: float | str | None = None,
-    propensity_clip: float = 0.1,
+    propensity_clip: float = LEAST_PROPENSITY,
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
@@ -117,6 +118,11 @@ def dpebm(
         "published" divides by noisy counts of rows, as interpret did when the paper was written.
         "interpret" divides by noisy sums of weights, as interpret does today; noise in the effect
         is then about five times larger.
+    clip : bool
+        True: clip predicted means, the transformed outcome, and its predictions to ranges that
+        follow from the declared outcome bounds. False: as printed.
+    propensity_clip : float
+        By default practically no clipping, as in Algorithm 2. The authors' notebook has 0.05.
 
     Returns
     -------
@@ -124,10 +130,11 @@ def dpebm(
     """
     options.check_one_of("learner", learner, ("dr", "r", "s"))
     options.check_one_of("weighting", weighting, ("published", "interpret"))
+    options.check_switch("clip", clip)
     Budget(eps, delta)  # raises an error if the pair is not a valid price
     return two_stage(
-        formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,
-        bounds=bounds, neighbors=neighbors, propensity=propensity,
+        formula, data, TwoStage.published(learner, weighting, eps, delta, clip), eps=eps,
+        delta=delta, bounds=bounds, neighbors=neighbors, propensity=propensity,
         propensity_clip=propensity_clip, ledger=ledger, progress=progress,
     )  # fmt: skip
 

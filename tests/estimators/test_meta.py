@@ -337,7 +337,9 @@ def test_paper_mode_draws_its_shapes() -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    found = pc.paper.dpebm(FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS)
+    found = pc.paper.dpebm(
+        FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS, propensity_clip=0.1
+    )
     assert found.plot("effect") is not None
     with pytest.raises(pc.CapabilityError, match="separate private estimator"):
         found.to_interpret()
