@@ -259,22 +259,23 @@ def tm(
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
-    """Epsilon-TM for a binary outcome (Betlei et al. 2021): two logistic regressions.
+    """Epsilon-TM (Betlei et al. 2021): a regression in each arm, linear or logistic.
 
-    The fit uses objective perturbation (Chaudhuri et al. 2011). The proof of that method assumes
-    real numbers and exact minima.
+    A numeric outcome has linear regressions by the functional mechanism (Zhang et al. 2012), with
+    the printed noise. An outcome of two values has logistic regressions by objective perturbation
+    (Chaudhuri et al. 2011). The proof of that method assumes real numbers and exact minima.
 
     Parameters
     ----------
     degree : int
         Degree of the polynomial in every numeric modifier.
     C : float, optional
-        The parameter that the paper tunes: one over the ridge penalty of each arm's summed loss,
-        with rows of length 1. It costs log(1 + C/4) of eps for each row that changes; the noise
-        gets the rest. A C that costs all of eps is refused. In that case Chaudhuri et al.
-        (Algorithm 2) increase the ridge until C costs eps/2, which would not be the requested C. A
-        C that costs less than eps is kept, both there and here. None: the C that a tenth of epsilon
-        pays for. A C chosen from the rows is not private.
+        For logistic regressions, the parameter that the paper tunes: one over the ridge penalty of
+        each arm's summed loss, with rows of length 1. It costs log(1 + C/4) of eps for each row
+        that changes; the noise gets the rest. A C that costs all of eps is refused. In that case
+        Chaudhuri et al. (Algorithm 2) increase the ridge until C costs eps/2, which would not be
+        the requested C. A C that costs less than eps is kept, both there and here. None: the C that
+        a tenth of epsilon pays for. A C chosen from the rows is not private.
 
     Returns
     -------

@@ -195,7 +195,7 @@ def test_every_call_of_the_table_runs() -> None:
         sys.modules["matplotlib.pyplot"].close("all")
     list(execute.run(papers_page.SUMMARY, names))
     have_torch = importlib.util.find_spec("torch") is not None
-    assert len(calls()) == 19
+    assert len(calls()) == 20
     for call in calls():
         if '"nn"' in call and not have_torch:
             continue

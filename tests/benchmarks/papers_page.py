@@ -45,7 +45,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "ADUM": (
         ("Algorithm 1, counts and sums by cell", "`pc.paper.adum`", ()),
         ("ε-TM, logistic", "`pc.paper.tm`", ()),
-        ("ε-TM, linear", "`pc.privcate(learner=\"tm\")`; not as printed", ()),
+        ("ε-TM, linear", "`pc.paper.tm`", ()),
         ("Proposition 1, bias and variance", "`pc.learners.ADUM`", ("Proposition 1",)),
         ("Corollary 1, bound of the error", "`pc.learners.ADUM(cells=\"bound\")`",
          ("Corollary 1",)),
