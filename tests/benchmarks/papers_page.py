@@ -40,6 +40,9 @@ PARTS: dict[str, tuple[Part, ...]] = {
         ("Figure 3, dataset 1, finite queries", "`pc.paper.dpcate(queries=...)`", ("Figure 3",)),
         ("Figure 4, dataset 1, functions", "`pc.paper.dpcate`", ("Figure 4",)),
         ("Figure 5, dataset 2", "`pc.paper.dpcate`", ("Figure 5",)),
+        ("Lemma 1, sensitivity of the function", "`pc.paper.dpcate`", ("Lemma 1",)),
+        ("Supplements D and F, excess risk and rates", "none",
+         ("Supplement D", "Supplement F")),
         ("Figures 6 and 7, MIMIC-III and TCGA", "`pc.paper.dpcate`", ("Figure 6", "Figure 7")),
     ),
     "ADUM": (
