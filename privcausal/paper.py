@@ -27,7 +27,7 @@ from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import DAMPING, EPOCHS, PublishedDPCATE, Second
 from privcausal.estimators.paper.private import Published
 from privcausal.features.rows import declare_queries
-from privcausal.request.request import BelowMinimum, Budget, Control, Trust
+from privcausal.request.request import LEAST_PROPENSITY, BelowMinimum, Budget, Control, Trust
 from privcausal.results import AteResult, CateResult
 from privcausal.run import Bounds, parse, request_of, run, strict
 from privcausal.typing import Frame, Neighbors
@@ -97,12 +97,13 @@ def dpebm(
     *,
     learner: Literal["dr", "r", "s"] = "dr",
     weighting: vault.Weighting = "published",
+    clip: bool = False,
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     propensity: float | str | None = None,
-    propensity_clip: float = 0.1,
+    propensity_clip: float = LEAST_PROPENSITY,
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
@@ -117,6 +118,11 @@ def dpebm(
         "published" divides by noisy counts of rows, as interpret did when the paper was written.
         "interpret" divides by noisy sums of weights, as interpret does today; noise in the effect
         is then about five times larger.
+    clip : bool
+        True: clip predicted means, the transformed outcome, and its predictions to ranges that
+        follow from the declared outcome bounds. False: as printed.
+    propensity_clip : float
+        By default practically no clipping, as in Algorithm 2. The authors' notebook has 0.05.
 
     Returns
     -------
@@ -124,10 +130,11 @@ def dpebm(
     """
     options.check_one_of("learner", learner, ("dr", "r", "s"))
     options.check_one_of("weighting", weighting, ("published", "interpret"))
+    options.check_switch("clip", clip)
     Budget(eps, delta)  # raises an error if the pair is not a valid price
     return two_stage(
-        formula, data, TwoStage.published(learner, weighting, eps, delta), eps=eps, delta=delta,
-        bounds=bounds, neighbors=neighbors, propensity=propensity,
+        formula, data, TwoStage.published(learner, weighting, eps, delta, clip), eps=eps,
+        delta=delta, bounds=bounds, neighbors=neighbors, propensity=propensity,
         propensity_clip=propensity_clip, ledger=ledger, progress=progress,
     )  # fmt: skip
 
@@ -252,22 +259,23 @@ def tm(
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
-    """Epsilon-TM for a binary outcome (Betlei et al. 2021): two logistic regressions.
+    """Epsilon-TM (Betlei et al. 2021): a regression in each arm, linear or logistic.
 
-    The fit uses objective perturbation (Chaudhuri et al. 2011). The proof of that method assumes
-    real numbers and exact minima.
+    A numeric outcome has linear regressions by the functional mechanism (Zhang et al. 2012), with
+    the printed noise. An outcome of two values has logistic regressions by objective perturbation
+    (Chaudhuri et al. 2011). The proof of that method assumes real numbers and exact minima.
 
     Parameters
     ----------
     degree : int
         Degree of the polynomial in every numeric modifier.
     C : float, optional
-        The parameter that the paper tunes: one over the ridge penalty of each arm's summed loss,
-        with rows of length 1. It costs log(1 + C/4) of eps for each row that changes; the noise
-        gets the rest. A C that costs all of eps is refused. In that case Chaudhuri et al.
-        (Algorithm 2) increase the ridge until C costs eps/2, which would not be the requested C. A
-        C that costs less than eps is kept, both there and here. None: the C that a tenth of epsilon
-        pays for. A C chosen from the rows is not private.
+        For logistic regressions, the parameter that the paper tunes: one over the ridge penalty of
+        each arm's summed loss, with rows of length 1. It costs log(1 + C/4) of eps for each row
+        that changes; the noise gets the rest. A C that costs all of eps is refused. In that case
+        Chaudhuri et al. (Algorithm 2) increase the ridge until C costs eps/2, which would not be
+        the requested C. A C that costs less than eps is kept, both there and here. None: the C that
+        a tenth of epsilon pays for. A C chosen from the rows is not private.
 
     Returns
     -------

@@ -167,7 +167,7 @@ def test_a_changed_row_changes_the_word(tmp_path: Path) -> None:
     import niu_lines
 
     rows = pd.read_csv(printed.HERE / "niu" / "errors.csv", dtype={"code": str})
-    says = "MSE, A, n 32,000, learner r, eps 16"
+    says = "MSE, A, n 32,000, learner r, eps 16, earlier form"
 
     def word(factor: float) -> str:
         moved = rows.assign(mse=rows["mse"] * factor)
@@ -193,9 +193,10 @@ def test_every_call_of_the_table_runs() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     if "matplotlib.pyplot" in sys.modules:  # figures of other tests are not those of the page
         sys.modules["matplotlib.pyplot"].close("all")
-    list(execute.run(papers_page.SUMMARY, names))
+    blocks = list(execute.run(papers_page.SUMMARY, names))
+    assert sum(len(block.figures) for block in blocks) == len(printed.FOLDERS)
     have_torch = importlib.util.find_spec("torch") is not None
-    assert len(calls()) == 19
+    assert len(calls()) == 20
     for call in calls():
         if '"nn"' in call and not have_torch:
             continue

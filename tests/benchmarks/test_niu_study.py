@@ -101,6 +101,16 @@ def test_a_cell_far_below_the_print_is_not_hidden_by_the_others() -> None:
     assert words == ["differs", "reproduced", "reproduced"]
 
 
+def test_the_variance_is_mse_less_bias_and_not_as_printed() -> None:
+    """Section 5.1.3, for Figure 3: predictions with bias 2 and variance 9, by two fits each."""
+    first, second = 2 + 3 * np.random.default_rng(0).standard_normal((2, 200_000))
+    mse = ((first**2 + second**2) / 2).mean()
+    bias2 = 2 * (((first + second) / 2) ** 2).mean() - mse
+    assert bias2 == pytest.approx(4, abs=0.2)
+    assert mse - bias2 == pytest.approx(9, abs=0.2)
+    assert 2 * mse - bias2 == pytest.approx(22, abs=0.4)  # the printed Var = 2 MSE - Bias
+
+
 def test_growth_is_of_ratios() -> None:
     cells = [("C", 4000), ("A", 16_000)]
     both = [

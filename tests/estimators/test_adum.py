@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,13 @@ from privcausal.errors import (
     SchemaError,
 )
 from privcausal.estimators import ADUM, TM
+from privcausal.estimators.paper.betlei import PrintedLoss
+from privcausal.features.expansions import Polynomials
 from privcausal.inference.cells import bound, by_bound, fine
+from privcausal.request.partition import Coordinates
 from privcausal.request.plan import Stage
+from privcausal.request.schema import Schema
+from privcausal.vault import Outcome
 
 BOUNDS: dict[str, Any] = {"Y": (-5, 5), "X": (-1, 1), "G": ["a", "b"]}
 FORMULA = "Y ~ T | X"
@@ -181,6 +187,55 @@ def test_without_noise_they_are_penalised_logistic_regressions(degree: int) -> N
         curves.append(expit(powers(GRID, degree) @ model.coef_[0]))
     expected = curves[1] - curves[0]
     assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+def test_the_printed_tm_of_a_numeric_outcome_is_least_squares_without_noise(degree: int) -> None:
+    frame = study()
+    with testing.zero_noise():
+        made = printed(frame, degree=degree, bounds=BOUNDS)
+    fits = [
+        np.polynomial.Polynomial.fit(arm["X"], arm["Y"].clip(-5, 5), degree)
+        for _, arm in frame.groupby("T")
+    ]
+    expected = fits[1](GRID) - fits[0](GRID)
+    assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+def test_the_printed_tm_has_the_noise_that_is_printed(neighbors: Any, tmp_path: Path) -> None:
+    """Noise Lap(2 (1 + p)^2 / eps) on the coefficients, a ridge of four of its sds: by hand."""
+    frame, eps, p = study(), 2.0, 3
+    made = printed(frame, degree=p - 1, bounds=BOUNDS, eps=eps, neighbors=neighbors)
+    sums = made.estimate.releases[0].value.reshape(2, -1)
+    sd = math.sqrt(2) * 2 * (1 + p) ** 2 / eps  # of a coefficient
+    curves = []
+    for part in sums:
+        gram, upper = np.zeros((p, p)), np.triu_indices(p)
+        gram[upper] = gram.T[upper] = part[p:] / p
+        values, vectors = np.linalg.eigh(gram + 4 * sd * np.eye(p))
+        own = vectors[:, values > 0]
+        coef = own @ (own.T @ (5 * part[:p] / math.sqrt(p)) / values[values > 0])
+        curves.append(np.polynomial.legendre.legvander(GRID, p - 1) / math.sqrt(p) @ coef)
+    expected = curves[1] - curves[0]
+    assert made.predict({"X": GRID})["estimate"].to_numpy() == pytest.approx(expected, rel=1e-6)
+    linear, square = made.estimate.releases[0].noise_sd[[0, p]]
+    assert (2 * linear / math.sqrt(p), square / p) == pytest.approx((sd, sd), rel=1e-6)
+    assert made.guarantee.kind == "published"
+    assert "no failure of the claim is known" in made.guarantee.statement
+    made.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json").predict({"X": GRID})
+    pd.testing.assert_frame_equal(again, made.predict({"X": GRID}))
+
+
+def test_the_printed_noise_covers_a_row() -> None:
+    """Rows at the ends of the domain change the weighted sums by less than is printed."""
+    schema = Schema({"X": (-1, 1), "Y": (-5, 5)})
+    loss = PrintedLoss(Polynomials(Coordinates(schema, ("X",)), 2), Outcome(-5, 5))
+    for a, p in ((1.0, 1), (3.0, 3), (4.0, 9)):
+        assert 2 * (2 * math.sqrt(a) + 0.5 * (a + 1)) < 2 * (1 + p) ** 2
+    steps = loss.l1_sensitivity("substitute") * loss.units[0]
+    assert steps == pytest.approx(2 * 16, rel=1e-6)
 
 
 def test_the_ridge_of_the_printed_tm_is_one_over_c() -> None:
@@ -440,7 +495,7 @@ def test_a_wrong_call_is_refused_before_anything_is_spent(case: str, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bounds": BOUNDS}, "two declared values"),
+        ({"bounds": BOUNDS, "C": 1.0}, "belongs to logistic regressions"),
         ({"unit": "G"}, "has no argument unit="),
         ({"degree": 0}, "degree"),
         ({"C": 0}, "above 0"),

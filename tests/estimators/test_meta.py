@@ -333,11 +333,30 @@ def test_paper_mode_runs_interpret(learner: str) -> None:
         found.save("nowhere.json")
 
 
+@pytest.mark.parametrize("learner", ["dr", "r"])
+def test_paper_mode_clips_only_if_asked(learner: str) -> None:
+    """Noise at a small epsilon takes estimates beyond the range of the outcome."""
+    data, found = study(400), {}
+    for clip in (False, True):
+        with pc.testing.seeded_noise(3):
+            fit_ = pc.paper.dpebm(
+                FORMULA, data, learner=learner, eps=0.02, bounds=BOUNDS, clip=clip
+            )
+        found[clip] = fit_.predict(data)["estimate"].abs().max()
+        assert ("clip=True" in fit_.call) == clip
+    width = BOUNDS["Y"][1] - BOUNDS["Y"][0]
+    assert found[True] <= width < found[False]
+    with pytest.raises(pc.CapabilityError, match="clip must be True or False"):
+        pc.paper.dpebm(FORMULA, data, bounds=BOUNDS, clip=0.1)
+
+
 def test_paper_mode_draws_its_shapes() -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    found = pc.paper.dpebm(FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS)
+    found = pc.paper.dpebm(
+        FORMULA, study(600), learner="dr", eps=8.0, bounds=BOUNDS, propensity_clip=0.1
+    )
     assert found.plot("effect") is not None
     with pytest.raises(pc.CapabilityError, match="separate private estimator"):
         found.to_interpret()

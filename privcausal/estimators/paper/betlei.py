@@ -17,12 +17,14 @@ from privcausal.estimators.budget import Undeclared
 from privcausal.estimators.paper import refuse_published
 from privcausal.estimators.survey import FitRun, outcome_of
 from privcausal.features.design import Design
+from privcausal.features.expansions import Polynomials
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.effects import ArmLogits
+from privcausal.inference.effects import ArmLogits, ArmPolynomials, trimmed
 from privcausal.prices import as_typed, at_most
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
+from privcausal.typing import Neighbors, Vector
 
 GRID_STEP = 2.0**-30
 """Replaces a noisy count of exactly zero in divisions; one step of the count's grid."""
@@ -103,15 +105,46 @@ def doubt(estimate: words.Estimate) -> str:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class PrintedLoss(vault.PolynomialSums):
+    """Squared losses by arm with the noise that Zhang et al. (2012, Algorithm 1) print.
+
+    Features are divided by the root of A = `polynomials.bound`, so that their length is at most 1.
+    For p features and outcomes in [-1, 1], each coefficient -2 sum x phi and sum phi phi' has noise
+    of scale Delta / epsilon, Delta = 2 (1 + 2p + p^2), whether a row is replaced or added.
+
+    Privacy
+    -------
+    The claim is true: replacing a row changes the coefficients by at most 2 (2 sqrt(A) + (A + 1) /
+    2) in l1, which is below Delta because A <= p. The difference exceeds the rounding on the grid.
+    """
+
+    @property
+    def weights(self) -> Vector:
+        """One over the factors of the noise of sum x phi and sum phi phi' before the division."""
+        size, bound = self.polynomials.size, self.polynomials.bound
+        own = [np.full(size, 2 / math.sqrt(bound)), np.full(self._entries - size, 1 / bound)]
+        return np.tile(np.concatenate(own), 2)
+
+    def l1_sensitivity(self, neighbors: Neighbors) -> float:
+        """The printed Delta, for both relations, in steps of the grid."""
+        a = self.polynomials.bound
+        step = super().l1_sensitivity("add_remove") / (a + 0.5 * (a * a + a))
+        return 2.0 * (1 + self.polynomials.size) ** 2 * step
+
+
 @dataclass(frozen=True)
 class PublishedTM(uplift.TM):
-    """Logistic regressions by objective perturbation; they release only their coefficients.
+    """Two regressions, which release only their coefficients.
+
+    A numeric outcome has linear regressions by the functional mechanism. An outcome of two values
+    has logistic regressions by objective perturbation.
 
     Parameters
     ----------
     C : float, optional
-        One over the ridge of each arm's summed loss. Default: the value that a tenth of epsilon
-        allows.
+        One over the ridge of each arm's summed logistic loss. Default: the value that a tenth of
+        epsilon allows.
     """
 
     C: float | None = None
@@ -122,15 +155,14 @@ class PublishedTM(uplift.TM):
             raise CapabilityError("C= must be a number above 0.")
 
     def plan(self, request: Request, base: AnyBase, undeclared: Undeclared) -> Plan:
-        """Plan for one row per unit, two declared outcome values, and a ridge within epsilon."""
+        """Plan for one row per unit, a declared outcome, and a ridge within epsilon."""
         unit = {"unit=": request.trust.unit is not None}
         refuse_published(unit, "its theorem covers data sets that differ in one row", undeclared)
         domain = request.schema.get(request.formula.outcome)
-        if domain is None or isinstance(domain, Interval):
+        if self.C is not None and isinstance(domain, Interval):
             raise CapabilityError(
-                "pc.paper.tm requires an outcome of two declared values: "
-                f"bounds={{{request.formula.outcome!r}: pc.Binary()}}. For other outcomes, use "
-                "privcate(learner='tm'), which is linear and proven."
+                "C= belongs to logistic regressions. Omit it for a numeric outcome, or declare two "
+                f"values: bounds={{{request.formula.outcome!r}: pc.Binary()}}."
             )
         price = 0.0 if self.C is None else vault.ridge_price(self.C, request.trust.neighbors)
         if price >= request.budget.epsilon:
@@ -144,20 +176,59 @@ class PublishedTM(uplift.TM):
         request, schema = session.plan.request, session.schema
         session.vault.set_layout(schema, (), ())
         polynomials = self.polynomials(request, schema)
+        design = Design(request.formula.modifiers, schema, full_rank=True)
+        if isinstance(schema[request.formula.outcome], Interval):
+            return session.finished(design, effect=self._linear(session, polynomials))
         asked = vault.PublishedLogits(polynomials, request.trust.neighbors, self.C)
         release = session.release(uplift.LOSS, asked)
         logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
-        return session.finished(
-            Design(request.formula.modifiers, schema, full_rank=True), effect=logits
-        )
+        return session.finished(design, effect=logits)
+
+    def _linear(self, session: FitRun, polynomials: Polynomials) -> ArmPolynomials:
+        outcome = outcome_of(session.plan.request, session.schema)
+        sums = PrintedLoss(polynomials, outcome)
+        release = session.release(uplift.LOSS, sums)
+        cross, grams = sums.split(release.value)
+        scale, sd = polynomials.bound, sums.split(release.noise_sd)[1][0, 0, 0]
+        # Regress on phi / sqrt(A). The coefficient of phi is that of phi / sqrt(A) over sqrt(A).
+        pairs = zip(grams / scale, outcome.bound * cross / scale, strict=True)
+        coef = np.stack([trimmed(gram, linear, sd / scale) for gram, linear in pairs])
+        return ArmPolynomials(polynomials, coef, UNCLIPPED)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         found = super().describe(estimate)
+        if not isinstance(estimate.effect, ArmLogits):
+            return replace(
+                found, methods=FUNCTIONAL, notes=(BARE,), claim=LINEAR_CLAIM, doubts=(LARGER,)
+            )
         return replace(
             found, methods=LOGISTIC, notes=(BARE,), claim=LOGISTIC_CLAIM, doubts=(EXACT,)
         )
 
+
+UNCLIPPED = 1e100
+"""Bound of predictions that are not clipped."""
+
+FUNCTIONAL = (
+    "One linear regression on Legendre polynomials was fitted in each arm by the functional "
+    "mechanism (Zhang et al. 2012, Algorithm 1; the baseline of Betlei et al. 2021). Features have "
+    "a length of at most 1, and outcomes are scaled to [-1, 1]. Noise Lap(2 (1 + p)^2 / eps), with "
+    "p the number of features, was added to each coefficient of both squared losses. A ridge of "
+    "four noise standard deviations was added, and directions without curvature were dropped. The "
+    "effect is the difference between the regressions, without clipping.",
+    words.LEFT_OUT,
+)
+
+LINEAR_CLAIM = (
+    "is claimed by Zhang et al. (2012, Theorem 1) for this mechanism, here with the two models of "
+    "Betlei et al. (2021)"
+)
+
+LARGER = (
+    "The printed noise is larger than required, and no failure of the claim is known. "
+    "learner='tm' is proven and has less noise."
+)
 
 LOGISTIC = (
     "One logistic regression on polynomials was fitted in each arm by objective perturbation "

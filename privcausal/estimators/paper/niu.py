@@ -270,7 +270,9 @@ class TwoStage(Learner):
     @property
     def source(self) -> str:
         """Python code that creates this object, as far as the estimators' reprs show it."""
-        return "pc.learners.TwoStage(...)" if self.weighting is None else repr(self.transform)
+        if not isinstance(self.effect, vault.PublishedEBM):
+            return "pc.learners.TwoStage(...)"
+        return repr(self.transform) + (", clip=True" if self.effect.clip else "")
 
     @property
     def weighting(self) -> vault.Weighting | None:
@@ -279,10 +281,10 @@ class TwoStage(Learner):
 
     @classmethod
     def published(
-        cls, transform: str, weighting: vault.Weighting, eps: float, delta: float
+        cls, transform: str, weighting: vault.Weighting, eps: float, delta: float, clip: bool
     ) -> TwoStage:
         """The paper's own estimator, with interpret's DP-EBM in every stage."""
-        regressor = vault.PublishedEBM(eps, delta, weighting=weighting)
+        regressor = vault.PublishedEBM(eps, delta, weighting=weighting, clip=clip)
         return cls(
             regressor, vault.PublishedEBM(eps, delta, classification=True), regressor, transform
         )
@@ -358,7 +360,8 @@ class TwoStage(Learner):
         run = _Run(self, session)
         effect, nuisances = run.stages()
         population = uniform_population(session.schema, run.design.variables, session.vault.size)
-        tau = Predicted((), 2 * run.outcome.bound, effect)
+        reach = 2 * run.outcome.bound if _clips(self.effect) else vault.PublishedEBM.unclipped[1]
+        tau = Predicted((), reach, effect)
         return session.finished(run.design, population, tau, nuisances)
 
     @classmethod
@@ -385,9 +388,9 @@ INTERPRET = (
     "The stages are interpret's DP-EBM, whose guarantee does not hold for four reasons. (1) Its "
     "regressor starts from the outcome and never clips residuals, so outcomes far from zero reveal "
     "single rows: an audit of one round finds epsilon of at least 5.3 on [99, 100] when 1 is "
-    "claimed. (2) The bounds of columns and outcome are computed from the rows. (3) The number of "
-    "rows and the largest weight are released exactly. (4) Sums and noise are floating-point "
-    "numbers without a grid."
+    "claimed. (2) The types and bounds of columns and the bounds of outcomes are computed from the "
+    "rows. (3) The number of rows and the largest weight are released exactly. (4) Sums and noise "
+    "are floating-point numbers without a grid."
 )
 
 DECLARED = (
@@ -415,7 +418,7 @@ def _methods(plan: Plan) -> tuple[str, ...]:
         f"stages at random, without regard to their values (shares: {shares}). The trade-off "
         "function of the whole fit is the greatest convex function below the trade-off functions "
         "of all stages.",
-        f"Propensities were clipped to [{clip:.2f}, {1 - clip:.2f}], and outcome and covariates to "
+        f"Propensities were clipped to [{clip:.2g}, {1 - clip:.6g}], and outcome and covariates to "
         "their bounds. The effect has no confidence band.",
         "Each row with a missing value was replaced by a public row in the middle of all domains; "
         "the number of such rows is not reported."
@@ -447,6 +450,9 @@ class _Run:
         **options: Any,
     ) -> vault.Declared:
         name = f"{type(estimator).__name__}, as declared"
+        if not _clips(estimator):
+            options.setdefault("filler", 0.5 * sum(bounds))
+            bounds = vault.PublishedEBM.unclipped
         order = vault.DeclaredFit(
             estimator, design or self.design, target, bounds, name=name, **options
         )
@@ -523,8 +529,14 @@ class _Run:
         )
 
 
+def _clips(estimator: Any) -> bool:
+    """Whether targets and predictions are clipped; the paper's own regressions do not clip."""
+    own = isinstance(estimator, vault.PublishedEBM)
+    return not own or estimator.clip or estimator.classification
+
+
 def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
-    """(Y - eta) / (T - e), at most R / c in size because e is clipped to [c, 1 - c]."""
+    """(Y - eta) / (T - e). If eta is clipped, its size is at most R / c for e in [c, 1 - c]."""
     return (y - first["eta"]) / (t - first["e"])
 
 

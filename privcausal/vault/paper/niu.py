@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from types import FunctionType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -36,11 +36,16 @@ class PublishedEBM:
     """interpret's private explainable boosting with its defaults, and the guarantee that it claims.
 
     Bounds of columns and target are taken from the rows, as in the paper's experiments. interpret
-    warns that this leaks information. A fit's statement lists the other leaks. With
-    `classification`, the model learns the probability of a 0/1 target.
+    warns that this leaks information. It also takes the types of columns from the rows: a column of
+    two values is nominal. A fit's statement lists the other leaks. With `classification`, the model
+    learns the probability of a 0/1 target.
 
     Attributes
     ----------
+    clip : bool
+        Clip targets and predictions to public bounds, which the paper does not do.
+    unclipped : (float, float)
+        Bounds in place of public ones; finite, so that their midpoint is a number.
     weighting : {"published", "interpret"}
         Divisor of a leaf's noisy sum if rows have weights: its noisy count of rows, or its noisy
         sum of weights, as in current versions of interpret.
@@ -50,6 +55,8 @@ class PublishedEBM:
     delta: float
     classification: bool = False
     weighting: Weighting = "published"
+    clip: bool = False
+    unclipped: ClassVar[tuple[float, float]] = (-1e100, 1e100)
     _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -65,8 +72,8 @@ class PublishedEBM:
         by_rows = weight is not None and self.weighting == "published"
         source = noise.current()
         model = _kind(self.classification, by_rows)(
-            feature_types=["continuous"] * x.shape[1], epsilon=self.epsilon, delta=self.delta,
-            n_jobs=1, random_state=None if source.real else source.entropy() % 2**31,
+            epsilon=self.epsilon, delta=self.delta, n_jobs=1,
+            random_state=None if source.real else source.entropy() % 2**31,
         )  # fmt: skip
         y = target.astype(np.int64) if self.classification else target
         model.fit(x, y, sample_weight=weight)
