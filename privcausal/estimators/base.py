@@ -282,8 +282,12 @@ UNSEEN_NOTE = (
 )
 
 
-MOST_REMAINDER = 0.5
-"""Share of an average's variance due to nuisance errors above which the result warns."""
+NOTED_REMAINDER, MOST_REMAINDER = 0.5, 0.95
+"""Shares of an average's variance due to nuisance errors that add a note or an alert.
+
+Half is common if n eps is small, and the interval includes it. Named laws without confounding
+beyond additive functions stay below 0.95.
+"""
 
 NUISANCE_NOTE = (
     "Nuisance estimation error is {share:.0%} of the variance of the {estimand}. Use more rows or "
@@ -322,11 +326,14 @@ OVERLAP_NOTE = (
 
 
 def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
-    """Notes on large clipping bias and on confounding by products of covariates."""
+    """Notes on nuisance errors, clipping bias, and confounding by products of covariates."""
     total = float(found.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
         return ()
     estimand, notes = found.terms[0], []
+    share = float(found.remainder[0]) ** 2 / total
+    if NOTED_REMAINDER < share <= MOST_REMAINDER:
+        notes.append(NUISANCE_NOTE.format(share=share, estimand=estimand))
     cut = float(found.clipping[0]) / np.sqrt(total)
     if cut > MOST_CLIPPING:
         notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))

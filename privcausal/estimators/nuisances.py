@@ -1,34 +1,27 @@
-"""Private nuisances from noisy moments, with interactions, and the bias from their errors.
-
-After the additive fits, residuals of treatment and outcome are regressed on products of covariates
-and on leaves of shallow random trees (`features.expansions.Interactions`). The products use the
-columns that matter most, chosen from released numbers. Marginal likelihood determines how much
-these regressions are shrunk.
-"""
+"""Private nuisances from noisy moments, and the bias of averages from their errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import survey
-from privcausal.estimators.budget import Stages, StageWeight
-from privcausal.features import expansions, functions
+from privcausal.estimators.budget import Stages
+from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions
-from privcausal.features.rows import Features, Rows
+from privcausal.features.rows import Features
 from privcausal.inference import cuts, population
 from privcausal.inference.confounding import RegressionPair, Remainder
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Moments, Posterior, Prior, Regression, fit
+from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageKey
-from privcausal.request.request import LEAST_PROPENSITY, RISKS, Request
+from privcausal.request.request import LEAST_PROPENSITY, RISKS
 from privcausal.typing import Matrix, Vector
 
 # -- the additive fits ---------------------------------------------------------------------------
@@ -172,16 +165,19 @@ def propensities(
 ) -> list[Posterior]:
     found = []
     for gram, cross, sd in _crosses(state, grams, stage):
-        share = 0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9)
-        # Ratio of Var(T) to its maximum; the propensity of a rare treatment varies less, too.
-        most = share * (1 - share) / PRIORS.even_variance
-        even = float(np.clip(most, PRIORS.least_variance, 1.0))
+        even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
         size = even * PRIORS.propensity_sd**2 / _slope_variance(state.features)
         spreads = PRIORS.propensity_intercept_sd**2, size
         base = state.session.regression
         found.append(base.nuisance(moments, state.features, *spreads, fit_noise=False))
     return found
+
+
+def evenness(share: float) -> float:
+    """Ratio of Var(T) to its maximum; the propensity of a rare treatment varies less, too."""
+    most = share * (1 - share) / PRIORS.even_variance
+    return float(np.clip(most, PRIORS.least_variance, 1.0))
 
 
 def _slope_variance(features: FeatureMap) -> float:
@@ -417,7 +413,8 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
     errors of the fitted functions. Confounding that the features cannot express gets the sd
     `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
     other shapes confound where products do. Confounding by thresholds gets the sd
-    `Priors.rougher_confounding` times the most that the fitted leaves can cause.
+    `Priors.rougher_confounding` times the most that steps and leaves may cause, as far as the
+    releases tell. It stays wide if they tell little.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
     its coefficients. If the effect has error d_tau, the ATE has the additional error E[w g (1 - 2e)
@@ -441,7 +438,9 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
         weight, gap = _averaged(state, psi, weigh, g)
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
         leaf = np.arange(psi.size) >= psi.size - psi.leaves
-        rougher = PRIORS.rougher_confounding * joint.most_confounding(weight * np.outer(leaf, leaf))
+        rougher = PRIORS.rougher_confounding * joint.expected_confounding(
+            weight * np.outer(leaf, leaf)
+        )
         found = (
             found + joint.remainder(weight, gap) + Remainder(0.0, float(np.hypot(unseen, rougher)))
         )
@@ -451,7 +450,32 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
         if estimand == "ATE":  # the ratio to the balance removes the effect of a constant error
             lost = lost - lost.mean()
         found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
+        if part.pair is not None:
+            found = found + Remainder(
+                0.0, _proportional(state, part.pair, weigh, lost, p, estimand)
+            )
     return found
+
+
+def _proportional(
+    state: survey.Survey,
+    pair: RegressionPair,
+    weigh: Vector,
+    lost: Vector,
+    p: Vector,
+    estimand: str,
+) -> float:
+    """Sd of the error if the effect varies in proportion to the baseline, and this is not learned.
+
+    Then d_tau = z (b - E[b]) with z ~ N(0, `Priors.effect_per_baseline`^2), and the error is
+    z E[w (1 - 2e) (d_e + g) (b - E[b])].
+    """
+    phi = state.rows.phi(state.features)
+    baseline = (phi - phi.mean(axis=0)) @ pair.slopes[1]
+    turned = weigh * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p) * baseline
+    lead = phi.T @ turned / len(phi)
+    learned = float(lead @ pair.e_cov @ lead) + float(np.mean(lost * baseline)) ** 2
+    return PRIORS.effect_per_baseline * float(np.sqrt(learned))
 
 
 def _averaged(
@@ -546,218 +570,3 @@ def _weights(state: survey.Survey, e: functions.Function, estimand: str) -> Vect
     if estimand == "ATE":
         return np.asarray(1 / (p * (1 - p)))
     raise NotImplementedError(f"no weights of {estimand}")
-
-
-INTERACTIONS = (
-    Stages.INTERACTION_SIZES,
-    Stages.TREATMENT_INTERACTIONS,
-    Stages.OUTCOME_INTERACTIONS,
-)
-"""The stages of interactions."""
-
-CURVES = 3
-"""Number of products with curvatures for each pair."""
-
-ADDITIVE = 0.05
-"""Residual sd below which a column counts as additive, to allow for rounding."""
-
-
-def interaction_needs(
-    request: Request, treatment: float, outcome: float, sizes: float
-) -> list[StageWeight]:
-    if len(request.formula.terms) < 2:  # a product needs two terms
-        return []
-    return [
-        StageWeight(Stages.INTERACTION_SIZES, sizes),
-        StageWeight(Stages.TREATMENT_INTERACTIONS, treatment),
-        StageWeight(Stages.OUTCOME_INTERACTIONS, outcome),
-    ]
-
-
-def refine(
-    state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
-) -> tuple[FoldFit, ...]:
-    """The same nuisances, with interactions if they are planned.
-
-    `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
-    """
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
-        return partials
-    psi = interactions(state, partials)
-    if psi is None:  # no products of these covariates
-        state.session.unused(*INTERACTIONS)
-        return partials
-    soft = state.residual_clip
-    # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
-    own = partials[::-1]
-    treatment = by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
-    outcome = by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
-    half = state.centre.bound
-    first = vault.Cross(psi, treatment, 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
-    sizing = replace(sizes_of(outcome), what="|residual|")
-    state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
-    es = _regressions(
-        state, psi, Stages.TREATMENT_INTERACTIONS, first,
-        noise_var=PRIORS.treatment_variance, spread=PRIORS.propensity_sd,
-    )  # fmt: skip
-    sizes = read_sizes(state, sizing, Stages.INTERACTION_SIZES)
-    spread = spread or _outcome_spread(state, partials)
-    cut = cuts.cut_of_least_error(sizes, _noise_per_cut(state, psi))
-    ys = _regressions(
-        state, psi, Stages.OUTCOME_INTERACTIONS,
-        vault.Cross(psi, outcome, cut.at, Stages.OUTCOME_INTERACTIONS.query),
-        noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
-        lost=cut.bias,
-    )  # fmt: skip
-    pairs = [RegressionPair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
-    return tuple(extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
-
-
-def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
-    """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' threshold.
-
-    It is the noise of a cross moment over the root of the mean eigenvalue of E[psi psi'].
-    Directions with much smaller eigenvalues are shrunk, so their noise does not matter. The bias
-    from clipping is in the same unit.
-    """
-    typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
-    noise = cross_noise(state, Stages.OUTCOME_INTERACTIONS, psi.cut)
-    return noise / (typical * state.population.count)
-
-
-def _outcome_spread(state: survey.Survey, partials: tuple[FoldFit, ...]) -> float:
-    """Prior sd of the additive part: the public sd, or the sd of the fits if it is smaller.
-
-    The declared range of an outcome contains little information on its spread.
-    """
-    phi = state.rows.phi(state.features)
-    fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
-    found = float(np.sqrt((fitted * phi.var(axis=0))[state.features.order > 0].sum()))
-    return min(PRIORS.outcome_sd * state.centre.bound, found)
-
-
-def interactions(state: survey.Survey, partials: tuple[FoldFit, ...]) -> Interactions | None:
-    """The map psi, built over the synthetic population from released fits."""
-    phi = state.rows.phi(state.features)
-    means = [_slopes(p, phi, state.rows) for p in partials]
-    e, y = np.mean([m[0] for m in means], axis=0), np.mean([m[1] for m in means], axis=0)
-    pairs, curved = _pairs(state, phi, e, y)
-    if not pairs:
-        return None
-    indices, trees = expansions.random_trees(
-        state.features, (e, y), state.rows, PRIORS.trees, PRIORS.tree_depth
-    )
-    start = Interactions(
-        state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
-        np.zeros(0), 1.0, trees,
-    )  # fmt: skip
-    lift, left = regressed_out(start, state.rows)
-    many, leaves = CURVES * len(curved), left[:, -start.leaves :]
-    size = np.r_[
-        np.full(len(pairs), PRIORS.pairs_size / np.sqrt(len(pairs))),
-        np.full(many, PRIORS.curved_size / np.sqrt(many or 1)),
-    ]
-    gain = gains(size, left[:, : len(size)].std(axis=0))
-    norm = np.sqrt((leaves**2).sum(axis=1).mean())  # a row is in one leaf of each tree
-    psi = replace(
-        start, lift=lift, gain=np.r_[gain, np.full(start.leaves, PRIORS.leaves_size / norm)]
-    )
-    norms = np.linalg.norm(psi.of(state.rows), axis=1)
-    cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
-    return replace(psi, cut=cut) if cut > 0 else None
-
-
-def _slopes(part: FoldFit, phi: Matrix, rows: Rows) -> tuple[Vector, Vector]:
-    """Coefficients of propensity and mean outcome; boosted shapes use the nearest functions."""
-    if part.pair is not None:
-        return part.pair.mean
-    values = np.stack([part.e_soft(rows), part.eta(rows)], axis=1)
-    e, y = np.linalg.lstsq(phi, values, rcond=1e-6)[0].T
-    return e, y
-
-
-def regressed_out(
-    start: Interactions, rows: Rows, weight: Vector | None = None
-) -> tuple[Matrix, Matrix]:
-    """Regress the raw columns on phi: coefficients, shape (p, K), and residuals, shape (N, K)."""
-    phi = rows.phi(start.features)
-    raw = np.stack([column.copy() for column in start.raw(rows)], axis=1)
-    root = 1.0 if weight is None else np.sqrt(weight)[:, None]
-    lift = np.asarray(np.linalg.lstsq(phi * root, raw * root, rcond=1e-6)[0], float)
-    return lift, raw - phi @ lift
-
-
-def gains(size: Vector | float, left: Vector) -> Vector:
-    """Factors that scale columns with these sds to the desired sds, shape (K,).
-
-    A column that is already additive has a residual of zero and is not scaled up. Examples are the
-    square of a binary column and the product of two levels of one factor.
-    """
-    return np.where(left > ADDITIVE, size / np.maximum(left, ADDITIVE), 0.0)
-
-
-ColumnPairs = tuple[tuple[int, int], ...]
-
-
-def _pairs(
-    state: survey.Survey, phi: Matrix, e: Vector, y: Vector
-) -> tuple[ColumnPairs, ColumnPairs]:
-    """Pairs of linear functions of different terms, for the columns with the largest slopes.
-
-    The second result holds the pairs whose curvatures are multiplied too.
-    """
-    features = state.features
-    linear = np.flatnonzero(features.order == 1)
-    strength = sum((c * phi.std(axis=0)) ** 2 / max(float(c @ c), 1e-300) for c in (e, y))
-    kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
-    columns = features.design.columns
-    bent = [j for j in kept if columns[features.column[j]].kind != "indicator"]
-
-    def pairs(chosen: Sequence[Any]) -> ColumnPairs:
-        return tuple(
-            (int(i), int(j))
-            for i, j in combinations(sorted(chosen), 2)
-            if features.group[i] != features.group[j]
-        )
-
-    return pairs(kept[: PRIORS.interaction_columns]), pairs(bent[: PRIORS.curved_columns])
-
-
-def _regressions(
-    state: survey.Survey,
-    psi: Interactions,
-    stage: StageKey,
-    order: vault.Cross,
-    *,
-    noise_var: float,
-    spread: float,
-    lost: float = 0.0,
-) -> list[Regression]:
-    """Regress a nuisance's residuals for each fold, given the noise variance and the prior sd.
-
-    `spread` is the prior sd of the additive part. Products of pairs and curved products each have
-    one prior variance. Clipping may remove any function h of the covariates with root mean square
-    of at most `lost`. By the Cauchy-Schwarz inequality, a moment v'E[psi h] is at most `lost` times
-    the root of v'E[psi psi']v, and has an error of at most this size.
-    """
-    releases = state.session.moments(stage, order)
-    ones, found = np.ones(len(state.rows)), []
-    noise_sd = float(releases[0].noise_sd[0])
-    for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
-        rows = state.population.count * share
-        gram = population.population_gram(psi, state.rows, rows, ones)
-        moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
-        regression = fit(moments, _prior(psi, spread)).regression
-        assert regression is not None
-        found.append(regression)
-    return found
-
-
-def _prior(psi: Interactions, spread: float) -> Prior:
-    """One variance for products of pairs, one for products with curvatures, one for leaves."""
-    many = np.array([len(psi.pairs), CURVES * len(psi.curved), psi.leaves])
-    sizes = np.array([PRIORS.pairs_size, PRIORS.curved_size, PRIORS.leaves_size])
-    spreads = np.array([PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.leaves_spread])
-    centre = 2 * np.log(spread * spreads / sizes)[many > 0]
-    kinds = np.repeat(np.arange(len(centre)), many[many > 0])
-    return Prior(kinds + 1, np.ones(psi.size), 1.0, centre, PRIORS.kinds_pull, fit_noise=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import budget, survey
+from privcausal.estimators import budget, interactions, survey
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.nuisances import (
     FoldFit,
@@ -23,9 +23,7 @@ from privcausal.estimators.nuisances import (
     clipped,
     cross_noise,
     extended,
-    interaction_needs,
     over_folds,
-    refine,
     remainder_weight,
     residual_product,
     updated_for_effect,
@@ -132,7 +130,11 @@ def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
         budget.StageWeight(budget.Stages.GRAM, budget.SHARES.gram),
         *([] if known else [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.treatment)]),
         budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.outcome),
-        *([] if known or not base.interactions else interaction_needs(request, *weights)),
+        *(
+            []
+            if known or not base.interactions
+            else interactions.interaction_needs(request, *weights)
+        ),
     ]
 
 
@@ -161,7 +163,7 @@ def refined(
     state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
 ) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
     """Add planned interactions, with an allowance in the averages for undetected interactions."""
-    found = refine(state, partials, spread)
+    found = interactions.refine(state, partials, spread)
     return (
         (found, confounding.Remainder(0.0, 0.0))
         if found is partials

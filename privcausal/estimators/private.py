@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import budget, survey
+from privcausal.estimators import budget, interactions, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     One,
@@ -226,7 +226,7 @@ class Private(AverageLearner):
             return finish(state, None, None, found, (*notes, *average_doubts(found)))
         state, grams, partials = nu.additive_nuisances(looked(session))
         state, partials = nu.clipped(state, partials)
-        partials = nu.refine(state, partials)
+        partials = interactions.refine(state, partials)
         tau = nu.residual_effect(state, grams, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
@@ -246,7 +246,7 @@ def propensity_needs(request: Request, base: PrivateBase) -> list[budget.StageWe
         budget.SHARES.private_interactions_outcome,
         budget.SHARES.private_interactions_sizes,
     )
-    products = nu.interaction_needs(request, *weights) if base.interactions else []
+    products = interactions.interaction_needs(request, *weights) if base.interactions else []
     return [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.private_treatment), *products]
 
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators import bases, budget, nuisances, orthogonal
+from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting.recipes import r_learner, two_stage_needs
 from privcausal.estimators.survey import Survey
@@ -198,8 +198,8 @@ def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interact
         return None
     lift = np.zeros((features.size, len(pairs)))
     start = Interactions(features, None, pairs, (), scales, lift, np.ones(len(pairs)), np.inf)
-    lift, left = nuisances.regressed_out(start, state.rows, weight)
-    gain = nuisances.gains(1.0, np.sqrt(weight @ left**2 / weight.sum()))
+    lift, left = interactions.regressed_out(start, state.rows, weight)
+    gain = interactions.gains(1.0, np.sqrt(weight @ left**2 / weight.sum()))
     return replace(start, lift=lift, gain=gain) if gain.any() else None
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, private, survey
+from privcausal.estimators import averages, budget, interactions, private, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, shown
 from privcausal.estimators.bases import PrivateBase
@@ -160,7 +160,7 @@ def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, fl
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
         mass = float(np.mean(chance * (1 - chance)))
-    return state, [nu.refine(state, partials)], np.full((1, 1), mass), lost
+    return state, [interactions.refine(state, partials)], np.full((1, 1), mass), lost
 
 
 def residual_cut(

@@ -246,6 +246,11 @@ class Interactions:
         """Number of leaves, the last columns."""
         return sum(2 ** len(tree) for tree in self.trees)
 
+    @property
+    def sides(self) -> int:
+        """Number of leaves of trees with one split, which precede all other leaves."""
+        return sum(2 for tree in self.trees if len(tree) == 1)
+
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
         return np.asarray(self.singles(rows), np.float64)
@@ -404,11 +409,13 @@ class Interactions:
 
 
 def random_trees(
-    features: FeatureMap, coefs: Sequence[Vector], rows: Rows, number: int, depth: int
+    features: FeatureMap, coefs: Sequence[Vector], rows: Rows, steps: int, number: int, depth: int
 ) -> tuple[tuple[Index, Index], tuple[Tree, ...]]:
-    """Indices with these coefficients, and random trees for `Interactions`.
+    """Indices with these coefficients, and trees for `Interactions`.
 
-    A tree splits one of the two indices, in turn, and `depth` - 1 random linear features. A
+    The first trees have one split each. They split each index at `steps` evenly spaced quantiles,
+    so that their leaves together express any function of an index. Each of the `number` other trees
+    splits one of the two indices, in turn, and `depth` - 1 random linear features. A
     threshold is a random quantile of the public `rows`, midway between two of their values. The
     random numbers are public.
     """
@@ -420,7 +427,10 @@ def random_trees(
     )
     columns = {j: phi[:, j] / (phi[:, j].std() + 1e-12) for j in np.flatnonzero(linear).tolist()}
     columns |= {~k: (sums[k] - of.shift) / of.scale for k, of in enumerate((one, two))}
-    trees = []
+    shares = np.arange(1, steps + 1) / (steps + 1)
+    trees: list[Tree] = [
+        ((~k, _threshold(columns[~k], share)),) for k in (0, 1) for share in shares
+    ]
     for number_of_tree in range(number):
         others = rng.choice(
             np.flatnonzero(linear), min(depth - 1, int(linear.sum())), replace=False

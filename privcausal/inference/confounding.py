@@ -123,6 +123,19 @@ class RegressionPair:
         e, b = self.slopes
         return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
 
+    def expected_confounding(self, weight: Matrix) -> float:
+        """`most_confounding` from the expected squares of the coefficients, not from their means.
+
+        It does not vanish if the moments contain little information.
+        """
+        p, tau, e, b = len(self.shared), self.effect, 0.0, 0.0
+        for share, (_, mean, cov) in zip(self._weights, self._laws, strict=True):
+            second = cov + np.outer(mean, mean)
+            ee, ye, yy = second[:p, :p], second[p:, :p], second[p:, p:]
+            e += share * float(np.sum(weight * ee))
+            b += share * float(np.sum(weight * (yy - tau * (ye + ye.T) + tau**2 * ee)))
+        return float(np.sqrt(e * b))
+
     @property
     def e_cov(self) -> Matrix:
         """Posterior covariance of beta_e, shape (p, p)."""

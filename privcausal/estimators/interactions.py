@@ -1,0 +1,321 @@
+"""Interactions of the nuisances: what additive functions of the covariates cannot express.
+
+After the additive fits, residuals of treatment and outcome are regressed on products of covariates,
+on steps of the two fitted indices, and on leaves of shallow random trees
+(`features.expansions.Interactions`). The products use the columns that matter most, chosen from
+released numbers. Marginal likelihood determines how much these regressions are shrunk. How much of
+the norm each kind of function gets follows from the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privcausal import vault
+from privcausal.estimators import nuisances as nu
+from privcausal.estimators import survey
+from privcausal.estimators.budget import Stages, StageWeight
+from privcausal.features import expansions
+from privcausal.features.expansions import Interactions
+from privcausal.features.rows import Rows
+from privcausal.inference import cuts, population
+from privcausal.inference.confounding import RegressionPair
+from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, Prior, Regression, fit
+from privcausal.request.plan import StageKey
+from privcausal.request.request import Request
+from privcausal.typing import Matrix, Vector
+
+INTERACTIONS = (
+    Stages.INTERACTION_SIZES,
+    Stages.TREATMENT_INTERACTIONS,
+    Stages.OUTCOME_INTERACTIONS,
+)
+"""The stages of interactions."""
+
+CURVES = 3
+"""Number of products with curvatures for each pair."""
+
+ADDITIVE = 0.05
+"""Residual sd below which a column counts as additive, to allow for rounding."""
+
+
+def interaction_needs(
+    request: Request, treatment: float, outcome: float, sizes: float
+) -> list[StageWeight]:
+    if len(request.formula.terms) < 2:  # a product needs two terms
+        return []
+    return [
+        StageWeight(Stages.INTERACTION_SIZES, sizes),
+        StageWeight(Stages.TREATMENT_INTERACTIONS, treatment),
+        StageWeight(Stages.OUTCOME_INTERACTIONS, outcome),
+    ]
+
+
+def refine(
+    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
+) -> tuple[nu.FoldFit, ...]:
+    """The same nuisances, with interactions if they are planned.
+
+    `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
+    """
+    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
+        return partials
+    psi = interactions(state, partials)
+    if psi is None:  # no products of these covariates
+        state.session.unused(*INTERACTIONS)
+        return partials
+    soft = state.residual_clip
+    # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
+    own = partials[::-1]
+    treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
+    outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
+    half = state.centre.bound
+    first = vault.Cross(psi, treatment, 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
+    sizing = replace(nu.sizes_of(outcome), what="|residual|")
+    state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
+    even = nu.evenness(float(np.mean([p.e_soft(state.rows).mean() for p in partials])))
+    es = _regressions(
+        state, psi, Stages.TREATMENT_INTERACTIONS, first,
+        noise_var=PRIORS.treatment_variance * even, spread=PRIORS.propensity_sd * np.sqrt(even),
+    )  # fmt: skip
+    sizes = nu.read_sizes(state, sizing, Stages.INTERACTION_SIZES)
+    spread = spread or _outcome_spread(state, partials)
+    cut = cuts.cut_of_least_error(sizes, _noise_per_cut(state, psi))
+    ys = _regressions(
+        state, psi, Stages.OUTCOME_INTERACTIONS,
+        vault.Cross(psi, outcome, cut.at, Stages.OUTCOME_INTERACTIONS.query),
+        noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
+        lost=cut.bias,
+    )  # fmt: skip
+    pairs = [RegressionPair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
+    return tuple(nu.extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
+
+
+def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
+    """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' threshold.
+
+    It is the noise of a cross moment over the root of the mean eigenvalue of E[psi psi'].
+    Directions with much smaller eigenvalues are shrunk, so their noise does not matter. The bias
+    from clipping is in the same unit.
+    """
+    typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
+    noise = nu.cross_noise(state, Stages.OUTCOME_INTERACTIONS, psi.cut)
+    return noise / (typical * state.population.count)
+
+
+def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> float:
+    """Prior sd of the additive part: the public sd, or the sd of the fits if it is smaller.
+
+    The declared range of an outcome contains little information on its spread.
+    """
+    phi = state.rows.phi(state.features)
+    fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
+    found = float(np.sqrt((fitted * phi.var(axis=0))[state.features.order > 0].sum()))
+    return min(PRIORS.outcome_sd * state.centre.bound, found)
+
+
+def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Interactions | None:
+    """The map psi, built over the synthetic population from released fits."""
+    phi = state.rows.phi(state.features)
+    means = [_slopes(p, phi, state.rows) for p in partials]
+    e, y = np.mean([m[0] for m in means], axis=0), np.mean([m[1] for m in means], axis=0)
+    pairs, curved = _pairs(state, phi, e, y)
+    if not pairs:
+        return None
+    indices, trees = expansions.random_trees(
+        state.features, (e, y), state.rows, PRIORS.index_steps, PRIORS.trees, PRIORS.tree_depth
+    )
+    start = Interactions(
+        state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
+        np.zeros(0), 1.0, trees,
+    )  # fmt: skip
+    lift, left = regressed_out(start, state.rows)
+    noise = nu.cross_noise(state, Stages.TREATMENT_INTERACTIONS, 1.0) / state.population.count
+    psi = replace(start, lift=lift, gain=_gain(start, left, noise))
+    norms = np.linalg.norm(psi.of(state.rows), axis=1)
+    cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
+    return replace(psi, cut=cut) if cut > 0 else None
+
+
+class InteractionKind(NamedTuple):
+    """Columns of psi with one prior variance, and the prior sd of their sum.
+
+    The sd is relative to the additive part. If `alike`, columns get equal sds.
+    """
+
+    columns: slice
+    spread: float
+    alike: bool
+
+
+def _kinds(psi: Interactions) -> list[InteractionKind]:
+    """Products of pairs, products with curvatures, steps of an index, and leaves of trees."""
+    many = len(psi.pairs), CURVES * len(psi.curved), psi.sides, psi.leaves - psi.sides
+    spreads = (
+        PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread,
+    )  # fmt: skip
+    ends = np.cumsum((0, *many)).tolist()
+    return [
+        InteractionKind(slice(ends[k], ends[k + 1]), spread, k < 2)
+        for k, spread in enumerate(spreads)
+        if many[k]
+    ]
+
+
+def _gain(start: Interactions, left: Matrix, noise: float) -> Vector:
+    """Factors of the columns: a mean square of one for each kind, times its share of the norm.
+
+    `left` holds the columns at the synthetic rows, shape (N, K), without their additive part.
+    """
+    gain, spectra, kinds = np.zeros(left.shape[1]), [], _kinds(start)
+    for columns, _, alike in kinds:
+        own = left[:, columns]
+        if alike:
+            gain[columns] = gains(1 / np.sqrt(own.shape[1]), own.std(axis=0))
+        else:  # a row is in one leaf of each tree
+            gain[columns] = 1 / (np.sqrt((own**2).sum(axis=1).mean()) + 1e-12)
+        scaled = own * gain[columns]
+        spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(own)), 0.0))
+    spreads = PRIORS.propensity_sd * np.array([kind.spread for kind in kinds])
+    for kind, share in zip(kinds, shares_of_norm(spectra, spreads, noise), strict=True):
+        gain[kind.columns] *= np.sqrt(share)
+    return gain
+
+
+SHARE_ROUNDS = 40
+"""Rounds of `shares_of_norm`; the shares then change by less than a hundredth."""
+
+LEAST_SHARE = 0.01
+"""Smallest share of a kind: its columns stay measurable, at a cost below 1% of the noise each."""
+
+
+def shares_of_norm(spectra: Sequence[Vector], spreads: Vector, noise: float) -> Vector:
+    """Shares of the squared norm of psi that leave the smallest expected error of the propensity.
+
+    The noise of a moment grows with the norm of the whole psi. Along an eigenvector of eigenvalue
+    l, a kind with the share a of the squared norm is known with the precision a l / noise^2, beside
+    its prior variance spread^2 l. If n eps is small, the norm goes to few, likely functions. If it
+    is large, it goes to the many leaves. The shares are found by the multiplicative algorithm of
+    optimal design (Silvey, Titterington and Torsney 1978).
+
+    Parameters
+    ----------
+    spectra : sequence of Vector
+        Eigenvalues of each kind's mean squares, with a sum of 1 (0 for a kind of additive columns).
+    spreads : Vector
+        Prior sd of each kind, in units of the propensity.
+    noise : float
+        Noise sd of a mean of propensity residuals times a column of norm 1.
+    """
+    shares = np.full(len(spectra), 1 / len(spectra))
+    for _ in range(SHARE_ROUNDS):
+        slopes = np.zeros(len(shares))
+        for k, (own, spread) in enumerate(zip(spectra, spreads, strict=True)):
+            left = 1 / (1 / (spread**2 * own + 1e-300) + shares[k] * own / noise**2)
+            slopes[k] = np.sum(left**2 * own) / noise**2
+        shares = shares * np.sqrt(slopes)
+        shares = np.maximum(shares / max(shares.sum(), 1e-300), LEAST_SHARE)
+    return np.asarray(shares / shares.sum())
+
+
+def _slopes(part: nu.FoldFit, phi: Matrix, rows: Rows) -> tuple[Vector, Vector]:
+    """Coefficients of propensity and mean outcome; boosted shapes use the nearest functions."""
+    if part.pair is not None:
+        return part.pair.mean
+    values = np.stack([part.e_soft(rows), part.eta(rows)], axis=1)
+    e, y = np.linalg.lstsq(phi, values, rcond=1e-6)[0].T
+    return e, y
+
+
+def regressed_out(
+    start: Interactions, rows: Rows, weight: Vector | None = None
+) -> tuple[Matrix, Matrix]:
+    """Regress the raw columns on phi: coefficients, shape (p, K), and residuals, shape (N, K)."""
+    phi = rows.phi(start.features)
+    raw = np.stack([column.copy() for column in start.raw(rows)], axis=1)
+    root = 1.0 if weight is None else np.sqrt(weight)[:, None]
+    lift = np.asarray(np.linalg.lstsq(phi * root, raw * root, rcond=1e-6)[0], float)
+    return lift, raw - phi @ lift
+
+
+def gains(size: Vector | float, left: Vector) -> Vector:
+    """Factors that scale columns with these sds to the desired sds, shape (K,).
+
+    A column that is already additive has a residual of zero and is not scaled up. Examples are the
+    square of a binary column and the product of two levels of one factor.
+    """
+    return np.where(left > ADDITIVE, size / np.maximum(left, ADDITIVE), 0.0)
+
+
+ColumnPairs = tuple[tuple[int, int], ...]
+
+
+def _pairs(
+    state: survey.Survey, phi: Matrix, e: Vector, y: Vector
+) -> tuple[ColumnPairs, ColumnPairs]:
+    """Pairs of linear functions of different terms, for the columns with the largest slopes.
+
+    The second result holds the pairs whose curvatures are multiplied too.
+    """
+    features = state.features
+    linear = np.flatnonzero(features.order == 1)
+    strength = sum((c * phi.std(axis=0)) ** 2 / max(float(c @ c), 1e-300) for c in (e, y))
+    kept = sorted(linear, key=lambda j: -float(np.asarray(strength)[j]))
+    columns = features.design.columns
+    bent = [j for j in kept if columns[features.column[j]].kind != "indicator"]
+
+    def pairs(chosen: Sequence[Any]) -> ColumnPairs:
+        return tuple(
+            (int(i), int(j))
+            for i, j in combinations(sorted(chosen), 2)
+            if features.group[i] != features.group[j]
+        )
+
+    return pairs(kept[: PRIORS.interaction_columns]), pairs(bent[: PRIORS.curved_columns])
+
+
+def _regressions(
+    state: survey.Survey,
+    psi: Interactions,
+    stage: StageKey,
+    order: vault.Cross,
+    *,
+    noise_var: float,
+    spread: float,
+    lost: float = 0.0,
+) -> list[Regression]:
+    """Regress a nuisance's residuals for each fold, given the noise variance and the prior sd.
+
+    `spread` is the prior sd of the additive part. Products of pairs and curved products each have
+    one prior variance. Clipping may remove any function h of the covariates with root mean square
+    of at most `lost`. By the Cauchy-Schwarz inequality, a moment v'E[psi h] is at most `lost` times
+    the root of v'E[psi psi']v, and has an error of at most this size.
+    """
+    releases = state.session.moments(stage, order)
+    ones, found = np.ones(len(state.rows)), []
+    noise_sd = float(releases[0].noise_sd[0])
+    for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
+        rows = state.population.count * share
+        gram = population.population_gram(psi, state.rows, rows, ones)
+        moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
+        regression = fit(moments, _prior(psi, state.rows, spread)).regression
+        assert regression is not None
+        found.append(regression)
+    return found
+
+
+def _prior(psi: Interactions, rows: Rows, spread: float) -> Prior:
+    """One variance for each kind; its center gives the kind its spread, relative to `spread`."""
+    columns, centre, group = psi.of(rows), [], np.zeros(psi.size, int)
+    for kind in _kinds(psi):
+        square = (columns[:, kind.columns] ** 2).sum(axis=1).mean()
+        if square > 0:  # otherwise all columns are additive
+            centre.append(2 * np.log(spread * kind.spread) - np.log(square))
+        group[kind.columns] = max(len(centre), 1)
+    return Prior(group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True)
