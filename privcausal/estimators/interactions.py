@@ -156,7 +156,12 @@ class InteractionKind(NamedTuple):
 
 def _kinds(psi: Interactions) -> list[InteractionKind]:
     """Products of pairs, products with curvatures, steps of an index, and leaves of trees."""
-    many = len(psi.pairs), CURVES * len(psi.curved), psi.sides, psi.leaves - psi.sides
+    many = (
+        len(psi.pairs),
+        CURVES * len(psi.curved),
+        psi.steps_of_indices,
+        psi.leaves - psi.steps_of_indices,
+    )
     spreads = (
         PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread,
     )  # fmt: skip

@@ -243,13 +243,16 @@ class Interactions:
 
     @property
     def leaves(self) -> int:
-        """Number of leaves, the last columns."""
-        return sum(2 ** len(tree) for tree in self.trees)
+        """Number of columns from trees, the last columns.
+
+        A tree with one split has one column. The other would be its complement.
+        """
+        return sum(2 ** len(tree) if len(tree) > 1 else 1 for tree in self.trees)
 
     @property
-    def sides(self) -> int:
-        """Number of leaves of trees with one split, which precede all other leaves."""
-        return sum(2 for tree in self.trees if len(tree) == 1)
+    def steps_of_indices(self) -> int:
+        """Number of trees with one split, which precede the other trees."""
+        return sum(len(tree) == 1 for tree in self.trees)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -342,7 +345,7 @@ class Interactions:
             for j, at in tree:
                 above = (linear[j] if j >= 0 else indices[~j]) > at
                 leaves = [part for leaf in leaves for part in (leaf & above, leaf & ~above)]
-            for leaf in leaves:
+            for leaf in leaves if len(tree) > 1 else leaves[:1]:
                 np.copyto(out, leaf)
                 yield out
 
@@ -414,7 +417,7 @@ def random_trees(
     """Indices with these coefficients, and trees for `Interactions`.
 
     The first trees have one split each. They split each index at `steps` evenly spaced quantiles,
-    so that their leaves together express any function of an index. Each of the `number` other trees
+    so that they together express any function of an index. Each of the `number` other trees
     splits one of the two indices, in turn, and `depth` - 1 random linear features. A
     threshold is a random quantile of the public `rows`, midway between two of their values. The
     random numbers are public.

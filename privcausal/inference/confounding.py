@@ -128,13 +128,21 @@ class RegressionPair:
 
         It does not vanish if the moments contain little information.
         """
-        p, tau, e, b = len(self.shared), self.effect, 0.0, 0.0
-        for share, (_, mean, cov) in zip(self._weights, self._laws, strict=True):
-            second = cov + np.outer(mean, mean)
-            ee, ye, yy = second[:p, :p], second[p:, :p], second[p:, p:]
-            e += share * float(np.sum(weight * ee))
-            b += share * float(np.sum(weight * (yy - tau * (ye + ye.T) + tau**2 * ee)))
-        return float(np.sqrt(e * b))
+        return float(np.sqrt(np.prod([np.sum(weight * one) for one in self._squares])))
+
+    @cached_property
+    def _squares(self) -> tuple[Matrix, Matrix]:
+        """E[beta_e beta_e'] and E[beta_b beta_b'], each of shape (p, p)."""
+        p, tau = len(self.shared), self.effect
+        second = sum(
+            (
+                w * (cov + np.outer(m, m))
+                for w, (_, m, cov) in zip(self._weights, self._laws, strict=True)
+            ),
+            np.zeros((2 * p, 2 * p)),
+        )
+        ee, ye = second[:p, :p], second[p:, :p]
+        return ee, second[p:, p:] - tau * (ye + ye.T) + tau**2 * ee
 
     @property
     def e_cov(self) -> Matrix:

@@ -112,7 +112,7 @@ def test_the_covariance_is_positive_and_that_of_the_parts() -> None:
     assert found.estimate @ weights == pytest.approx(0, abs=1e-12)
     assert weights @ found.privacy @ weights <= 1e-6 * found.privacy[ate, ate]
     correlation = found.cov[ate, att] / np.sqrt(found.cov[ate, ate] * found.cov[att, att])
-    assert correlation > 0.6
+    assert correlation > 0.4
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_noise_has_the_covariance_that_is_stated() -> None:
 @pytest.mark.parametrize("binary", [True, False])
 def test_widths_are_near_those_of_each_alone(binary: bool) -> None:
     ratios = []
-    for seed in range(3):
+    for seed in range(5):
         with seeded_noise(seed):
             found = fit(ALL, binary=binary, n=10_000).bse
             alone = [fit(name, binary=binary, n=10_000).bse[name] for name in ALL]

@@ -17,7 +17,16 @@ import privcausal as pc
 from privcausal.results.fits import Result
 
 BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "G": ["a", "b", "c"]}
-CLINIC = pc.datasets.clinic(3000)
+
+
+def ruled() -> pd.DataFrame:
+    """A threshold on a sum of two columns confounds."""
+    rng = np.random.default_rng(8)
+    x, z = rng.uniform(-1, 1, (2, 4000))
+    high = x + z > 0
+    t = (rng.uniform(size=4000) < np.where(high, 0.8, 0.2)).astype(int)
+    y = np.clip(high + rng.normal(0, 0.2, 4000), -1, 2)
+    return pd.DataFrame({"Y": y, "T": t, "X": x, "Z": z})
 
 
 def rows(n: int = 3000, chance: float = 0.5, slope: float = 0.0) -> pd.DataFrame:
@@ -58,7 +67,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     ),
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
-        call(formula=CLINIC.formula, bounds=CLINIC.bounds, eps=0.5), lambda: CLINIC.frame
+        call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled
     ),
 }  # fmt: skip
 
