@@ -19,7 +19,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import budget, survey
-from privcausal.estimators.nuisances import FoldFit, by_fold, limited, remainder
+from privcausal.estimators.nuisances import FoldFit, by_fold, compare_arms, limited, remainder
 from privcausal.features import functions
 from privcausal.features.rows import Rows
 from privcausal.inference.averages import (
@@ -669,6 +669,8 @@ def weighed(
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
+    if arm is None:
+        compare_arms(state, partials, share)
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
     window = state.look.window if state.look is not None else state.outcome
     within = vault.Outcome(window.lo, window.hi)

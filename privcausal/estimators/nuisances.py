@@ -115,6 +115,34 @@ def clipped(
     return lower, tuple(from_pair(lower, pair) for pair in pairs)
 
 
+FEW, UNLIKE = 0.15, 1.0
+"""Share of the rarer arm, and standardized difference of the arms' baselines, that raise an alert.
+
+Rubin (2001) advises against regression adjustment above half a standard deviation.
+"""
+
+UNLIKE_ALERT = (
+    "Few rows are in one arm ({share:.0%}), and the baseline outcome that covariates predict "
+    "differs by {gap:.1f} standard deviations between the arms. The average effect over all rows "
+    "extrapolates from few rows, and its interval may undercover. Consider estimand='ATT' or 'ATO'."
+)
+
+
+def compare_arms(state: survey.Survey, partials: Sequence[FoldFit], share: float) -> None:
+    """Raise the alert "overlap" if one arm is small and its covariates are unlike the other's."""
+    rarer, gaps = min(share, 1 - share), []
+    for part in partials:
+        if part.pair is not None:
+            phi = state.rows.phi(state.features)
+            e, baseline = (phi @ slopes for slopes in part.pair.slopes)
+            covariance = float(np.mean((e - e.mean()) * (baseline - baseline.mean())))
+            gaps.append(covariance / (share * (1 - share) * (float(baseline.std()) + 1e-300)))
+    gap = abs(float(np.mean(gaps))) if gaps else 0.0
+    if rarer < FEW and gap > UNLIKE:
+        text = UNLIKE_ALERT.format(share=rarer, gap=gap)
+        state.session.alerts["overlap"] = text
+
+
 def floored(state: survey.Survey, share: float, noise: float) -> survey.Survey:
     """Lower the clip for this noisy share of the treated, taken to be at least two noise sds."""
     rarer = max(min(share, 1 - share), 2 * noise)
@@ -450,32 +478,7 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
         if estimand == "ATE":  # the ratio to the balance removes the effect of a constant error
             lost = lost - lost.mean()
         found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
-        if part.pair is not None:
-            found = found + Remainder(
-                0.0, _proportional(state, part.pair, weigh, lost, p, estimand)
-            )
     return found
-
-
-def _proportional(
-    state: survey.Survey,
-    pair: RegressionPair,
-    weigh: Vector,
-    lost: Vector,
-    p: Vector,
-    estimand: str,
-) -> float:
-    """Sd of the error if the effect varies in proportion to the baseline, and this is not learned.
-
-    Then d_tau = z (b - E[b]) with z ~ N(0, `Priors.effect_per_baseline`^2), and the error is
-    z E[w (1 - 2e) (d_e + g) (b - E[b])].
-    """
-    phi = state.rows.phi(state.features)
-    baseline = (phi - phi.mean(axis=0)) @ pair.slopes[1]
-    turned = weigh * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p) * baseline
-    lead = phi.T @ turned / len(phi)
-    learned = float(lead @ pair.e_cov @ lead) + float(np.mean(lost * baseline)) ** 2
-    return PRIORS.effect_per_baseline * float(np.sqrt(learned))
 
 
 def _averaged(

@@ -162,9 +162,6 @@ class Priors:
     rougher_confounding: float = 1.0
     """Prior sd of confounding by rougher functions, as a share of the most that steps and leaves
     may cause. Without noise, they left 1.2 to 1.8 times what they found. Named laws."""
-    effect_per_baseline: float = 0.7
-    """Prior sd of the effect's unlearned variation with covariates, relative to the baseline's. If
-    few are treated, it matters where the propensity errs. Real rows."""
     lowest_cut: float = 0.1
     """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1
