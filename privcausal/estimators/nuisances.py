@@ -440,9 +440,10 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
     errors of the fitted functions. Confounding that the features cannot express gets the sd
     `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
-    other shapes confound where products do. Confounding by thresholds gets the sd
-    `Priors.rougher_confounding` times the most that steps and leaves may cause, as far as the
-    releases tell. It stays wide if they tell little.
+    other shapes confound where products do. Confounding by thresholds gets the
+    sd `Priors.rougher_confounding` times the most that the fitted steps and leaves can cause. If
+    the releases tell little, this is less than what steps and leaves are expected to cause, which
+    is then the sd.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
     its coefficients. If the effect has error d_tau, the ATE has the additional error E[w g (1 - 2e)
@@ -466,8 +467,10 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
         weight, gap = _averaged(state, psi, weigh, g)
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
         leaf = np.arange(psi.size) >= psi.size - psi.leaves
-        rougher = PRIORS.rougher_confounding * joint.expected_confounding(
-            weight * np.outer(leaf, leaf)
+        own = weight * np.outer(leaf, leaf)
+        rougher = max(
+            PRIORS.rougher_confounding * joint.most_confounding(own),
+            joint.expected_confounding(own),
         )
         found = (
             found + joint.remainder(weight, gap) + Remainder(0.0, float(np.hypot(unseen, rougher)))

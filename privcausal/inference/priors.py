@@ -159,9 +159,9 @@ class Priors:
     unseen_confounding: float = 0.25
     """Prior sd of confounding that fitted interactions cannot express, as a share of what they
     express. Random laws."""
-    rougher_confounding: float = 1.0
-    """Prior sd of confounding by rougher functions, as a share of the most that steps and leaves
-    may cause. Without noise, they left 1.2 to 1.8 times what they found. Named laws."""
+    rougher_confounding: float = 2.0
+    """Prior sd of confounding by rougher functions, as a share of the most that the fitted steps
+    and leaves can cause. Without noise, these left 1.2 to 1.8 times what they found. Named laws."""
     lowest_cut: float = 0.1
     """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1
