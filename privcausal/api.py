@@ -341,10 +341,10 @@ def regress(
         ``"Y ~ X1 + C(g)"``, with an intercept; terms as for `privcate`. ``"Y ~ 1"`` is a mean.
     weights : str, optional
         A column of survey weights, with declared bounds that are not negative, for weighted least
-        squares. Use ``cov_type="HC0"`` with weights, unless residual variances are proportional to
+        squares. Use ``cov_type="HC1"`` with weights, unless residual variances are proportional to
         1 / weight.
     control : Control
-        - `cov_type`: ``"nonrobust"`` or ``"HC0"``.
+        - `cov_type`: ``"nonrobust"``, ``"HC0"``, or ``"HC1"``.
         - Budget shares and tail conditions.
     data, eps, delta, bounds, neighbors, unit, max_rows, ledger, progress
         As for `privcate`, which raises the same errors.

@@ -888,7 +888,9 @@ def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cov_type", "HC1"),
+        ("cov_type", "HC2"),
+        ("cov_type", "HC3"),
+        ("cov_type", "hetero"),
         ("split", "half"),
         ("tails", "none"),
         *(("propensity_clip", c) for c in (0, 0.5, 0.7, -0.1, np.nan, "0.1", None)),

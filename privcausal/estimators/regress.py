@@ -65,7 +65,7 @@ class LeastSquares(Learner):
             needs.append(
                 budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.regress_range)
             )
-        if request.cov_type == "HC0":
+        if request.cov_type != "nonrobust":
             needs.append(budget.StageWeight(MEAT, budget.SHARES.regress_meat))
         return needs
 
@@ -86,11 +86,11 @@ class LeastSquares(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
         weighted = () if request.weights is None else (("Weights", request.weights),)
-        robust, found = request.cov_type == "HC0", estimate.averages
+        robust, found = request.cov_type != "nonrobust", estimate.averages
         return words.Description(
             title="weighted least squares" if weighted else cls.title,
             rows=(
-                ("Covariance", "HC0" if robust else "nonrobust"),
+                ("Covariance", request.cov_type),
                 *weighted,
                 *(() if found is None else (("R-squared (noisy)", f"{found.r2:.3f}"),)),
             ),
@@ -124,7 +124,7 @@ PROJECTION = (
 
 HOMOSKEDASTIC = (
     "Equal variances: the residual variance is the same at all values of the columns "
-    "(cov_type='nonrobust'). control=pc.Control(cov_type='HC0') avoids this assumption."
+    "(cov_type='nonrobust'). control=pc.Control(cov_type='HC1') avoids this assumption."
 )
 
 CLIPPED_ROWS = (
@@ -281,7 +281,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
         np.r_[first.spread, clip.scale * first.sd], clip, count,
     )  # fmt: skip
     rest = second_fit(found)
-    if request.cov_type == "HC0":
+    if request.cov_type != "nonrobust":
         found = _with_meat(state, first, row, found, rest)
     bias = clip.bias
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
@@ -329,6 +329,8 @@ def _with_meat(
     share = vault.TransformProduct(score, vault.OfCovariates(Constant(1 / most), 1 / most))
     meat = vault.Gram(basis.Directions(first.turned), share)
     release, unit = state.session.release(MEAT, meat), most**2 / found.rows
+    if state.session.plan.request.cov_type == "HC1":
+        unit *= found.rows / max(found.rows - len(rest.mean), 1.0)
     matrix, sd = meat.matrix(release.value), survey.off_diagonal_sd(meat, release)
     return replace(found, meat=unit * matrix, meat_sd=unit * sd)
 

@@ -281,7 +281,7 @@ class Released:
 
     `usual` (p + 1,) are the sds of z that whitening aims at, and `clip` is the clip of the rows.
     `meat` is the mean of (w r)^2 v v' after the second fit (None: not released), with noise sd
-    `meat_sd`.
+    `meat_sd`. For HC1 both have the factor n / (n - p).
     """
 
     moments: Matrix
@@ -341,7 +341,7 @@ def estimate_coefficients(
     """Coefficients `first` + `lift` delta, with delta from the second fit.
 
     Under homoskedasticity, residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the
-    sampling covariance. With `Released.meat` the sampling covariance is G^-1 meat G^-1 (HC0).
+    sampling covariance. With `Released.meat` the sampling covariance is G^-1 meat G^-1.
 
     Parameters
     ----------

@@ -126,6 +126,7 @@ NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
 Tails = Literal["cubic", "any"]
+CovType = Literal["nonrobust", "HC0", "HC1"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
 MOST_CODES = 10
@@ -243,8 +244,9 @@ class Control(Made):
         hides the values beyond the clip. "cubic" assumes that tails fall as 1/x^3 or faster. "any"
         makes no assumption within the bounds. The interval allows for the bias. With "any", the
         interval is rarely narrow.
-    cov_type : {"nonrobust", "HC0"}
-        Covariance of the best linear projection. "HC0" releases the meat of the sandwich.
+    cov_type : {"nonrobust", "HC0", "HC1"}
+        Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
+        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`.
 
     Raises
     ------
@@ -262,7 +264,7 @@ class Control(Made):
     propensity_clip: float = 0.1
     shares: Mapping[str, float] | None = None
     tails: Tails = "cubic"
-    cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+    cov_type: CovType = "nonrobust"
 
     def __post_init__(self) -> None:
         _check_details(self.split, self.propensity_clip, self.tails, self.cov_type)
@@ -270,7 +272,12 @@ class Control(Made):
 
 def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
     _choice("split", split, SPLITS)
-    _choice("cov_type", cov_type, ("nonrobust", "HC0"))
+    if cov_type in ("HC2", "HC3"):
+        raise CapabilityError(
+            f"cov_type={cov_type!r} needs the leverage of each row, which sums over rows do not "
+            "contain. Use 'HC1' for a regression and 'HC0' for an effect."
+        )
+    _choice("cov_type", cov_type, get_args(CovType))
     _choice("tails", tails, ("cubic", "any"))
     if not (isinstance(clip, int | float) and LEAST_PROPENSITY <= clip < 0.5):
         raise SchemaError(
@@ -423,7 +430,7 @@ class Request:
     clip: float = 0.1
     split: Split = "full"
     groups: tuple[str, ...] = ()
-    cov_type: Literal["nonrobust", "HC0"] = "nonrobust"
+    cov_type: CovType = "nonrobust"
     mode: Mode = "proven"
     below_minimum: BelowMinimum = "refuse"
     tails: Tails = "cubic"
@@ -438,7 +445,8 @@ class Request:
             _choice("estimand", other, (*AVERAGES, *RATIOS))
         if self.more and self.cov_type != "nonrobust":
             raise CapabilityError(
-                "cov_type='HC0' applies to slopes, which a fit of several estimands does not have."
+                f"cov_type={self.cov_type!r} applies to slopes, which a fit of several estimands "
+                "does not have."
             )
         _choice("mode", self.mode, ("proven", "paper"))
         _choice("below_minimum", self.below_minimum, ("refuse", "published"))
@@ -448,6 +456,8 @@ class Request:
                 "hold for any number of rows."
             )
         _check_details(self.split, self.clip, self.tails, self.cov_type)
+        if self.cov_type == "HC1" and self.estimand != "OLS":
+            raise CapabilityError("cov_type='HC1' applies only to regress(). Use 'HC0'.")
         if (self.estimand == "OLS") == bool(self.formula.treatment):
             raise CapabilityError("A regression has no treatment, but every effect requires one.")
         self._check_propensity()

@@ -69,9 +69,11 @@ def opening(step: Callable[P, R]) -> Callable[P, R]:
 def paid(step: Callable[P, R]) -> Callable[P, R]:
     """Guard a step after the charge, on released values. Our own errors keep their text.
 
-    All other failures, such as running out of memory, get a constant message.
+    All other failures, such as running out of memory, get a constant message. The steps on rows
+    inside are `guarded`, and their failures arrive here as our own errors. The message therefore
+    says that the failure was in a computation from released numbers.
     """
-    return _guard(step, PrivcausalError)
+    return _guard(step, PrivcausalError, AFTERWARDS)
 
 
 def guarded(step: Callable[P, R]) -> Callable[P, R]:
@@ -87,8 +89,26 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
     return _guard(np.errstate(all="ignore")(step), Unreadable)
 
 
-def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R]:
-    """Guard the step. Only failures of class `public` and unreadable tables keep their message."""
+_REPEAT = (
+    "If you hold the data, repeat the call in privcausal.testing.zero_noise() to see it, but do "
+    "not publish that. Any budget already charged stays spent."
+)
+ON_ROWS = (
+    "A step on the rows failed. Its message is hidden because it could quote a row. " + _REPEAT
+)
+AFTERWARDS = (
+    "A computation from the released numbers failed, not a step on the rows. Its message is hidden "
+    "as a precaution. " + _REPEAT
+)
+
+
+def _guard(
+    step: Callable[P, R], public: type[PrivcausalError], words: str = ON_ROWS
+) -> Callable[P, R]:
+    """Guard the step. Only failures of class `public` and unreadable tables keep their message.
+
+    All other failures get the constant message `words`.
+    """
 
     @wraps(step)
     def inside(*args: P.args, **options: P.kwargs) -> R:
@@ -113,10 +133,6 @@ def _guard(step: Callable[P, R], public: type[PrivcausalError]) -> Callable[P, R
         # Raise outside the handler, so that the original exception is not kept as context.
         if refused is not None:
             raise refused
-        raise DataError(
-            "A step on the rows failed. Its message is hidden because it could quote a row. If you "
-            "hold the data, repeat the call in privcausal.testing.zero_noise() to see it, but do "
-            "not publish that. Any budget already charged stays spent."
-        )
+        raise DataError(words)
 
     return inside

@@ -47,15 +47,32 @@ def test_without_noise_it_is_least_squares(formula: str) -> None:
     np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-4)
 
 
-def test_without_noise_hc0_is_that_of_statsmodels() -> None:
+@pytest.mark.parametrize("cov_type", ["HC0", "HC1"])
+def test_without_noise_hc_is_that_of_statsmodels(cov_type: Any) -> None:
     """To a thousandth: what is left of a row's score after the second fit is cut where it was
     before, and the largest few lose a little."""
-    fit = without_noise("y ~ a * b + C(k)", control=pc.Control(cov_type="HC0"))
-    known = smf.ols("y ~ a * b + C(k)", ROWS).fit(cov_type="HC0")
+    fit = without_noise("y ~ a * b + C(k)", control=pc.Control(cov_type=cov_type))
+    known = smf.ols("y ~ a * b + C(k)", ROWS).fit(cov_type=cov_type)
     np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
 
 
-@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0"])
+def test_hc1_is_hc0_by_the_factor_of_statsmodels() -> None:
+    formula, rows = "y ~ a * b + C(k)", ROWS.head(60)
+    with zero_noise():
+        own = [
+            pc.regress(formula, rows, bounds=BOUNDS, control=pc.Control(cov_type=cov_type))
+            for cov_type in ("HC0", "HC1")
+        ]
+    known = [smf.ols(formula, rows).fit(cov_type=cov_type) for cov_type in ("HC0", "HC1")]
+    factor = float((known[1].bse / known[0].bse).iloc[0])
+    assert factor == pytest.approx(np.sqrt(60 / 54))
+    np.testing.assert_allclose(own[1].bse / own[0].bse, factor, rtol=1e-6)
+    assert own[1].budget["rho"].tolist() == own[0].budget["rho"].tolist()
+    for cov_type, fit in zip(("HC0", "HC1"), own, strict=True):
+        assert cov_type in str(fit.summary())
+
+
+@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0", "HC1"])
 def test_without_noise_weights_are_those_of_weighted_least_squares(cov_type: Any) -> None:
     fit = without_noise("y ~ a + b", weights="w", control=pc.Control(cov_type=cov_type))
     known = smf.wls("y ~ a + b", ROWS, weights=ROWS["w"]).fit(cov_type=cov_type)
@@ -237,6 +254,7 @@ def test_it_has_no_average_effect(fit: pc.RegressionResult, name: str) -> None:
         ("y ~ a", {"weights": "b", "bounds": {"a": (0, 1), "y": (0, 1)}}, "declared bounds"),
         ("y ~ a", {"weights": "a"}, "cannot also be in the formula"),
         ("y ~ a", {"control": pc.Control(split="crossfit")}, "Use split='full'"),
+        ("y ~ a", {"absorb": "k"}, "Write C\\(ward\\) in the formula"),
     ],
 )
 def test_what_it_cannot_do_is_refused_for_nothing(

@@ -411,6 +411,7 @@ def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
     ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
     with pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused:
         ate()(ledger)
+    assert "from the released numbers failed" in str(refused.value)
     assert ledger.fits == 1
     assert not (refused.value.__cause__ or refused.value.__context__)
     assert str(NUMBER) not in str(refused.value)
