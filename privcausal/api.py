@@ -36,6 +36,8 @@ from privcausal.vault import file_labels, from_table, open_source, open_vault, p
 from privcausal.vault import inspect as look_at_rows
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from privcausal.vault import Findings
 
 
@@ -394,6 +396,7 @@ def plan(
     outcome_sd: float | None = None,
     r2: float = 0.0,
     treated: float = 0.5,
+    like: pd.DataFrame | None = None,
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> results.PlanResult:
@@ -418,7 +421,8 @@ def plan(
     eps : float or sequence of float, optional
         Default 1. If `width` and `n` are given and `eps` is not, eps is found from them.
     width : float, optional
-        The target half-width, in units of the outcome.
+        The target half-width, in units of the outcome. It applies to the column half-width, not to
+        the cautious one.
     bounds : dict or Schema, optional
         A column without bounds is assumed to hold labels if the formula has C(), and numbers
         otherwise. Its bounds are estimated privately, as in a fit.
@@ -439,6 +443,11 @@ def plan(
         default 0 is conservative.
     treated : float
         Share of rows treated, if the propensity is estimated.
+    like : pandas.DataFrame, optional
+        Public rows, such as an earlier survey, with columns named as in the formula. The simulated
+        fits resample its complete rows. Columns that it lacks are invented. Its outcome and
+        treatment replace `outcome_sd`, `r2`, and `treated`. Never pass private rows: the plan is
+        computed from them without noise.
     alpha, power : float
         Intervals are at level 1 - alpha. Detectable effects are computed for this power.
 
@@ -458,8 +467,10 @@ def plan(
     >>> study = pc.datasets.clinic(10)
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds)
     >>> plan.table.columns.tolist()
-    ['n', 'eps', 'delta', 'rho', 'half-width', 'detectable', 'se_sampling', 'se_privacy',
-     'se_nuisances', 'max_bias', 'privacy_share', 'worst_case']
+    ['n', 'eps', 'delta', 'rho', 'half-width', 'cautious', 'detectable', 'se_sampling',
+     'se_privacy', 'se_nuisances', 'max_bias', 'privacy_share', 'worst_case']
+    >>> survey = study.frame[["age", "severity"]]  # if these rows are public
+    >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds, like=survey)
     """
     question = Question.of(n, eps, width, alpha, power)
     average, regression = learner == "private", learner == "regress"
@@ -484,10 +495,12 @@ def plan(
         else estimators.find(learner, "private", "regress"),
         estimators.base_of(base),
         request,
-        assume(request, outcome_sd, r2, treated),
+        assume(request, outcome_sd, r2, treated, like),
     )
-    worst = planner.worst() if outcome_sd is None else None
-    found = results.PlanResult(planner, question, question.points(planner), worst)
+    known = outcome_sd is not None or request.formula.outcome in planner.assumed.like
+    worst = None if known else planner.worst()
+    points = question.points(planner)
+    found = results.PlanResult(planner, question, points, planner.cautious(), worst)
     warn_each(found.weak)
     return found
 

@@ -37,8 +37,8 @@ SMALL: dict[str, Any] = {"bounds": {"Y": (0, 10), "X": (0, 1)}, "outcome_sd": 2.
 """Plans of one covariate take a tenth of a second for each point, and of none a hundredth."""
 
 COLUMNS = [
-    "n", "eps", "delta", "rho", "half-width", "detectable", "se_sampling", "se_privacy",
-    "se_nuisances", "max_bias", "privacy_share",
+    "n", "eps", "delta", "rho", "half-width", "cautious", "detectable", "se_sampling",
+    "se_privacy", "se_nuisances", "max_bias", "privacy_share",
 ]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
 
 @pytest.mark.parametrize("learner", ["adum", "tm"])
 def test_the_privacy_part_is_that_of_a_fit_in_pure_epsilon(learner):
-    """Where rows follow the assumed law: means in the middle of the bounds, half treated."""
+    """Where rows follow the assumed law, but for its confounding: half are treated."""
     rng, n = np.random.default_rng(4), 60_000
     rows = {
         "Y": rng.normal(50, 14, n).clip(0, 100), "T": np.arange(n) % 2.0, "X": rng.uniform(0, 1, n),
@@ -124,7 +124,7 @@ def test_the_privacy_part_is_that_of_a_fit_in_pure_epsilon(learner):
         fit = pc.privcate("Y ~ T | X + Z", pd.DataFrame(rows), **options)
     plan = pc.plan("Y ~ T | X + Z", n=n, outcome_sd=14, **options)
     realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
-    assert plan.table["se_privacy"][0] == pytest.approx(realised, rel=0.01)
+    assert plan.table["se_privacy"][0] == pytest.approx(realised, rel=0.02)
     assert plan.budget["noise_sd"].tolist() == fit.budget["noise_sd"].tolist()
     assert plan.table["delta"][0] == 0.0 == fit.guarantee.delta
     assert np.isnan(plan.table["rho"][0]) and np.isnan(fit.guarantee.rho)
@@ -168,7 +168,9 @@ def test_the_worst_case_is_shown_unless_the_outcome_is_stated():
     told, guessed = small(n=4000), small(n=4000, outcome_sd=None)
     assert list(told.table.columns) == COLUMNS
     assert list(guessed.table.columns) == [*COLUMNS, "worst_case"]
-    assert guessed.table["worst_case"][0] == small(n=4000, outcome_sd=5).table["half-width"][0]
+    most = small(n=4000, outcome_sd=5)
+    assert guessed.table["worst_case"][0] == pytest.approx(most.table["half-width"][0], rel=0.1)
+    assert guessed.table["worst_case"][0] <= most.table["cautious"][0]
     assert guessed.table["half-width"][0] < guessed.table["worst_case"][0]
     known = small(n=4000, eps=[0.5, 1, 4], outcome_sd=None, propensity=0.5).table["worst_case"]
     assert known[0] > known[1] > known[2]
@@ -180,7 +182,7 @@ def test_the_worst_case_is_shown_unless_the_outcome_is_stated():
 
 def test_detectable_effect():
     row = small(n=4000, alpha=0.1, power=0.9).table.iloc[0]
-    se = np.sqrt(sum(row[name] ** 2 for name in COLUMNS[6:9]))
+    se = np.sqrt(sum(row[name] ** 2 for name in COLUMNS[7:10]))
     half, bias = row["half-width"], row["max_bias"]
     # the quantile of |N(bias, se^2)|
     assert norm.sf((half - bias) / se) + norm.sf((half + bias) / se) == pytest.approx(0.1)
@@ -443,6 +445,113 @@ def test_the_lattice_fills_the_cube():
     for values in (points, (points - 0.5) ** 2):
         off = np.corrcoef(values) - np.eye(60)
         assert np.abs(off).max() < 0.05
+
+
+# -- cautious figure and public rows ---------------------------------------------------------
+
+
+def test_the_cautious_half_width_is_that_of_the_widest_simulated_fit():
+    plan = small(n=3000, eps=[0.5, 2], r2=0.3, treated=0.2)
+    for (n, eps), row in zip(plan.points, plan.table.to_dict("records"), strict=True):
+        middle, cautious = (one.at(n, eps) for one in (plan.planner, plan.cautious))
+        assert (len(middle.simulated), len(cautious.simulated)) == (2, 1)
+        assert row["cautious"] == max(middle.widest(0.05)[0], cautious.first(0.05))
+        assert row["cautious"] > row["half-width"] > 0
+    assert (plan.terms["cautious"] >= plan.terms["half-width"]).all()
+    assert plan.terms["cautious"][0] == plan.table["cautious"][0]
+    assert "cautious: half-width in the widest simulated fit" in " ".join(str(plan).split())
+    width = f"or +/- {small(n=3000).table['cautious'][0]:.3g} by a cautious forecast."
+    assert width in " ".join(str(small(n=3000).checklist()).split())
+
+
+def test_the_cautious_population_is_skewed_correlated_and_confounded():
+    asked = request()
+    planner = Planner.of(Private(), base_of("gam"), asked, assume(asked, 2.0, 0.3, 0.3))
+    frames = [
+        pd.DataFrame(simulation._invented(asked, one.assumed))
+        for one in (planner, planner.cautious())
+    ]
+    middle, cautious = (
+        frame.assign(z=pd.factorize(frame["Z"], sort=True)[0]).drop(columns="Z") for frame in frames
+    )
+    assert cautious["Y"].skew() > middle["Y"].skew() + 0.5
+    assert cautious["Y"].std() == pytest.approx(2.0, rel=0.05)
+    assert cautious["X"].std() < 0.75 * middle["X"].std()
+    assert cautious.corr().loc["X", "z"] > middle.corr().loc["X", "z"] + 0.2
+    assert cautious["T"].mean() == pytest.approx(0.3, abs=0.02)
+    explained = []
+    for frame in (middle, cautious):
+        x = np.c_[np.ones(len(frame)), frame[["X", "z"]]]
+        line = x @ np.linalg.lstsq(x, frame["T"], rcond=None)[0]
+        explained.append(np.var(line) / frame["T"].var())
+    assert explained[0] == pytest.approx(0.12, abs=0.03)
+    assert explained[1] == pytest.approx(0.3, abs=0.07)  # a line, of a bent function
+
+
+def test_found_budgets_meet_the_middle_half_width():
+    plan = trial(n=3000, width=0.4)
+    assert plan.table["half-width"][0] <= 0.4 < plan.table["cautious"][0]
+    assert "The cautious half-width may be larger." in " ".join(str(plan).split())
+
+
+PUBLIC = pd.DataFrame(
+    {
+        "Y": np.tile([1.0, 2.0, 2.0, 9.0], 250), "T": np.arange(1000) % 5 == 0,
+        "X": np.linspace(0.4, 0.5, 1000), "Z": list("aaab") * 250, "other": None,
+    }
+)  # fmt: skip
+
+
+def test_public_rows_are_resampled():
+    asked = request()
+    assumed = assume(asked, like=PUBLIC)
+    assert assumed.outcome_sd == pytest.approx(PUBLIC["Y"].std(ddof=0))
+    assert assumed.treated == pytest.approx(0.2)
+    frame = pd.DataFrame(simulation._invented(asked, assumed))
+    assert len(frame) == simulation.LATTICE
+    assert set(frame["Y"]) == {1.0, 2.0, 9.0}
+    assert frame["T"].mean() == pytest.approx(0.2, abs=0.01)
+    assert (frame["Z"] == "b").equals(frame["Y"] == 9)  # whole rows, not columns, are resampled
+    own = pd.DataFrame(simulation._invented(asked, assume(asked, 3.0, 0.3, like=PUBLIC[["X"]])))
+    assert own["X"].between(0.4, 0.5).all()
+    assert own["Y"].std() == pytest.approx(3.0, rel=0.02)
+    assert abs(np.corrcoef(own["X"], own["Y"])[0, 1]) > 0.2  # invented outcomes depend on them
+    planner = Planner.of(Private(), base_of("gam"), asked, assumed)
+    assert set(planner.cautious().assumed.like) == {"X", "Z"}
+
+
+def test_plans_from_public_rows():
+    study = pc.datasets.clinic(2000, 8)
+    plan = pc.plan(study.formula, n=4000, eps=[1, 4], bounds=study.bounds, like=study.frame)
+    assert "worst_case" not in plan.table
+    assert "are resampled from like=" in " ".join(str(plan).split())
+    for eps, planned in zip((1, 4), plan.table["half-width"], strict=True):
+        with seeded_noise(1):
+            fit = pc.private(STUDY.formula, STUDY.frame, eps=eps, bounds=STUDY.bounds)
+        low, high = fit.conf_int().iloc[0]
+        assert 0.65 < planned / ((high - low) / 2) < 1.35
+    logs = pc.plan(
+        "log(Y) ~ T | X", n=2000, bounds={"Y": (1, 10), "X": (0, 1)}, like=PUBLIC, learner="private"
+    )
+    assert 0 < logs.table["half-width"][0] < 1
+    assert logs.table["cautious"][0] >= logs.table["half-width"][0]
+    line = pc.plan("Y ~ X + C(Z)", n=2000, bounds=SMALL["bounds"], like=PUBLIC, learner="regress")
+    assert line.terms["term"].tolist()[:2] == ["Intercept", "X"]
+    assert (line.terms["half-width"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("like", "words"),
+    [
+        ({"X": [1, 2]}, "must be a pandas DataFrame"),
+        (PUBLIC[["other"]], "at least one column of the formula"),
+        (PUBLIC[:0], "must have rows"),
+        (PUBLIC[["X"]].assign(X="high"), "has no complete rows"),
+    ],
+)
+def test_bad_public_rows(like, words):
+    with pytest.raises(pc.CapabilityError, match=words):
+        small(n=1000, like=like)
 
 
 # -- price -----------------------------------------------------------------------------------

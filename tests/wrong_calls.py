@@ -766,6 +766,7 @@ PLANS: dict[str, Case] = {
         for w in (0, -1, np.nan, "1", True)
     },
     "neither n nor width": (plan(n=None), CapabilityError, "n= is missing"),
+    "public rows in a list": (plan(like=[1, 2]), CapabilityError, "must be a pandas DataFrame"),
     "n, eps and width": (plan(eps=1, width=0.1), CapabilityError, "Give only one of"),
     "a width below all reach": (plan(n=None, eps=0.01, width=1e-12), BudgetError, "wider interval"),
     **{

@@ -21,7 +21,7 @@ from privcausal.estimators.budget import Undeclared, resolve_domains
 from privcausal.estimators.words import Estimate
 from privcausal.inference.averages import covering
 from privcausal.prices import as_typed
-from privcausal.request.plan import Assumptions, Plan
+from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import (
     Binary,
@@ -56,6 +56,8 @@ class Forecast:
         The average effect, slopes, then groups.
     passes : int
         Number of passes over the rows.
+    simulated : tuple of (4, m) arrays
+        Variances of each simulated fit, in the order of the fields. The fields hold their means.
     """
 
     rows: int
@@ -67,6 +69,7 @@ class Forecast:
     nuisances: Vector
     releases: tuple[Release, ...]
     passes: int
+    simulated: tuple[np.ndarray, ...]
 
     @property
     def lead(self) -> int:
@@ -83,9 +86,13 @@ class Forecast:
 
     def half_width(self, alpha: float) -> Vector:
         """Half-widths of intervals at level 1 - alpha; infinite if the fit gives no interval."""
-        finite, z = np.isfinite(self.variance), float(norm.ppf(1 - alpha / 2))
-        sd = np.sqrt(np.where(finite, self.variance, 0.0))
-        return np.where(finite, covering(z, self.bias, sd), np.inf)
+        means = (self.sampling, self.privacy, self.clipping, self.nuisances)
+        return _half_width(np.stack(means), alpha)
+
+    def widest(self, alpha: float) -> Vector:
+        """The largest half-widths of the simulated fits."""
+        each = [_half_width(one, alpha) for one in self.simulated]
+        return np.asarray(np.max([self.half_width(alpha), *each], axis=0))
 
     def first(self, alpha: float) -> float:
         """Half-width of the planned term."""
@@ -105,6 +112,7 @@ class Planner:
     schema: Schema
     undeclared: Undeclared
     assumed: Assumptions
+    patterns: tuple[bool, ...] = (False, True)
     _known: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -122,8 +130,19 @@ class Planner:
         return cls(learner, base, request, schema, undeclared, assumed)
 
     def worst(self) -> Planner:
-        """Planner for the most variable outcome within its bounds."""
-        return replace(self, assumed=self.assumed.worst, _known={})
+        """Planner for the most variable outcome within its bounds: one simulated fit for each."""
+        return replace(self, assumed=self.assumed.worst, patterns=(False,), _known={})
+
+    def cautious(self) -> Planner:
+        """Planner for the cautious population: one simulated fit for each forecast.
+
+        Covariates of public rows are kept. Treatment and outcome are invented.
+        """
+        formula = self.request.formula
+        invented = formula.outcome, formula.treatment, formula.instrument
+        like = {k: rows for k, rows in self.assumed.like.items() if k not in invented}
+        assumed = replace(self.assumed, population=CAUTIOUS, like=like)
+        return replace(self, assumed=assumed, patterns=(False,), _known={})
 
     @property
     def has_nuisances(self) -> bool:
@@ -139,29 +158,31 @@ class Planner:
         return self.learner.plan(replace(self.request, budget=budget), self.base, self.undeclared)
 
     def at(self, rows: int, epsilon: float) -> Forecast:
-        """Forecast of one fit: the mean over two simulated fits with mirrored noise."""
+        """Forecast of one fit: the mean over simulated fits, two of them with mirrored noise."""
         if (rows, epsilon) not in self._known:
             self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon))
         return self._known[rows, epsilon]
 
     def _forecast(self, rows: int, plan: Plan) -> Forecast:
         try:
-            first, second = (self._simulated(rows, plan, mirrored=m) for m in (False, True))
+            fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in self.patterns]
         except BudgetError:  # The fit would fail too: its bounds lack budget.
             return _nothing(rows, plan)
-        one, other = _variances(first[0]), _variances(second[0])
-        sampling, privacy, clipping, nuisances = 0.5 * (one + other)
-        found = first[0].averages
+        simulated = tuple(_variances(estimate) for estimate, _ in fits)
+        sampling, privacy, clipping, nuisances = np.mean(simulated, axis=0)
+        (first, passes), last = fits[0], fits[-1][0]
+        found = first.averages
         assert found is not None  # Guaranteed by _variances.
         return Forecast(
             rows, plan, (*found.terms, *found.groups), sampling, privacy, clipping, nuisances,
-            tuple(map(_averaged, first[0].releases, second[0].releases)), first[1],
+            tuple(map(_averaged, first.releases, last.releases)), passes, simulated,
         )  # fmt: skip
 
     def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:
         schema, formula = self.schema, plan.request.formula
         domain = schema.get(formula.outcome)
-        if isinstance(domain, Transformed):  # The simulated values are log(Y) themselves, not Y.
+        invented = formula.outcome not in self.assumed.like
+        if isinstance(domain, Transformed) and invented:  # The invented values are log(Y), not Y.
             schema = schema.with_columns({formula.outcome: Interval(domain.lo, domain.hi)})
             formula = replace(formula, response=None)
             plan = replace(plan, request=replace(plan.request, formula=formula, schema=schema))
@@ -230,6 +251,15 @@ def _variances(estimate: Estimate) -> np.ndarray:
     )
 
 
+def _half_width(variances: np.ndarray, alpha: float) -> Vector:
+    """Half-widths from the four variances of `Forecast`, shape (4, m)."""
+    sampling, privacy, clipping, nuisances = variances
+    variance, z = sampling + privacy + nuisances, float(norm.ppf(1 - alpha / 2))
+    finite = np.isfinite(variance)
+    sd = np.sqrt(np.where(finite, variance, 0.0))
+    return np.where(finite, covering(z, np.sqrt(clipping), sd), np.inf)
+
+
 def _averaged(first: Release, second: Release) -> Release:
     """Combine both noises by root mean square; they may differ if a clip was chosen."""
     one, other = first.charge, second.charge
@@ -245,7 +275,8 @@ def _nothing(rows: int, plan: Plan) -> Forecast:
     infinite, zero = np.array([np.inf]), np.zeros(1)
     asked = plan.request.estimand
     terms = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
-    return Forecast(rows, plan, terms, infinite, zero, zero, zero, (), len(plan.stages))
+    simulated = (np.stack([infinite, zero, zero, zero]),)
+    return Forecast(rows, plan, terms, infinite, zero, zero, zero, (), len(plan.stages), simulated)
 
 
 def up(value: float) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from privcausal.accounting.charge import PICO, Cost
 from privcausal.accounting.price import EVENTS
@@ -14,8 +16,11 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
 from privcausal.request.request import Request, is_real
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Domain, Interval, label_key
 from privcausal.stored import stored
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHARE_TOLERANCE = 1e-9
 
@@ -334,18 +339,40 @@ def translated(statement: str, dialect: str) -> str:
 SPREADS_PER_RANGE = 4.0
 """Assumed number of standard deviations in the range of a numeric outcome."""
 
-COMMON = 0.2
-"""Correlation of any two simulated columns, as is usual in public data sets."""
 
-COLUMN_MEAN, COLUMN_SD = 0.35, 0.125
-"""Mean and sd of a simulated column, as shares of the width of its bounds: the medians of the
-columns of 14 public data sets with bounds from codebooks."""
+@dataclass(frozen=True)
+class PopulationShape:
+    """Shapes of simulated columns.
 
-ONES = 0.3
-"""Share of ones in a simulated column with two values."""
+    Attributes
+    ----------
+    mean, sd : float
+        Of a numeric column, as shares of the width of its bounds.
+    ones : float
+        Share of ones in a column with two values.
+    correlation : float
+        Correlation of any two columns, after a transformation to normal columns.
+    confounding : float
+        Share of an unknown treatment's variance that the covariates explain.
+    tail : float
+        Maximum distance of a numeric outcome's mean from its lower bound, in standard deviations.
+        A small number gives a skewed outcome.
+    """
 
-PROPENSITY_SPREAD = 0.15
-"""Assumed standard deviation of an unknown e(x) over the covariates."""
+    mean: float
+    sd: float
+    ones: float
+    correlation: float
+    confounding: float
+    tail: float
+
+
+USUAL = PopulationShape(mean=0.26, sd=0.12, ones=0.15, correlation=0.2, confounding=0.12, tail=3.0)
+"""Medians of the columns of public data sets with bounds from codebooks."""
+
+CAUTIOUS = PopulationShape(mean=0.2, sd=0.08, ones=0.05, correlation=0.5, confounding=0.3, tail=1.0)
+"""Narrow and skewed columns, a skewed outcome, and strong confounding. In 9 of 10 of these data
+sets, fits have narrower intervals."""
 
 LEVELS = 4
 """Assumed number of equally frequent labels in a column without declared labels."""
@@ -358,11 +385,12 @@ LEAST_SPREAD = 1e-4
 class Assumptions:
     """Public distribution of simulated rows: outcome, arms and covariates.
 
-    Numeric covariates have beta distributions within their bounds, skewed to the right, with the
-    mean `COLUMN_MEAN` and the sd `COLUMN_SD`. Any two have the correlation `COMMON`. Levels are
-    equally frequent. Given treatment and covariates, the outcome has a beta distribution over its
+    Numeric covariates have beta distributions within their bounds, and `population` gives their
+    shapes. Levels are equally frequent. The propensity is a beta-distributed function of the
+    covariates. Given treatment and covariates, the outcome has a beta distribution over its
     range. Any standard deviation up to half the range is then possible; at half the range, each
-    value is one of the two ends. Treatment has no effect, and values are never missing.
+    value is one of the two ends. Treatment has no effect, and values are never missing. Columns of
+    `like` are resampled instead.
 
     Attributes
     ----------
@@ -375,12 +403,18 @@ class Assumptions:
         Share of the outcome's variance that the covariates explain, in [0, 1), equal in both arms.
     treated : float
         Share of rows treated, if the propensity is unknown.
+    population : PopulationShape
+        Shapes of the invented columns.
+    like : dict of arrays
+        Public rows, by column, of equal lengths.
     """
 
     width: float
     outcome_sd: float
     r2: float = 0.0
     treated: float = 0.5
+    population: PopulationShape = USUAL
+    like: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         most = 0.5 * self.width
@@ -402,9 +436,15 @@ class Assumptions:
 
 
 def assume(
-    request: Request, outcome_sd: float | None = None, r2: float = 0.0, treated: float = 0.5
+    request: Request,
+    outcome_sd: float | None = None,
+    r2: float = 0.0,
+    treated: float = 0.5,
+    like: pd.DataFrame | None = None,
 ) -> Assumptions:
     """Complete the user's assumptions.
+
+    If `like` holds the treatment or the outcome, these determine `treated` and `outcome_sd`.
 
     An outcome with two labels is assumed to have both equally often. An outcome with bounds (0, 1)
     is treated the same way, because most such outcomes hold only 0 and 1. Any other outcome is
@@ -414,19 +454,67 @@ def assume(
     ------
     CapabilityError
         If no outcome within the bounds can have the number, or if bounds and `outcome_sd` are
-        both absent.
+        both absent. Also if `like` has no complete row of the formula's columns.
     """
-    name = request.formula.outcome
+    name, arm = request.formula.outcome, request.formula.assigned
     domain = request.schema.get(name)
+    given = {} if like is None else _public_rows(request, like)
     if domain is None:
         if outcome_sd is None or not (is_real(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
                 f"A plan requires the scale of the outcome {name!r}. Declare its bounds, "
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."
             )
-        return Assumptions(SPREADS_PER_RANGE * outcome_sd, outcome_sd, r2, treated)
+        return Assumptions(SPREADS_PER_RANGE * outcome_sd, outcome_sd, r2, treated, like=given)
     width, usual = 1.0, 0.5
     if isinstance(domain, Interval):
         one_or_none = (domain.lo, domain.hi) == (0.0, 1.0)
         width, usual = domain.width, domain.width / (2.0 if one_or_none else SPREADS_PER_RANGE)
-    return Assumptions(width, usual if outcome_sd is None else outcome_sd, r2, treated)
+    if name in given and request.formula.response is None:
+        spread = float(np.std(_numbers(given[name], domain)))
+        usual = min(max(spread, LEAST_SPREAD * width), 0.5 * width)
+    if arm in given:
+        share = float(np.mean(_numbers(given[arm], request.schema.get(arm))))
+        treated = min(max(share, 0.01), 0.99)
+    sd = usual if outcome_sd is None else outcome_sd
+    return Assumptions(width, sd, r2, treated, like=given)
+
+
+def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:
+    """The complete rows of `like`, restricted to the formula's columns."""
+    import pandas as pd
+
+    if not isinstance(like, pd.DataFrame):
+        raise CapabilityError("like= must be a pandas DataFrame of public rows.")
+    unit = request.trust.unit
+    like = like.loc[:, ~like.columns.duplicated()]
+    frame = like[[name for name in request.columns if name in like and name != unit]]
+    if frame.empty:
+        raise CapabilityError(
+            "like= must have rows and at least one column of the formula, with the same name."
+        )
+    numeric = [name for name in request.columns if name in frame and not _labeled(request, name)]
+    frame = frame.assign(**{n: pd.to_numeric(frame[n], errors="coerce") * 1.0 for n in numeric})
+    complete = frame.dropna()
+    if complete.empty:
+        raise CapabilityError(
+            "like= has no complete rows. Leave out the columns with missing values. Columns with "
+            "labels must have levels in bounds=, or C() in the formula."
+        )
+    return {str(name): rows.to_numpy() for name, rows in complete.items()}
+
+
+def _labeled(request: Request, name: str) -> bool:
+    domain = request.schema.get(name)
+    if domain is None:
+        return name in request.formula.categorical
+    return getattr(domain, "labels", None) is not None
+
+
+def _numbers(column: Any, domain: Domain | None) -> Any:
+    """Clipped values, or 1 for the last label and 0 for all other labels."""
+    labels = getattr(domain, "labels", None)
+    if labels is not None:
+        return np.array([label_key(value) == label_key(labels[-1]) for value in column])
+    lo, hi = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+    return np.clip(column, lo, hi)

@@ -356,7 +356,8 @@ def _answers(
     at = f" at eps = {at_most(row['eps'])}" if several else ""
     precise = (
         f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average effect "
-        f"is the estimate +/- {row['half-width']:.3g}. Privacy noise accounts for "
+        f"is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by a cautious "
+        f"forecast. Privacy noise accounts for "
         f"{row['privacy_share']:.0%} of the variance."
     )
     return {

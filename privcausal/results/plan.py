@@ -24,12 +24,13 @@ from privcausal.estimators.planner import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.plan import COLUMN_MEAN, COLUMN_SD, COMMON, LEVELS, PROPENSITY_SPREAD, Plan
+from privcausal.request.plan import CAUTIOUS, LEVELS, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.guarantee import neighboring
 from privcausal.results.view import outcome_name
+from privcausal.typing import Vector
 
 if TYPE_CHECKING:
     from privcausal.report.view import Pair
@@ -120,6 +121,8 @@ class PlanResult(Printed):
     question : Question
     points : tuple of (n, eps)
         The rows of `table`.
+    cautious : Planner
+        Plans for the cautious population.
     worst : Planner or None
         Plans for the most variable outcome within its bounds; None if `outcome_sd` was given.
 
@@ -134,6 +137,7 @@ class PlanResult(Printed):
     planner: Planner
     question: Question
     points: Points
+    cautious: Planner
     worst: Planner | None = None
 
     def __post_init__(self) -> None:
@@ -146,9 +150,12 @@ class PlanResult(Printed):
     def table(self) -> pd.DataFrame:
         """Forecasts for the average effect, one row per n and epsilon.
 
-        Columns: n eps delta rho half-width detectable se_sampling se_privacy se_nuisances max_bias
-        privacy_share. If no `outcome_sd` was given, the column worst_case has the half-width for
-        the most variable outcome within its bounds.
+        Columns: n eps delta rho half-width cautious detectable se_sampling se_privacy se_nuisances
+        max_bias privacy_share. If no `outcome_sd` was given, the column worst_case has the
+        half-width for the most variable outcome within its bounds.
+
+        `cautious` is the largest half-width of the simulated fits. One of these has skewed columns
+        and outcomes, strong correlations, and strong confounding. Use it to choose a budget.
 
         `detectable` is the smallest effect whose interval excludes zero with the requested power,
         if clipping causes no bias. `max_bias` bounds the bias from clipping, and the half-width
@@ -170,6 +177,7 @@ class PlanResult(Printed):
         row = {
             "n": n, "eps": eps, "delta": 0.0 if pure else found.plan.request.budget.delta,
             "rho": np.nan if pure else found.plan.rho / accounting.PICO, "half-width": half,
+            "cautious": float(self._cautious(n, eps)[at]),
             "detectable": half + float(norm.ppf(self.question.power) * np.sqrt(variance)),
             "se_sampling": float(np.sqrt(found.sampling[at])),
             "se_privacy": float(np.sqrt(found.privacy[at])),
@@ -181,21 +189,29 @@ class PlanResult(Printed):
             row["worst_case"] = self.worst.at(n, eps).first(alpha)
         return row
 
+    def _cautious(self, n: int, eps: float) -> Vector:
+        """Cautious half-widths of the terms; infinite for terms that this fit cannot estimate."""
+        found, other = (planner.at(n, eps) for planner in (self.planner, self.cautious))
+        widths = dict(zip(other.terms, other.widest(self.question.alpha).tolist(), strict=True))
+        widest = [widths.get(term, np.inf) for term in found.terms]
+        return np.maximum(found.widest(self.question.alpha), widest)
+
     @property
     def terms(self) -> pd.DataFrame:
-        """n eps term half-width: the average effect, slopes of the projection, and groups.
+        """n eps term half-width cautious: the average effect, slopes of the projection, and groups.
 
         Examples
         --------
         >>> plan.terms.columns.tolist()
-        ['n', 'eps', 'term', 'half-width']
+        ['n', 'eps', 'term', 'half-width', 'cautious']
         """
         rows = []
         for n, eps in self.points:
             found = self.planner.at(n, eps)
             widths = found.half_width(self.question.alpha).tolist()
-            rows += [(n, eps, *one) for one in zip(found.terms, widths, strict=True)]
-        return pd.DataFrame(rows, columns=["n", "eps", "term", "half-width"])
+            cautious = self._cautious(n, eps).tolist()
+            rows += [(n, eps, *one) for one in zip(found.terms, widths, cautious, strict=True)]
+        return pd.DataFrame(rows, columns=["n", "eps", "term", "half-width", "cautious"])
 
     @property
     def budget(self) -> pd.DataFrame:
@@ -492,6 +508,7 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
         "n": tables.TableColumn("n", "left"),
         "eps": tables.TableColumn("eps"),
         "half-width": tables.TableColumn("half-width", words=f"half-width of the {level} interval"),
+        "cautious": tables.TableColumn("cautious", words="half-width in the widest simulated fit"),
         "detectable": tables.TableColumn(
             "detectable", words=f"smallest effect detected with {power} power"
         ),
@@ -526,11 +543,13 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     if question.sought:
         lines.append(
             f"{question.sought} is the smallest value, to three digits, with a half-width of at "
-            f"most {tables.point_text(question.width or 0.0)}."
+            f"most {tables.point_text(question.width or 0.0)}. The cautious half-width may be "
+            "larger."
         )
     lines.append(
         f"half-width: half the width of the {tables.confidence(question.alpha)} interval of "
-        f"{_asked(result)}; detectable: smallest effect detected with "
+        f"{_asked(result)}; cautious: half-width in the widest simulated fit, for the choice of a "
+        f"budget; detectable: smallest effect detected with "
         f"{tables.share_percent(question.power)} power; sampling, privacy, nuisances: standard "
         "errors from sampling, privacy noise, and the nuisance models; max bias: maximum bias from "
         "clipping."
@@ -549,6 +568,7 @@ def _assumed(result: PlanResult) -> list[str]:
     """The assumptions of the plan."""
     planner = result.planner
     request, assumed = planner.request, planner.assumed
+    shape = assumed.population
     has_covariates = bool(request.formula.terms)
     within = " within each arm" if request.formula.treatment else ""
     spread = tables.point_text(assumed.outcome_sd)
@@ -558,21 +578,37 @@ def _assumed(result: PlanResult) -> list[str]:
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
         outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
-    parts = [outcome]
-    if request.formula.instrument:
+    formula, given = request.formula, assumed.like
+    parts = [outcome] if formula.outcome not in given else []
+    if formula.instrument:
         parts.append("the instrument changes the treatment by half its range")
     elif request.asked.arms:
         if request.propensity is None:
             parts.append("all arms are equally frequent")
-    elif request.propensity is None and request.formula.treatment:
+    elif request.propensity is None and formula.treatment and formula.treatment not in given:
         treated = f"{tables.share_percent(assumed.treated)} of the rows are treated"
-        varies = f", and the propensity has standard deviation {PROPENSITY_SPREAD:g}"
-        parts.append(treated + (varies if has_covariates else ""))
-    if has_covariates:
-        parts.append(
-            f"numeric covariates have a mean of {COLUMN_MEAN:.0%} and a standard deviation of "
-            f"{COLUMN_SD:.1%} of the width of their bounds, and correlations of {COMMON:g}"
+        varies = (
+            f", and the propensity explains {shape.confounding:.0%} of the variance of treatment"
         )
+        parts.append(treated + (varies if has_covariates else ""))
+    columns = {*formula.variables} - {formula.outcome, formula.treatment, formula.instrument}
+    if not columns <= {*given}:
+        parts.append(
+            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
+            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
+            f"{shape.correlation:g}"
+        )
+    if given:
+        listed = ", ".join(tables.clean(name) for name in given)
+        parts.append(f"the values of {listed} are resampled from like=")
+    cautious = "in the cautious fit, the outcome is skewed"
+    if has_covariates:
+        cautious += (
+            f", invented covariates have a mean of {CAUTIOUS.mean:.0%}, a standard deviation of "
+            f"{CAUTIOUS.sd:.0%}, and correlations of {CAUTIOUS.correlation:g}, and an unknown "
+            f"propensity explains {CAUTIOUS.confounding:.0%} of the variance of the treatment"
+        )
+    parts.append(cautious)
     parts.append("no value is missing")
     for names, kind in (
         (planner.undeclared.numbers, "numeric; bounds"),

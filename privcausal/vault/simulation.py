@@ -14,14 +14,10 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privcausal.request.plan import (
-    COLUMN_MEAN,
-    COLUMN_SD,
-    COMMON,
     LEVELS,
-    ONES,
-    PROPENSITY_SPREAD,
     Assumptions,
     Plan,
+    PopulationShape,
 )
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels
@@ -93,14 +89,19 @@ def _signs(query: int, size: int) -> Vector:
 
 def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     """Columns of the assumed distribution, shape (LATTICE,) each."""
-    formula, schema = request.formula, request.schema
-    arms, outcomes, common, *uniform = _lattice(3 + len(request.columns))
-    places = dict(zip(request.columns, _correlated(common, uniform), strict=True))
+    formula, schema, shape = request.formula, request.schema, assumed.population
+    arms, outcomes, common, *uniform, drawn = _lattice(4 + len(request.columns))
+    correlated = _correlated(common, uniform, shape.correlation)
+    places = dict(zip(request.columns, correlated, strict=True))
     unit = request.trust.unit
     roles = formula.outcome, formula.treatment, formula.instrument, unit, request.weights
     others = [name for name in request.columns if name not in roles]
+    given = _resampled(assumed.like, drawn)
+    places |= {name: _ranks(column) for name, column in given.items()}
     frame = {
-        name: _covariate(places[name], schema.get(name), name in formula.categorical)
+        name: given[name]
+        if name in given
+        else _covariate(places[name], schema.get(name), shape, name in formula.categorical)
         for name in others
     }
     index = _index({name: places[name] for name in others if name in formula.variables})
@@ -110,25 +111,39 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         ends = np.cumsum(list(request.propensity.values()))[:-1]
         frame[name] = labels[np.searchsorted(ends, arms)]
     elif request.asked.dose or request.asked.arms:  # Spread evenly.
-        frame[name] = _covariate(arms, schema.get(name), False)
+        frame[name] = _covariate(arms, schema.get(name), shape)
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
         frame[name] = _coded(treated, schema.get(name))
     if formula.instrument:  # The instrument sets half of its range.
         place = arms if request.asked.dose else np.asarray(treated, np.float64)
-        given, own = schema.get(formula.treatment), places[formula.treatment]
+        domain, own = schema.get(formula.treatment), places[formula.treatment]
         taken = np.asarray((place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2)
         frame[formula.treatment] = (
-            _covariate(taken, given, False) if request.asked.per_unit else _coded(taken, given)
+            _covariate(taken, domain, shape) if request.asked.per_unit else _coded(taken, domain)
         )
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
     if request.weights is not None:  # Equal weights, at the midpoint of their bounds.
         domain = schema[request.weights]
         assert isinstance(domain, Interval)
         frame[request.weights] = np.full(LATTICE, domain.mid)
+    frame |= given
     if unit is not None:
         frame[unit] = np.arange(LATTICE) // request.trust.max_rows
     return frame
+
+
+def _resampled(like: Mapping[str, Any], drawn: Vector) -> dict[str, Any]:
+    """Public rows, each drawn about equally often; `drawn` is uniform."""
+    return {name: rows[(drawn * len(rows)).astype(np.int64)] for name, rows in like.items()}
+
+
+def _ranks(column: Any) -> Vector:
+    """Relative ranks in (0, 1), equal for equal values."""
+    values = column.astype(str) if column.dtype == object else column
+    _, codes = np.unique(values, return_inverse=True)
+    counts = np.bincount(codes)
+    return np.asarray((np.cumsum(counts) - counts / 2)[codes] / len(codes))
 
 
 def _lattice(size: int) -> Matrix:
@@ -138,18 +153,21 @@ def _lattice(size: int) -> Matrix:
     return np.asarray((cells + 0.5) / LATTICE)
 
 
-def _correlated(common: Vector, uniform: list[Vector]) -> list[Vector]:
-    """Uniform numbers whose normal scores have the correlation `COMMON`."""
-    shared = np.sqrt(COMMON) * ndtri(common)
-    return [ndtr(shared + np.sqrt(1 - COMMON) * ndtri(own)) for own in uniform]
+def _correlated(common: Vector, uniform: list[Vector], correlation: float) -> list[Vector]:
+    """Uniform numbers whose normal scores have the correlation."""
+    shared = np.sqrt(correlation) * ndtri(common)
+    return [ndtr(shared + np.sqrt(1 - correlation) * ndtri(own)) for own in uniform]
 
 
-def _bell(uniform: Vector) -> Vector:
-    size = COLUMN_MEAN * (1 - COLUMN_MEAN) / COLUMN_SD**2 - 1
-    return np.asarray(betaincinv(COLUMN_MEAN * size, (1 - COLUMN_MEAN) * size, uniform))
+def _bell(uniform: Vector, mean: Vector | float, variance: Vector | float) -> Vector:
+    """Quantiles of the beta distribution with this mean and variance."""
+    size = mean * (1 - mean) / variance - 1
+    return np.asarray(betaincinv(mean * size, (1 - mean) * size, uniform))
 
 
-def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any:
+def _covariate(
+    uniform: Vector, domain: Domain | None, shape: PopulationShape, categorical: bool = False
+) -> Any:
     """A column of its usual shape; levels are equally frequent.
 
     An undeclared column has levels if it is categorical; otherwise its bounds are [0, 1].
@@ -159,8 +177,8 @@ def _covariate(uniform: Vector, domain: Domain | None, categorical: bool) -> Any
     if isinstance(domain, Levels):
         return np.array(domain.labels, object)[(uniform * len(domain.labels)).astype(np.int64)]
     if isinstance(domain, Binary):
-        return _coded(uniform >= 1 - ONES, domain)
-    place = _bell(uniform)
+        return _coded(uniform >= 1 - shape.ones, domain)
+    place = _bell(uniform, shape.mean, shape.sd**2)
     return place if domain is None else domain.lo + place * domain.width
 
 
@@ -194,9 +212,12 @@ def _propensity(
     if known is not None:
         assert not isinstance(known, Mapping)
         return float(known)
-    room = min(assumed.treated, 1 - assumed.treated)
-    # The propensity stays inside (0, 1) at two standard deviations.
-    return np.clip(assumed.treated + min(PROPENSITY_SPREAD, 0.4 * room) * index, 0.005, 0.995)
+    if not index.any():
+        return assumed.treated
+    place = (np.argsort(np.argsort(index)) + 0.5) / LATTICE
+    mean = assumed.treated
+    variance = assumed.population.confounding * mean * (1 - mean)
+    return np.asarray(np.clip(_bell(place, mean, variance), 0.005, 0.995))
 
 
 def _outcome(uniform: Vector, index: Vector, assumed: Assumptions, domain: Domain | None) -> Any:
@@ -204,13 +225,14 @@ def _outcome(uniform: Vector, index: Vector, assumed: Assumptions, domain: Domai
     share = assumed.outcome_sd / assumed.width
     numeric = domain is None or isinstance(domain, Interval)
     # For two labels with standard deviation s, the rarer label has p (1 - p) = s^2.
-    middle = 0.5 if numeric else 0.5 - np.sqrt(max(0.25 - share**2, 0.0))
+    middle = 0.5 - np.sqrt(max(0.25 - share**2, 0.0))
+    if numeric:
+        middle = min(0.5, assumed.population.tail * share)
     mean = np.clip(middle + np.sqrt(assumed.r2) * share * index, 0.001, 0.999)
     if not numeric:
         return _coded(uniform >= 1 - mean, domain)
     variance = np.minimum((1 - assumed.r2) * share**2, 0.999 * mean * (1 - mean))
-    size = mean * (1 - mean) / variance - 1
-    value = betaincinv(mean * size, (1 - mean) * size, uniform)
+    value = _bell(uniform, mean, variance)
     if isinstance(domain, Interval):
         return domain.lo + domain.width * value
     return assumed.width * (value - 0.5)
