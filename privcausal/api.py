@@ -405,7 +405,8 @@ def plan(
     The fit is simulated on invented rows with the stages, clipping, noise and allowances of the
     real fit. The privacy part of the width is exact for the clipping threshold that the assumptions
     imply. The sampling part depends on `outcome_sd`, `r2` and `treated`. Nothing is read, charged
-    or released.
+    or released. One more fit is simulated on a population with skewed and correlated columns and
+    strong confounding, for the column ``cautious``. Choose budgets by this column.
 
     A fit divides its noise by the released sum of its score weights, which is one per row if the
     propensity is right. The plan assumes this value, but the actual sum depends on the rows. On
@@ -446,7 +447,8 @@ def plan(
     like : pandas.DataFrame, optional
         Public rows, such as an earlier survey, with columns named as in the formula. The simulated
         fits resample its complete rows. Columns that it lacks are invented. Its outcome and
-        treatment replace `outcome_sd`, `r2`, and `treated`. Never pass private rows: the plan is
+        treatment replace `outcome_sd`, `r2`, and `treated`, except in the cautious fit, which
+        invents the outcome and the treatment. Never pass private rows: the plan is
         computed from them without noise.
     alpha, power : float
         Intervals are at level 1 - alpha. Detectable effects are computed for this power.

@@ -493,8 +493,12 @@ def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:
         raise CapabilityError(
             "like= must have rows and at least one column of the formula, with the same name."
         )
-    numeric = [name for name in request.columns if name in frame and not _labeled(request, name)]
-    frame = frame.assign(**{n: pd.to_numeric(frame[n], errors="coerce") * 1.0 for n in numeric})
+    for name in map(str, frame):
+        domain = request.schema.get(name)
+        text = domain is None and name in request.formula.categorical
+        if not text and getattr(domain, "labels", None) is None:
+            numbers = pd.to_numeric(frame[name], errors="coerce")
+            frame = frame.assign(**{name: numbers * 1.0})
     complete = frame.dropna()
     if complete.empty:
         raise CapabilityError(
@@ -502,13 +506,6 @@ def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:
             "labels must have levels in bounds=, or C() in the formula."
         )
     return {str(name): rows.to_numpy() for name, rows in complete.items()}
-
-
-def _labeled(request: Request, name: str) -> bool:
-    domain = request.schema.get(name)
-    if domain is None:
-        return name in request.formula.categorical
-    return getattr(domain, "labels", None) is not None
 
 
 def _numbers(column: Any, domain: Domain | None) -> Any:

@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from privcausal.request.plan import (
-    LEVELS,
-    Assumptions,
-    Plan,
-    PopulationShape,
-)
+from privcausal.request.plan import LEVELS, Assumptions, Plan, PopulationShape
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Mask, Matrix, Vector
