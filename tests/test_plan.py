@@ -379,8 +379,8 @@ def test_speed():
         pc.plan("Y ~ T | X1 + X2", n=5000, bounds={"Y": (0, 1)}, eps=[0.1, 0.5, 1, 2]).summary()
         return time.process_time() - start
 
-    # usually a second and a half of CPU time
-    assert any(seconds() < 3 for _ in range(4))
+    # usually two and a half seconds of CPU time
+    assert any(seconds() < 5 for _ in range(4))
 
 
 # -- no data ---------------------------------------------------------------------------------

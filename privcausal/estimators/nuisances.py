@@ -489,7 +489,9 @@ def _averaged(
 ) -> tuple[Matrix, Vector]:
     """E[w phi phi'] and E[w g phi] over the synthetic population."""
     phi = state.rows.phi(features)
-    return np.asarray((phi.T * weigh) @ phi / len(phi)), phi.T @ (weigh * g) / len(phi)
+    # A product of a matrix with itself takes half the time.
+    root = phi * np.sqrt(weigh / len(phi))[:, None]
+    return np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
 
 
 def _uncut(e: functions.Function) -> functions.Function:
