@@ -226,7 +226,7 @@ def indicator_equations(lift: Matrix, factors: Integers) -> Matrix | None:
 
     v = lift'x for x = (1, columns). An indicator equals its square, and the product of two
     indicators of one factor is 0. Any weighted sum over rows satisfies these equations, so they are
-    public. None without indicators.
+    public. None without indicators, or if x does not follow from v.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def indicator_equations(lift: Matrix, factors: Integers) -> Matrix | None:
         Number of the factor of an indicator, and -1 for any other x, shape (k,).
     """
     k, p = lift.shape
-    if k != p or (factors < 0).all():
+    if k != p or (factors < 0).all() or np.linalg.matrix_rank(lift) < k:
         return None
     of = np.r_[np.linalg.inv(lift), np.zeros((1, k))]  # x_i = v'g_i; r has no part in it
     upper, found = np.triu_indices(p + 1), []
