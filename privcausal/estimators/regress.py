@@ -22,6 +22,7 @@ from privcausal.inference.least_squares import (
     Released,
     Rest,
     estimate_coefficients,
+    indicator_equations,
     outliers_matter,
     row_clip,
     row_edges,
@@ -33,7 +34,7 @@ from privcausal.inference.regression import Moments, least_squares
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 ROW_SIZES = StageKey("effect", "sizes of rows")
 SECOND_MOMENTS = StageKey("effect", "moments")
@@ -274,11 +275,13 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     if outliers_matter(residuals, first.sd, count):
         session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome)
     row = replace(columns, scale=clip.scale)
+    lift, own = _natural(state, first)
     query = vault.RegressionMoments(row, clip.at)
     release = session.release(SECOND_MOMENTS, query)
     found = Released(
         query.matrix(release.value) / count, survey.off_diagonal_sd(query, release) / count,
         np.r_[first.spread, clip.scale * first.sd], clip, count,
+        equations=indicator_equations(lift, _factors(state)),
     )  # fmt: skip
     rest = second_fit(found)
     if request.cov_type != "nonrobust":
@@ -289,7 +292,6 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     fitted = np.linalg.lstsq(first.turned.turn, first.eta.coef)[0] + rest.mean
     fitted[0] = 0.0
     along = clip.along * fitted / max(float(np.linalg.norm(fitted)), 1e-12)
-    lift, own = _natural(state, first)
     names = ("Intercept", *(c.name for c in state.design.columns))
     out = estimate_coefficients(names, own, lift, found, rest, bias, along)
     return with_design_effect(out, request.trust.max_rows)
@@ -333,6 +335,14 @@ def _with_meat(
         unit *= found.rows / max(found.rows - len(rest.mean), 1.0)
     matrix, sd = meat.matrix(release.value), survey.off_diagonal_sd(meat, release)
     return replace(found, meat=unit * matrix, meat_sd=unit * sd)
+
+
+def _factors(state: survey.Survey) -> Integers:
+    """Number of the factor of each indicator, -1 for all other columns and the intercept."""
+    terms = [c.term if c.kind == "indicator" else "" for c in state.design.columns]
+    order = dict.fromkeys(terms)
+    numbers = {term: i for i, term in enumerate(order) if term}
+    return np.array([-1, *(numbers.get(term, -1) for term in terms)])
 
 
 def _natural(state: survey.Survey, first: _First) -> tuple[Matrix, Vector]:

@@ -11,6 +11,7 @@ missing one.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,7 +22,7 @@ from scipy.stats import norm
 from privcausal.features.basis import TINY
 from privcausal.inference import averages, ranges
 from privcausal.inference.regression import positive_part, signal_share
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 # -- the first fit ----------------------------------------------------------------------------
 
@@ -220,28 +221,77 @@ SHRINKS = 40
 """Most proposals of a draw; the range of proposals shrinks towards the last draw."""
 
 
-def positive_draws(mean: Matrix, sd: Matrix) -> Matrix:
+def indicator_equations(lift: Matrix, factors: Integers) -> Matrix | None:
+    """Equations E m = 0 for the moments m of (v, r), upper triangle, shape (equations, m).
+
+    v = lift'x for x = (1, columns). An indicator equals its square, and the product of two
+    indicators of one factor is 0. Any weighted sum over rows satisfies these equations, so they are
+    public. None without indicators, or if x does not follow from v.
+
+    Parameters
+    ----------
+    factors : Integers
+        Number of the factor of an indicator, and -1 for any other x, shape (k,).
+    """
+    k, p = lift.shape
+    if k != p or (factors < 0).all() or np.linalg.matrix_rank(lift) < k:
+        return None
+    of = np.r_[np.linalg.inv(lift), np.zeros((1, k))]  # x_i = v'g_i; r has no part in it
+    upper, found = np.triu_indices(p + 1), []
+    for i in np.flatnonzero(factors >= 0):
+        others = np.flatnonzero(factors[:i] == factors[i])
+        for other in (of[:, i] - of[:, 0], *of[:, others].T):
+            square = np.outer(of[:, i], other)
+            square += np.tril(square, -1).T
+            found.append(square[upper] / np.linalg.norm(square[upper]))
+    return np.array(found[:MOST_EQUATIONS])
+
+
+MOST_EQUATIONS = 2_000
+"""Most equations that are used, for speed. A factor with 63 levels has 1,953."""
+
+
+def _given(equations: Matrix | None, sd: Matrix) -> Callable[[Matrix], Matrix]:
+    """Map from symmetric normal matrices with sds `sd` to their values given the equations."""
+    if equations is None:
+        return lambda matrices: matrices
+    upper = np.triu_indices(len(sd))
+    own = sd[upper]
+    span = np.linalg.qr((equations * own).T)[0]
+
+    def given(matrices: Matrix) -> Matrix:
+        out, unit = np.empty_like(matrices), matrices[..., *upper] / own
+        out[..., *upper] = out[..., upper[1], upper[0]] = (unit - unit @ span @ span.T) * own
+        return out
+
+    return given
+
+
+def positive_draws(mean: Matrix, sd: Matrix, equations: Matrix | None = None) -> Matrix:
     """Draws of a symmetric normal matrix, held to positive definite ones, shape (DRAWS, q, q).
 
-    Entries are independent with these means and sds. The density is multiplied by the determinant
-    of the matrix's correlations, which is zero at its border. Elliptical slice sampling (Murray,
-    Adams, and MacKay 2010) needs no tuning.
+    Entries are independent with these means and sds, given the equations. The density is multiplied
+    by the determinant of the matrix's correlations, which is zero at its border. Elliptical slice
+    sampling (Murray, Adams, and MacKay 2010) needs no tuning.
     """
     if not sd.any():
         return mean[None]
     size = len(mean)
     upper = np.triu_indices(size)
-    values, vectors = np.linalg.eigh(mean)
-    least = START * float(values[-1])
-    start = (vectors * np.maximum(values, least)) @ vectors.T
+    given = _given(equations, sd)
+    mean = start = given(mean)
+    for _ in range(ALTERNATIONS):
+        values, vectors = np.linalg.eigh(start)
+        if values[0] >= 0.5 * START * values[-1]:
+            break
+        start = given((vectors * np.maximum(values, START * float(values[-1]))) @ vectors.T)
     now, here = start - mean, _log_volume(start)
     normals, uniforms = _normals(len(upper[0]))
     out = np.empty((DRAWS, size, size))
-    other = np.zeros_like(mean)
-    for step, (z, uniform) in enumerate(zip(normals, uniforms, strict=True)):
-        other[upper] = z
-        other.T[upper] = z
-        other *= sd
+    others = np.zeros((len(normals), size, size))
+    others[:, upper[0], upper[1]] = others[:, upper[1], upper[0]] = normals
+    others = given(others * sd)
+    for step, (other, uniform) in enumerate(zip(others, uniforms, strict=True)):
         level = here + np.log(uniform[0])
         low, high = -2 * np.pi * uniform[1], 2 * np.pi * (1 - uniform[1])
         angle = 0.0
@@ -257,6 +307,9 @@ def positive_draws(mean: Matrix, sd: Matrix) -> Matrix:
             out[step - BURN] = mean + now
     return out
 
+
+ALTERNATIONS = 100
+"""Most alternations between matrices that satisfy the equations and positive definite ones."""
 
 START = 0.02
 """Least eigenvalue of the first draw, relative to the largest."""
@@ -281,7 +334,8 @@ class Released:
 
     `usual` (p + 1,) are the sds of z that whitening aims at, and `clip` is the clip of the rows.
     `meat` is the mean of (w r)^2 v v' after the second fit (None: not released), with noise sd
-    `meat_sd`. For HC1 both have the factor n / (n - p).
+    `meat_sd`. For HC1 both have the factor n / (n - p). `equations` hold for the moments
+    (`indicator_equations`).
     """
 
     moments: Matrix
@@ -291,6 +345,7 @@ class Released:
     rows: float
     meat: Matrix | None = None
     meat_sd: float = 0.0
+    equations: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +373,7 @@ def second_fit(found: Released) -> Rest:
     noise = found.noise_sd * np.sqrt(1 + np.eye(len(own)))
     keep = wide**2 / (wide**2 + noise**2)
     mean = keep * found.moments + (1 - keep) * left * np.diag(own**2)
-    draws = positive_draws(mean, np.sqrt(keep) * noise)
+    draws = positive_draws(mean, np.sqrt(keep) * noise, found.equations)
     gram, cross = draws[:, :-1, :-1], draws[:, :-1, -1]
     inverse = np.linalg.pinv(gram, rcond=1e-12, hermitian=True)
     slopes = np.einsum("kij,kj->ki", inverse, cross)
