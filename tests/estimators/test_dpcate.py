@@ -120,7 +120,7 @@ def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
         without = pehe(
             fit(learner=DPCATE(score=score), eps=1e4, control=pc.Control(shares={"average": 0}))
         )
-    assert without < 0.15
+    assert without < 0.2
     assert errors[2] < without + 0.15
 
 
