@@ -79,7 +79,9 @@ def refine(
     first = vault.Cross(psi, treatment, 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
     state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
-    even = nu.evenness(float(np.mean([p.e_soft(state.rows).mean() for p in partials])))
+    numeric = state.session.plan.request.asked.dose
+    shares = [float(p.e_soft(state.rows).mean()) for p in partials]
+    even = 1.0 if numeric else nu.evenness(float(np.mean(shares)))
     es = _regressions(
         state, psi, Stages.TREATMENT_INTERACTIONS, first,
         noise_var=PRIORS.treatment_variance * even, spread=PRIORS.propensity_sd * np.sqrt(even),
@@ -184,7 +186,7 @@ def _gain(start: Interactions, left: Matrix, noise: float) -> Vector:
         if alike:
             gain[columns] = gains(1 / np.sqrt(own.shape[1]), own.std(axis=0))
         else:  # a row is in one leaf of each tree
-            gain[columns] = 1 / (np.sqrt((own**2).sum(axis=1).mean()) + 1e-12)
+            gain[columns] = gains(1.0, np.sqrt((own**2).sum(axis=1).mean()))
         scaled = own * gain[columns]
         spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(own)), 0.0))
     spreads = PRIORS.propensity_sd * np.array([kind.spread for kind in kinds])
