@@ -19,6 +19,7 @@ import os
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
@@ -209,6 +210,10 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     return found.drop(columns=["half", "oracle"])
 
 
+def _installed(name: str) -> bool:
+    return find_spec({**BUILDING, **REPORTING}[name].package.partition(".")[0]) is not None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reps", type=int, default=200)
@@ -220,9 +225,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.reps, options.laws = 1, "birth weight"
+    names = [name for name in options.laws.split(",") if _installed(name)]
+    if not names:
+        print("the packages that hold these data are not installed")
+        return
     jobs = [
         (name, method, float(eps), seed)
-        for name in options.laws.split(",")
+        for name in names
         for method in options.methods.split(",")
         for eps in (options.eps.split(",") if method != "boosted" else ["0"])
         for seed in range(options.reps)
