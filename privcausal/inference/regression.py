@@ -301,7 +301,7 @@ def second_moment(moments: Moments, reference: Matrix, estimate: Vector) -> Matr
     gram = positive_part(moments.gram)
     error = moments.noise_var * gram + noise_cov(moments, estimate)
     lead = gram @ reference
-    gain = np.linalg.solve(error + lead @ gram.T, lead).T
+    gain = solve(factored(error + lead @ gram.T), lead).T
     gap = estimate - gain @ moments.cross
     cov = reference - gain @ lead
     return np.asarray(0.5 * (cov + cov.T) + np.outer(gap, gap))
