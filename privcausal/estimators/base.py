@@ -331,9 +331,8 @@ def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, 
     if not (np.isfinite(total) and total > 0):
         return ()
     estimand, notes = found.terms[0], []
-    share = float(found.remainder[0]) ** 2 / total
-    if NOTED_REMAINDER < share <= MOST_REMAINDER:
-        notes.append(NUISANCE_NOTE.format(share=share, estimand=estimand))
+    if NOTED_REMAINDER < _nuisance_share(found) <= MOST_REMAINDER:
+        notes.append(_nuisance_note(found))
     cut = float(found.clipping[0]) / np.sqrt(total)
     if cut > MOST_CLIPPING:
         notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
@@ -363,10 +362,17 @@ def _alerts(state: survey.Survey, found: AverageEstimate | None, cut: float) -> 
 
 
 def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
-    total, part = float(found.cov[0, 0]), float(found.remainder[0]) ** 2
-    if not np.isfinite(total) or part <= MOST_REMAINDER * total:
-        return {}
-    return {"nuisances": NUISANCE_NOTE.format(share=part / total, estimand=found.terms[0])}
+    return {"nuisances": _nuisance_note(found)} if _nuisance_share(found) > MOST_REMAINDER else {}
+
+
+def _nuisance_share(found: AverageEstimate) -> float:
+    """Share of the variance that is due to nuisance errors; 0 without a finite variance."""
+    total = float(found.cov[0, 0])
+    return float(found.remainder[0]) ** 2 / total if np.isfinite(total) and total > 0 else 0.0
+
+
+def _nuisance_note(found: AverageEstimate) -> str:
+    return NUISANCE_NOTE.format(share=_nuisance_share(found), estimand=found.terms[0])
 
 
 def _divides(state: survey.Survey, found: AverageEstimate) -> bool:

@@ -305,13 +305,13 @@ def _regressions(
     the root of v'E[psi psi']v, and has an error of at most this size.
     """
     releases = state.session.moments(stage, order)
-    ones, found = np.ones(len(state.rows)), []
+    ones, prior, found = np.ones(len(state.rows)), _prior(psi, state.rows, spread), []
     noise_sd = float(releases[0].noise_sd[0])
     for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
         rows = state.population.count * share
         gram = population.population_gram(psi, state.rows, rows, ones)
         moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
-        regression = fit(moments, _prior(psi, state.rows, spread)).regression
+        regression = fit(moments, prior).regression
         assert regression is not None
         found.append(regression)
     return found

@@ -99,7 +99,7 @@ def public_effects() -> Iterator[Cell]:
         def halves(eps: float, seed: int, name: str = name) -> pd.Series:
             return pd.Series({"ATE": fitted((name, "private", eps, seed))["half"]})
 
-        rows, _ = drawn(one, np.random.default_rng(5))
+        rows = drawn(one, np.random.default_rng(5))
         yield "private", name, name in BUILDING, options, rows, halves
 
 

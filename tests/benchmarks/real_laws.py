@@ -107,12 +107,8 @@ class Law(NamedTuple):
     def oracle(self) -> float:
         """Half-width of AIPW with known nuisances at the data's number of rows."""
         (m0, m1), e = self.means, self.e
-        inner = near_var(self.near[1]) / e + near_var(self.near[0]) / (1 - e)
+        inner = self.near[1].var(axis=1) / e + self.near[0].var(axis=1) / (1 - e)
         return 1.96 * float(np.sqrt((np.var(m1 - m0) + np.mean(inner)) / len(e)))
-
-
-def near_var(near: Any) -> Any:
-    return near.var(axis=1)
 
 
 @cache
@@ -140,8 +136,8 @@ def law(name: str) -> Law:
     return Law(formula, table.bounds, x, e, (near[0], near[1]), (means[0], means[1]))
 
 
-def drawn(one: Law, rng: Any) -> tuple[pd.DataFrame, Any]:
-    """Rows of a repetition, and their indices."""
+def drawn(one: Law, rng: Any) -> pd.DataFrame:
+    """Rows of a repetition."""
     n = len(one.e)
     rows = rng.integers(n, size=n)
     t = rng.random(n) < one.e[rows]
@@ -149,7 +145,7 @@ def drawn(one: Law, rng: Any) -> tuple[pd.DataFrame, Any]:
     y = np.where(t, one.near[1][rows, pick], one.near[0][rows, pick])
     outcome, treatment = list(one.bounds)[:2]
     frame = one.covariates.iloc[rows].reset_index(drop=True)
-    return frame.assign(**{outcome: y, treatment: t * 1.0}), rows
+    return frame.assign(**{outcome: y, treatment: t * 1.0})
 
 
 def boosted(frame: pd.DataFrame, bounds: dict[str, Any]) -> tuple[float, float]:
@@ -177,7 +173,7 @@ def fitted(job: tuple[str, str, float, int]) -> dict[str, Any]:
     """One fit: law, method ("private", "boosted"), eps and seed."""
     name, method, eps, seed = job
     one = law(name)
-    frame, _ = drawn(one, np.random.default_rng([seed, 7]))
+    frame = drawn(one, np.random.default_rng([seed, 7]))
     row = {"law": name, "method": method, "eps": eps, "alert": ""}
     if method == "boosted":
         estimate, half = boosted(frame, one.bounds)

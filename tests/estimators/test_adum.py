@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,30 @@ def test_the_printed_noise_covers_a_row() -> None:
         assert 2 * (2 * math.sqrt(a) + 0.5 * (a + 1)) < 2 * (1 + p) ** 2
     steps = loss.l1_sensitivity("substitute") * loss.units[0]
     assert steps == pytest.approx(2 * 16, rel=1e-6)
+
+
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
+def test_neighbors_of_the_printed_linear_tm_differ_by_less_than_its_noise(neighbors: str) -> None:
+    """With Laplace noise of scale b_i, sums that differ by d_i cost sum |d_i| / b_i of epsilon."""
+    frame = visits().head(40).assign(Y=lambda d: d["Y"] * 10.0 - 5.0)
+
+    def release(rows: pd.DataFrame) -> Any:
+        made = pc.paper.tm(
+            "Y ~ T | X", rows, eps=1.0, neighbors=neighbors,
+            bounds={"Y": (-5, 5), "X": (-1, 1), "T": (0, 1)},
+        )  # fmt: skip
+        return made.estimate.releases[0]
+
+    with testing.seeded_noise(1):
+        scale = release(frame).noise_sd / math.sqrt(2)
+    base, costs = frame if neighbors == "substitute" else frame.drop(0), []
+    with testing.zero_noise():
+        before = release(base).value
+        for x, y, t in itertools.product((-1.0, 0.0, 1.0), (-5.0, 0.0, 5.0), (0, 1)):
+            other = frame.copy()
+            other.loc[0, ["X", "Y", "T"]] = x, y, t
+            costs.append(float(np.sum(np.abs(release(other).value - before) / scale)))
+    assert 0.1 < max(costs) <= 1.0
 
 
 def test_the_ridge_of_the_printed_tm_is_one_over_c() -> None:

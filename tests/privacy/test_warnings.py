@@ -11,22 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from alert_rows import ruled
 from replay_helpers import fit
 
 import privcausal as pc
 from privcausal.results.fits import Result
 
 BOUNDS: dict[str, Any] = {"Y": (-4, 4), "X": (-1, 1), "G": ["a", "b", "c"]}
-
-
-def ruled() -> pd.DataFrame:
-    """A threshold on a sum of two columns confounds."""
-    rng = np.random.default_rng(8)
-    x, z = rng.uniform(-1, 1, (2, 4000))
-    high = x + z > 0
-    t = (rng.uniform(size=4000) < np.where(high, 0.8, 0.2)).astype(int)
-    y = np.clip(high + rng.normal(0, 0.2, 4000), -1, 2)
-    return pd.DataFrame({"Y": y, "T": t, "X": x, "Z": z})
 
 
 def rows(n: int = 3000, chance: float = 0.5, slope: float = 0.0) -> pd.DataFrame:
