@@ -11,7 +11,7 @@ the best linear projection. Several averages share one release of their scores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -516,18 +516,18 @@ def score_sizes(
     session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
         return none
-    binary = two_valued(state)
-    if binary and state.known is None:
+    binary, declared = two_valued(state), declared_shares(state, targets)
+    if binary and not declared:
         session.unused(stage)
         return none
     histograms = []
-    for target in targets[:1] if binary else targets:
+    for target in targets[: len(declared)] if binary else targets:
         factors = (*map(float, target.extremes.factors),)
         size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
         borders = score_edges(size.bound, SIGNED_HALF_OCTAVES)[:-1]
         edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
-    counts, noise_sd = _counts(session, stage, histograms, declared_share(state))
+    counts, noise_sd = _counts(session, stage, histograms, declared)
     if binary:
         return none
     return [
@@ -546,25 +546,30 @@ def _counts(
     session: survey.FitRun,
     stage: StageKey,
     histograms: Sequence[vault.ArmHistogram],
-    declared: float | None,
+    declared: Sequence[float],
 ) -> tuple[list[Matrix], float]:
     """Counts by arm for each histogram, and their noise sd.
 
-    If a share is `declared`, the counts of the arms are checked against it. Otherwise the moments
+    If shares are `declared`, the counts of the arms are checked against them. Otherwise the moments
     of the treatment have already shown the arms.
     """
     first, many = histograms[0], len(histograms) > 1
     release = session.release(stage, vault.ArmHistograms(tuple(histograms)) if many else first)
     parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
     counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
-    if declared is not None:
-        session.look_at_arms(counts[0].sum(axis=1), noise_sd * first.cells**0.5, declared)
+    for one, share, histogram in zip(counts, declared, histograms, strict=False):
+        session.look_at_arms(one.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
     return counts, noise_sd
 
 
-def declared_share(state: survey.Survey) -> float | None:
-    """Mean of the known propensities, or None if they are estimated."""
-    return None if state.known is None else float(np.mean(state.known(state.rows)))
+def declared_shares(state: survey.Survey, targets: Sequence[Target] = ()) -> list[float]:
+    """Mean of the known propensities, or the known share of each target's arm, if declared."""
+    if state.known is not None:
+        return [float(np.mean(state.known(state.rows)))]
+    request = state.session.plan.request
+    if not isinstance(request.propensity, Mapping):
+        return []
+    return [float(request.propensity[request.asked.arms[one.arm]]) for one in targets]
 
 
 def row_sizes(
@@ -572,11 +577,11 @@ def row_sizes(
     stage: StageKey,
     target: vault.Transform,
     what: str = "score sizes",
-    declared: float | None = None,
+    declared: Sequence[float] = (),
 ) -> ArmSizes:
     """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
     borders, alone = score_edges(target.bound), np.ones(1)
-    if declared is None:
+    if not declared:
         release = session.release(stage, vault.SizeHistogram(target, borders, what))
         return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
     histogram = vault.ArmHistogram(vault.ArmSize(target, (1.0, 1.0)), borders[:-1], what)

@@ -125,6 +125,8 @@ def _means(
         scored = weighed(mine, partials, nuisances, tau, stage, (arm, mass))
         target = one_arm_target(mine, scored.nuisances, arm, mass)
         found.append((target, scored.remainder))
+        if shares:  # known shares are not clipped
+            continue
         least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
         if least > POOR_OVERLAP:
             told = HARDLY.format(share=least, arm=request.asked.arms[arm], clip=mine.clip)

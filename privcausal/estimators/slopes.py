@@ -224,7 +224,7 @@ def cut_sums(
     """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     sizes = averages.row_sizes(
-        state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_share(state)
+        state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_shares(state)
     )
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)

@@ -162,15 +162,17 @@ class FitRun:
         declared = self.plan.request.schema.get(name)
         self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
 
-    def look_at_arms(self, counts: Vector, noise_sd: float, declared: float) -> None:
-        """Note whether noisy counts of both arms contradict a known propensity."""
+    def look_at_arms(
+        self, counts: Vector, noise_sd: float, declared: float, number: int = 1
+    ) -> None:
+        """Note whether noisy counts outside and inside an arm contradict its known share."""
         for rows in counts:
             self.look_for(float(rows), noise_sd)
-        if self.unseen:
+        if self.unseen or "allocation" in self.alerts:
             return
-        name = self.plan.request.formula.assigned
+        name, arms = self.plan.request.formula.assigned, self.plan.request.asked.arms
         coding = self.schema[name]
-        arm = coding.one if isinstance(coding, Binary) else "1"
+        arm = arms[number] if arms else coding.one if isinstance(coding, Binary) else "1"
         self.note(words.allocation_alert(name, arm, counts, noise_sd, declared))
 
     def note(self, alerts: words.Alerts) -> None:

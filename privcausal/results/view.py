@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
@@ -330,6 +331,7 @@ def _notes(result: ReleasedFit, said: estimators.Description, bought: bool) -> t
         ),
         "the bounds": not bought,
         "the propensity": isinstance(request.propensity, float),
+        "the arms' shares": isinstance(request.propensity, Mapping),
         "the clipping limits": (
             said.adjusts and request.propensity is None and request.asked.divides
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 from unittest import mock
 
@@ -263,6 +264,22 @@ def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
     planned = pc.plan(FORMULA, n=3000, bounds=BOUNDS, propensity=SHARES, outcome_sd=1.8)
     width = float(np.diff(found.conf_int().iloc[0])[0]) / 2
     assert 0.5 < planned.table["half-width"][0] / width < 2
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_wrong_shares_raise_an_alert(labels: bool) -> None:
+    """Arm c has a fourth of the rows, six noise sds and more below the wrong share."""
+    rows, bounds = trial(20_000, 2), BOUNDS
+    if labels:
+        rows, bounds = rows.assign(Y=(rows["Y"] > 0).astype(int)), BOUNDS | {"Y": (0, 1)}
+    few = {"a": 0.5, "b": 0.42, "c": 0.08}  # below the propensity clip, but known
+    for shares, told in ((SHARES, {}), (few, {"allocation"})):
+        with seeded_noise(3), warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            found = fit(rows, bounds=bounds, propensity=shares)
+        assert set(found.alerts) == set(told)
+    assert "With a wrong propensity" in found.alerts["allocation"]
+    assert "the arms' shares are public inputs" in " ".join(str(found.summary(full=True)).split())
 
 
 @pytest.mark.parametrize(
