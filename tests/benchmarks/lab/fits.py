@@ -44,6 +44,10 @@ def _private(cell: Cell, frame: pd.DataFrame, eps: float) -> Any:
     return pc.private(cell.formula, frame, eps=eps, bounds=cell.bounds, propensity=cell.propensity)
 
 
+def _allocated(cell: Cell, frame: pd.DataFrame, eps: float) -> Any:
+    return pc.private(cell.formula, frame, eps=eps, bounds=cell.bounds, propensity=cell.law.share)
+
+
 def _plain(cell: Cell, frame: pd.DataFrame, eps: float) -> Any:
     return pc.private("Y ~ T", frame, eps=eps, bounds=cell.bounds)
 
@@ -62,6 +66,7 @@ def _learner(name: str, base: str | None = None) -> Method:
 
 METHODS: dict[str, Method] = {
     "private": _private,
+    "allocated": _allocated,
     "plain": _plain,
     **{name: _learner(name) for name in ("r", "dr", "s", "t", "x", "adum", "dpcate")},
     "dpebm": _learner("r", "dpebm"),
@@ -89,8 +94,8 @@ def read(files: Path | Sequence[Path]) -> pd.DataFrame:
 
 
 def applies(method: str, cell: Cell) -> bool:
-    """ADUM is for trials; all others are for all data."""
-    return method != "adum" or cell.lot
+    """ADUM and a declared allocation are for trials; all others are for all data."""
+    return method not in ("adum", "allocated") or cell.lot
 
 
 def rows(
