@@ -504,7 +504,7 @@ def words_of(request: Request, estimand: str = "") -> Words:
     return replace(words, reading=reading, identified=(ASSIGNED,))
 
 
-KNOWN = "a correct known propensity"
+KNOWN = "randomized treatment with the declared propensity"
 ASSIGNED = "Known propensity: treatment was assigned at random, with the declared propensity."
 BY_LOT = (
     "Causal reading requires randomized treatment and no interference. The probability of "
