@@ -168,10 +168,10 @@ def residual_cut(
 ) -> tuple[survey.Survey, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
-    Let V be the clipped T - e. V replaces both residuals. The slope therefore errs by theta
-    E[V (T - e - V)] / E[V^2]. Relative to the slope, this error is at most the threshold times the
-    mean excess over the threshold, divided by the mean square. The tail condition bounds the
-    excess.
+    Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
+    errs by (theta - c) E[V (T - e - V)] / E[V^2]. Relative to theta - c, this error is at most the
+    threshold times the mean excess over the threshold, divided by the mean square. The tail
+    condition bounds the excess.
 
     e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
     which enters through its product with an error of eta.
@@ -206,8 +206,11 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
     folds = list(zip(*parts, strict=True))
     e = tuple(tuple(part.e_soft for part in fold) for fold in folds)
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
-    cut = state.most if state.session.plan.request.asked.dose else 0.0
-    return vault.SlopeScores(e, eta, state.outcome, centre, cut)
+    if not state.session.plan.request.asked.dose:
+        return vault.SlopeScores(e, eta, state.outcome, centre)
+    domain = state.session.schema[state.session.plan.request.formula.treatment]
+    most = largest_residual(domain)
+    return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
 
 
 def released_slopes(

@@ -412,8 +412,8 @@ def estimate_slopes(
     The sampling covariance is the sandwich, HC0 in the regression of residuals. Clipping changes
     the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
     most this bias times the norm of a row of the inverse. It also changes a slope by at most the
-    share `lost` of itself. Nuisance error changes the mean of s_j by `remainder`. `model` is
-    sum d d' as the nuisance models predict it, and serves as a prior.
+    share `lost` of its distance from c. Nuisance error changes the mean of s_j by `remainder`.
+    `model` is sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
     inverse, keep = _inverse(mass, sd[1], model, size)
@@ -423,7 +423,7 @@ def estimate_slopes(
     privacy = inverse @ np.diag(sd[0] ** 2 + keep * sd[1] ** 2 @ left**2) @ inverse / unit**2
     theta = (centre + left) / unit
     clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
-    clipping += lost * (np.abs(theta) + np.sqrt(np.diag(sampling + privacy)))
+    clipping += lost * (np.abs(left) / unit + np.sqrt(np.diag(sampling + privacy)))
     errors = size * np.abs(inverse) @ remainder / unit
     return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
 
