@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from privcausal.features.functions import Additive, Constant
 from privcausal.inference.averages import AverageEstimate, with_design_effect
 from privcausal.inference.least_squares import (
     Released,
+    ResidualTail,
     Rest,
     estimate_coefficients,
     indicator_equations,
@@ -76,7 +77,7 @@ class LeastSquares(Learner):
     def run(self, session: survey.FitRun) -> words.Estimate:
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
-        found = _second_fit(state, _first_fit(state, _outcome(state)))
+        found = _second_fit(state, _first_fit(state, *_outcome(state)))
         return words.Estimate(
             session.plan, session.schema, state.design, state.population, None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
@@ -114,8 +115,8 @@ COEFFICIENT_READING = (
 )
 
 LONG_TAIL = (
-    "{outcome!r} has a long tail. If its outliers depend on the columns, clipping them biases "
-    "coefficients, and intervals may not cover. Transform it, for example to its logarithm."
+    "{outcome!r} has a long tail. Intervals are wide, because they allow for all outliers at one "
+    "end of the columns. Transform it, for example to its logarithm."
 )
 
 PROJECTION = (
@@ -130,8 +131,9 @@ HOMOSKEDASTIC = (
 
 CLIPPED_ROWS = (
     "Rows at a large distance from the center get less weight; the distance includes the residual. "
-    "The interval has an allowance for the resulting bias, chosen on public data sets. The "
-    "allowance is not a bound. Elliptically distributed rows have zero bias."
+    "The interval has an allowance for the resulting bias. For residuals beyond four sds it is the "
+    "worst case, if their columns have the usual distance from the center. For other rows it was "
+    "chosen on public data sets and is not a bound. Elliptically distributed rows have zero bias."
 )
 
 REGRESSION_METHODS = (
@@ -146,49 +148,36 @@ REGRESSION_METHODS = (
 )
 
 
-class _Seen(NamedTuple):
-    """Mean, sd and absolute skewness of the outcome."""
-
-    middle: float
-    sd: float
-    skew: float = 0.0
-
-
-def _outcome(state: survey.Survey) -> _Seen:
-    """Moments of the outcome, from its detected values and the rows that noise hides.
+def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
+    """Mean and sd of the outcome, from its detected values and the rows that noise hides.
 
     If most rows are at single values, these do not show the spread of the others. The sd then
-    comes from a uniform distribution over the window of the outcome.
+    comes from a uniform distribution over the window of the outcome, and the last value is True.
     """
     release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
     lo, hi = state.outcome.lo, state.outcome.hi
     if release is None:
-        return _Seen(0.5 * (lo + hi), 0.5 * (hi - lo))
+        return 0.5 * (lo + hi), 0.5 * (hi - lo), False
     counts, noise_sd = release.value, float(release.noise_sd[0])
     look = read_look(counts, noise_sd, Interval(lo, hi))
     even = look.window.width / math.sqrt(12)
     if look.mostly or not look.scaled:
-        return _Seen(look.window.mid, even, MOST_SKEWED)
+        return look.window.mid, even, True
     ends = lo + np.r_[0.0, outcome_edges(Interval(lo, hi))]
     held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
     at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
     middle = float(mass @ at)
     hidden = max(1 - float(held.sum() / max(counts.sum(), 1.0)), 0.0)
     variance = (1 - hidden) * float(mass @ (at - middle) ** 2) + hidden * even**2
-    skew = abs(float(mass @ (at - middle) ** 3)) / variance**1.5
-    return _Seen(middle, math.sqrt(variance), min(skew, MOST_SKEWED))
-
-
-MOST_SKEWED = 2.0
-"""Largest skewness that counts: an exponential distribution has it. By hand."""
+    return middle, math.sqrt(variance), False
 
 
 @dataclass(frozen=True, eq=False)
 class _First:
     """The first fit: its coefficients of the features, and the whitened columns.
 
-    `spread` are the sds that whitening gives to the columns, and `sd` is the residual sd.
-    `skew` is the absolute skewness of the outcome.
+    `spread` are the sds that whitening gives to the columns, and `sd` is the residual sd. `even`:
+    most outcomes are at single values.
     """
 
     eta: Additive
@@ -196,11 +185,11 @@ class _First:
     turned: basis.Turned
     spread: Vector
     sd: float
-    skew: float
+    even: bool
 
 
-def _first_fit(state: survey.Survey, seen: _Seen) -> _First:
-    outcome, features, (middle, sd, skew) = state.outcome, state.features, seen
+def _first_fit(state: survey.Survey, middle: float, sd: float, even: bool) -> _First:
+    outcome, features = state.outcome, state.features
     response = vault.OutcomeResidual(Constant(middle), outcome)
     scale = _scale(features.cut, sd)
     row = vault.RegressionRow(features, response, scale, _survey(state, root=True))
@@ -222,7 +211,7 @@ def _first_fit(state: survey.Survey, seen: _Seen) -> _First:
     spread = _spread(state, turn)
     return _First(
         eta, _residual(features, eta, outcome), basis.Turned(features, turn * spread, np.inf),
-        spread, float(np.sqrt(np.clip(left, floor, top))), skew,
+        spread, float(np.sqrt(np.clip(left, floor, top))), even,
     )  # fmt: skip
 
 
@@ -262,7 +251,8 @@ def _residual(
 
 def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     session, request = state.session, state.session.plan.request
-    anywhere, count = request.tails == "any", max(state.population.count, 1.0)
+    tail = ResidualTail(2 * state.outcome.bound, first.even, request.tails == "any")
+    count = max(state.population.count, 1.0)
     usual, root = float(np.linalg.norm(first.spread)), _survey(state, root=True)
     columns = vault.RegressionRow(first.turned, first.residual, 0.0, root)
     residual = vault.TransformProduct(root, first.residual) if root else first.residual
@@ -271,8 +261,8 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     unit = session.noise_sd(SECOND_MOMENTS, change) / math.sqrt(2.0) / count
     of = {ROW_SIZES: (columns, usual), budget.Stages.RESIDUAL_SIZES: (residual, first.sd)}
     rows, residuals = _sizes(state, of)
-    clip = row_clip(rows, residuals, unit, usual, first.sd, first.skew, count, anywhere=anywhere)
-    if outliers_matter(residuals, first.sd, count):
+    clip = row_clip(rows, residuals, unit, usual, first.sd, count, tail)
+    if outliers_matter(residuals):
         session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome)
     row = replace(columns, scale=clip.scale)
     lift, own = _natural(state, first)
@@ -280,7 +270,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     release = session.release(SECOND_MOMENTS, query)
     found = Released(
         query.matrix(release.value) / count, survey.off_diagonal_sd(query, release) / count,
-        np.r_[first.spread, clip.scale * first.sd], clip, count,
+        np.r_[first.spread, clip.scale * clip.sd], clip, count,
         equations=indicator_equations(lift, _factors(state)),
     )  # fmt: skip
     rest = second_fit(found)
@@ -289,11 +279,8 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     bias = clip.bias
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
         bias += clip.at * session.beyond.lost / count
-    fitted = np.linalg.lstsq(first.turned.turn, first.eta.coef)[0] + rest.mean
-    fitted[0] = 0.0
-    along = clip.along * fitted / max(float(np.linalg.norm(fitted)), 1e-12)
     names = ("Intercept", *(c.name for c in state.design.columns))
-    out = estimate_coefficients(names, own, lift, found, rest, bias, along)
+    out = estimate_coefficients(names, own, lift, found, rest, bias)
     return with_design_effect(out, request.trust.max_rows)
 
 

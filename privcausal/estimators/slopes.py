@@ -49,11 +49,11 @@ UNSEEN_SLOPE = (
     "from noise, so slopes may be far off. Check the bounds and labels, or use more rows or budget."
 )
 
-RESIDUAL_REACH = 2.0
+RESIDUAL_REACH = 1.5
 """Clipping threshold of T - e for a numeric T, as a multiple of its largest detected size.
 
-A quarter of the tail's excess then remains beyond the threshold and causes bias. Values from 1.5 to
-3 perform about equally, because noise grows with the square. By hand.
+Under half of the tail's excess then remains beyond the threshold and causes bias. Values from 1 to
+2 perform about equally, because noise grows with the square. By hand.
 """
 
 LEAST_SLOPE_SHARE = 1 / 3
@@ -122,12 +122,12 @@ class PartiallyLinear(private.AverageLearner):
         slopes = np.clip(first.estimate, -reach, reach)
         masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
-        sums, bias = cut_sums(state, _scores(state, parts, slopes), float(np.trace(share)))
+        sums, bias, noise = cut_sums(state, _scores(state, parts, slopes), float(np.trace(share)))
         value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
         if (np.diag(value[1]) <= FEW_SDS * np.diag(sd[1])).any():
             session.alerts["treatment"] = UNSEEN_SLOPE
         doubt = _remainders(state, parts, slopes)
-        found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit)
+        found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit, bias_sd=noise)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
         products = nu.product_confounding(state, parts[0], "PLR") / masses[0] / unit
@@ -168,10 +168,10 @@ def residual_cut(
 ) -> tuple[survey.Survey, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
-    Let V be the clipped T - e. V replaces both residuals. The slope therefore errs by theta
-    E[V (T - e - V)] / E[V^2]. Relative to the slope, this error is at most the threshold times the
-    mean excess over the threshold, divided by the mean square. The tail condition bounds the
-    excess.
+    Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
+    errs by (theta - c) E[V (T - e - V)] / E[V^2]. Relative to theta - c, this error is at most the
+    threshold times the mean excess over the threshold, divided by the mean square. The tail
+    condition bounds the excess.
 
     e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
     which enters through its product with an error of eta.
@@ -206,8 +206,11 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
     folds = list(zip(*parts, strict=True))
     e = tuple(tuple(part.e_soft for part in fold) for fold in folds)
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
-    cut = state.most if state.session.plan.request.asked.dose else 0.0
-    return vault.SlopeScores(e, eta, state.outcome, centre, cut)
+    if not state.session.plan.request.asked.dose:
+        return vault.SlopeScores(e, eta, state.outcome, centre)
+    domain = state.session.schema[state.session.plan.request.formula.treatment]
+    most = largest_residual(domain)
+    return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
 
 
 def released_slopes(
@@ -220,8 +223,8 @@ def released_slopes(
 
 def cut_sums(
     state: survey.Survey, scores: vault.SlopeScores | vault.InstrumentScores, typical: float
-) -> tuple[vault.SlopeSums, float]:
-    """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
+) -> tuple[vault.SlopeSums, float, float]:
+    """Clipped sums, the maximum change of their mean, and its noise sd; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     sizes = averages.row_sizes(
         state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_shares(state)
@@ -232,10 +235,12 @@ def cut_sums(
         averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1]),
         state.session.plan.request.tails,
     )
-    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere == "any")
+    cut = score_cut(
+        extremes, noise, sizes, state.look, rows, anywhere=anywhere == "any", doubtful=True
+    )
     beyond = state.session.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
-    return replace(rough, cut=cut.at), cut.bias + lost
+    return replace(rough, cut=cut.at), cut.bias + lost, cut.doubt
 
 
 def _reread(
@@ -328,8 +333,9 @@ class LocalAverage(private.AverageLearner):
         reach = 2 * state.outcome.bound
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
         scale *= _ratio(np.diag(value[2]), np.diag(sd[2]))
-        sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
-        own = known(*released_slopes(state, private.AVERAGE_STAGES[1], sums), (centre, scale), bias)
+        sums, bias, noise = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
+        value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
+        own = known(value, sd, (centre, scale), bias, bias_sd=noise)
         own = with_design_effect(own, request.trust.max_rows)
         own = replace(own, size_sd=state.population.count_sd)
         if np.isinf(effects.late_limits(own, float(norm.ppf(0.975)))[1]):

@@ -406,24 +406,27 @@ def estimate_slopes(
     size: float,
     lost: float = 0.0,
     unit: float = 1.0,
+    bias_sd: float = 0.0,
 ) -> AverageEstimate:
     """theta = c + (sum d d')^-1 sum s for scores centered at c, over the treatments' unit.
 
     The sampling covariance is the sandwich, HC0 in the regression of residuals. Clipping changes
-    the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
-    most this bias times the norm of a row of the inverse. It also changes a slope by at most the
-    share `lost` of itself. Nuisance error changes the mean of s_j by `remainder`. `model` is
-    sum d d' as the nuisance models predict it, and serves as a prior.
+    the mean of the scores by at most `bias` in norm, with the noise sd `bias_sd`, whose variance is
+    added to that of the estimate (`cuts.Cut.narrowest`). By Cauchy and Schwarz it changes a slope
+    by at most this bias times the norm of a row of the inverse. It also changes a slope by at most
+    the share `lost` of its distance from c. Nuisance error changes the mean of s_j by `remainder`.
+    `model` is sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
     inverse, keep = _inverse(mass, sd[1], model, size)
     left = inverse @ total
     meat = _spread(total, square, sd[2], size)
     sampling = inverse @ meat @ inverse / unit**2
-    privacy = inverse @ np.diag(sd[0] ** 2 + keep * sd[1] ** 2 @ left**2) @ inverse / unit**2
+    noise = sd[0] ** 2 + keep * sd[1] ** 2 @ left**2 + (size * bias_sd) ** 2
+    privacy = inverse @ np.diag(noise) @ inverse / unit**2
     theta = (centre + left) / unit
     clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
-    clipping += lost * (np.abs(theta) + np.sqrt(np.diag(sampling + privacy)))
+    clipping += lost * (np.abs(left) / unit + np.sqrt(np.diag(sampling + privacy)))
     errors = size * np.abs(inverse) @ remainder / unit
     return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
 
@@ -460,6 +463,7 @@ def estimate_reduced(
     model: float,
     size: float,
     units: Sequence[float],
+    bias_sd: float = 0.0,
 ) -> AverageEstimate:
     """The LATE, reduced form and first stage, from scores d (Y - eta - c (T - e)), k d (T - e).
 
@@ -484,7 +488,8 @@ def estimate_reduced(
     spread = units_ * _spread(total / unit, square / units_, sd[2] / units_, size)
     sampling = back @ spread @ back.T
     common = np.array([0.0, reduced, first]) * np.sqrt(keep) * float(inverse[0, 0] * sd[1][0, 0])
-    privacy = back @ np.diag(sd[0] ** 2) @ back.T + np.outer(common, common)
+    noise = sd[0] ** 2 + (size * bias_sd) ** 2
+    privacy = back @ np.diag(noise) @ back.T + np.outer(common, common)
     moved = size * bias * back
     return AverageEstimate(
         REDUCED, (), np.array([late, reduced, first]), sampling, privacy,

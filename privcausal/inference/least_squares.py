@@ -14,14 +14,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
+from scipy.special import stdtr
 from scipy.stats import norm
 
 from privcausal.features.basis import TINY
 from privcausal.inference import averages, ranges
-from privcausal.inference.regression import positive_part, signal_share
+from privcausal.inference.regression import likelihoods, positive_part, signal_share
 from privcausal.typing import Integers, Matrix, Vector
 
 # -- the first fit ----------------------------------------------------------------------------
@@ -45,19 +47,16 @@ def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
 # and Taylor 1989). If z has elliptical contours, the coefficients stay the same at every C, because
 # the weight depends on ||z|| only. Otherwise they move. By Cauchy-Schwarz, and if the variance of r
 # does not depend on v, a mean of v r moves by at most sd(r) E[(1 - w)^2]^(1/2) along any direction.
-# On public data sets it moved by a small share of this bound, except for outliers whose residuals
-# grow with the fitted values. Their loss is added along the fitted values. A smaller t keeps them.
+# On public data sets it moved by a small share of this bound, except for outliers: their residuals
+# grow with the fitted values. Outliers therefore count at their worst: all in one direction, with
+# the usual ||v|| and, in the weight, the largest ||v|| of all rows. A mean of v r moves by at most
+# E[(1 - w) ||v|| |r|; |r| > OUTLIER sd(r)], for any dependence of residuals and columns.
 
-CLIP_BIAS = 0.15
+CLIP_BIAS = 0.25
 """Bias of a coefficient by clipped rows, as a share of its bound (Cauchy-Schwarz). Public data."""
 
-SKEW_BIAS = 0.15
-"""Further share per unit of the outcome's skewness: clipping shrinks the means of skewed outcomes
-whose spread grows with the mean. Public data."""
-
-OUTLIER_LOSS = 0.6
-"""Share of the outliers' loss by clipping that biases coefficients along the fitted values, because
-long tails often grow with the mean. Public data."""
+OUTLIER = 4.0
+"""Residual sds beyond which a residual is an outlier. By hand."""
 
 CELLS_PER_OCTAVE = 4
 """Cells of the sizes of rows, from an eighth of the usual size without survey weights."""
@@ -68,9 +67,6 @@ MOST_OCTAVES = 40
 NORMAL_SIZES = norm.isf((np.arange(20) + 0.5) / 40)
 """Sizes of standard normal numbers, equally likely."""
 
-TAIL_CELLS = 20
-"""Cells of the tail beyond the largest detected size."""
-
 
 def row_edges(usual: float, bound: float) -> Vector:
     """Upper borders of the cells of the rows' sizes, ascending to the bound, shape (K,)."""
@@ -80,19 +76,32 @@ def row_edges(usual: float, bound: float) -> Vector:
     return np.asarray(bound * 2.0 ** (-np.arange(cells, -1, -1) / CELLS_PER_OCTAVE))
 
 
+class ResidualTail(NamedTuple):
+    """Where residuals that noise hides may be.
+
+    They are at most `top`. If most rows are at single values, detected residuals do not show the
+    scale of the others, which then are `even` up to `top`. If they may be `anywhere`, all are at
+    the end.
+    """
+
+    top: float
+    even: bool
+    anywhere: bool
+
+
 @dataclass(frozen=True)
 class RowClip:
     """Clip C of the rows, scale t of their residuals, and the effects of the clip.
 
-    `bias` is the allowance for the change of a mean of v r along any direction, in units of r, and
-    `along` for its further change along the fitted values. `kept` is the share of the mean squared
-    size `mean` that remains.
+    `sd` is the sd of r, from its sizes. `bias` is the allowance for the change of a mean of v r
+    along any direction, in units of r. `kept` is the share of the mean squared size `mean` that
+    remains.
     """
 
     at: float
     scale: float
+    sd: float
     bias: float
-    along: float
     kept: float
     mean: float
 
@@ -103,45 +112,57 @@ def row_clip(
     noise: float,
     usual: float,
     sd: float,
-    skew: float,
     count: float,
-    *,
-    anywhere: bool,
+    tail: ResidualTail,
 ) -> RowClip:
     """The clip of least half-width, from noisy counts of ||v|| and |r|.
 
-    Sizes of columns and residuals are assumed to be independent.
+    Sizes of columns and residuals are assumed to be independent, and for outliers ordered alike.
 
     Parameters
     ----------
     noise : float
         Noise sd of a mean of products of z, per unit of C^2.
-    usual, sd, skew : float
-        Root of the mean of ||v||^2, sd of r, and absolute skewness of the outcome.
+    usual, sd : float
+        Root of the mean of ||v||^2, and a first value of the sd of r.
+    tail : ResidualTail
+        Where hidden residuals may be.
     """
     told = noise if columns.noise_sd else 0.0  # in tests without noise, nothing is clipped
-    v, of_v = _shares(columns, usual, count, anywhere)
-    r, of_r = _shares(residuals, sd, count, anywhere)
+    v, of_v = _shares(columns, usual, count, tail._replace(top=np.inf, even=False))
+    r, of_r = _shares(residuals, sd, count, tail)
     share = np.outer(of_v, of_r / of_r.sum()).ravel()
-    outlier = np.where(r > OUTLIER * sd, r, 0.0)
+    sd = math.sqrt(of_r @ r**2 / of_r.sum())
+    far_v, far_r, of_far = _ordered_alike(v, of_v, r, of_r)
+    outlier = np.where(far_r > OUTLIER * sd, of_far * far_r * np.minimum(far_v, usual), 0.0)
     found = []
     for scale in SCALES * usual / sd:
         square = np.add.outer(v**2, (scale * r) ** 2).ravel()
         middle = math.sqrt(_median(square, share))
-        cuts = ranges.cuts_between(LEAST_CLIP * middle, math.sqrt(square.max()))
+        most = math.sqrt(square[share > 0].max()) / CELL_MIDDLE
+        cuts = ranges.cuts_between(LEAST_CLIP * middle, most)
         weight = np.minimum(1.0, cuts[:, None] ** 2 / square)
-        bias = (CLIP_BIAS + SKEW_BIAS * skew) * sd * np.sqrt((1 - weight) ** 2 @ share)
-        lost = (1 - weight) @ (share * np.tile(outlier, len(v)))
-        along = OUTLIER_LOSS * usual * lost
+        lost = 1 - np.minimum(1.0, cuts[:, None] ** 2 / (far_v**2 + (scale * far_r) ** 2))
+        bias = CLIP_BIAS * sd * np.sqrt((1 - weight) ** 2 @ share) + lost @ outlier
         mean = float(square @ share)
         kept = weight @ (square * share) / mean
         # v has variances `kept` after the clip, and so the error of a coefficient grows
         error = np.hypot(told * cuts**2 / scale, sd / math.sqrt(count))
-        width = averages.covering(averages.USUAL_Z, bias + along / usual, error) / kept
+        width = averages.covering(averages.USUAL_Z, bias, error) / kept
         i = int(np.argmin(width))
-        clip = RowClip(cuts[i], scale, float(bias[i]), float(along[i]), float(kept[i]), mean)
+        clip = RowClip(cuts[i], scale, sd, float(bias[i]), float(kept[i]), mean)
         found.append((float(width[i]), clip))
     return min(found, key=lambda pair: pair[0])[1]
+
+
+def _ordered_alike(
+    one: Vector, of_one: Vector, two: Vector, of_two: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """Pairs of sizes with their shares, if the larger sizes of `one` meet the larger of `two`."""
+    ends = np.cumsum(of_one) / of_one.sum(), np.cumsum(of_two) / of_two.sum()
+    at = np.unique(np.r_[ends])
+    i, j = (np.searchsorted(own[:-1], at) for own in ends)
+    return one[i], two[j], np.diff(at, prepend=0.0)
 
 
 def _median(values: Vector, share: Vector) -> float:
@@ -149,19 +170,16 @@ def _median(values: Vector, share: Vector) -> float:
     return float(values[order][np.searchsorted(np.cumsum(share[order]), 0.5 * share.sum())])
 
 
-def outliers_matter(residuals: ranges.LookCounts, sd: float, count: float) -> bool:
-    """Whether detected outliers are more than `LONG_SHARE` of the squared residuals."""
+def outliers_matter(residuals: ranges.LookCounts) -> bool:
+    """Whether outliers are more than `LONG_SHARE` of the squares of all detected residuals."""
     seen = ranges.visible_cells(residuals.value, residuals.noise_sd, 1)
-    low = residuals.ends[:-1]
-    far = seen & (low > OUTLIER * sd)
-    return float(residuals.value[far] @ low[far] ** 2) > LONG_SHARE * count * sd**2
+    size, rows = residuals.ends[:-1][seen], residuals.value[seen]
+    far = size**2 * rows.sum() > OUTLIER**2 * float(rows @ size**2)
+    return bool(rows[far] @ size[far] ** 2 > LONG_SHARE * rows @ size**2)
 
 
 LONG_SHARE = 0.1
 """Share of the squared residuals above which outliers raise an alert. By hand."""
-
-OUTLIER = 5.0
-"""Residual sds beyond which a residual is an outlier. By hand."""
 
 SCALES = 0.4 * 2.0 ** (-0.5 * np.arange(9))
 """Values of t that are tried, times sd(r) over the usual norm of v. Public data."""
@@ -171,32 +189,62 @@ LEAST_CLIP = 0.7
 
 
 def _shares(
-    sizes: ranges.LookCounts, usual: float, rows: float, anywhere: bool
+    sizes: ranges.LookCounts, usual: float, rows: float, tail: ResidualTail
 ) -> tuple[Vector, Vector]:
     """Sizes and the shares of the rows with them: detected cells, then a hidden tail.
 
     If noise hides all rows, the sizes follow a normal distribution with the sd `usual`.
     """
-    counts, noise_sd, edges = sizes.value, sizes.noise_sd, sizes.ends[1:]
+    counts, noise_sd, ends = sizes.value, sizes.noise_sd, sizes.ends
     seen = np.flatnonzero(ranges.visible_cells(counts, noise_sd, 1))
     if not len(seen):
         return usual * NORMAL_SIZES, np.full(len(NORMAL_SIZES), 1 / len(NORMAL_SIZES))
-    last = int(seen[-1])
-    reach, end = float(edges[last]), float(edges[-1])
-    beyond, borders = ranges.cells_beyond(reach, counts, edges)
-    # no allowance for the noise of the hidden mass, because the bias itself is an allowance
-    hidden = max(ranges.hidden_mass(beyond, noise_sd, borders, anywhere=anywhere)[0], 0.0)
-    held = np.maximum(counts[: last + 1], 0.0)
+    last = int(seen[-1]) + 1
+    held, beyond = np.maximum(counts[:last], 0.0), counts[last:]
     held *= min(1.0, rows / max(held.sum(), 1.0))
-    inside = edges[: last + 1]
-    if anywhere:
-        size, tail = np.r_[inside, end], np.ones(1)
+    if tail.anywhere or not noise_sd or not len(beyond):
+        hidden = np.r_[np.zeros(len(beyond) - 1), beyond.sum()] if len(beyond) else beyond
+    elif tail.even:
+        widths = np.clip(np.diff(np.minimum(ends[last:], tail.top)), 0.0, None)
+        mass = max(float(beyond.sum()), 0.0) + noise_sd * math.sqrt(len(beyond))
+        hidden = widths * min(mass, rows) / max(float(widths.sum()), TINY)
     else:
-        ends = np.geomspace(reach, max(end, reach), TAIL_CELLS + 1)
-        size = np.r_[inside, ends[1:]]
-        tail = -np.diff(np.r_[(ends[:-1] / reach) ** -ranges.INDEX, 0.0])
-    return size, np.r_[held, min(hidden, rows) * tail] / rows
+        hidden = _hidden_tail(sizes, held, tail.top)
+    return CELL_MIDDLE * ends[1:], np.r_[held, np.maximum(hidden, 0.0)] / rows
 
+
+def _hidden_tail(sizes: ranges.LookCounts, held: Vector, top: float) -> Vector:
+    """Mean rows of the cells after `held`, shape (K - len(held),).
+
+    Sizes beyond the quantile `START_AT` follow Student's t up to `top`, with unknown scale and
+    degrees of freedom. Counts of all these cells are the evidence, also those that noise hides.
+    """
+    ends, last = sizes.ends, len(held)
+    first = int(np.searchsorted(np.cumsum(held), START_AT * held.sum()))
+    scales = ends[first + 1] * TAIL_SCALES
+    freedom, spread = (one.ravel()[:, None] for one in np.meshgrid(FREEDOM, scales, indexing="ij"))
+    below = stdtr(freedom, ends / spread)
+    below[:, ends >= min(top, ends[-1])] = 1.0
+    cells, counts = np.diff(below[:, first:], axis=1), sizes.value[first:]
+    cells *= counts.sum() / np.maximum(cells.sum(axis=1, keepdims=True), TINY)
+    sd = np.sqrt(sizes.noise_sd**2 + np.maximum(counts, 1.0))
+    prior = np.repeat(np.log(0.5) * np.arange(len(FREEDOM)), len(scales))
+    chance = likelihoods(counts / sd, 1.0, cells / sd, prior)
+    return np.asarray(np.maximum(chance @ cells[:, last - first :] / chance.sum(), 0.0))
+
+
+FREEDOM = (100.0, 12.0, 6.0, 4.0, 3.0, 2.0, 1.5)
+"""Degrees of freedom that a tail may have, each half as likely as the last. By hand. 1.5 has no
+variance: with a heavier tail, an interval would not hold without privacy either."""
+
+TAIL_SCALES = 2.0 ** np.arange(1, -2, -0.5)
+"""Scales of a tail, relative to its start."""
+
+START_AT = 0.75
+"""Quantile from which sizes follow Student's t. Public data."""
+
+CELL_MIDDLE = 2 ** (-0.5 / CELLS_PER_OCTAVE)
+"""Middle of a cell, relative to its upper border."""
 
 # -- the second fit ---------------------------------------------------------------------------
 
@@ -391,7 +439,6 @@ def estimate_coefficients(
     found: Released,
     rest: Rest,
     bias: float,
-    along: Vector,
 ) -> averages.AverageEstimate:
     """Coefficients `first` + `lift` delta, with delta from the second fit.
 
@@ -406,15 +453,13 @@ def estimate_coefficients(
         Map from whitened to natural coefficients, shape (k, p).
     bias : float
         Bound of the change of a mean of v r along any direction by clipping.
-    along : Vector
-        Its further change along the fitted values, shape (p,).
     """
     n, p = found.rows, len(rest.mean)
     by, gram = lift @ rest.inverse, np.asarray(np.linalg.pinv(rest.inverse, hermitian=True))
     meat: Matrix = rest.square * n / max(n - p, 1.0) * gram
     if found.meat is not None:
         meat = _shrunken_meat(found, meat)
-    sampling, moved = by @ meat @ by.T / n, np.c_[bias * by, by @ along]
+    sampling, moved = by @ meat @ by.T / n, bias * by
     estimate = first + lift @ rest.mean
     return averages.AverageEstimate(
         names, (), estimate, sampling, lift @ rest.cov @ lift.T,

@@ -173,14 +173,16 @@ def slope_sums(s: Study, c: Clean) -> dict[str, Vector]:
     for label, arms, cut_at in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):
         e = np.stack([c.e] * arms, axis=1)
         if cut_at:
-            d = np.clip(c.t[:, None] - e, -cut_at, cut_at)
+            d = np.clip(c.t[:, None] - e, -2 * cut_at, 2 * cut_at)
         else:
             d = (c.t[:, None] == np.arange(1, arms + 1)) - e / np.maximum(
                 e.sum(axis=1, keepdims=True), 1
             )
-        score = d * (c.y - eta - d.sum(axis=1))[:, None]
         reach = cut_at or (1.0 if arms == 1 else np.sqrt(2))
-        bound = reach * (8 + reach * np.sqrt(arms))
+        rest = (c.y - eta - d.sum(axis=1))[:, None]
+        d = np.clip(d, -reach, reach)
+        score = d * rest
+        bound = reach * (8 + (2 * cut_at or reach) * np.sqrt(arms))
         norm = np.linalg.norm(score, axis=1)
         x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
         found[f"slopes of {label}"] = np.r_[x.sum(axis=0), upper(d.T @ d), upper(x.T @ x)]

@@ -416,7 +416,9 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         found[f"joint squares, {which}"] = ScoreSquares(vector, r)
     eta = s.additive(4, -2.0, 6.0)
     for label, arms_, cut in (("two arms", 1, 0.0), ("a number", 1, 0.4), ("arms", 3, 0.0)):
-        residuals = SlopeScores(((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut)
+        residuals = SlopeScores(
+            ((e,) * arms_,), ((eta,) * arms_,), s.outcome, np.ones(arms_), cut, 2 * cut
+        )
         found[f"slopes of {label}"] = SlopeSums(residuals, 0.3 * residuals.bound)
         found[f"sizes of slopes of {label}"] = SizeHistogram(
             residuals, np.array([0.1, residuals.bound])

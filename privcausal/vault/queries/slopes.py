@@ -38,6 +38,7 @@ class SlopeScores:
     outcome: Outcome
     centre: Vector
     cut: float = 0.0
+    most: float = 0.0
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -51,8 +52,8 @@ class SlopeScores:
 
     @property
     def bound(self) -> float:
-        away = 2 * self.outcome.bound + self.reach * float(np.linalg.norm(self.centre))
-        return self.reach * away
+        most = max(self.most, self.reach) * float(np.linalg.norm(self.centre))
+        return self.reach * (2 * self.outcome.bound + most)
 
     def __call__(self, batch: Batch) -> Vector:
         return np.sqrt(squared_norm(self.parts(batch)[1]))
@@ -61,12 +62,13 @@ class SlopeScores:
         """d and s, shape (n, J) each."""
         e = _by_fold(self.es, batch)
         if self.cut:
-            left = np.clip(batch.dose[:, None] - e, -self.cut, self.cut)
+            left = np.clip(batch.dose[:, None] - e, -self.most, self.most)
         else:
             e /= np.maximum(combine(e, np.ones(e.shape[1])), 1.0)[:, None]
             left = (batch.t[:, None] == np.arange(1, len(self.centre) + 1)) - e
         # The order is fixed, so that a row gets the same bits in every block.
         rest = batch.y[:, None] - _by_fold(self.etas, batch) - combine(left, self.centre)[:, None]
+        left = np.clip(left, -self.reach, self.reach)
         return left, left * rest
 
 
