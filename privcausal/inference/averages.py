@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from scipy.stats import ncx2, norm
@@ -220,6 +220,20 @@ def covering(z: float, bound: Vector, sd: Vector) -> Vector:
     folded = np.sqrt(ncx2.isf(2 * norm.sf(z), 1, np.where(far, 0.0, ratio) ** 2))
     critical = np.where(ratio == 0, z, folded)
     return np.where(far, bound + norm.isf(2 * norm.sf(z)) * sd, critical * sd)
+
+
+BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
+"""Ratios of bias and standard error at which `folded_quantile` is exact."""
+
+
+def folded_quantile(ratio: Vector) -> Vector:
+    """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`covering`)."""
+    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()))
+
+
+@cache
+def _quantiles() -> Vector:
+    return covering(USUAL_Z, BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
 
 
 def estimate_average(

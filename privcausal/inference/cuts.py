@@ -7,7 +7,7 @@ but it biases an average only by the product with the error of the propensity. T
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,9 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.inference import ranges
-from privcausal.inference.averages import FAR_BOUND, USUAL_Z, covering
+from privcausal.inference.averages import folded_quantile
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import CHOSEN, SKEWED, STARTS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
 
@@ -100,20 +101,6 @@ class SideCuts(NamedTuple):
     bias: Vector
     doubt: Vector
     spread: Vector
-
-
-BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
-"""Ratios of bias and standard error at which `folded_quantile` is exact."""
-
-
-def folded_quantile(ratio: Vector) -> Vector:
-    """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`averages.covering`)."""
-    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()))
-
-
-@cache
-def _quantiles() -> Vector:
-    return covering(USUAL_Z, BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------
@@ -486,21 +473,8 @@ class Extremes:
         return float((self.chances * lost).sum(axis=0).mean())
 
 
-STARTS = (2.0**-1.5, 0.5, 1.0)
-"""The tail condition of averages starts at one of these shares of the largest detected size. Counts
-show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise may
-hide all rows, but the condition bounds fewer of them."""
-
-SKEWED = 2.0
-"""Standard errors by which the numbers of high and low outcomes differ if they are skewed. Clipping
-a skewed outcome moves its mean. The tail condition then starts at the largest detected size."""
-
 NEAREST = 0.25
 """Least threshold that is tried, as a share of the largest detected score."""
-
-CHOSEN = 1.5
-"""Noise sds that are added to a noisy bound of hidden rows. The threshold is chosen by the bound
-and by the visible edge, so the bound errs downward on average."""
 
 
 def score_cut(

@@ -106,7 +106,8 @@ def estimate_difference(
     if noise is not None:
         parts = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
     rows = float(max(value.count[:, 0].sum(), 1.0))
-    names, bias = (term, *more), np.where(lost.any(axis=0), 0.0, window.bias(value.count))
+    names, empty = (term, *more), lost.any(axis=0)
+    bias, doubt = (np.where(empty, 0.0, x(value.count)) for x in (window.bias, window.doubt))
     signs = {RISKS[0]: (1.0, 0.0), RISKS[1]: (0.0, 1.0)}
     arms = np.array([signs.get(name, (-1.0, 1.0)) for name in names])
     order = terms_first(len(names), len(groups) + 1)
@@ -121,7 +122,7 @@ def estimate_difference(
         groups if not more else tuple(f"{name}:{g}" for name in names for g in groups),
         both.ravel()[order],
         sampled[np.ix_(order, order)],
-        noisy[np.ix_(order, order)],
+        noisy[np.ix_(order, order)] + np.diag(np.tile(doubt, len(names))[order] ** 2),
         np.tile(bias, len(names))[order],
         np.zeros(len(order)),
         rows,

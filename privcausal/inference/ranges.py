@@ -24,6 +24,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.errors import BudgetError
+from privcausal.inference.averages import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, least_width
@@ -148,6 +149,20 @@ def cells_beyond(start: float, counts: Vector, edges: Vector) -> tuple[Vector, V
     return counts[first:], np.r_[start, edges[first:]]
 
 
+STARTS = (2.0**-1.5, 0.5, 1.0)
+"""The tail condition of averages starts at one of these shares of the largest detected size. Counts
+show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise may
+hide all rows, but the condition bounds fewer of them."""
+
+SKEWED = 2.0
+"""Standard errors by which the numbers of high and low outcomes differ if they are skewed. Clipping
+a skewed outcome moves its mean. The tail condition then starts at the largest detected size."""
+
+CHOSEN = 1.5
+"""Noise sds that are added to a noisy bound of hidden rows. The threshold is chosen by the bound
+and by the visible edge, so the bound errs downward on average."""
+
+
 @dataclass(frozen=True)
 class Tail:
     """Rows beyond `start` under the tail condition; no row lies beyond `end`.
@@ -264,6 +279,30 @@ class Core:
             below, above = min(MERGE_RATIO * below, lowest), min(MERGE_RATIO * above, highest)
         return replace(self, below=below, above=above)
 
+    def skewed(self, counts: Vector, noise_sd: float, ends: Vector) -> bool:
+        """Whether the two sides of the middle may differ.
+
+        They may unless rows are detected on both sides at the nearest of `STARTS`, and the numbers
+        of rows beyond each of these distances do not differ by more than noise.
+        """
+        for share in STARTS:
+            low, high = (
+                (ends[1:] <= self.middle - share * self.below),
+                (ends[:-1] >= self.middle + share * self.above),
+            )
+            one, two = float(counts[low].sum()), float(counts[high].sum())
+            if (
+                share == STARTS[0]
+                and min(one / np.sqrt(low.sum() + 1e-9), two / np.sqrt(high.sum() + 1e-9))
+                <= SKEWED * noise_sd
+            ):
+                return True
+            spread = np.sqrt((low.sum() + high.sum()) * noise_sd**2 + max(one + two, 0.0))
+            if abs(one - two) > SKEWED * spread:
+                return True
+        ratio = self.above / max(self.below, 1e-300)
+        return not 0.5 <= ratio <= 2.0
+
 
 @dataclass(frozen=True, eq=False)
 class Look:
@@ -321,12 +360,14 @@ class Window:
     """Interval to which the outcomes of both arms are clipped, and bounds of the rows beyond.
 
     `rows` are the maximum numbers of rows beyond the ends, by arm and end (low, high), shape
-    (2, 2). `excess` is the maximum average distance of these rows from an end, shape (2,).
+    (2, 2). `excess` is the maximum average distance of these rows from an end, shape (2,). `noise`
+    has the noise sds of `rows`, shape (2, 2), or zeros if these hold in all but `ERROR` of fits.
     """
 
     interval: Interval
     rows: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
     excess: Vector = field(default_factory=lambda: np.zeros(2))
+    noise: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
 
     @property
     def lost(self) -> float:
@@ -342,11 +383,18 @@ class Window:
         """
         own = self.interval
         inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
-        return Window(interval, self.rows, self.excess + inward)
+        return Window(interval, self.rows, self.excess + inward, self.noise)
 
     def bias(self, count: Matrix) -> Vector:
         """Maximum change, by clipping, of the difference of arms with `count` rows (2, m)."""
-        share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
+        return self._change(self.rows, count)
+
+    def doubt(self, count: Matrix) -> Vector:
+        """Noise sd of `bias`, at most, as the noise of several counts may be the same."""
+        return self._change(self.noise, count)
+
+    def _change(self, rows: Matrix, count: Matrix) -> Vector:
+        share = np.minimum(rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
         return pulled(share * self.excess[:, None])
 
 
@@ -361,19 +409,16 @@ def pulled(lost: Vector) -> Vector:
 
 # -- intervals of a trial (bounded bias) and of a nuisance (estimated bias) -------------------
 
-BOUNDS = 6
-"""Number of bounds of hidden rows: each histogram on two sides."""
-
 
 def trial_window(
     counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
 ) -> Window:
-    """One interval for both arms, of least squared noise plus squared bound of the bias.
+    """One interval for both arms, of the narrowest 95% interval that allows for the bias.
 
     The interval equals the bounds if only the ends and zero are distinguishable from noise (an
     outcome of two values, rare events), because the scale is then unknown. It contains at least the
-    core of `Core.stretched`. With few rows, the detected cells may be one mode of several, or the
-    middle of a flat distribution.
+    core of `Core.stretched`, or a share of it if no skew is possible (`STARTS`). With few rows, the
+    detected cells may be one mode of several, or the middle of a flat distribution.
 
     Parameters
     ----------
@@ -394,26 +439,47 @@ def trial_window(
     if core is None:
         return Window(bounds)
     core = core.stretched(pooled, looked[2][1], ends, ERROR)
-    starts, rows = (core.below, core.above), np.zeros((2, 2))
-    for side, sign in enumerate((-1, 1)):
-        distance = (sign * (ends - core.middle))[::sign][1:]
-        least = []
-        for c, s in looked:
-            beyond, past = cells_beyond(starts[side], c[::sign], distance)
-            least.append(hidden(beyond, s, past, BOUNDS, anywhere=anywhere))
-        rows[:, side] = np.minimum(least[:2], least[2])
-    middle = bounds.lo + core.middle
-    lasts = core.middle, bounds.width - core.middle
-    cuts = [cuts_between(s, e) for s, e in zip(starts, lasts, strict=True)]
-    lost = [Tail(s, e, anywhere).excess(c) for s, e, c in zip(starts, lasts, cuts, strict=True)]
-    low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
-    excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
+    held = np.where(seen, np.maximum(counts, 0.0), 0.0)
     arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
-    spread = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
-    bias = pulled(np.minimum(rows / arms[:, None], 1.0)[:, :, None] * excess)
-    best = int(np.argmin(spread**2 + bias**2))
-    interval = Interval(max(middle - low[best], bounds.lo), min(middle + high[best], bounds.hi))
-    return Window(interval, rows, excess[:, best])
+    square = (0.5 * (ends[1:] + ends[:-1]) - core.middle) ** 2
+    sampling = float(((held @ square) / arms**2).sum())
+    middle, lasts = bounds.lo + core.middle, (core.middle, bounds.width - core.middle)
+    shares = (1.0,) if anywhere or core.skewed(pooled, looked[2][1], ends) else STARTS
+    best, found = np.inf, Window(bounds)
+    for share in shares:
+        starts, rows, doubt = (share * core.below, share * core.above), *np.zeros((2, 2, 2))
+        cuts, lost = [], []
+        for side, sign in enumerate((-1, 1)):
+            distance = (sign * (ends - core.middle))[::sign]
+            law = Tail(starts[side], lasts[side], anywhere)
+            one = [_beyond(law, c[::sign], s, distance) for c, s in looked]
+            for arm in (0, 1):
+                rows[arm, side], doubt[arm, side] = min(one[arm], one[2])
+            cuts.append(cuts_between(law.start, law.end))
+            # detected rows may contradict the condition
+            far = np.maximum(0.5 * (distance[1:] + distance[:-1]) - cuts[side][:, None], 0.0)
+            shown = far @ held.sum(axis=0)[::sign] / max(float(rows[:, side].sum()), 1.0)
+            lost.append(np.maximum(law.excess(cuts[side]), shown))
+        low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
+        excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
+        bias, spread = (
+            pulled(np.minimum(x / arms[:, None], 1.0)[:, :, None] * excess) for x in (rows, doubt)
+        )
+        privacy = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
+        error = np.sqrt(privacy**2 + spread**2 + sampling)
+        half = error * folded_quantile(bias / error)
+        k = int(np.argmin(half))
+        if half[k] < best:
+            interval = Interval(max(middle - low[k], bounds.lo), min(middle + high[k], bounds.hi))
+            best, found = float(half[k]), Window(interval, rows, excess[:, k], doubt)
+    return found
+
+
+def _beyond(law: Tail, counts: Vector, noise_sd: float, edges: Vector) -> tuple[float, float]:
+    """Maximum number of rows beyond the start of a tail, with a margin, and its noise sd."""
+    beyond, past = cells_beyond(law.start, counts, edges[1:])
+    mass, sd = hidden_mass(beyond, noise_sd, past, anywhere=law.anywhere)
+    return max(mass + CHOSEN * sd, 0.0), sd
 
 
 LOOK_BINS = 32

@@ -8,7 +8,7 @@ from scipy.stats import lognorm, norm, ttest_ind
 from scipy.stats import t as student
 
 from privcausal.inference.difference import ArmTotals, estimate_difference, unseen
-from privcausal.inference.ranges import Window, heights, trial_window
+from privcausal.inference.ranges import CHOSEN, Window, heights, trial_window
 from privcausal.request.schema import Interval
 
 BOUNDS = Interval(0.0, 10.0)
@@ -143,8 +143,8 @@ LAWS = {"normal": norm(0, 1), "student": student(4, scale=0.5), "cost": lognorm(
 def test_what_a_window_loses_is_within_its_bound(shape: str, share: float) -> None:
     """Of each arm, on average over its law: beyond what is seen these fall as the condition asks.
 
-    A bound errs once in a thousand fits: in 60 never, but for 6 % if it were met exactly, and
-    these laws do not come near it.
+    The bound with 3.5 of its noise sds in place of `CHOSEN` errs once in 4,000 windows if it were
+    met exactly, and these laws do not come near it.
     """
     rng, law = np.random.default_rng(7), LAWS[shape]
     for seed in range(60):
@@ -155,7 +155,8 @@ def test_what_a_window_loses_is_within_its_bound(shape: str, share: float) -> No
         x = np.linspace(found.interval.hi, 80, 20_000)
         lost = np.trapezoid(law.sf(x), x)
         for arm in (0, 1):
-            allowed = found.rows[arm, 1] / (t == arm).sum() * found.excess[1]
+            most = found.rows[arm, 1] + (3.5 - CHOSEN) * found.noise[arm, 1]
+            allowed = most / (t == arm).sum() * found.excess[1]
             assert lost <= allowed
 
 
