@@ -31,8 +31,8 @@ as its notebook draws them, not as Table 1 prints them (`pc.datasets.niu`).
 did when the paper was written: the warnings in the notebook name line 843 of `glassbox/ebm/ebm.py`,
 interpret's first code. `interpret` is the same with the weighting of interpret 0.7.8.
 
-Section 5.1.3 has a test set of 250,000 rows. So have the cells that name it in their last column.
-The others have 5,000 rows, whose draw moves an error by up to 2 %.
+Section 5.1.3 has a test set of 250,000 rows. So have the cells whose column `test rows` says it.
+The others have 5,000 rows, whose draw moves an error by about 2 %.
 """
 
 CENTRE_VARIANCE = 0.2**2 / 3
@@ -72,7 +72,7 @@ def _errors(rows: pd.DataFrame, theirs: Any) -> str:
     few = int((found["pairs"] < WANTED).sum())
     text = (
         "## Paper mode beside what is published\n\n"
-        "    python tests/benchmarks/niu_study.py figure3 figure2\n\n"
+        "    python tests/benchmarks/niu_study.py figure3 figure2 repository\n\n"
         f"{few} of {len(found)} cells have fewer than {WANTED} pairs of fits.\n\n"
         + _markdown(found.reset_index())
     )

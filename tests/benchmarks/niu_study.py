@@ -44,7 +44,7 @@ LEARNERS = ("s", "dr", "r")
 PAIRS, FITS = 10, 20
 OWN_SIZES, OWN_EPSILONS, OWN_PAIRS = (4000, 16_000), (1.0, 4.0, 16.0), 2
 TEST_ROWS, TEST_SEED = 250_000, 10_000_019
-"""Section 5.1.3. Rows of `figure2`, `figure3` and `own` that say so were tested on 5,000."""
+"""Section 5.1.3. Rows of Figures 2 and 3 have 5,000, as the file says."""
 AVERAGE_TEST_ROWS = 5000
 """Of part `composition`."""
 POOL = 100_000
