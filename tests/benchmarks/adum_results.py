@@ -277,11 +277,12 @@ def _figure3(found: pd.DataFrame, folder: Path) -> str:
             ax.errorbar(curve["epsilon"], curve["mean"], curve["std"].fillna(0), fmt="o-", ms=3,
                         label=str(learner))  # fmt: skip
         ax.set(xscale="log", xlabel="epsilon", ylabel="AUUC", title=name)
-        ax.legend(fontsize=7)
         table = part.pivot(index="learner", columns="epsilon", values="mean")
         table = table.reindex(dict.fromkeys(part["learner"])).reset_index()
         table.columns = [c if isinstance(c, str) else f"eps {c:g}" for c in table.columns]
         text.append(f"### {name}, mean of {splits[name]} splits\n\n{_grid(table, '{:.5f}')}")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
+                  fontsize=7)  # fmt: skip
     figure.savefig(folder / "figure3.png", dpi=90)
     return "\n".join([*text, "figure3.png\n", FIGURE3])
 
