@@ -167,7 +167,7 @@ def test_a_changed_row_changes_the_word(tmp_path: Path) -> None:
     import niu_lines
 
     rows = pd.read_csv(printed.HERE / "niu" / "errors.csv", dtype={"code": str})
-    says = "MSE, A, n 32,000, learner r, eps 16, earlier form"
+    says = "MSE, A, n 32,000, learner r, eps 16"
 
     def word(factor: float) -> str:
         moved = rows.assign(mse=rows["mse"] * factor)

@@ -1,10 +1,10 @@
 """The experiments of Betlei et al. (2021), and the default and the R-learner beside theirs.
 
-``python tests/benchmarks/adum_study.py [--quick] [--only tune 1 2 bound prop 3] [--criteo FILE]``
-adds lines to figure1.csv, figure2.csv, bound.csv, proposition1.csv, figure3.csv and tune.csv; those
-there are not made again, so that it may be stopped and started. Each has the digest of the code
-that made it (`adum_methods.code`): those of other code are left out, made again, and dropped with
-``--fresh``. Then it draws the figures and writes results.md.
+``python tests/benchmarks/adum_study.py [--quick] [--only tune 1 2 bound prop 3 3t]
+[--criteo FILE]`` adds lines to figure1.csv, figure2.csv, bound.csv, proposition1.csv, figure3.csv,
+figure3_tuned.csv and tune.csv; those there are not made again, so that it may be stopped and
+started. Each has the digest of the code that made it (`adum_methods.code`): those of other code are
+left out, made again, and dropped with ``--fresh``. Then it draws the figures and writes results.md.
 
 1. PEHE against epsilon, n = 20,000, sigma = 1, for tau(x) = sin x as printed and for sin(pi x),
    which is "non-monotonic" as the paper says of its surface. `printed`: ADUM and TM exactly as the
@@ -17,6 +17,7 @@ that made it (`adum_methods.code`): those of other code are left out, made again
 3. AUUC on held-out rows, exact since it only scores: on GOTV where its file is at hand, and on a
    generated set like Criteo's, 1,000,000 rows of 12 features, a visit rate of 4.7 %, 85 % treated.
    With ``--criteo FILE`` (CRITEO-UPLIFT v2.1) also on 1,000,000 rows of it for each split.
+3t: the paper's three methods by what it tunes: the number of groups, and C.
 tune: the default's rule for the number of cells, on trials made of the tuning generators. Nothing
 of them is in 1 to 3.
 
@@ -44,6 +45,7 @@ from adum_methods import (
     MEANS,
     METHODS,
     RIGHT,
+    TUNED,
     arm_means,
     code,
     criteo_like,
@@ -75,9 +77,14 @@ def squared(found: Any, surface: Surface) -> float:
 # -- the studies: a method and a point give lines ------------------------------------------------
 
 
+COMPARED = ("ADUM, printed", "TM, printed")
+"""The methods of Figure 1, which have more trials on the printed surface."""
+
+
 def figure1(point: Line, method: str, quick: bool) -> list[Line]:
     """PEHE with the best of the method's options, chosen with the truth."""
-    surface, many = SURFACES[point["surface"]], 2 if quick else 10
+    surface = SURFACES[point["surface"]]
+    many = 2 if quick else 100 if surface is np.sin and method in COMPARED else 20
     made = METHODS[method]
     # seeds that nothing was tuned on
     tables = [(seed, trial(surface, 20_000, 1.0, seed)) for seed in range(5000, 5000 + many)]
@@ -191,6 +198,28 @@ def figure3(point: Line, learner: str, quick: bool, file: Path | None = None) ->
     return [point | {"auuc": auuc(score, test["treatment"], test["visit"])}]
 
 
+def figure3_tuned(point: Line, method: str, quick: bool, file: Path | None = None) -> list[Line]:
+    """Held-out AUUC of the paper's methods, by what they tune; an option refused has no line."""
+    made, (frame, features, domains) = (
+        TUNED[method],
+        loaded(point["data"], quick, point["split"], file),
+    )
+    held = np.random.default_rng(point["split"]).random(len(frame)) < 0.3
+    test, lines = frame[held], []
+    for option in made.options[:2] if quick else made.options:
+        try:
+            fit = made.fit(
+                frame[~held], features, domains, point["epsilon"], point["split"], option
+            )
+        except pc.errors.CapabilityError as refused:  # C costs all of epsilon
+            print(f"{method}, {option:g}, eps {point['epsilon']:g}: {refused}", flush=True)
+            continue
+        score = fit.predict(test)["estimate"].to_numpy()
+        area = auuc(score, test["treatment"], test["visit"])
+        lines.append(point | {"option": option, "auuc": area})
+    return lines
+
+
 def loaded(data: str, quick: bool, split: int, file: Path | None) -> Trial:
     """A trial's rows, features and domains."""
     if data == "gotv":
@@ -251,6 +280,11 @@ def points(name: str, quick: bool, file: Path | None = None) -> Iterator[Line]:
     elif name == "proposition1":
         for groups in (2, 8, 32) if quick else (1, 2, 4, 8, 16, 32, 64):
             yield {"groups": groups}
+    elif name == "figure3_tuned":
+        for which in ["gotv"] * GOTV_FILE.exists() + ["criteo-like"] + ["criteo"] * bool(file):
+            for epsilon in (1.0,) if quick else (1.0, 5.0, 0.1, 20.0):
+                for split in range(1 if quick else 4):
+                    yield {"data": which, "split": split, "epsilon": epsilon}
     elif name == "figure3":
         data = ["gotv"] * GOTV_FILE.exists() + ["criteo-like"] + ["criteo"] * (file is not None)
         for split in range(1 if quick else 4):
@@ -269,6 +303,7 @@ STUDIES: dict[str, tuple[str, Run, tuple[str, ...]]] = {
     "tune": ("tune", tune, ("default",)), "1": ("figure1", figure1, usable()),
     "2": ("figure2", figure2, (RIGHT,)), "bound": ("bound", bounds, (RIGHT,)),
     "prop": ("proposition1", proposition1, (MEANS,)), "3": ("figure3", figure3, tuple(LEARNERS)),
+    "3t": ("figure3_tuned", figure3_tuned, tuple(TUNED)),
 }  # fmt: skip
 """File, what makes its lines, and by which methods."""
 
@@ -295,6 +330,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--criteo", type=Path, help="the file of CRITEO-UPLIFT v2.1")
+    parser.add_argument("--without", nargs="*", default=[], help="data sets of 3 and 3t to leave")
     parser.add_argument("--fresh", action="store_true", help="drop the lines of other code")
     parser.add_argument("--out", type=Path, help="with --quick by default a temporary folder")
     chosen = parser.parse_args()
@@ -305,9 +341,13 @@ def main() -> None:
         file = out / f"{name}.csv"
         if chosen.fresh and file.exists():
             adum_results.current(file)[0].to_csv(file, index=False, float_format="%.5g")
-        if key == "3":
-            run = partial(figure3, file=chosen.criteo)
-        fill(file, list(points(name, chosen.quick, chosen.criteo)), run, methods, chosen.quick)
+        if key in ("3", "3t"):
+            run = partial(run, file=chosen.criteo)
+        wanted = [
+            point for point in points(name, chosen.quick, chosen.criteo)
+            if point.get("data") not in chosen.without
+        ]  # fmt: skip
+        fill(file, wanted, run, methods, chosen.quick)
     text = adum_results.written(out)
     (out / "results.md").write_text(text, encoding="utf-8")
     print(text)

@@ -22,10 +22,19 @@ NORMED = (
     "and its noise are zero"
 )
 LEVEL = "the noise is negligible before the largest epsilon, so errors are equal there"
-STILL = "the largest epsilon that was run, 256, leaves some of the noise"
+STILL = (
+    "not known: at eps 4096 the kernel regression has come to its error without noise, the network "
+    "on 30 covariates has not"
+)
+WORSE = (
+    "on 30 covariates the network of Supplement G.3 fits worse than the kernel regression without "
+    "noise; the paper prints no errors"
+)
 FEW = "fewer than three runs; ten runs of the network take about 20 minutes and need PyTorch"
+MOST = 256
+"""Falls are compared up to this epsilon; from it on most errors are those without noise."""
 CLOSED = "the data are not open"
-UNLIKE = "without noise the network of Supplement G.3 fits better than the kernel regression"
+BETTER = "without noise the network of Supplement G.3 fits better than the kernel regression"
 HIDDEN = "at these n the noise is larger than every other term, so its rate is the only one seen"
 SQUARE = (
     "a misprint: by Eqs. 25 and 26 the factor is gamma squared, so the bound fails if gamma > 1"
@@ -78,17 +87,17 @@ def _falls(rows: pd.DataFrame) -> Iterator[Line]:
     for item, figure, methods, printed_runs in FIGURES:
         for method in methods:
             logs = paired(rows, figure, method)
-            runs, epsilons = len(logs), [eps for eps in logs if eps < np.inf]
+            runs, epsilons = len(logs), [eps for eps in logs if eps <= MOST]
             still = bool((logs[epsilons].max(axis=1) - logs[epsilons].min(axis=1)).max() < 1e-4)
             steps = [(a, b, *_ratio(logs[b] - logs[a])) for a, b in pairwise(epsilons)]
             first, last, ratio, error = max(steps, key=_least_fall)
             yield Line(
-                item, f"{method}, {figure}: PEHE falls in every step of eps; ratio in the least "
-                f"clear one, {first:g} to {last:g}, below 1", NAN, ratio, 0.0 if still else error,
-                printed_runs, runs, COMMAND, claim="below", level=1, log=True,
-                reason=NORMED if still else FEW if runs < LEAST_RUNS else LEVEL,
+                item, f"{method}, {figure}: PEHE falls in every step of eps to {MOST}; ratio in "
+                f"the least clear one, {first:g} to {last:g}, below 1", NAN, ratio,
+                0.0 if still else error, printed_runs, runs, COMMAND, claim="below", level=1,
+                log=True, reason=NORMED if still else FEW if runs < LEAST_RUNS else LEVEL,
             )  # fmt: skip
-            top = epsilons[-1]
+            top = max(eps for eps in logs if eps < np.inf)
             ratio, error = _ratio(logs[top] - logs[np.inf])
             if not still:
                 yield Line(
@@ -116,7 +125,7 @@ def _alike(rows: pd.DataFrame) -> Iterator[Line]:
         yield Line(
             item, f"{says}: PEHE of NN over that of KR without noise, {figure}", NAN, ratio, error,
             printed_runs, len(gaps), COMMAND, level=1, log=True,
-            reason=FEW if len(gaps) < LEAST_RUNS else UNLIKE,
+            reason=FEW if len(gaps) < LEAST_RUNS else BETTER if ratio < 1 else WORSE,
         )  # fmt: skip
     gaps = (paired(rows, "dataset 1, DR", KERNEL) - paired(rows, "dataset 1", KERNEL))[1.0]
     ratio, error = _ratio(gaps)

@@ -6,8 +6,7 @@
 them, or smoothed. Learner "s" of ``paper`` and ``raw`` is the paper's, a constant; that of
 ``smooth`` has an effect for each modifier, which ``constant`` has not. ``disjoint`` and ``full``:
 as ``smooth``, on parts of the rows with all of rho and on all rows with shares of it, with the
-average effect. ``earlier``: rows of an earlier ``paper``, which clipped as ``clip=True`` does and
-told interpret that every column is continuous; no call makes them today.
+average effect.
 """
 
 from __future__ import annotations
@@ -89,9 +88,8 @@ def read(file: Path) -> pd.DataFrame:
 
 
 def of_today(rows: pd.DataFrame) -> pd.Series:
-    """Which rows were made by today's code; earlier ones stay where they are."""
-    own = rows[~rows["variant"].str.startswith("earlier")]
-    methods: Iterable[tuple[str, str]] = set(zip(own["variant"], own["learner"], strict=True))
+    """Which rows were made by today's code; others stay where they are."""
+    methods: Iterable[tuple[str, str]] = set(zip(rows["variant"], rows["learner"], strict=True))
     now = {method: code(*method) for method in methods}
     made = zip(rows["variant"], rows["learner"], rows["code"], strict=True)
-    return pd.Series([now.get((v, learner), by) == by for v, learner, by in made], rows.index)
+    return pd.Series([now[v, learner] == by for v, learner, by in made], rows.index)

@@ -1,10 +1,10 @@
 """Niu et al. (2022) again: Figures 1, 2 and 3 and what is published of them, beside our booster.
 
 Run ``python tests/benchmarks/niu_study.py [--quick] [--repetitions R] [PART ...]`` with parts
-``figure3 composition figure2 own centre voting curves``; all of them by default. Rows are appended
-to the CSV files in `niu/` one by one, and what is there is not run again; at the end `results.md`
-and the figures are made from all rows that today's code made (`niu_methods.code`); ``--fresh``
-drops the others. Nothing here is used to choose a default.
+``figure3 composition figure2 repository own centre voting curves``; all by default. Rows are
+appended to the CSV files in `niu/` one by one, and what is there is not run again; at the end
+`results.md` and the figures are made from all rows that today's code made (`niu_methods.code`);
+``--fresh`` drops the others. Nothing here is used to choose a default.
 
 Errors are theirs: of two fits on tables of their own, MSE = (m_1 + m_2) / 2, squared bias
 2 m_avg - MSE and variance 2 (MSE - m_avg), m_avg being the error of the two predictions' mean.
@@ -32,16 +32,21 @@ import niu_methods
 import niu_report
 import numpy as np
 import pandas as pd
-from niu_lines import FIGURE_3
+from niu_lines import FIGURE_3, KEYS
 from niu_methods import SETUPS, call, drawn, fitted, variants
 
 import privcausal as pc
 
 EPSILONS, SIZES = (1.0, 2.0, 4.0, 8.0, 16.0), (500, 1000, 2000, 4000, 8000, 16_000, 32_000)
+NO_NOISE = 128.0
+"""The largest epsilon of the repository, which no figure has."""
 LEARNERS = ("s", "dr", "r")
 PAIRS, FITS = 10, 20
 OWN_SIZES, OWN_EPSILONS, OWN_PAIRS = (4000, 16_000), (1.0, 4.0, 16.0), 2
-TEST_ROWS, TEST_SEED = 5000, 10_000_019
+TEST_ROWS, TEST_SEED = 250_000, 10_000_019
+"""Section 5.1.3. Rows of Figures 2 and 3 have 5,000, as the file says."""
+AVERAGE_TEST_ROWS = 5000
+"""Of part `composition`."""
 POOL = 100_000
 """Rows of the voting file that training tables are drawn from, as in the notebook."""
 HERE = Path(__file__).parent
@@ -77,7 +82,8 @@ def _errors(cells: Iterator[tuple[Any, ...]]) -> Iterator[Job]:
 
         def run(k: Keys = keys) -> list[dict[str, Any]]:
             test = drawn(k["dataset"], TEST_ROWS, TEST_SEED)
-            return [pair(lambda s: drawn(k["dataset"], k["n"], s), test, k)]
+            made = pair(lambda s: drawn(k["dataset"], k["n"], s), test, k)
+            return [made | {"test_rows": TEST_ROWS}]
 
         yield keys, run
 
@@ -99,6 +105,31 @@ def figure2(options: argparse.Namespace) -> Iterator[Job]:
     seen = (("A", n, learner, eps, "paper", k) for n, eps, learner, k in cells)
     today = (("A", 4000, "r", 4.0, "interpret", k) for k in range(options.pairs))
     return _errors(itertools.chain(seen, today))
+
+
+def repository(options: argparse.Namespace) -> Iterator[Job]:
+    """Cells of setups A to E that no figure has, in paper mode, each wholly: cheap ones first.
+
+    Those of part `own` come before all others.
+    """
+    if not options.published.exists():
+        print("skipped: --published names no file", flush=True)
+        return
+    cells = pd.read_csv(options.published)[KEYS]
+    cells = cells[cells["dataset"].isin(options.setups) & cells["n"].isin(options.sizes)]
+    cells = cells[cells["epsilon"].isin([*EPSILONS, NO_NOISE][:: options.step])]
+    figures = (cells["dataset"] == "A") | (
+        (cells["learner"] == "dr") & (cells["n"] == cells["dataset"].map(FIGURE_3))
+    )
+    figures &= cells["epsilon"] != NO_NOISE
+    first = cells["n"].isin(options.own_sizes) & cells["epsilon"].isin(OWN_EPSILONS)
+    cells = cells.assign(later=~first, dear=cells["learner"] != "s")[~figures]
+    cells = cells.sort_values(["later", "n", "dear"], kind="stable")[KEYS]
+    yield from _errors(
+        (dataset, n, learner, eps, "paper", k)
+        for dataset, n, learner, eps in cells.itertuples(index=False, name=None)
+        for k in range(options.pairs)
+    )
 
 
 def own(options: argparse.Namespace) -> Iterator[Job]:
@@ -128,7 +159,7 @@ def composition(options: argparse.Namespace) -> Iterator[Job]:
         def run(k: Keys = keys) -> list[dict[str, Any]]:
             study, test = (
                 drawn(k["dataset"], *of)
-                for of in ((k["n"], k["repetition"] + 1), (TEST_ROWS, TEST_SEED))
+                for of in ((k["n"], k["repetition"] + 1), (AVERAGE_TEST_ROWS, TEST_SEED))
             )
             fit = fitted(study, 1.0, **call(k["variant"], k["learner"]))
             low, high = fit.conf_int().loc["ATE"]
@@ -238,8 +269,8 @@ def voters(path: Path, n: int | None, seed: int) -> Any:
 
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], Iterator[Job]]]] = {
     "figure3": ("errors", figure3), "composition": ("composition", composition),
-    "figure2": ("errors", figure2), "own": ("errors", own), "centre": ("centre", centre),
-    "voting": ("voting", voting), "curves": ("curves", curves),
+    "figure2": ("errors", figure2), "repository": ("errors", repository), "own": ("errors", own),
+    "centre": ("centre", centre), "voting": ("voting", voting), "curves": ("curves", curves),
 }  # fmt: skip
 """Name -> its file, and its jobs."""
 

@@ -20,7 +20,8 @@ CELL = {"dataset": "A", "n": 4000, "learner": "dr", "epsilon": 4.0}
 def rows(code: str, mse: float, pairs: int = 10, **cell: Any) -> pd.DataFrame:
     errors = {"mse": mse, "bias2": 0.1 * mse, "variance": 0.9 * mse}
     keys = {**CELL, "variant": "paper", **cell}
-    return pd.DataFrame([{**keys, "repetition": k, **errors, "code": code} for k in range(pairs)])
+    own = {**errors, "test_rows": 5000, "code": code}
+    return pd.DataFrame([{**keys, "repetition": k, **own} for k in range(pairs)])
 
 
 def theirs(mse: float, **cell: Any) -> pd.DataFrame:
@@ -53,12 +54,13 @@ def test_a_pair_that_other_code_made_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, ran = tmp_path / "errors.csv", []
+    made = dict.fromkeys([*niu_lines.MEASURES, "test_rows"], 0.1)
     pd.concat([rows("today", 0.3, 1), rows("12345678", 9.0, 2).iloc[1:]]).to_csv(file, index=False)
 
     def jobs(_: Any) -> Any:
         for k in range(2):
             keys = {**CELL, "variant": "paper", "repetition": k}
-            yield keys, lambda k=k: ran.append(k) or [dict.fromkeys(niu_lines.MEASURES, 0.1)]
+            yield keys, lambda k=k: ran.append(k) or [made]
 
     monkeypatch.setitem(niu_study.PARTS, "figure2", ("errors", jobs))
     options = type("Options", (), {"out": tmp_path, "end": math.inf})

@@ -37,7 +37,7 @@ NOISE = (
     "ratio is two to eight times the paper's, which prints no widths or bandwidths"
 )
 PRINT_HIGH = "the printed share is itself 2.7 standard errors above nominal; ours is at nominal"
-UNKNOWN = "the paper prints neither the covariates of RHC nor the bandwidths"
+UNKNOWN = "the paper names three of RHC's eight covariates, and prints no bandwidths"
 PROBABILITY = "a misprint: a difference of two probabilities is at most 1"
 NOT_YET = "the largest value of this grid is not large enough; the paper prints no number"
 SCALES = (
