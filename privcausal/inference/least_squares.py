@@ -56,8 +56,8 @@ CLIP_BIAS = 0.15
 """Bias of a coefficient by clipped rows, as a share of its bound (Cauchy-Schwarz). Public data."""
 
 OUTLIER = 4.0
-"""Residual sds beyond which a residual is an outlier. Five make intervals narrower, but cover a tail
-that grows with a column in half of the fits only (5,000 rows, eps = 1)."""
+"""Residual sds beyond which a residual is an outlier. With five, intervals are narrower, but cover
+a tail that grows with a column in half of the fits only (5,000 rows, eps = 1)."""
 
 CELLS_PER_OCTAVE = 4
 """Cells of the sizes of rows, from an eighth of the usual size without survey weights."""
