@@ -326,25 +326,42 @@ class ArmSizes:
             seen = np.logical_or.reduce([ranges.visible_cells(c, sd, looks) for c, sd in looked])
             if seen.any():
                 found[same == kind] = self.edges[np.flatnonzero(seen)[-1]]
-        return np.where(found > 0, found, found.max())
+        return self._stretch(found.max()) * np.where(found > 0, found, found.max())
+
+    def _stretch(self, reach: float) -> float:
+        """Factor of the detected sizes, so that no more sizes can hide beyond them than lie within.
+
+        Otherwise the tail condition would start in the middle of the sizes (`Core.stretched`).
+        """
+        counts, sd = self.counts.sum(axis=0), self._pooled_sd(self.counts)
+        first = int(np.searchsorted(self.edges, reach))
+        for last in range(first, len(counts)):
+            beyond = counts[last + 1 :]
+            most = beyond.sum() + norm.isf(ranges.ERROR) * sd * np.sqrt(len(beyond))
+            if most <= counts[: last + 1].sum():
+                return float(self.edges[last] / max(reach, 1e-300))
+        return float(self.edges[-1] / max(reach, 1e-300))
 
     @property
     def skewed(self) -> bool:
         """Whether high and low outcomes may differ in their distance from the model.
 
-        For each border up to the largest detected size, the numbers of sizes beyond it are
-        compared. Their difference has the noise of the counts and of the rows. Sizes without signs
-        do not show a skew, so they may be skewed.
+        They may unless both are detected where the tail condition could start, and their numbers
+        beyond each border up to the largest detected size do not differ by more than the noise of
+        the counts and of the rows. Sizes without signs do not show a skew, so they may be skewed.
         """
         if not self.higher:
             return True
-        which = np.array(self.higher)
+        which, below = np.array(self.higher), np.r_[0.0, self.edges[:-1]]
         beyond = [np.cumsum(self.counts[which == kind].sum(axis=0)[::-1])[::-1] for kind in (0, 1)]
         cells = len(self.edges) - np.arange(len(self.edges))
-        noise = len(self.counts) * cells * self.noise_sd**2 + np.maximum(sum(beyond), 0.0)
-        seen = np.r_[0.0, self.edges[:-1]] < self.reach
+        variance = 0.5 * len(self.counts) * cells * self.noise_sd**2  # of one of the two
+        start = int(np.searchsorted(below, STARTS[0] * self.reach))
+        if min(side[start] for side in beyond) <= SKEWED * np.sqrt(variance[start]):
+            return True
+        noise = 2 * variance + np.maximum(sum(beyond), 0.0)
         gap = np.abs(beyond[0] - beyond[1]) / np.sqrt(np.maximum(noise, 1e-9))
-        return bool((gap[seen] > SKEWED).any())
+        return bool((gap[below < self.reach] > SKEWED).any())
 
     def _pooled_sd(self, counts: Matrix) -> float:
         return float(np.sqrt(len(counts))) * self.noise_sd
