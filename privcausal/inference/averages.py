@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import ncx2, norm
+from scipy.stats import ncx2, norm, t
 
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.priors import PRIORS
@@ -154,7 +154,10 @@ class AverageEstimate:
     rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
     their sums; both are empty in files from earlier versions. For coefficients and an instrument's
     slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
-    (m, k). `r2` is the share of the outcome's variance that a regression explains.
+    (m, k). `r2` is the share of the outcome's variance that a regression explains. `clusters` is
+    the number of clusters, if the standard errors are cluster-robust. Critical values are then
+    quantiles of Student's t distribution. `design_effect` is the factor that dependent rows give to
+    the sampling variance of the first term.
     """
 
     terms: tuple[str, ...]
@@ -172,6 +175,8 @@ class AverageEstimate:
     shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
     moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     r2: float = np.nan
+    clusters: float = np.nan
+    design_effect: float = 1.0
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -197,12 +202,28 @@ class AverageEstimate:
         quantile of |N(b, 1)|, where b is the bound in standard errors. The interval then covers for
         every bias within the bound (Armstrong and Kolesar 2018, Eq. 4).
         """
-        return covering(z, self.clipping, self.sd)
+        critical: Vector | float = z
+        if np.isfinite(self.clusters):
+            critical = t.isf(norm.sf(z), self._degrees)
+        return covering(critical, self.clipping, self.sd)
+
+    @property
+    def _degrees(self) -> Vector:
+        """Degrees of freedom: clusters - 1 for the sampling error alone, shape (m,).
+
+        The variance of the privacy noise is known (Welch 1947; Satterthwaite 1946).
+        """
+        sampling, known = np.diag(self.sampling), np.isfinite(self.sd) & (self.sd > 0)
+        share = np.divide(sampling, self.sd**2, out=np.ones(len(self.sd)), where=known)
+        return np.asarray(max(self.clusters - 1, 1.0) / np.maximum(share, 1e-6) ** 2)
 
     @property
     def p(self) -> Vector:
         """P values of the null hypothesis of no effect, shape (m,)."""
-        return p_value(self.estimate, self.clipping, self.sd)
+        p = p_value(self.estimate, self.clipping, self.sd)
+        if np.isfinite(self.clusters):
+            p = np.asarray(2 * t.sf(norm.isf(p / 2), self._degrees))
+        return p
 
 
 def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
@@ -213,7 +234,7 @@ def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
     return np.asarray(p)
 
 
-def covering(z: float, bound: Vector, sd: Vector) -> Vector:
+def covering(z: Vector | float, bound: Vector, sd: Vector) -> Vector:
     """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
     ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
     far = ratio > FAR_BOUND  # all of the error lies on one side
@@ -361,7 +382,12 @@ def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate
     identical rows. This is a design effect (Kish 1965) of at most `max_rows`. The release does not
     show which rows belong together, so the maximum is used.
     """
-    return replace(found, sampling=max_rows * found.sampling)
+    return replace(found, sampling=max_rows * found.sampling, design_effect=float(max_rows))
+
+
+def total_mass(value: JointData, sd: JointData, asked: JointAverage) -> float:
+    """The sum of the masses by which an average divides its sum of scores."""
+    return _sums(value.of(asked, noise=False), sd.of(asked, noise=True), asked.frame).mass
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:

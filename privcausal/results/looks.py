@@ -438,13 +438,13 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
     if request.formula.instrument:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
-    max_rows = 1 if request.trust.unit is None else request.trust.max_rows
+    dependent = request.trust.max_rows if request.cluster is None else found.design_effect
     return Sensitivity(
         str(found.terms[0]),
         float(row["estimate"]),
         float(row["conf_low"]),
         float(row["conf_high"]),
-        effects.scale_of(float(found.sampling[0, 0]), found.size, max_rows),
+        effects.scale_of(float(found.sampling[0, 0]), found.size, dependent),
         alpha,
         result.guarantee.kind,
         request.propensity is not None

@@ -426,6 +426,26 @@ class ImputedEffect:
 
 
 @dataclass(frozen=True)
+class Influence:
+    """A score less a multiple of the row's mass: the influence of the row on a ratio of sums.
+
+    Without a mass, each row counts as 1.
+    """
+
+    score: Transform
+    mass: Transform | None
+    mean: float
+
+    @property
+    def bound(self) -> float:
+        return self.score.bound + abs(self.mean) * (1.0 if self.mass is None else self.mass.bound)
+
+    def __call__(self, batch: Batch) -> Vector:
+        mass = 1.0 if self.mass is None else self.mass(batch)
+        return np.asarray(self.score(batch) - self.mean * mass)
+
+
+@dataclass(frozen=True)
 class ByFold:
     """Each row's value, by the transform of the row's fold (cross-fitting)."""
 
