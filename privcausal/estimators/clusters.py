@@ -100,7 +100,8 @@ def with_dependence(
         np.array([one.mass for one in scores]),
         float(release.value[-1]), float(release.noise_sd[-1]),
     )  # fmt: skip
-    out = with_clusters(found, data, rows)
+    limit = np.inf if request.estimand == "OLS" else float(rows)
+    out = with_clusters(found, data, rows, limit)
     clusters = max(data.clusters, out.clusters)
     if clusters < MIN_CLUSTERS:
         session.alerts["clusters"] = FEW_CLUSTERS.format(least=MIN_CLUSTERS, clusters=clusters)

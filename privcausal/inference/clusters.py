@@ -70,14 +70,16 @@ class ClusterData:
     clusters_sd: float
 
 
-def with_clusters(found: AverageEstimate, sums: ClusterData, max_rows: int) -> AverageEstimate:
+def with_clusters(
+    found: AverageEstimate, sums: ClusterData, max_rows: int, limit: float
+) -> AverageEstimate:
     """`found` with cluster-robust sampling variances, and the number of clusters.
 
     An estimate is a sum of scores over a mass M. Its variance is G / (G - 1) sum_c S_c^2 / M^2 for
-    the sums S_c over G clusters. It is at most `max_rows` times the variance for independent rows
-    (Cauchy-Schwarz), and is raised by the noise of its squares. Sums are assumed normal to correct
-    for their limits. Correlations of estimates are those
-    for independent rows.
+    the sums S_c over G clusters. Sums are assumed normal to correct for their limits. The variance
+    is raised by the noise of its squares. It is at most `limit` times the variance for independent
+    rows: `max_rows` times by Cauchy-Schwarz, unless that variance assumes homoskedasticity.
+    Correlations of estimates are those for independent rows.
 
     There are at least n / `max_rows` clusters. Degrees of freedom use a lower limit of the number
     of clusters.
@@ -92,7 +94,7 @@ def with_clusters(found: AverageEstimate, sums: ClusterData, max_rows: int) -> A
         total = raised(float(sums.squares[j]), float(sums.squares_sd[j]), floor)
         total *= correction(share)
         robust = total / sums.mass[j] ** 2 * clusters / (clusters - 1)
-        variance[j] = min(robust, max_rows * rows[j] * clusters / (clusters - 1))
+        variance[j] = min(robust, limit * rows[j] * clusters / (clusters - 1))
     change = np.sqrt(np.divide(variance, rows, out=np.ones(len(rows)), where=variance != rows))
     with np.errstate(invalid="ignore"):
         sampling = np.where(found.sampling == 0, 0.0, found.sampling * np.outer(change, change))

@@ -292,8 +292,8 @@ class Control(Made):
     cluster, max_cluster_rows : str, int, optional
         Column of clusters whose rows may depend on one another, and the largest number of rows of a
         cluster, which is public. Standard errors are then cluster-robust, also if treatment is
-        assigned by cluster. The guarantee still protects the row, or the unit. Only for one of the
-        estimands "ATE", "ATT", and "ATO" of `private` with two arms.
+        assigned by cluster. The guarantee still protects the row, or the unit. Only for `regress`,
+        and for one of the estimands "ATE", "ATT", and "ATO" of `private` with two arms.
 
     Raises
     ------
@@ -594,11 +594,11 @@ class Request:
                 f"Cluster column {column!r} cannot also be in the formula or in groups=. Copy it "
                 "to a column with another name."
             )
-        plain = self.estimand in ("ATE", "ATT", "ATO") and self.trust.panel is None
+        plain = self.estimand in ("ATE", "ATT", "ATO", "OLS") and self.trust.panel is None
         if not plain or self.more or self.asked.arms or self.mode == "paper":
             raise CapabilityError(
-                "cluster= requires private() with two arms and one of the estimands 'ATE', 'ATT' "
-                "and 'ATO'. Fit several estimands separately."
+                "cluster= requires regress(), or private() with two arms and one of the estimands "
+                "'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
             )
 
     def _check_treatment(self) -> None:

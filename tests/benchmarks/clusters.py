@@ -29,7 +29,7 @@ from privcausal.testing import seeded_noise
 
 EPSILONS, EFFECT, MOST = (0.5, 1.0, 4.0), 0.3, 20
 BOUNDS = {"Y": (-6, 6), "X": (-4, 4)}
-FORMULAS = {"trial": "Y ~ T", "adjusted": "Y ~ T | X"}
+FORMULAS = {"trial": "Y ~ T", "adjusted": "Y ~ T | X", "regression": "Y ~ T + X"}
 
 
 def rows(law: str, seed: int, clusters: int) -> pd.DataFrame:
@@ -47,12 +47,14 @@ def fitted(law: str, kind: str, eps: float, seed: int, clusters: int) -> dict[st
     """Both intervals of one draw, and that of statsmodels."""
     frame, formula = rows(law, seed, clusters), FORMULAS[kind]
     found: dict[str, Any] = {"law": law, "kind": kind, "eps": eps}
+    bounds = BOUNDS | ({"T": (0, 1)} if kind == "regression" else {})
+    call = pc.regress if kind == "regression" else pc.private
     robust = pc.Control(cluster="village", max_cluster_rows=MOST)
     for name, control in (("clustered", robust), ("independent", pc.Control())):
         with warnings.catch_warnings(), seeded_noise(7919 * seed + round(10 * eps)):
             warnings.simplefilter("ignore")
-            fit = pc.private(formula, frame, eps=eps, bounds=BOUNDS, control=control)
-        low, high = fit.conf_int().iloc[0]
+            fit = call(formula, frame, eps=eps, bounds=bounds, control=control)
+        low, high = fit.conf_int().iloc[1 if kind == "regression" else 0]
         found |= {name: (high - low) / 2, f"covers {name}": low <= EFFECT <= high}
     ols = smf.ols(formula.replace("|", "+"), frame).fit(
         cov_type="cluster", cov_kwds={"groups": frame["village"]}, use_t=True
@@ -83,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reps", type=int, default=200)
     parser.add_argument("--clusters", type=int, default=200)
-    parser.add_argument("--kinds", default="trial,adjusted")
+    parser.add_argument("--kinds", default="trial,adjusted,regression")
     parser.add_argument("--quick", action="store_true", help="two fits of each law")
     options = parser.parse_args()
     reps = 2 if options.quick else options.reps

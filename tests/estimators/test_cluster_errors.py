@@ -123,6 +123,39 @@ def test_rows_without_a_cluster_are_not_used() -> None:
     assert found.bse.iloc[0] == pytest.approx(expected.bse["T"], rel=2e-3)
 
 
+@pytest.mark.parametrize("assigned", ["cluster", "row"])
+def test_a_regression_has_the_errors_of_statsmodels(assigned: str) -> None:
+    """Up to the factor (n - 1) / (n - k), to the grid of the vault's sums."""
+    data, formula = villages(assigned, 300, seed=2), "Y ~ T + X + C(G)"
+    bounds = BOUNDS | {"T": (0, 1)}
+    with zero_noise():
+        found = pc.regress(formula, data, bounds=bounds, control=clustered())
+        one = data.assign(village=np.arange(len(data)))
+        alone = pc.regress(formula, one, bounds=bounds, control=clustered(1))
+        robust = pc.regress(formula, data, bounds=bounds, control=pc.Control(cov_type="HC0"))
+    expected = by_statsmodels(data, formula)
+    errors = expected.bse * np.sqrt((len(data) - 4) / (len(data) - 1))
+    np.testing.assert_allclose(found.bse, errors[found.bse.index], rtol=1e-3)
+    np.testing.assert_allclose(found.params, expected.params[found.bse.index], atol=1e-3)
+    np.testing.assert_allclose(alone.bse, robust.bse, rtol=1e-3)
+    assert "Equal variances" not in str(found.summary(full=True))
+    assert "Std err clustered by" in str(found.summary())
+
+
+def test_a_weighted_regression_has_the_errors_of_statsmodels() -> None:
+    data = villages("cluster", 300, seed=4).assign(w=lambda d: 1.0 + (d["X"] > 0.5))
+    with zero_noise():
+        found = pc.regress(
+            "Y ~ T + X", data, weights="w", bounds=BOUNDS | {"T": (0, 1), "w": (0, 2)},
+            control=clustered(),
+        )  # fmt: skip
+    kwds = {"groups": pd.factorize(data["village"])[0]}
+    model = smf.wls("Y ~ T + X", data, weights=data["w"])
+    expected = model.fit(cov_type="cluster", cov_kwds=kwds).bse
+    errors = expected * np.sqrt((len(data) - 3) / (len(data) - 1))
+    np.testing.assert_allclose(found.bse, errors[found.bse.index], rtol=0.01)
+
+
 def test_few_clusters_raise_an_alert() -> None:
     with pytest.warns(pc.PrivcausalWarning, match="Fewer than 30 clusters"), seeded_noise(1):
         few = pc.private(
@@ -213,7 +246,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "ratio": (lambda: fit(DATA, estimand="RR", bounds={"Y": (0, 1)}), "Fit several estimands"),
     "PLR": (lambda: fit(DATA, "Y ~ T | X", estimand="PLR"), "'ATE', 'ATT' and 'ATO'"),
     "effects": (
-        lambda: pc.privcate("Y ~ T | X", DATA, bounds=BOUNDS, control=clustered()), "requires private",
+        lambda: pc.privcate("Y ~ T | X", DATA, bounds=BOUNDS, control=clustered()), "requires reg",
     ),
     "covariate": (lambda: fit(DATA, "Y ~ T | C(village)"), "cannot also be in the formula"),
     "absent": (lambda: fit(DATA.drop(columns="village")), "'village'"),

@@ -162,6 +162,21 @@ def test_clusters(formula: str, relation: str) -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+def test_regressions_with_clusters(relation: str) -> None:
+    rows, names = ordinary(N, 12), [f"v{i % 9}" for i in range(N)]
+    options = call(
+        learner="regress", formula="Y ~ X1 + C(G)", neighbors=relation,
+        control=pc.Control(cluster="village", max_cluster_rows=7),
+    )  # fmt: skip
+    for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, HUGE, None)):
+        one = frame([*rows, old], village=[*names, "v0"])
+        two = frame([*rows, new], village=[*names, name])
+        if relation == "add_remove":
+            one = frame(rows, village=names)
+        check(Pair("clusters", options, one, two), texts=True)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_units_with_bought_bounds(relation: str) -> None:
     rows = ordinary(240, 6)
     ids = [f"u{i // 2}" for i in range(240)]
