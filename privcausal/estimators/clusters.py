@@ -33,7 +33,7 @@ def cluster_needs(request: Request) -> list[budget.StageWeight]:
     """The release of squared cluster sums, if clusters are declared."""
     if request.cluster is None:
         return []
-    return [budget.StageWeight(CLUSTER_SQUARES, budget.SHARES.cluster_squares)]
+    return [budget.StageWeight(CLUSTER_SQUARES, budget.SHARES.private_cluster_squares)]
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,12 @@ def test_every_source_gives_the_same_integers(tmp_path: Any) -> None:
     data.to_parquet(tmp_path / "rows.parquet")
     for source in (data, tmp_path / "rows.parquet", pl.from_pandas(data)):
         assert np.array_equal(answer(s, source).exact, want.exact)
+    units = [f"u{k // 3}" if k % 5 else None for k in range(90)]
+    by_unit, of_units = study("substitute", max_rows=2, unit="pid"), data.assign(pid=units)
+    of_units.to_parquet(tmp_path / "units.parquet")
+    found = answer(by_unit, tmp_path / "units.parquet")
+    assert np.array_equal(found.exact, answer(by_unit, of_units).exact)
+    assert found.exact[0] != want.exact[0]
     shuffled = data.sample(frac=1.0, random_state=1)
     assert np.array_equal(answer(s, shuffled).exact, want.exact)
 
