@@ -13,7 +13,7 @@ from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
 from privcausal.features.rows import declare_queries
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Plan, assume
+from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
 from privcausal.request.request import Control, Trust, estimands_of, panel_of
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results.base import cells_call
@@ -396,6 +396,7 @@ def plan(
     outcome_sd: float | None = None,
     r2: float = 0.0,
     treated: float = 0.5,
+    icc: float = CLUSTER_CORRELATION,
     like: pd.DataFrame | None = None,
     alpha: float = 0.05,
     power: float = 0.8,
@@ -444,6 +445,11 @@ def plan(
         default 0 is conservative.
     treated : float
         Share of rows treated, if the propensity is estimated.
+    icc : float
+        Correlation of the rows' influences on the estimate within the clusters of
+        ``control=pc.Control(cluster=..., max_cluster_rows=...)``. If treatment is assigned by
+        cluster, this is about the intra-cluster correlation of the outcome. Each cluster is assumed
+        to have `max_cluster_rows` rows.
     like : pandas.DataFrame, optional
         Public rows, such as an earlier survey, with columns named as in the formula. The simulated
         fits resample its complete rows. Columns that it lacks are invented. Its outcome and
@@ -497,7 +503,7 @@ def plan(
         else estimators.find(learner, "private", "regress"),
         estimators.base_of(base),
         request,
-        assume(request, outcome_sd, r2, treated, like),
+        assume(request, outcome_sd, r2, treated, like, icc),
     )
     known = outcome_sd is not None or request.formula.outcome in planner.assumed.like
     worst = None if known else planner.worst()

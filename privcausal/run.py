@@ -33,7 +33,7 @@ from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Budget, Control, Request, Trust
+from privcausal.request.request import Budget, Clusters, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
@@ -57,6 +57,10 @@ R = TypeVar("R")
 DEFAULT = Control()
 
 _UNITS = "Write unit='person', max_rows=5. Privacy and intervals then refer to units."
+_CLUSTERS = (
+    "For cluster-robust standard errors, write control=pc.Control(cluster='village', "
+    "max_cluster_rows=20). To protect all rows of a person, write unit='person', max_rows=5."
+)
 _INTERVALS = "Choose the level after the fit: fit.conf_int(alpha=0.05)."
 _ROLES = "The formula names the columns. Write 'outcome ~ treatment | covariates'."
 _WEIGHTED = "Only regressions accept row weights. Write pc.regress(..., weights='w')."
@@ -78,7 +82,8 @@ MOVED = {
     "subset": "Pass only the rows that you want as data.",
     "instrument": "Write pc.private('Y ~ T | X | T ~ Z', data, estimand='LATE').",
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
-    **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds", "id"), _UNITS),
+    "id": _UNITS,
+    **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("weights", "sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
     **dict.fromkeys(("outcome", "treatment", "treat", "covariates", "X", "W", "Y"), _ROLES),
@@ -156,6 +161,7 @@ def request_of(
         split=control.split,
         tails=control.tails,
         cov_type=control.cov_type,
+        cluster=Clusters.of(control.cluster, control.max_cluster_rows),
         **options,
     )
 
@@ -184,7 +190,8 @@ def run(
     check_columns(source.header, request.read)
     check_types(source.header, request)
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
-    free += [request.formula.treatment, *filter(None, [request.trust.unit])]
+    clusters = None if request.cluster is None else request.cluster.column
+    free += [request.formula.treatment, *filter(None, [request.trust.unit, clusters])]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
     strange = [n for n in request.declared if n not in source.header.names]
     # Other names may belong to other tables that share this schema.

@@ -157,8 +157,9 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, cluster="id")',
-        "private() has no argument cluster=. Write unit='person', max_rows=5. Privacy and "
-        "intervals then refer to units.",
+        "private() has no argument cluster=. For cluster-robust standard errors, write "
+        "control=pc.Control(cluster='village', max_cluster_rows=20). To protect all rows of a "
+        "person, write unit='person', max_rows=5.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, seed=1)',

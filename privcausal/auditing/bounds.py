@@ -403,6 +403,7 @@ def audit_target(
         if name not in known:
             raise CapabilityError(f"audit() has no argument {name}=. Choices: {', '.join(known)}.")
     unit, most = options.get("unit"), options.get("max_rows", 1)
+    cluster = getattr(options.get("control"), "cluster", None)
     Trust(neighbors, unit, most)  # raises if an argument is invalid
     check_whole("rows", rows, 2, 10_000)
     schema = Schema.of(bounds)
@@ -418,7 +419,7 @@ def audit_target(
     return AuditTarget(
         partial(fit, formula, **call),
         ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
-        tuple(_table(plain, row, unit, most) for row in odd),
+        tuple(_table(plain, row, unit, most, cluster) for row in odd),
         neighbors,
     )
 
@@ -478,14 +479,22 @@ def _ordinary(domains: Mapping[str, Domain], k: int) -> Row:
     return row
 
 
-def _table(rows: Sequence[Row], odd: Row | None, unit: str | None, max_rows: int) -> dict[str, Any]:
-    """Columns of a table whose last unit is `odd`; None leaves that unit out."""
+def _table(
+    rows: Sequence[Row], odd: Row | None, unit: str | None, max_rows: int, cluster: str | None
+) -> dict[str, Any]:
+    """Columns of a table whose last unit is `odd`; None leaves that unit out.
+
+    That unit has a cluster of its own, and all other rows are in one of two clusters.
+    """
     added = [] if odd is None else [odd] * max_rows
     every = [*rows, *added]
     columns = {name: np.array([row[name] for row in every]) for name in rows[0]}
     for name in rows[0]:
         if columns[name].dtype.kind in "UO":
             columns[name] = np.array([row[name] for row in every], object)
+    if cluster is not None:
+        names = [f"c{k % 2}" for k in range(len(rows))] + ["odd"] * len(added)
+        columns[cluster] = np.array(names, object)
     if unit is not None:
         owners = [f"u{k}" for k in range(len(rows))] + ["odd"] * len(added)
         columns[unit] = np.array(owners, object)

@@ -431,6 +431,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         "learner": "private", "base": "linear", "bounds": {"Y": (99, 100), "X": (0, 1)},
     },
     "trial": {"learner": "private", "formula": "Y ~ T"},
+    "clusters": {
+        "learner": "private", "formula": "Y ~ T",
+        "control": Control(cluster="village", max_cluster_rows=8),
+    },
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},

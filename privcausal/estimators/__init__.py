@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
+from privcausal.estimators import clusters
 from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
@@ -45,7 +46,8 @@ def describe(estimate: Estimate) -> Description:
     if plan.request.mode == "paper":
         kinds = [*_PRINTED]
     known = {kind.name: kind for kind in kinds}
-    return known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
+    said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
+    return clusters.described(said, plan.request.cluster)
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:

@@ -19,6 +19,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import budget, survey
+from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
 from privcausal.estimators.nuisances import FoldFit, by_fold, compare_arms, limited, remainder
 from privcausal.features import functions
 from privcausal.features.rows import Rows
@@ -29,7 +30,7 @@ from privcausal.inference.averages import (
     SumsContext,
     estimate_averages,
     noise_shape,
-    with_design_effect,
+    total_mass,
 )
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import (
@@ -390,7 +391,13 @@ def averages(
         found.append(JointAverage(terms, own @ back, place, frame))
     groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
     estimate = estimate_averages(found, groups, value, sd, robust=robust)
-    return replace(with_design_effect(estimate, request.trust.max_rows), weight=weight)
+    scores: list[ClusterScore] = []
+    if request.cluster is not None:  # a single average
+        aim, total = asked[0].target, total_mass(value, sd, found[0])
+        first = vault.CutScore(aim.score, chosen[0].at, chosen[0].middle)
+        scores = influences(estimate, first, aim.mass, found[0].frame.centre, total)
+    estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
+    return replace(estimate, weight=weight)
 
 
 def _by_mass(asked: Sequence[One]) -> dict[int, Target]:

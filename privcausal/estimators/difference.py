@@ -15,6 +15,7 @@ from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget
 from privcausal.estimators.base import Learner
+from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
 from privcausal.estimators.survey import FitRun
 from privcausal.estimators.words import (
     BOUNDED,
@@ -30,9 +31,8 @@ from privcausal.estimators.words import (
     words_of,
 )
 from privcausal.features.design import Design
-from privcausal.features.functions import Constant
+from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference import difference, ranges
-from privcausal.inference.averages import with_design_effect
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
@@ -69,6 +69,7 @@ class DifferenceInMeans(Learner):
         return [
             budget.StageWeight(WINDOW, budget.SHARES.trial_range),
             budget.StageWeight(DIFFERENCE_SUMS, budget.SHARES.trial_sums),
+            *cluster_needs(request),
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
@@ -118,7 +119,8 @@ class DifferenceInMeans(Learner):
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)
-        found = with_design_effect(found, request.trust.max_rows)
+        scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
+        found = with_dependence(session, found, scores, 1 + len(request.groups))
         lost = bool(difference.unseen(value, sd)[:, 0].any())
         said = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
         return Estimate(
@@ -145,6 +147,33 @@ class DifferenceInMeans(Learner):
             ),
             adjusts=False,
         )
+
+
+LEAST_ARM = 1e-3
+"""Least share of an arm in the influences of its rows. A guard."""
+
+
+def _influences(
+    value: difference.ArmTotals, window: Interval, bounds: Interval
+) -> list[ClusterScore]:
+    """Influences of rows on the difference and on its groups: residuals by arm over its share.
+
+    An arm that cannot be detected has the mean of the window.
+    """
+    outcome, scores = vault.Outcome(bounds.lo, bounds.hi), []
+    for place, (total, count) in enumerate(zip(value.total.T, value.count.T, strict=True)):
+        arms = np.maximum(count, 1.0)
+        share = float(np.clip(arms[1] / arms.sum(), LEAST_ARM, 1 - LEAST_ARM))
+        means = window.mid + np.clip(total / arms, -window.width / 2, window.width / 2)
+        mu0, mu1, e = (Constant(float(x)) for x in (*means, share))
+        model = NuisanceTriple(mu0=mu0, mu1=mu1, e=e)
+        aipw = vault.Aipw(
+            model, outcome, min(share, 1 - share), Constant(float(means[1] - means[0]))
+        )
+        ends = np.abs(np.array([[window.lo], [window.hi]]) - means).max(axis=0)
+        cut = float((ends / (1 - share, share)).max())
+        scores.append(ClusterScore(vault.CutScore(aipw, cut), place, *[float(arms.sum())] * 2))
+    return scores
 
 
 SAME_NOTE = (

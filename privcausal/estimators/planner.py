@@ -19,7 +19,7 @@ from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, resolve_domains
 from privcausal.estimators.words import Estimate
-from privcausal.inference.averages import covering
+from privcausal.inference.intervals import covering
 from privcausal.prices import as_typed
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import Request

@@ -30,6 +30,7 @@ from privcausal.estimators.base import (
     shown,
 )
 from privcausal.estimators.bases import PrivateBase
+from privcausal.estimators.clusters import cluster_needs
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -201,6 +202,7 @@ class Private(AverageLearner):
             *first,
             budget.StageWeight(scores, budget.SHARES.private_scores),
             *square_needs(request, squares, budget.SHARES.private_squares),
+            *cluster_needs(request),
             *looks,
         ]
         if arms:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
-from scipy.stats import ncx2, norm
+from scipy.stats import norm, t
 
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.intervals import covering, p_value
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.reconcile import (
     joint_sampling,
@@ -29,12 +30,6 @@ from privcausal.typing import Matrix, Vector
 
 FEW_SDS = 3.0
 """A group gets no estimate if its noisy mass is below this many noise sds."""
-
-USUAL_Z = float(norm.isf(0.025))
-"""Clipping thresholds minimize the half-widths of 95% intervals."""
-
-FAR_BOUND = 20.0
-"""If a bound exceeds this many standard errors, the other tail is too small for floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +149,10 @@ class AverageEstimate:
     rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
     their sums; both are empty in files from earlier versions. For coefficients and an instrument's
     slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
-    (m, k). `r2` is the share of the outcome's variance that a regression explains.
+    (m, k). `r2` is the share of the outcome's variance that a regression explains. `clusters` is
+    the number of clusters, if the standard errors are cluster-robust. Critical values are then
+    quantiles of Student's t distribution. `design_effect` is the factor that dependent rows give to
+    the sampling variance of the first term.
     """
 
     terms: tuple[str, ...]
@@ -172,6 +170,8 @@ class AverageEstimate:
     shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
     moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     r2: float = np.nan
+    clusters: float = np.nan
+    design_effect: float = 1.0
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -197,43 +197,28 @@ class AverageEstimate:
         quantile of |N(b, 1)|, where b is the bound in standard errors. The interval then covers for
         every bias within the bound (Armstrong and Kolesar 2018, Eq. 4).
         """
-        return covering(z, self.clipping, self.sd)
+        critical: Vector | float = z
+        if np.isfinite(self.clusters):
+            critical = t.isf(norm.sf(z), self._degrees)
+        return covering(critical, self.clipping, self.sd)
+
+    @property
+    def _degrees(self) -> Vector:
+        """Degrees of freedom: clusters - 1 for the sampling error alone, shape (m,).
+
+        The variance of the privacy noise is known (Welch 1947; Satterthwaite 1946).
+        """
+        sampling, known = np.diag(self.sampling), np.isfinite(self.sd) & (self.sd > 0)
+        share = np.divide(sampling, self.sd**2, out=np.ones(len(self.sd)), where=known)
+        return np.asarray(max(self.clusters - 1, 1.0) / np.maximum(share, 1e-6) ** 2)
 
     @property
     def p(self) -> Vector:
         """P values of the null hypothesis of no effect, shape (m,)."""
-        return p_value(self.estimate, self.clipping, self.sd)
-
-
-def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
-    """P(|N(bound, sd^2)| >= |estimate|): the test that `covering` inverts."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio, far = np.abs(estimate) / sd, bound / sd
-        p = norm.sf(ratio - far) + norm.sf(ratio + far)
-    return np.asarray(p)
-
-
-def covering(z: float, bound: Vector, sd: Vector) -> Vector:
-    """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
-    ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
-    far = ratio > FAR_BOUND  # all of the error lies on one side
-    folded = np.sqrt(ncx2.isf(2 * norm.sf(z), 1, np.where(far, 0.0, ratio) ** 2))
-    critical = np.where(ratio == 0, z, folded)
-    return np.where(far, bound + norm.isf(2 * norm.sf(z)) * sd, critical * sd)
-
-
-BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
-"""Ratios of bias and standard error at which `folded_quantile` is exact."""
-
-
-def folded_quantile(ratio: Vector) -> Vector:
-    """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`covering`)."""
-    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()))
-
-
-@cache
-def _quantiles() -> Vector:
-    return covering(USUAL_Z, BIAS_RATIOS, np.ones(len(BIAS_RATIOS)))
+        p = p_value(self.estimate, self.clipping, self.sd)
+        if np.isfinite(self.clusters):
+            p = np.asarray(2 * t.sf(norm.isf(p / 2), self._degrees))
+        return p
 
 
 def estimate_average(
@@ -375,7 +360,12 @@ def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate
     identical rows. This is a design effect (Kish 1965) of at most `max_rows`. The release does not
     show which rows belong together, so the maximum is used.
     """
-    return replace(found, sampling=max_rows * found.sampling)
+    return replace(found, sampling=max_rows * found.sampling, design_effect=float(max_rows))
+
+
+def total_mass(value: JointData, sd: JointData, asked: JointAverage) -> float:
+    """The sum of the masses by which an average divides its sum of scores."""
+    return _sums(value.of(asked, noise=False), sd.of(asked, noise=True), asked.frame).mass
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:

@@ -37,7 +37,8 @@ from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
-from privcausal.inference.averages import AverageEstimate, covering
+from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.intervals import covering
 from privcausal.inference.priors import PRIORS
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -497,13 +498,13 @@ def estimate_reduced(
     )  # fmt: skip
 
 
-def scale_of(sampling_variance: float, size: float, max_rows: int = 1) -> float:
+def scale_of(sampling_variance: float, size: float, design_effect: float = 1.0) -> float:
     """S in units of the outcome, from the variance of an estimate over `size` rows.
 
-    `max_rows` undoes the design effect: the variance was multiplied by it if a unit may have
+    The variance was multiplied by the `design_effect` if a unit or a cluster may have
     several rows.
     """
-    return math.sqrt(max(sampling_variance, 0.0) * size / max_rows)
+    return math.sqrt(max(sampling_variance, 0.0) * size / design_effect)
 
 
 def largest_bias(scale: float, r2_outcome: float, r2_treatment: float) -> float:

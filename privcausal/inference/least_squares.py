@@ -22,7 +22,7 @@ from scipy.special import stdtr
 from scipy.stats import norm
 
 from privcausal.features.basis import TINY
-from privcausal.inference import averages, ranges
+from privcausal.inference import averages, intervals, ranges
 from privcausal.inference.regression import likelihoods, positive_part, signal_share
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -149,7 +149,7 @@ def row_clip(
         kept = weight @ (square * share) / mean
         # v has variances `kept` after the clip, and so the error of a coefficient grows
         error = np.hypot(told * cuts**2 / scale, sd / math.sqrt(count))
-        width = averages.covering(averages.USUAL_Z, bias, error) / kept
+        width = intervals.covering(intervals.USUAL_Z, bias, error) / kept
         i = int(np.argmin(width))
         clip = RowClip(cuts[i], scale, sd, float(bias[i]), float(kept[i]), mean)
         found.append((float(width[i]), clip))

@@ -224,6 +224,48 @@ class Trust:
         return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
+@stored
+@dataclass(frozen=True)
+class Clusters:
+    """Rows of one cluster may depend on one another; clusters are independent.
+
+    Standard errors allow for this dependence. The guarantee still protects the row, or the unit.
+
+    Attributes
+    ----------
+    column : str
+        Column that names the cluster of each row.
+    max_rows : int
+        Declared largest number of rows of a cluster.
+    """
+
+    column: str
+    max_rows: int
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.column, str) and self.column):
+            raise CapabilityError("cluster= must be the name of a column, for example 'village'.")
+        if type(self.max_rows) is not int or not 1 <= self.max_rows <= MAX_CLUSTER_ROWS:
+            raise CapabilityError(
+                "max_cluster_rows= must be a whole number from 1 to "
+                f"{MAX_CLUSTER_ROWS:,}: the largest number of rows of a cluster. It is public."
+            )
+
+    @classmethod
+    def of(cls, column: Any, max_rows: Any) -> Clusters | None:
+        if column is None and max_rows is None:
+            return None
+        if column is None or max_rows is None:
+            raise CapabilityError(
+                "cluster= and max_cluster_rows= require each other. Write cluster='village', "
+                "max_cluster_rows=20. The largest number of rows of a cluster is public."
+            )
+        return cls(column, max_rows)
+
+
+MAX_CLUSTER_ROWS = 10_000
+
+
 @dataclass(frozen=True)
 class Control(Made):
     """Details of a fit that most calls leave at their defaults: ``control=pc.Control(...)``.
@@ -247,6 +289,11 @@ class Control(Made):
     cov_type : {"nonrobust", "HC0", "HC1"}
         Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
         sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`.
+    cluster, max_cluster_rows : str, int, optional
+        Column of clusters whose rows may depend on one another, and the largest number of rows of a
+        cluster, which is public. Standard errors are then cluster-robust, also if treatment is
+        assigned by cluster. The guarantee still protects the row, or the unit. Only for `regress`,
+        and for one of the estimands "ATE", "ATT", and "ATO" of `private` with two arms.
 
     Raises
     ------
@@ -257,7 +304,7 @@ class Control(Made):
     --------
     >>> pc.Control(split="crossfit", propensity_clip=0.05)
     Control(split='crossfit', propensity_clip=0.05, shares=None, tails='cubic',
-     cov_type='nonrobust')
+     cov_type='nonrobust', cluster=None, max_cluster_rows=None)
     """
 
     split: Split = "full"
@@ -265,9 +312,12 @@ class Control(Made):
     shares: Mapping[str, float] | None = None
     tails: Tails = "cubic"
     cov_type: CovType = "nonrobust"
+    cluster: str | None = None
+    max_cluster_rows: int | None = None
 
     def __post_init__(self) -> None:
         _check_details(self.split, self.propensity_clip, self.tails, self.cov_type)
+        Clusters.of(self.cluster, self.max_cluster_rows)
 
 
 def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
@@ -276,6 +326,11 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
         raise CapabilityError(
             f"cov_type={cov_type!r} needs the leverage of each row, which sums over rows do not "
             "contain. Use 'HC1' for a regression and 'HC0' for an effect."
+        )
+    if cov_type == "cluster":
+        raise CapabilityError(
+            "Clusters have their own options. Write control=pc.Control(cluster='village', "
+            "max_cluster_rows=20)."
         )
     _choice("cov_type", cov_type, get_args(CovType))
     _choice("tails", tails, ("cubic", "any"))
@@ -419,6 +474,8 @@ class Request:
         Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
     weights : None or str
         Column of survey weights of a regression. Its declared bounds must not be negative.
+    cluster : None or Clusters
+        Clusters of rows that standard errors allow for.
     """
 
     formula: CausalFormula
@@ -437,6 +494,7 @@ class Request:
     queries: Queries | None = None
     more: tuple[Average | Ratio, ...] = ()
     weights: str | None = None
+    cluster: Clusters | None = None
 
     def __post_init__(self) -> None:
         if self.estimand not in ("CATE", "OLS"):
@@ -462,6 +520,7 @@ class Request:
             raise CapabilityError("A regression has no treatment, but every effect requires one.")
         self._check_propensity()
         self._check_weights()
+        self._check_cluster()
         if self.formula.treatment:
             self._check_treatment()
         domain = self.schema.get(self.formula.outcome)
@@ -521,6 +580,26 @@ class Request:
             )
         if self.weights in self.formula.variables:
             raise SchemaError(f"Weights column {self.weights!r} cannot also be in the formula.")
+
+    def _check_cluster(self) -> None:
+        if self.cluster is None:
+            return
+        if self.cov_type != "nonrobust" or self.split != "full":
+            raise CapabilityError(
+                "cluster= sets the covariance and uses all rows. Leave out cov_type= and split=."
+            )
+        column = self.cluster.column
+        if column in self.columns and column != self.trust.unit:
+            raise SchemaError(
+                f"Cluster column {column!r} cannot also be in the formula or in groups=. Copy it "
+                "to a column with another name."
+            )
+        plain = self.estimand in ("ATE", "ATT", "ATO", "OLS") and self.trust.panel is None
+        if not plain or self.more or self.asked.arms or self.mode == "paper":
+            raise CapabilityError(
+                "cluster= requires regress(), or private() with two arms and one of the estimands "
+                "'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
+            )
 
     def _check_treatment(self) -> None:
         asked, name = self.asked, self.formula.treatment
@@ -619,9 +698,11 @@ class Request:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """All columns of the table that the call reads, including the column of periods."""
-        panel = self.trust.panel
-        return self.columns if panel is None else (*self.columns, panel.time)
+        """All columns of the table that the call reads, including periods and clusters."""
+        panel, clusters = self.trust.panel, self.cluster
+        extra = [panel.time] if panel else []
+        extra += [clusters.column] if clusters else []
+        return tuple(dict.fromkeys([*self.columns, *extra]))
 
     @property
     def declared(self) -> Schema:

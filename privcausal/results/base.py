@@ -80,7 +80,11 @@ def _call(
                 "privcate",
                 {"learner": _option(learner, estimators.LEARNERS, "pc.learners")},
             )
-        control = Control(request.split, request.clip, shares, request.tails, request.cov_type)
+        of = request.cluster
+        clusters = (None, None) if of is None else (of.column, of.max_rows)
+        control = Control(
+            request.split, request.clip, shares, request.tails, request.cov_type, *clusters
+        )
         own = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
     if base != bases.BASES["gam"] and request.estimand != "OLS":
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")

@@ -16,8 +16,9 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import describe
 from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
 from privcausal.inference import effects
-from privcausal.inference.averages import AverageEstimate, p_value
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import Curve
+from privcausal.inference.intervals import p_value
 from privcausal.prices import as_typed
 from privcausal.report import curves, tables
 from privcausal.report.plots import uplift_plot
@@ -438,13 +439,13 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
     if request.formula.instrument:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
-    max_rows = 1 if request.trust.unit is None else request.trust.max_rows
+    dependent = request.trust.max_rows if request.cluster is None else found.design_effect
     return Sensitivity(
         str(found.terms[0]),
         float(row["estimate"]),
         float(row["conf_low"]),
         float(row["conf_high"]),
-        effects.scale_of(float(found.sampling[0, 0]), found.size, max_rows),
+        effects.scale_of(float(found.sampling[0, 0]), found.size, dependent),
         alpha,
         result.guarantee.kind,
         request.propensity is not None

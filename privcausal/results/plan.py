@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -617,9 +617,19 @@ def _assumed(result: PlanResult) -> list[str]:
         if names:
             listed = ", ".join(tables.clean(name) for name in names)
             parts.append(f"not declared: {listed} ({kind} estimated privately)")
-    if request.trust.unit is not None:
-        parts.append(f"each {tables.clean(request.trust.unit)} has {request.trust.max_rows} rows")
-    return parts
+    return [*parts, *_dependence(planner)]
+
+
+def _dependence(planner: Planner) -> Iterator[str]:
+    """Assumptions on clusters and units."""
+    clusters, trust = planner.request.cluster, planner.request.trust
+    if clusters is not None:
+        yield (
+            f"each {tables.clean(clusters.column)} has {clusters.max_rows} rows, whose influences "
+            f"have a correlation of {planner.assumed.icc:g}"
+        )
+    if trust.unit is not None:
+        yield f"each {tables.clean(trust.unit)} has {trust.max_rows} rows"
 
 
 def _notes(result: PlanResult) -> str:

@@ -41,6 +41,7 @@ from privcausal.vault.queries.cells import (
     Magnitudes,
     public_centres,
 )
+from privcausal.vault.queries.clusters import ClusterSquares
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
     BINS,
@@ -71,6 +72,7 @@ from privcausal.vault.transforms import (
     Assigned,
     ByFold,
     ImputedEffect,
+    Influence,
     MassBalance,
     OfArm,
     OfCovariates,
@@ -80,6 +82,7 @@ from privcausal.vault.transforms import (
     OverlapRoot,
     OverlapScore,
     Received,
+    RegressionInfluence,
     RegressionRow,
     RegressionScore,
     ResidualProduct,
@@ -94,15 +97,15 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore",
-    "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums",
-    "CellTable", "ClusterSums", "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators",
-    "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid", "ImputedEffect",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
+    "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
+    "ClusterSquares", "ClusterSums", "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators",
+    "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid", "ImputedEffect", "Influence",
     "InstrumentScores", "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes",
-    "Marginals", "MassBalance", "Mechanism", "OfArm", "OfCovariates", "Outcome",
-    "OutcomeResidual", "OverlapMass", "OverlapRoot", "OverlapScore", "PolynomialSums",
-    "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte",
-    "PublishedEBM", "PublishedLogits", "PublishedProcess", "Received", "RegressionMoments",
+    "Marginals", "MassBalance", "Mechanism", "OfArm", "OfCovariates", "Outcome", "OutcomeResidual",
+    "OverlapMass", "OverlapRoot", "OverlapScore", "PolynomialSums", "PrintedCells",
+    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
+    "PublishedLogits", "PublishedProcess", "Received", "RegressionInfluence", "RegressionMoments",
     "RegressionRow", "RegressionScore", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
     "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "TanhNetwork", "Transform",

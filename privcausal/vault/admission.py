@@ -264,11 +264,13 @@ def check_types(header: Header, request: Request) -> None:
     Data types are public, so errors may name them. The type of the unit's column must keep distinct
     values distinct.
     """
-    if request.trust.unit in header.inexact:
-        raise DataError(
-            f"Unit column {request.trust.unit!r} is a decimal with more than 38 digits. DuckDB "
-            "reads it as a float, so two units could become one. Store the column as text."
-        )
+    clusters = None if request.cluster is None else request.cluster.column
+    for role, column in (("Unit", request.trust.unit), ("Cluster", clusters)):
+        if column in header.inexact:
+            raise DataError(
+                f"{role} column {column!r} is a decimal with more than 38 digits. DuckDB reads it "
+                f"as a float, so two {role.lower()}s could become one. Store the column as text."
+            )
     for name in request.columns:
         domain = request.declared.get(name)
         text = header.kinds[name] == "text" and name not in header.objects
@@ -302,6 +304,12 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
     Parts of the rows and rows of a unit are identified by position, except in panels, which have
     one row per unit.
     """
+    if request.cluster is not None and not rows.ordered:
+        raise CapabilityError(
+            "cluster= requires rows in a fixed order in one process, which a Spark DataFrame, a "
+            "DuckDB relation or a LazyFrame does not ensure. Write them to a Parquet file and pass "
+            "its path. No budget was spent."
+        )
     if isinstance(rows, Spark):
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(

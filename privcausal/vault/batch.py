@@ -68,14 +68,25 @@ class Batch(Opaque):
         Split part or fold of each row.
     chosen : Mask
         Rows of the part, complete or not. No unit has more than its maximum number of rows here.
+    cluster : Integers or None
+        Number of each row's cluster, if clusters were declared. A row without a cluster is -1.
     """
 
-    __slots__ = ("chosen", "complete", "dose", "member", "part", "rows", "t", "taken", "y")
+    __slots__ = (
+        "chosen", "cluster", "complete", "dose", "member", "part", "rows", "t", "taken", "y",
+    )  # fmt: skip
 
     def __init__(
-        self, columns: Mapping[str, RawColumn], part: Integers, keep: Mask, layout: Layout
+        self,
+        columns: Mapping[str, RawColumn],
+        part: Integers,
+        keep: Mask,
+        layout: Layout,
+        cluster: Integers | None = None,
     ) -> None:
         size = len(part)
+        if cluster is not None:
+            keep = keep & (cluster >= 0)
         clean = {name: cleaned(columns[name], layout.schema[name]) for name in layout.variables}
         complete = keep.copy()
         for name in layout.needed:
@@ -114,6 +125,7 @@ class Batch(Opaque):
         self.member = _members(layout.groups, clean, layout.schema, size)
         self.part = part
         self.chosen = keep
+        self.cluster = cluster
 
     def only(self, part: int) -> Batch:
         """The same rows, with all rows outside `part` excluded."""

@@ -107,8 +107,8 @@ class Passes(Opaque):
     """
 
     __slots__ = (
-        "_batches", "_entropy", "_keep", "_layout", "_marks", "_part", "_plan", "_progress",
-        "_rows", "_shares", "_spaces", "_values",
+        "_batches", "_clusters", "_entropy", "_keep", "_layout", "_marks", "_part", "_plan",
+        "_progress", "_rows", "_shares", "_spaces", "_values",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +125,9 @@ class Passes(Opaque):
         self._entropy = entropy() if len(self._shares) > 1 else 0
         self._marks: Marks | None = None
         self._keep, self._part = self._assign()
+        self._clusters: Integers | None = None
+        if plan.request.cluster is not None:  # Whole columns are available: see `admission`.
+            self._clusters = rows.column(plan.request.cluster.column, as_labels="units").codes
 
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
@@ -215,9 +218,10 @@ class Passes(Opaque):
         return ((at, columns, self._keep[at], self._part[at]) for at, columns in blocks)
 
     def _batch(self, block: MarkedBlock) -> Batch:
-        _, columns, keep, part = block
+        at, columns, keep, part = block
         assert self._layout is not None
-        return Batch(columns, part, keep, self._layout)
+        own = None if self._clusters is None else self._clusters[at]
+        return Batch(columns, part, keep, self._layout, own)
 
     # -- sums --------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault.admission import Source
 from privcausal.vault.noise import NoiseQuery, standard_deviation
+from privcausal.vault.queries.clusters import ClusterSquares
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.vault import Vault
 
@@ -35,7 +36,10 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
     noise.
     """
     request = plan.request
-    noise = Typical(rows / LATTICE, -1.0 if mirrored else 1.0)
+    stretch, clusters = (1.0, 1.0), request.cluster
+    if clusters is not None:  # Each invented row is a cluster of its own.
+        stretch = 1 + (clusters.max_rows - 1) * assumed.icc, 1 / clusters.max_rows
+    noise = Typical(rows / LATTICE, -1.0 if mirrored else 1.0, stretch)
     vault = Vault(Source(Memory(_invented(request, assumed))), plan, noise)
     if vault.size is not None:
         vault.size = rows if request.trust.unit is None else max(1, rows // request.trust.max_rows)
@@ -46,17 +50,22 @@ class Typical:
     """Exact sums scaled to the planned number of rows, plus or minus one noise sd each.
 
     This noise has the average energy of real noise, to which shrinkage reacts, but no tails. A
-    single number gets no noise.
+    single number gets no noise. `stretch` has the factors of squared cluster sums (the design
+    effect) and of the number of clusters.
     """
 
     real = False
 
-    def __init__(self, scale: float, sign: float) -> None:
+    def __init__(
+        self, scale: float, sign: float, stretch: tuple[float, float] = (1.0, 1.0)
+    ) -> None:
         self._queries = 0
-        self._scale, self._sign = scale, sign
+        self._scale, self._sign, self._stretch = scale, sign, stretch
 
     def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
         self._queries += 1
+        if query.name == ClusterSquares.query:
+            exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
         shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
 
@@ -123,6 +132,8 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         assert isinstance(domain, Interval)
         frame[request.weights] = np.full(LATTICE, domain.mid)
     frame |= given
+    if request.cluster is not None and request.cluster.column != unit:
+        frame[request.cluster.column] = np.arange(LATTICE)
     if unit is not None:
         frame[unit] = np.arange(LATTICE) // request.trust.max_rows
     return frame

@@ -187,6 +187,26 @@ class RegressionScore:
         return np.clip(weight * size * self.response(batch), -self.bound, self.bound)
 
 
+@dataclass(frozen=True, eq=False)
+class RegressionInfluence:
+    """w f^2 (b'phi(x)) e, the influence of a row on a coefficient; as in `RegressionScore`."""
+
+    score: RegressionScore
+    by: Vector
+
+    @property
+    def bound(self) -> float:
+        return self.score.bound
+
+    def __call__(self, batch: Batch) -> Vector:
+        factor, norm2, _ = self.score.row.parts(batch)
+        along = np.zeros(len(norm2))  # Summed in a fixed order, independent of the batch.
+        for column, slope in zip(batch.rows.phi(self.score.row.features).T, self.by, strict=True):
+            along += slope * column
+        weight = norm_weight(norm2, self.score.cut) * factor**2
+        return np.clip(weight * along * self.score.response(batch), -self.bound, self.bound)
+
+
 @dataclass(frozen=True)
 class SurveyWeight:
     """Ratio of a row's weight to the public `top`, or the square root of that ratio; in [0, 1]."""
@@ -423,6 +443,26 @@ class ImputedEffect:
         treated = batch.y - self.nuisance.mu0(batch.rows)
         control = self.nuisance.mu1(batch.rows) - batch.y
         return np.where(batch.t == 1, treated, control)
+
+
+@dataclass(frozen=True)
+class Influence:
+    """A score less a multiple of the row's mass: the influence of the row on a ratio of sums.
+
+    Without a mass, each row counts as 1.
+    """
+
+    score: Transform
+    mass: Transform | None
+    mean: float
+
+    @property
+    def bound(self) -> float:
+        return self.score.bound + abs(self.mean) * (1.0 if self.mass is None else self.mass.bound)
+
+    def __call__(self, batch: Batch) -> Vector:
+        mass = 1.0 if self.mass is None else self.mass(batch)
+        return np.asarray(self.score(batch) - self.mean * mass)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def test_limits() -> None:
     assert robustness_value(1.0, 0.0) == 1.0
     assert largest_bias(2.0, 0.0, 0.5) == largest_bias(2.0, 0.5, 0.0) == 0.0
     assert scale_of(0.04, 100.0) == pytest.approx(2.0)
-    assert scale_of(0.04, 100.0, max_rows=4) == pytest.approx(1.0)
+    assert scale_of(0.04, 100.0, design_effect=4) == pytest.approx(1.0)
 
 
 def test_the_bound_holds_and_is_reached_in_a_linear_model() -> None:

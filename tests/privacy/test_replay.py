@@ -137,6 +137,46 @@ def test_units(learner: str, split: str, relation: str) -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("formula", ["Y ~ T", FORMULA])
+def test_clusters(formula: str, relation: str) -> None:
+    """The last row changes its values and its cluster, and may have a cluster of its own."""
+    rows, names = ordinary(N, 8), [f"v{i % 9}" for i in range(N)]
+    options = call(
+        learner="private", formula=formula, neighbors=relation, groups=["G"], base="linear",
+        control=pc.Control(cluster="village", max_cluster_rows=7),
+    )  # fmt: skip
+    for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, MISSING, None)):
+        one = frame([*rows, old], village=[*names, "v0"])
+        two = frame([*rows, new], village=[*names, name])
+        if relation == "add_remove":
+            one = frame(rows, village=names)
+        report = check(Pair("clusters", options, one, two), texts=True)
+        assert report.share > 0.02 or new is MISSING
+    units = options | {"unit": "pid", "max_rows": 2}
+    ids = [f"u{i // 2}" for i in range(N)]
+    one = frame([*rows, LOW, HIGH], village=[*names, "v0", "v1"], pid=[*ids, "x", "x"])
+    two = frame([*rows, *[HIGH] * 4], village=[*names, *["v5"] * 4], pid=[*ids, *["x"] * 4])
+    if relation == "add_remove":
+        one = frame(rows, village=names, pid=ids)
+    check(Pair("clusters of units", units, one, two))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_regressions_with_clusters(relation: str) -> None:
+    rows, names = ordinary(N, 12), [f"v{i % 9}" for i in range(N)]
+    options = call(
+        learner="regress", formula="Y ~ X1 + C(G)", neighbors=relation,
+        control=pc.Control(cluster="village", max_cluster_rows=7),
+    )  # fmt: skip
+    for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, HUGE, None)):
+        one = frame([*rows, old], village=[*names, "v0"])
+        two = frame([*rows, new], village=[*names, name])
+        if relation == "add_remove":
+            one = frame(rows, village=names)
+        check(Pair("clusters", options, one, two), texts=True)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_units_with_bought_bounds(relation: str) -> None:
     rows = ordinary(240, 6)
     ids = [f"u{i // 2}" for i in range(240)]

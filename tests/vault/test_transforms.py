@@ -31,6 +31,7 @@ from privcausal.vault import (
     ArmSize,
     ByFold,
     ImputedEffect,
+    Influence,
     MassBalance,
     OfArm,
     Outcome,
@@ -38,6 +39,7 @@ from privcausal.vault import (
     OverlapMass,
     OverlapRoot,
     OverlapScore,
+    RegressionInfluence,
     RegressionRow,
     RegressionScore,
     ResidualProduct,
@@ -128,6 +130,17 @@ def transforms(s: Study) -> list[Any]:
             OutcomeResidual(s.additive(5, LO, HI), OUTCOME),
             0.5,
         ),
+        RegressionInfluence(
+            RegressionScore(
+                RegressionRow(turned(s.features), OUTCOME, 0.4),
+                1.0,
+                OutcomeResidual(s.additive(5, LO, HI), OUTCOME),
+                0.1,
+            ),
+            np.linspace(-1.0, 1.0, s.features.size),
+        ),
+        Influence(TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4), None, -2.0),
+        Influence(Aipw(s.nuisance, OUTCOME, CLIP), MassBalance(s.e, CLIP), 3.0),
         SurveyWeight("X1", 10.0),
         SurveyWeight("X1", 10.0, root=True),
     ]
