@@ -77,6 +77,7 @@ CALLS: dict[str, dict[str, Any]] = {
 ELSEWHERE = {
     "nn": "tests/vault/test_network.py",
     "ArmMeans": "test_replay.test_diagnostics",
+    "ClusterSquares": "test_replay.test_clusters",
 }
 """Bases and mechanisms that are replayed by a test of their own."""
 
