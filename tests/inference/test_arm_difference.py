@@ -144,8 +144,8 @@ def test_what_a_window_loses_is_within_its_bound(shape: str, share: float) -> No
     """Of each arm, on average over its law, with 3.5 noise sds of the bound in place of `CHOSEN`.
 
     The tail condition may start at a third of what is detected. Student's t with 4 degrees of
-    freedom falls more slowly there; its loss exceeds the bound by at most a tenth of the standard
-    error of the difference. Other laws stay within the bound.
+    freedom falls more slowly there; its loss exceeds the bound by at most half of the standard
+    error of the smaller arm's mean. Other laws stay within the bound.
     """
     rng, law = np.random.default_rng(7), LAWS[shape]
     for seed in range(60):
@@ -159,7 +159,7 @@ def test_what_a_window_loses_is_within_its_bound(shape: str, share: float) -> No
             most = found.rows[arm, 1] + (3.5 - CHOSEN) * found.noise[arm, 1]
             allowed = most / (t == arm).sum() * found.excess[1]
             few = min((t == 0).sum(), (t == 1).sum())
-            slower = 0.1 * law.std() / np.sqrt(few) if shape == "student" else 0.0
+            slower = 0.5 * law.std() / np.sqrt(few) if shape == "student" else 0.0
             assert lost <= allowed + slower
 
 
