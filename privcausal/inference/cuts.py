@@ -340,15 +340,15 @@ class ArmSizes:
         if not self.higher:
             return True
         which, below = np.array(self.higher), np.r_[0.0, self.edges[:-1]]
-        beyond = [np.cumsum(self.counts[which == kind].sum(axis=0)[::-1])[::-1] for kind in (0, 1)]
+        low, high = (
+            np.cumsum(self.counts[which == kind].sum(axis=0)[::-1])[::-1] for kind in (0, 1)
+        )
         cells = len(self.edges) - np.arange(len(self.edges))
         variance = 0.5 * len(self.counts) * cells * self.noise_sd**2  # of one of the two
         start = int(np.searchsorted(below, STARTS[0] * self.reach))
-        if min(side[start] for side in beyond) <= SKEWED * np.sqrt(variance[start]):
+        if min(low[start], high[start]) <= SKEWED * np.sqrt(variance[start]):
             return True
-        noise = 2 * variance + np.maximum(sum(beyond), 0.0)
-        gap = np.abs(beyond[0] - beyond[1]) / np.sqrt(np.maximum(noise, 1e-9))
-        return bool((gap[below < self.reach] > SKEWED).any())
+        return bool(ranges.unlike(low, high, 2 * variance)[below < self.reach].any())
 
     def _pooled_sd(self, counts: Matrix) -> float:
         return float(np.sqrt(len(counts))) * self.noise_sd

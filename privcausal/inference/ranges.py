@@ -8,9 +8,9 @@ outcomes. The bias is bounded instead, under one condition on the tail:
     x falls at least as fast as (x / x0)^-INDEX.
 
 The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
-bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For averages,
-x0 may be a share of that border (`cuts.STARTS`). The mass at x0 is then a noisy count with a small
-margin, and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
+bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For averages
+and trials, x0 may be a share of that border (`STARTS`). The mass at x0 is then a noisy count with a
+small margin, and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
 
 from __future__ import annotations
 
@@ -163,6 +163,13 @@ CHOSEN = 1.5
 and by the visible edge, so the bound errs downward on average."""
 
 
+def unlike(low: Vector | float, high: Vector | float, variance: Vector | float) -> Mask:
+    """Whether numbers of low and high outcomes differ by more than noise of this variance."""
+    rows = np.maximum(np.add(low, high), 0.0)
+    gap = np.abs(np.subtract(low, high))
+    return np.asarray(gap / np.sqrt(np.maximum(variance + rows, 1e-9)) > SKEWED)
+
+
 @dataclass(frozen=True)
 class Tail:
     """Rows beyond `start` under the tail condition; no row lies beyond `end`.
@@ -297,8 +304,7 @@ class Core:
                 <= SKEWED * noise_sd
             ):
                 return True
-            spread = np.sqrt((low.sum() + high.sum()) * noise_sd**2 + max(one + two, 0.0))
-            if abs(one - two) > SKEWED * spread:
+            if unlike(one, two, float(low.sum() + high.sum()) * noise_sd**2):
                 return True
         ratio = self.above / max(self.below, 1e-300)
         return not 0.5 <= ratio <= 2.0

@@ -136,6 +136,17 @@ def test_units(learner: str, split: str, relation: str) -> None:
         check(Pair("a row of nobody", options, frame(rows, pid=ids), nobody))
 
 
+def clustered(
+    rows: list[Any], old: Any, new: Any, name: str | None, relation: str
+) -> tuple[Any, Any]:
+    """Tables whose last row changes its values and its cluster; without it under add_remove."""
+    names = [f"v{i % 9}" for i in range(N)]
+    one = frame([*rows, old], village=[*names, "v0"])
+    if relation == "add_remove":
+        one = frame(rows, village=names)
+    return one, frame([*rows, new], village=[*names, name])
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("formula", ["Y ~ T", FORMULA])
 def test_clusters(formula: str, relation: str) -> None:
@@ -146,10 +157,7 @@ def test_clusters(formula: str, relation: str) -> None:
         control=pc.Control(cluster="village", max_cluster_rows=7),
     )  # fmt: skip
     for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, MISSING, None)):
-        one = frame([*rows, old], village=[*names, "v0"])
-        two = frame([*rows, new], village=[*names, name])
-        if relation == "add_remove":
-            one = frame(rows, village=names)
+        one, two = clustered(rows, old, new, name, relation)
         report = check(Pair("clusters", options, one, two), texts=True)
         assert report.share > 0.02 or new is MISSING
     units = options | {"unit": "pid", "max_rows": 2}
@@ -163,16 +171,13 @@ def test_clusters(formula: str, relation: str) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_regressions_with_clusters(relation: str) -> None:
-    rows, names = ordinary(N, 12), [f"v{i % 9}" for i in range(N)]
+    rows = ordinary(N, 12)
     options = call(
         learner="regress", formula="Y ~ X1 + C(G)", neighbors=relation,
         control=pc.Control(cluster="village", max_cluster_rows=7),
     )  # fmt: skip
     for old, new, name in ((LOW, HIGH, "v3"), (HIGH, LOW, "alone"), (HIGH, HUGE, None)):
-        one = frame([*rows, old], village=[*names, "v0"])
-        two = frame([*rows, new], village=[*names, name])
-        if relation == "add_remove":
-            one = frame(rows, village=names)
+        one, two = clustered(rows, old, new, name, relation)
         check(Pair("clusters", options, one, two), texts=True)
 
 
