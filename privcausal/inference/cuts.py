@@ -348,7 +348,9 @@ class ArmSizes:
         start = int(np.searchsorted(below, STARTS[0] * self.reach))
         if min(low[start], high[start]) <= SKEWED * np.sqrt(variance[start]):
             return True
-        return bool(ranges.unlike(low, high, 2 * variance)[below < self.reach].any())
+        return bool(
+            ranges.unlike(low, high, np.asarray(2 * variance, float))[below < self.reach].any()
+        )
 
     def _pooled_sd(self, counts: Matrix) -> float:
         return float(np.sqrt(len(counts))) * self.noise_sd
