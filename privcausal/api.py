@@ -55,6 +55,7 @@ def privcate(
     unit: str | None = None,
     max_rows: int = 1,
     propensity: float | str | Mapping[str, float] | None = None,
+    weights: str | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
@@ -110,6 +111,9 @@ def privcate(
           independent.
     propensity : float or str, optional
         The known treatment probability of a trial: a number, or a column with declared bounds.
+    weights : str, optional
+        A column of survey or attrition weights, with declared bounds that are not negative. See
+        `private`. The result then has no best linear projection.
     groups : sequence of str
         Subgroups whose average effects you want: columns with levels, or ``"age >= 65"``. If the
         groups of a column partition the rows, the group effects and the average are made to
@@ -146,6 +150,7 @@ def privcate(
         request = request_of(
             parsed, bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
             propensity=propensity,
+            weights=weights,
             groups=groups_of(groups),
             queries=None if points is None else declare_queries(points, parsed.effect_variables),
         )  # fmt: skip
@@ -166,6 +171,7 @@ def private(
     unit: str | None = None,
     max_rows: int = 1,
     propensity: float | str | Mapping[str, float] | None = None,
+    weights: str | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
@@ -216,6 +222,15 @@ def private(
         column with declared bounds. For several arms, the share of each:
         ``{"control": 0.5, "low": 0.25, "high": 0.25}``. The difference in means does not use a
         number. With a column, the doubly robust score weights by that column.
+    weights : str, optional
+        A column of survey or attrition weights, with declared bounds that are not negative. The
+        averages then describe the population that the weights represent, as with the
+        ``sample.weights`` of grf: the ATE is E[w tau(X)] / E[w]. Without weights they describe the
+        population from which the rows were sampled. Weights also apply to propensity and mean
+        outcome, where weights above twice the mean count as twice the mean. A noisy histogram
+        locates the weights. Weights beyond twice the largest detected weight are trimmed; the
+        summary shows the limit, and the design effect E[w^2] / E[w]^2 (Kish 1965). A weight must
+        be part of its own row: the guarantee does not cover weights estimated from these rows.
     data, eps, delta, bounds, neighbors, unit, max_rows, groups, control, ledger, progress
         As for `privcate`, which raises the same errors.
 
@@ -237,6 +252,7 @@ def private(
             estimand=first,
             more=more,
             propensity=propensity,
+            weights=weights,
             groups=groups_of(groups),
         )  # fmt: skip
         asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
@@ -391,6 +407,7 @@ def plan(
     unit: str | None = None,
     max_rows: int = 1,
     propensity: float | str | Mapping[str, float] | None = None,
+    weights: str | None = None,
     groups: Sequence[str] = (),
     control: Control = DEFAULT,
     outcome_sd: float | None = None,
@@ -494,6 +511,7 @@ def plan(
         estimand=first if average else "OLS" if regression else "CATE",
         more=more,
         propensity=propensity,
+        weights=weights,
         groups=groups_of(groups),
     )  # fmt: skip
     request.schema.refuse_misspelt(request.columns, request.columns, request.columns)

@@ -63,7 +63,7 @@ _CLUSTERS = (
 )
 _INTERVALS = "Choose the level after the fit: fit.conf_int(alpha=0.05)."
 _ROLES = "The formula names the columns. Write 'outcome ~ treatment | covariates'."
-_WEIGHTED = "Only regressions accept row weights. Write pc.regress(..., weights='w')."
+_WEIGHTED = "Write weights='w', the name of a column with declared bounds."
 _DUMMIES = "Write C(ward) in the formula for one effect per level."
 _ESTIMAND = (
     "For an average effect, use pc.private(..., estimand='ATT'). privcate() estimates the CATE, "
@@ -84,7 +84,7 @@ MOVED = {
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
-    **dict.fromkeys(("weights", "sample_weight", "sample_weights", "wts"), _WEIGHTED),
+    **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
     **dict.fromkeys(("outcome", "treatment", "treat", "covariates", "X", "W", "Y"), _ROLES),
     **dict.fromkeys(("fixed_effects", "fe", "absorb", "entity_effects"), _DUMMIES),

@@ -151,9 +151,9 @@ MISTAKES: list[tuple[str, str]] = [
         "or base='linear'.",
     ),
     (
-        'private("Y ~ T | age", df, bounds=bounds, weights="age")',
-        "private() has no argument weights=. Only regressions accept row weights. Write "
-        "pc.regress(..., weights='w').",
+        'private("Y ~ T | age", df, bounds=bounds, sample_weight="age")',
+        "private() has no argument sample_weight=. Write weights='w', the name of a column with "
+        "declared bounds.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, cluster="id")',

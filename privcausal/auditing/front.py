@@ -435,6 +435,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         "learner": "private", "formula": "Y ~ T",
         "control": Control(cluster="village", max_cluster_rows=8),
     },
+    "weights": {
+        "learner": "private", "base": "linear", "weights": "W",
+        "bounds": {"Y": (0, 1), "X": (0, 1), "W": (0, 4)},
+    },
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},

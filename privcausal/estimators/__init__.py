@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators import clusters
+from privcausal.estimators import clusters, weights
 from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
@@ -47,7 +47,7 @@ def describe(estimate: Estimate) -> Description:
         kinds = [*_PRINTED]
     known = {kind.name: kind for kind in kinds}
     said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
-    return clusters.described(said, plan.request.cluster)
+    return weights.weights_described(clusters.described(said, plan.request.cluster), estimate)
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
@@ -114,7 +114,7 @@ def for_average(request: Request) -> Learner:
     """Learner that `private` and `regress` use: the difference in means if no adjustment is needed.
 
     A column of known propensities requires adjustment. The arms are comparable without adjustment
-    only if one probability applies to all rows.
+    only if one probability applies to all rows. Survey weights are weights of scores.
     """
     if request.estimand == "CATE":
         known = ", ".join(map(repr, AVERAGES))
@@ -126,7 +126,8 @@ def for_average(request: Request) -> Learner:
         return LeastSquares()
     if request.estimand == "LATE":
         return LocalAverage()
-    if request.formula.terms or request.asked.arms or isinstance(request.propensity, str):
+    weighs = request.weights is not None or isinstance(request.propensity, str)
+    if request.formula.terms or request.asked.arms or weighs:
         return PartiallyLinear() if request.estimand == "PLR" else Private()
     return DifferenceInMeans()
 

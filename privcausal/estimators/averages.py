@@ -20,7 +20,8 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import budget, survey
 from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
-from privcausal.estimators.nuisances import FoldFit, by_fold, compare_arms, limited, remainder
+from privcausal.estimators.nuisances import FoldFit, by_fold
+from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
 from privcausal.features.rows import Rows
 from privcausal.inference.averages import (
@@ -41,11 +42,10 @@ from privcausal.inference.cuts import (
     score_edges,
     slope_kept,
 )
-from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
-from privcausal.request.request import RISKS, Request
+from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Average, Matrix, Vector
 
@@ -85,8 +85,10 @@ class Target:
         Largest possible scores.
     mass_spread : float
         Prior sd of the mean mass around 1.
-    group_masses : bool
-        Whether groups are weighted by their own mass. If False, they are weighted by their rows.
+    own_mass : bool
+        Whether the estimand gives rows unequal masses, as the ATT and the ATO do.
+    weighted : bool
+        Whether rows have survey weights.
     pilot : EffectCentre or None
         Center of the scores for the slopes.
     arm : int
@@ -98,16 +100,22 @@ class Target:
     mass: vault.Transform | None
     extremes: Extremes
     mass_spread: float = PRIORS.balance_sd
-    group_masses: bool = False
+    own_mass: bool = False
+    weighted: bool = False
     pilot: EffectCentre | None = None
     arm: int = 1
+
+    @property
+    def group_masses(self) -> bool:
+        """Whether groups are weighted by their own mass. If False, they are weighted by rows."""
+        return self.own_mass or self.weighted
 
     def kept(self, cut: float, rms: float) -> float:
         """Share of the slope in a constant effect that remains after clipping; 1 for the ATE.
 
         `rms` is the root mean square of the scores, or 0 if it is unknown.
         """
-        if not self.group_masses or rms == 0:
+        if not self.own_mass or rms == 0:
             return 1.0
         x = self.extremes
         left = np.stack([-x.chances[1], x.chances[0]])  # T - e
@@ -147,7 +155,7 @@ def target(
     else:
         raise NotImplementedError(f"no score of {estimand}")
     return replace(
-        _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, group_masses=True
+        _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, own_mass=True
     )
 
 
@@ -161,8 +169,9 @@ def average_target(
     """Target of the ATE: the score psi - c and the balance as its mass.
 
     The mean of the balance is exactly 1 if the propensity is known, so the rows are then counted
-    instead. If `tau` is given, it also centers the scores of the slopes. The extremes allow for
-    outcomes `within` a range, or for any outcome in the declared bounds.
+    instead. With survey weights the mass is the weight, because groups then need less noise. If
+    `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
+    `within` a range, or for any outcome in the declared bounds.
     """
     clip, centre = state.clip, _held(state, centre)
     scores = [
@@ -170,14 +179,14 @@ def average_target(
         for n in nuisances
     ]
     mass = None
-    if state.known is None:
+    if state.known is None and state.weights is None:
         mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
     return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
 
 
-SAME_MASS_SD = 1e-6
-"""Prior sd of the mean of a mass that counts rows, just as the number of rows does."""
+SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
+"""Prior sds of the mean mass: of a mass that counts rows, and of a mass with survey weights."""
 
 
 def arm_target(
@@ -223,8 +232,16 @@ def _target(
     e: functions.Function,
     within: vault.Outcome | None = None,
 ) -> Target:
-    """Target from the scores of each fold; extremes use one fold's score and its propensity `e`."""
-    outcome, rows, p = within or state.outcome, state.rows, e(state.rows)
+    """Target from the scores of each fold; extremes use one fold's score and its propensity `e`.
+
+    Survey weights multiply scores and masses.
+    """
+    outcome, rows, p, law = within or state.outcome, state.rows, e(state.rows), state.weights
+    if law is not None:
+        weight = vault.SurveyWeight(law.column, law.top)
+        scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
+        mass = mass or vault.OfCovariates(functions.Constant(1.0), 1.0)
+        mass = vault.WeightedScore(mass, weight, law.mean)
     ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
     extremes = Extremes(
         np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
@@ -232,7 +249,8 @@ def _target(
         np.stack([1 - p, p]),
         (float(np.min(ends)), float(np.max(ends))),
     )
-    return Target(centre, by_fold(lambda s: s, scores), mass, extremes)
+    target = by_fold(lambda s: s, scores)
+    return Target(centre, target, mass, extremes, weighted=law is not None)
 
 
 def _pilot(
@@ -274,12 +292,13 @@ STAGES: Keys = (
 
 def averages_needs(request: Request) -> list[budget.StageWeight]:
     """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
-    looks = [
-        budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range),
-        budget.StageWeight(STAGES[0], budget.SHARES.average_sizes),
-    ]
+    binary, looks = survey.is_binary(request), arm_needs(request, STAGES[0])
+    if request.weights is not None or not binary:
+        looks = [budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)]
+    if not binary:
+        looks.append(budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range))
     return [
-        *(arm_needs(request, STAGES[0]) if survey.is_binary(request) else looks),
+        *looks,
         budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
         *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
@@ -300,19 +319,6 @@ def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
     if request.propensity is None:
         return []
     return [budget.StageWeight(sizes, budget.SHARES.known_arms)]
-
-
-class WeightedNuisances(NamedTuple):
-    """The nuisances for the scores of an average.
-
-    `nuisances` holds one entry per fold. `remainder` is the distribution of the bias from their
-    errors. `weight` is the maximum weight of a row, relative to its weight in a difference of
-    means.
-    """
-
-    nuisances: tuple[functions.NuisanceTriple, ...]
-    remainder: Remainder
-    weight: float = np.inf
 
 
 class One(NamedTuple):
@@ -379,7 +385,9 @@ def averages(
     for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
         place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
         if aim.mass is not None:
-            place, mass_spread = 1 + masses.index(id(aim.mass)), aim.mass_spread
+            # the mean weight is a rough number
+            spread = WEIGHTED_MASS_SD if aim.weighted else aim.mass_spread
+            place, mass_spread = 1 + masses.index(id(aim.mass)), spread
         frame = SumsContext(
             aim.centre + cut.middle, float(np.clip(value.size[0, 0], *limits)), points, units,
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
@@ -397,7 +405,7 @@ def averages(
         first = vault.CutScore(aim.score, chosen[0].at, chosen[0].middle)
         scores = influences(estimate, first, aim.mass, found[0].frame.centre, total)
     estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
-    return replace(estimate, weight=weight)
+    return with_weights(state, replace(estimate, weight=weight))
 
 
 def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
@@ -523,7 +531,8 @@ def score_sizes(
     session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
         return none
-    binary, declared = two_valued(state), declared_shares(state, targets)
+    binary = two_valued(state) and state.weights is None
+    declared = declared_shares(state, targets)
     if binary and not declared:
         session.unused(stage)
         return none
@@ -633,168 +642,7 @@ def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[fl
     return 1.0, public * share
 
 
-# -- limits of a row's weight ------------------------------------------------------------------
-
-FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
-"""Maximum weights of a row, relative to a difference of means; the first has no limit. The entry of
-this grid with the smallest predicted error is used.
-"""
-
-
-def weighed(
-    state: survey.Survey,
-    partials: tuple[FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
-    tau: Effect,
-    stage: StageKey,
-    arm: tuple[int, vault.Transform] | None = None,
-) -> WeightedNuisances:
-    """Choose the weight limits with the smallest predicted squared error.
-
-    A score divides by the propensity. If the propensity is small, the score and the noise it needs
-    are large. Limits on the propensity reduce this noise but add a bias. The bias is the part of
-    the fitted propensity beyond the limits, times the error of the mean outcome. The distribution
-    of that bias is known from the releases and enters the interval. If the arms' shares are the
-    only weights, the average is the difference of the arms' means, adjusted by the mean outcome
-    alone.
-
-    Parameters
-    ----------
-    partials, nuisances : tuple of FoldFit, tuple of NuisanceTriple
-        By fold: propensity and mean outcome, and the nuisances of the scores. A known propensity
-        has no limits.
-    tau : Effect
-        The effect that is already known.
-    stage : StageKey
-        Stage of the scores.
-    arm : (int, Transform), optional
-        One of several arms, for its mean outcome, and the mass of its score. The default is the
-        ATE.
-
-    Returns
-    -------
-    WeightedNuisances
-        The nuisances with these limits, and the distribution of their bias.
-    """
-    if partials[0].pair is None:
-        if state.known is not None and two_valued(state) and arm is None:
-            nuisances = narrowed(state, nuisances, stage)
-        return WeightedNuisances(nuisances, remainder(state, partials))
-    share = float(np.mean([p.e(state.rows).mean() for p in partials]))
-    if arm is None:
-        compare_arms(state, partials, share)
-    centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
-    window = state.look.window if state.look is not None else state.outcome
-    within = vault.Outcome(window.lo, window.hi)
-    for factor in FACTORS:
-        most = 1 - (1 - share) / factor if arm is None else 1.0
-        parts = tuple(limited(p, share / factor, most) for p in partials)
-        scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
-        if arm is None:
-            aim = average_target(state, scored, centre, within=within)
-        else:
-            aim = one_arm_target(state, scored, *arm, within)
-        rest = remainder(state, parts, "ATE" if arm is None else RISKS[1], tau)
-        loss = rest.rms**2 + _noise(state, aim, stage)
-        if found is None or loss < best:
-            best, found = loss, WeightedNuisances(scored, rest, factor)
-    assert found is not None
-    return found
-
-
-MODEL_ENDS = 7
-"""Quantiles of the fitted means that are tried on each side."""
-
-
-def narrowed(
-    state: survey.Survey, nuisances: tuple[functions.NuisanceTriple, ...], stage: StageKey
-) -> tuple[functions.NuisanceTriple, ...]:
-    """Arm means within the limits of least predicted variance, for two values and a known e.
-
-    Scores then lie between public numbers, and nothing else is clipped. Wide means shrink the
-    residuals but need noise for a wide range of scores. With a known propensity, any means leave
-    the average without bias, so the limits cost only the variance that the means would explain. If
-    even wide limits explain little, the means become constant.
-    """
-    rows, p = state.rows, nuisances[0].e(state.rows)
-    count = state.population.count
-
-    def mixed(one: functions.NuisanceTriple) -> Vector:
-        return np.asarray((1 - p) * one.mu1(rows) + p * one.mu0(rows))
-
-    full, found, best = mixed(nuisances[0]), nuisances, np.inf
-    means = np.r_[nuisances[0].mu0(rows), nuisances[0].mu1(rows)]
-    ends = np.quantile(means, np.linspace(0.0, 1.0, 2 * MODEL_ENDS - 1))
-    for low in ends[:MODEL_ENDS]:
-        for high in ends[MODEL_ENDS - 1 :]:
-            scored = tuple(_within(n, float(low), float(high)) for n in nuisances)
-            aim = average_target(state, scored, 0.0)
-            noise = noise_per_cut(state, summed_scores(state, aim), stage)
-            cut = score_cut(aim.extremes, noise, None, None, count, movable=True)
-            lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
-            loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
-            if loss < best:
-                best, found = loss, scored
-    return found
-
-
-def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions.NuisanceTriple:
-    """Arm means, clipped to these limits too."""
-    means = one.mu0, one.mu1
-    if not all(isinstance(m, functions.ArmMean) for m in means):
-        return one
-    mu0, mu1 = (replace(m, lo=low, hi=high) for m in means)  # type: ignore[type-var]  # as checked
-    return replace(one, mu0=mu0, mu1=mu1)
-
-
 def two_valued(state: survey.Survey) -> bool:
     """Whether the outcome has two values."""
     session = state.session
     return not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
-
-
-def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:
-    """Squared noise plus squared bias of the best threshold, for any sizes within the extremes."""
-    noise = noise_per_cut(state, summed_scores(state, target), stage)
-    cut = score_cut(target.extremes, noise, None, None, state.population.count)
-    return float((noise * cut.at) ** 2 + cut.bias**2)
-
-
-# -- the averages of a call --------------------------------------------------------------------
-
-
-def asked_averages(
-    state: survey.Survey,
-    partials: tuple[FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
-    tau: Effect,
-    stage: StageKey,
-) -> tuple[list[One], float]:
-    """The requested averages, then the risks for ratios; and a row's maximum weight in the ATE.
-
-    `stage` is the stage of the scores.
-    """
-    request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
-    vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
-    for name, own in zip(request.asked.averages, vectors, strict=False):
-        if name != "ATE":
-            aim = target(name, state, partials, nuisances, tau)
-            found[name] = One(name, aim, remainder(state, partials, name), own)
-            continue
-        scored = weighed(state, partials, nuisances, tau, stage)
-        centre, weight = float(np.mean(tau(state.rows))), scored.weight
-        aim = average_target(state, scored.nuisances, centre)
-        if request.asked.ratios:
-            share = float(np.mean([p.e(state.rows).mean() for p in partials]))
-            limits = share / weight, 1 - (1 - share) / weight
-            used = tuple(limited(p, *limits) for p in partials)
-            for arm, risk in enumerate(RISKS):
-                one = arm_target(state, scored.nuisances, arm, aim.mass)
-                parts = vectors[-1] if arm else own
-                found[risk] = One(risk, one, remainder(state, used, risk, tau), parts)
-            centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
-            aim = replace(average_target(state, scored.nuisances, centre), mass=aim.mass)
-        parts = vectors[-1] - own if request.asked.ratios else own
-        found[name] = One(name, aim, scored.remainder, parts)
-    order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
-    return [found[name] for name in order], weight

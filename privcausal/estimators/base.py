@@ -14,12 +14,11 @@ from privcausal.estimators import bases, budget, survey, words
 from privcausal.estimators.averages import (
     STAGES,
     One,
-    WeightedNuisances,
     average_target,
     averages,
     averages_needs,
-    weighed,
 )
+from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
@@ -120,7 +119,15 @@ class EffectLearner(Learner):
 
 @dataclass(frozen=True)
 class CateLearner(EffectLearner):
-    """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores."""
+    """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores.
+
+    Attributes
+    ----------
+    weighs : bool
+        Whether the effect accepts survey weights.
+    """
+
+    weighs: ClassVar[bool] = True
 
     @abstractmethod
     def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
@@ -150,6 +157,7 @@ class CateLearner(EffectLearner):
         else:
             needs = [
                 *survey.range_needs(request, budget.SHARES.ranges),
+                *(survey.weight_needs(request, budget.SHARES.row_weights) if self.weighs else ()),
                 *self.effect_needs(request, base),
             ]
         return [
@@ -159,7 +167,9 @@ class CateLearner(EffectLearner):
         ]
 
     def run(self, session: survey.FitRun) -> words.Estimate:
-        state = survey.prepare(session, modelled=True, looks=survey.CATE_LOOKS)
+        # a best linear projection would need weighted products of its columns
+        linear = session.plan.request.weights is None
+        state = survey.prepare(session, linear_terms=linear, modelled=True, looks=survey.CATE_LOOKS)
         boosts = isinstance(session.base, DPEBM)
         learnt = self.boosted().learn(state) if boosts else self.learn(state)
         state = learnt.state

@@ -39,6 +39,7 @@ class Stages:
     GRID = plan.StageKey("bounds", "grid")
 
     RANGES = plan.StageKey("nuisance", "ranges")
+    ROW_WEIGHTS = plan.StageKey("nuisance", "survey weights")
     MARGINALS = plan.StageKey("nuisance", "marginals")
     GRAM = plan.StageKey("nuisance", "moments")
     OUTCOME_RANGE = plan.StageKey("nuisance", "outcome range")
@@ -116,6 +117,10 @@ class BudgetShares:
     """A histogram of the outcome, so that loose bounds cost little. Building half."""
     private_ranges = 0.06
     """Two to three percent of rho, the amount that a few columns need. Building half."""
+    row_weights = 0.02
+    """As much as for the outcome's range. By hand."""
+    private_row_weights = 0.06
+    """As `private_ranges`. By hand."""
     private_range = 0.18
     """One histogram of the outcome for both nuisances and scores. Building half."""
     marginals = 0.04
@@ -494,6 +499,12 @@ def make_plan(
 ) -> plan.Plan:
     """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
     _check_ratios(request, undeclared)
+    if request.weights is not None and Stages.ROW_WEIGHTS not in [need.key for need in needs]:
+        raise CapabilityError(
+            "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
+            "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
+            "privcate(), with base 'gam' or 'linear'."
+        )
     selection = _selection_delta(request, undeclared)
     budget = request.budget
     failing = sum(need.failing for need in needs)

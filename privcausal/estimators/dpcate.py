@@ -223,6 +223,7 @@ class DPCATE(CateLearner):
 
     score: Literal["r", "dr"] = "r"
     queries: Frame | None = field(default=None, repr=False, compare=False)
+    weighs: ClassVar[bool] = False
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
     bands: ClassVar[str] = (

@@ -80,7 +80,8 @@ def _second_stage(
     effect are therefore no larger than the `plausible` slopes of the effect itself.
     """
     reach = 2 * state.outcome.bound
-    target = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
+    scores = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
+    target = state.weigh(scores)
     sizes = read_sizes(state, sizes_of(target), budget.Stages.SCORE_SIZES)
     features, gram = state.effect_features, grams.whole.sub(state.effect_index)
     cut = orthogonal.cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)

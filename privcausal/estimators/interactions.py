@@ -76,7 +76,7 @@ def refine(
     treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
     outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
     half = state.centre.bound
-    first = vault.Cross(psi, treatment, 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
+    first = vault.Cross(psi, state.weigh(treatment), 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
     state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
     numeric = state.session.plan.request.asked.dose
@@ -91,7 +91,7 @@ def refine(
     cut = cuts.cut_of_least_error(sizes, _noise_per_cut(state, psi))
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
-        vault.Cross(psi, outcome, cut.at, Stages.OUTCOME_INTERACTIONS.query),
+        vault.Cross(psi, state.weigh(outcome), cut.at, Stages.OUTCOME_INTERACTIONS.query),
         noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
         lost=cut.bias,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
     """
     typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
     noise = nu.cross_noise(state, Stages.OUTCOME_INTERACTIONS, psi.cut)
-    return noise / (typical * state.population.count)
+    return noise / (typical * state.count)
 
 
 def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> float:
@@ -138,7 +138,7 @@ def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Inte
         np.zeros(0), 1.0, trees,
     )  # fmt: skip
     lift, left = regressed_out(start, state.rows)
-    noise = nu.cross_noise(state, Stages.TREATMENT_INTERACTIONS, 1.0) / state.population.count
+    noise = nu.cross_noise(state, Stages.TREATMENT_INTERACTIONS, 1.0) / state.count
     psi = replace(start, lift=lift, gain=_gain(start, left, noise))
     norms = np.linalg.norm(psi.of(state.rows), axis=1)
     cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
@@ -308,7 +308,7 @@ def _regressions(
     ones, prior, found = np.ones(len(state.rows)), _prior(psi, state.rows, spread), []
     noise_sd = float(releases[0].noise_sd[0])
     for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
-        rows = state.population.count * share
+        rows = state.count * share
         gram = population.population_gram(psi, state.rows, rows, ones)
         moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
         regression = fit(moments, prior).regression

@@ -73,7 +73,7 @@ def moments_of(
             functions.Constant(0.5 * (centre.lo + centre.hi)), state.outcome
         )
     bounds = {Stages.OUTCOME: centre.bound} | {k: t.bound for k, t in treatments.items()}
-    targets = {Stages.OUTCOME: outcome, **treatments}
+    targets = {k: state.weigh(t) for k, t in {Stages.OUTCOME: outcome, **treatments}.items()}
     crosses = {k: vault.Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
     return survey.gram_of(state, crosses)
 
@@ -288,7 +288,7 @@ def residual_cross(
     state: survey.Survey, partials: tuple[FoldFit, ...], arm: int | None = None
 ) -> vault.Cross:
     """Sum of w (T - e)(Y - eta) phi with a public clip; `arm` is compared with all others."""
-    target = residual_product(state, partials, arm)
+    target = state.weigh(residual_product(state, partials, arm))
     cut = 2 * RESIDUAL_SHARE * state.centre.bound
     return vault.Cross(state.effect_features, target, cut, "residual product")
 
@@ -368,12 +368,12 @@ def weights_gram(
     if stage is not None and state.session.plan.has(stage):
         soft = state.soft_clip
         factor = by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), partials)
-        mechanism = vault.Gram(state.effect_features, factor=factor)
+        mechanism = vault.Gram(state.effect_features, factor=state.weigh_root(factor))
         release = state.session.release(stage, mechanism)
         sd = survey.off_diagonal_sd(mechanism, release)
         return mechanism.matrix(release.value), sd, mean_weight
     rows, features = state.rows, state.effect_features
-    model = population.population_gram(features, rows, state.population.count, e * (1 - e))
+    model = population.population_gram(features, rows, state.count, e * (1 - e))
     whole = grams.whole.sub(state.effect_index)
     seen = whole.value - whole.model
     return model + mean_weight * seen, whole.sd * mean_weight, mean_weight
@@ -478,7 +478,8 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
     if tau is not None and e is part.e:
         p = e(state.rows)
         lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)
-        if estimand == "ATE":  # the ratio to the balance removes the effect of a constant error
+        # the ratio to the balance removes the effect of a constant error
+        if estimand == "ATE" and state.weights is None:
             lost = lost - lost.mean()
         found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return found

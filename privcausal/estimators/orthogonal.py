@@ -102,7 +102,7 @@ def _windowed(state: survey.Survey) -> survey.Survey:
     release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
     if release is None:
         return state
-    features, count = state.features, state.population.count
+    features, count = state.features, state.count
     noise = cross_noise(state, budget.Stages.OUTCOME, features.cut) / count
     linear = int((features.order == 1).sum())
     found = outcome_window(
@@ -212,7 +212,7 @@ def residual_moments(
     """Release the sizes of the residual product (or of another target), then its moments."""
     state, partials = known.state, known.partials
     sizes, moments, weights = stages
-    target = target or residual_product(state, partials)
+    target = state.weigh(target or residual_product(state, partials))
     law = residual_sizes(state, target, sizes, partials[0])
     gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
     cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
@@ -247,16 +247,20 @@ def cut_moments(
     what: str = "residual product",
     by_arm: bool = False,
 ) -> ReleasedMoments:
-    """Release the moments of a clipped target, scaled to the moments of the unclipped target."""
+    """Release the moments of a clipped target, scaled to the moments of the unclipped target.
+
+    `spread` and `clipping` are relative to the sum of the weights in [0, 1], if there are weights.
+    """
     order = vault.Cross(features, target, cut, what, by_arm=by_arm)
     release = state.session.release(stage, order)
     below = max(law.below(cut), PRIORS.least_below)
+    rows = state.population.count / state.count
     return ReleasedMoments(
         release.value / below,
         release.noise_sd / below,
         cut,
-        max(law.rms(cut), LEAST_RMS * cut),
-        PRIORS.cut_allowance * cuts.unseen_bias(law, cut),
+        max(law.rms(cut), LEAST_RMS * cut) * float(np.sqrt(rows)),
+        PRIORS.cut_allowance * cuts.unseen_bias(law, cut) * rows,
     )
 
 
@@ -368,7 +372,7 @@ def product_bias_moments(
     if not laws:
         return np.zeros(features.size), np.zeros((features.size, features.size))
     phi = state.rows.phi(features)[:ERROR_POINTS]
-    lead = phi.T * features.weight(phi) * (state.population.count / len(phi))
+    lead = phi.T * features.weight(phi) * (state.count / len(phi))
     mean = np.mean([law.mean for law in laws], axis=0)
     cov = np.mean([law.cov for law in laws], axis=0)
     whole = lead @ mean

@@ -15,11 +15,9 @@ from privcausal.estimators.averages import (
     One,
     Target,
     arm_needs,
-    asked_averages,
     averages,
     one_arm_target,
     square_needs,
-    weighed,
 )
 from privcausal.estimators.base import (
     MOST_CUT,
@@ -31,6 +29,7 @@ from privcausal.estimators.base import (
 )
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.clusters import cluster_needs
+from privcausal.estimators.limits import asked_averages, weighed
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -182,11 +181,12 @@ class Private(AverageLearner):
     def needs(self, request: Request, base: PrivateBase) -> list[budget.StageWeight]:
         sizes, scores, squares = AVERAGE_STAGES
         arms, looks = request.asked.arms, arm_needs(request, sizes)
+        if request.weights is not None or not survey.is_binary(request):
+            looks = [budget.StageWeight(sizes, budget.SHARES.private_sizes)]
         if not survey.is_binary(request):
-            looks = [
-                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range),
-                budget.StageWeight(sizes, budget.SHARES.private_sizes),
-            ]
+            looks.append(
+                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range)
+            )
         first = (
             []
             if arms
@@ -196,6 +196,7 @@ class Private(AverageLearner):
         )
         needs = [
             *survey.range_needs(request, budget.SHARES.private_ranges),
+            *survey.weight_needs(request, budget.SHARES.private_row_weights),
             budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.private_marginals),
             budget.StageWeight(budget.Stages.GRAM, budget.SHARES.private_gram),
             budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.private_outcome),

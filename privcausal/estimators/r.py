@@ -85,8 +85,10 @@ def second_release(
     coef = reading.effect.pieces[0].additive.coef
     centre = Additive(state.effect_features, coef, 0.0, -reach, reach)
     soft = state.soft_clip
-    target = nuisances.by_fold(
-        lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
+    target = state.weigh(
+        nuisances.by_fold(
+            lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
+        )
     )
     law = _left(state, first.sizes, partials[0], centre)
     cut = orthogonal.cut_of(state, law, budget.Stages.REMAINING, PRIORS.cut_bias_rest)
@@ -147,7 +149,7 @@ def _layout(
     band = reading.effect.pieces[0].cov.diagonal()
     variance = np.maximum(reading.cov.diagonal(), PRIORS.doubt * band) * size
     noise = nuisances.cross_noise(state, budget.Stages.REMAINING, cut) / (
-        state.population.count * first.mean_weight
+        state.count * first.mean_weight
     )
     psi = modifier_products(state, weight, reading.effect) if base.interactions else None
     share = 0.0  # share of the norm; zero for products that noise would mostly hide
@@ -234,7 +236,7 @@ def with_products(
     psi, own = more.features.products, more.moments
     assert psi is not None
     p, rows = more.features.features.size, state.rows
-    whole = population_gram(more.features, rows, state.population.count, e * (1 - e))
+    whole = population_gram(more.features, rows, state.count, e * (1 - e))
     mean, cov = (
         v[..., p:] for v in orthogonal.product_bias_moments(state, reading.left, more.features)
     )

@@ -16,6 +16,7 @@ from privcausal import vault
 from privcausal.estimators import bases, budget, survey, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
+from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference.averages import AverageEstimate
@@ -70,6 +71,7 @@ class LeastSquares(Learner):
             )
         if request.cov_type != "nonrobust":
             needs.append(budget.StageWeight(MEAT, budget.SHARES.regress_meat))
+        needs += survey.weight_needs(request, budget.SHARES.row_weights)
         return [*needs, *cluster_needs(request)]
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
@@ -88,14 +90,12 @@ class LeastSquares(Learner):
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
-        weighted = () if request.weights is None else (("Weights", request.weights),)
         robust, found = request.cov_type != "nonrobust", estimate.averages
         robust |= request.cluster is not None
         return words.Description(
-            title="weighted least squares" if weighted else cls.title,
+            title=cls.title if request.weights is None else "weighted least squares",
             rows=(
                 ("Covariance", request.cov_type),
-                *weighted,
                 *(() if found is None else (("R-squared (noisy)", f"{found.r2:.3f}"),)),
             ),
             reading=(COEFFICIENT_READING,),
@@ -284,7 +284,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     names = ("Intercept", *(c.name for c in state.design.columns))
     out = estimate_coefficients(names, own, lift, found, rest, bias)
     scores = [] if request.cluster is None else _influences(state, first, found, rest, out, lift)
-    return with_dependence(session, out, scores, len(names))
+    return with_weights(state, with_dependence(session, out, scores, len(names)))
 
 
 def _sizes(
@@ -302,12 +302,8 @@ def _sizes(
 
 
 def _survey(state: survey.Survey, *, root: bool = False) -> vault.SurveyWeight | None:
-    name = state.session.plan.request.weights
-    if name is None:
-        return None
-    domain = state.session.schema[name]
-    assert isinstance(domain, Interval)
-    return vault.SurveyWeight(name, domain.hi, root)
+    law = state.weights
+    return None if law is None else vault.SurveyWeight(law.column, law.top, root)
 
 
 def _with_meat(

@@ -28,6 +28,7 @@ from privcausal.inference.population import (
     shrunken,
 )
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.weights import LARGEST_USUAL, WeightLaw, weight_edges
 from privcausal.request.factors import Group, parse_group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
@@ -45,6 +46,9 @@ from privcausal.vault import (
     RegressionMoments,
     Regressors,
     SizeHistogram,
+    SurveyWeight,
+    Transform,
+    TransformProduct,
     Vault,
 )
 
@@ -302,6 +306,8 @@ class Survey:
         Interval to which outcomes are clipped when their mean is learned.
     look : Look or None
         Histogram of the outcome for averages.
+    weights : WeightLaw or None
+        Released distribution of survey weights.
     floor : float
         Propensity clip for a rare treatment; 0 for a treatment that is not binary.
     most : float
@@ -318,8 +324,27 @@ class Survey:
     rows: Rows
     window: Outcome | None = None
     look: ranges.Look | None = None
+    weights: WeightLaw | None = None
     floor: float = 0.5
     most: float = 1.0
+
+    @property
+    def count(self) -> float:
+        """Number of complete rows; with weights, the sum of the nuisances' weights in [0, 1]."""
+        return self.population.count * (1.0 if self.weights is None else self.weights.usual_mean)
+
+    def weigh(self, target: Transform) -> Transform:
+        """The target of a nuisance times the row's weight in [0, 1], if there are weights."""
+        if self.weights is None:
+            return target
+        return TransformProduct(SurveyWeight(self.weights.column, self.weights.usual), target)
+
+    def weigh_root(self, factor: Transform | None = None) -> Transform | None:
+        """The factor of a Gram's rows times the root of the row's weight in [0, 1]."""
+        if self.weights is None:
+            return factor
+        root = SurveyWeight(self.weights.column, self.weights.usual, root=True)
+        return root if factor is None else TransformProduct(root, factor)
 
     @property
     def centre(self) -> Outcome:
@@ -409,6 +434,7 @@ def prepare(
 
     design, linear = designed()
     ahead = {stage: outcome_query(session, stage, b) for stage, b in (looks or {}).items()}
+    ahead[budget.Stages.ROW_WEIGHTS] = weight_query(session)
     found = {stage: query for stage, query in ahead.items() if query is not None}
     if session.plan.has(budget.Stages.RANGES):
         session.find_ranges(found)
@@ -421,12 +447,46 @@ def prepare(
     if len(own) < len(terms):
         small = features.restricted(sorted(own))
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
-    rows = _rows(population, declared_propensity(request, session.schema))
-    return Survey(session, design, linear, groups, population, features, effect, rows)
+    weights = _weights(session)
+    rows = _rows(population, declared_propensity(request, session.schema), weights)
+    return Survey(
+        session, design, linear, groups, population, features, effect, rows, weights=weights
+    )
 
 
-def _rows(population: Population, known: functions.Function | None) -> Rows:
-    return population.rows(known if isinstance(known, functions.Known) else None)
+def _rows(
+    population: Population, known: functions.Function | None, weights: WeightLaw | None
+) -> Rows:
+    return population.rows(known if isinstance(known, functions.Known) else None, weights)
+
+
+def weight_needs(request: Request, weight: float) -> list[budget.StageWeight]:
+    """A histogram of survey weights, if there are any."""
+    if request.weights is None:
+        return []
+    return [budget.StageWeight(budget.Stages.ROW_WEIGHTS, weight)]
+
+
+def weight_query(session: FitRun) -> SizeHistogram | None:
+    """Counts of survey weights relative to their declared upper bound, or None without weights."""
+    name = session.plan.request.weights
+    if name is None:
+        return None
+    domain = session.schema[name]
+    assert isinstance(domain, Interval)
+    return SizeHistogram(SurveyWeight(name, domain.hi), weight_edges(1.0), "survey weights")
+
+
+def _weights(session: FitRun) -> WeightLaw | None:
+    stage, name = budget.Stages.ROW_WEIGHTS, session.plan.request.weights
+    if name is None:
+        return None
+    release, domain = session.release(stage, session.asked[stage]), session.schema[name]
+    assert isinstance(domain, Interval)
+    # without covariates, the nuisances are two numbers that weights may not distort
+    most = LARGEST_USUAL if session.plan.request.formula.terms else np.inf
+    edges, noise_sd = weight_edges(domain.hi), float(release.noise_sd[0])
+    return WeightLaw.read(name, release.value, noise_sd, edges, most)
 
 
 def _population(
@@ -511,8 +571,9 @@ def is_binary(request: Request) -> bool:
 
 def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
     """The state with the population's dependence, learned from a released Gram."""
-    population = correlated(state.population, state.features, noisy, sd)
-    return replace(state, population=population, rows=_rows(population, state.known))
+    found = correlated(replace(state.population, count=state.count), state.features, noisy, sd)
+    population = replace(found, count=state.population.count)
+    return replace(state, population=population, rows=_rows(population, state.known, state.weights))
 
 
 def shrunken_gram(state: Survey, noisy: Matrix, sd: float) -> GramEstimate:
@@ -535,7 +596,7 @@ def gram_of(
 
     The pass over the rows also computes `crosses`.
     """
-    mechanism = Gram(state.features)
+    mechanism = Gram(state.features, state.weigh_root())
     state.session.gather(moments={budget.Stages.GRAM: mechanism, **(crosses or {})})
     releases = state.session.moments(budget.Stages.GRAM, mechanism)
     noisy = [mechanism.matrix(r.value) for r in releases]
@@ -554,9 +615,7 @@ def _shrink(state: Survey, noisy: Matrix, sd: float, share: float) -> GramEstima
     if state.session.base.released_weights:  # the textbook base keeps the released moments
         return GramEstimate(noisy, sd, noisy)
     rows = state.rows
-    model = population_gram(
-        state.features, rows, state.population.count * share, np.ones(len(rows))
-    )
+    model = population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
     return shrunken(noisy, model, sd, state.features)
 
 

@@ -193,6 +193,7 @@ class ADUM(EffectLearner):
             ),
             f"split={request.split!r}, because it has no nuisance models": request.split != "full",
             "a column of known propensities": isinstance(request.propensity, str),
+            "weights=": request.weights is not None,
         }
         options.refuse(asked, f"Learner {self.name!r} does not support {{}}.")
         if not formula.effect_variables:

@@ -152,7 +152,8 @@ class AverageEstimate:
     (m, k). `r2` is the share of the outcome's variance that a regression explains. `clusters` is
     the number of clusters, if the standard errors are cluster-robust. Critical values are then
     quantiles of Student's t distribution. `design_effect` is the factor that dependent rows give to
-    the sampling variance of the first term.
+    the sampling variance of the first term. `weighting` is the design effect of survey weights, and
+    `most_weight` the largest weight in use; both are NaN without weights.
     """
 
     terms: tuple[str, ...]
@@ -172,6 +173,8 @@ class AverageEstimate:
     r2: float = np.nan
     clusters: float = np.nan
     design_effect: float = 1.0
+    weighting: float = np.nan
+    most_weight: float = np.nan
 
     @property
     def unseen(self) -> tuple[str, ...]:

@@ -473,7 +473,7 @@ def _explained(estimate: Vector, lift: Matrix, gram: Matrix, square: float) -> f
     """R squared: v = lift'x for the natural columns x, the first of which is 1."""
     back = np.linalg.pinv(lift)
     second = back.T @ gram @ back  # of x x', up to a factor
-    second = second / second[0, 0]
+    square, second = square / second[0, 0], second / second[0, 0]
     fitted = float(estimate @ second @ estimate) - float(second[0] @ estimate) ** 2
     return max(fitted, 0.0) / max(max(fitted, 0.0) + square, TINY)
 

@@ -19,6 +19,7 @@ from privcausal.features.functions import Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
+from privcausal.inference.weights import WeightLaw
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -69,11 +70,12 @@ class Population:
     def numeric(self) -> tuple[str, ...]:
         return tuple(v for v in self.probabilities if isinstance(self.schema[v], Interval))
 
-    def rows(self, known: Known | None = None) -> Rows:
+    def rows(self, known: Known | None = None, weights: WeightLaw | None = None) -> Rows:
         """`SIZE` synthetic rows. Known propensities spread evenly over their declared bounds.
 
         (Known propensities are not released. At the midpoint of the bounds, the clipping of scores
-        would ignore the propensities that make scores large.)
+        would ignore the propensities that make scores large.) Survey `weights` are independent of
+        the covariates.
         """
         scores = _normal_scores(len(self.probabilities)).copy()
         numeric = self.numeric
@@ -84,6 +86,8 @@ class Population:
         frame = {name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)}
         even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in an order unrelated to the covariates
         propensity = None if known is None else known.lo + (known.hi - known.lo) * even
+        if weights is not None:
+            frame[weights.column] = weights.quantiles(np.arange(0.5, SIZE) * np.sqrt(3.0) % 1.0)
         return Rows(frame, SIZE, propensity, by_column=True)
 
     def _draw(self, name: str, uniform: Vector) -> Vector:

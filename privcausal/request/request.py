@@ -473,7 +473,7 @@ class Request:
     more : tuple of str
         Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
     weights : None or str
-        Column of survey weights of a regression. Its declared bounds must not be negative.
+        Column of survey weights. Its declared bounds must not be negative.
     cluster : None or Clusters
         Clusters of rows that standard errors allow for.
     """
@@ -578,8 +578,15 @@ class Request:
                 "weights= must be the name of a column with nonnegative declared bounds, for "
                 "example bounds={'weight': (0, 5000)}."
             )
-        if self.weights in self.formula.variables:
-            raise SchemaError(f"Weights column {self.weights!r} cannot also be in the formula.")
+        if self.weights in (*self.formula.variables, self.propensity, self.trust.unit):
+            raise SchemaError(
+                f"Weights column {self.weights!r} cannot also be in the formula, the propensity, "
+                "or the unit. Copy it to a column with another name."
+            )
+        if self.cov_type == "HC0" and self.estimand != "OLS":
+            raise CapabilityError(
+                "cov_type='HC0' applies to slopes, which a fit with weights= does not have."
+            )
 
     def _check_cluster(self) -> None:
         if self.cluster is None:

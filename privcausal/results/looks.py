@@ -440,6 +440,8 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     if request.formula.instrument:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
     dependent = request.trust.max_rows if request.cluster is None else found.design_effect
+    if request.weights is not None:
+        dependent *= found.weighting
     return Sensitivity(
         str(found.terms[0]),
         float(row["estimate"]),

@@ -598,6 +598,8 @@ def _assumed(result: PlanResult) -> list[str]:
             f"{shape.sd:.0%} of the width of their bounds, and correlations of "
             f"{shape.correlation:g}"
         )
+    if request.weights is not None and request.weights not in given:
+        parts.append("weights are spread evenly over their bounds")
     if given:
         listed = ", ".join(tables.clean(name) for name in given)
         parts.append(f"the values of {listed} are resampled from like=")

@@ -93,6 +93,7 @@ from privcausal.vault.transforms import (
     TreatedMass,
     TreatedScore,
     TreatmentResidual,
+    WeightedScore,
 )
 from privcausal.vault.vault import Vault, open_vault
 
@@ -110,7 +111,8 @@ __all__ = [
     "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
     "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "TreatmentResidual", "Vault", "Weight",
-    "Weighting", "check_columns", "check_types", "file_labels", "from_table", "inspect",
-    "one_blas_thread", "open_source", "open_vault", "opening", "paid", "proven_lipschitz",
-    "public_centres", "public_size", "read_cells", "read_file", "ridge_price", "simulate", "typed",
+    "WeightedScore", "Weighting", "check_columns", "check_types", "file_labels", "from_table",
+    "inspect", "one_blas_thread", "open_source", "open_vault", "opening", "paid",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file",
+    "ridge_price", "simulate", "typed",
 ]  # fmt: skip

@@ -127,10 +127,10 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
             _covariate(taken, domain, shape) if request.asked.per_unit else _coded(taken, domain)
         )
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
-    if request.weights is not None:  # Equal weights, at the midpoint of their bounds.
+    if request.weights is not None:  # Spread evenly over their bounds.
         domain = schema[request.weights]
         assert isinstance(domain, Interval)
-        frame[request.weights] = np.full(LATTICE, domain.mid)
+        frame[request.weights] = domain.lo + domain.width * places[request.weights]
     frame |= given
     if request.cluster is not None and request.cluster.column != unit:
         frame[request.cluster.column] = np.arange(LATTICE)

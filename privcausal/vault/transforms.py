@@ -216,9 +216,39 @@ class SurveyWeight:
     root: bool = False
     bound: float = 1.0
 
-    def __call__(self, batch: Batch) -> Vector:
-        share = np.clip(batch.rows.frame[self.column] / self.top, 0.0, 1.0)
+    def of(self, rows: Rows) -> Vector:
+        share = np.clip(rows.frame[self.column] / self.top, 0.0, 1.0)
         return np.asarray(np.sqrt(share) if self.root else share)
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.of(batch.rows)
+
+
+@dataclass(frozen=True)
+class WeightedScore:
+    """A score or a mass times the row's weight, relative to a public `mean` weight.
+
+    |.| <= top / mean times the bound of the score.
+    """
+
+    score: Transform
+    weight: SurveyWeight
+    mean: float
+
+    @property
+    def factor(self) -> float:
+        return self.weight.top / self.mean
+
+    @property
+    def bound(self) -> float:
+        return self.factor * self.score.bound
+
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        """The score of rows with this treatment and outcome."""
+        return self.factor * self.weight.of(rows) * self.score.at(rows, t, y)  # type: ignore[attr-defined,no-any-return]  # a score
+
+    def __call__(self, batch: Batch) -> Vector:
+        return self.factor * self.weight(batch) * self.score(batch)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.estimators import averages
+from privcausal.estimators import limits
 from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
@@ -46,7 +46,7 @@ def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPa
     """Rows weighed as in a difference of means: the law grows, and the truth stays inside."""
     frame = study(20_000, 1.2)
     free = fitted(frame, 2).estimate.averages
-    monkeypatch.setattr(averages, "FACTORS", (1.0,))
+    monkeypatch.setattr(limits, "FACTORS", (1.0,))
     held = fitted(frame, 2).estimate.averages
     assert held.weight == 1
     assert held.remainder[0] > 1.5 * free.remainder[0]
@@ -58,7 +58,7 @@ def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
     noises: list[float] = []
     laws: list[float] = []
     chosen: list[Any] = []
-    noise, law, weigh = averages._noise, averages.remainder, averages.weighed
+    noise, law, weigh = limits._noise, limits.remainder, limits.weighed
 
     def priced(*given: Any) -> float:
         noises.append(noise(*given))
@@ -73,13 +73,13 @@ def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
         chosen.append(weigh(*given))
         return chosen[-1]
 
-    monkeypatch.setattr(averages, "_noise", priced)
-    monkeypatch.setattr(averages, "remainder", allowed)
-    monkeypatch.setattr(averages, "weighed", kept)
+    monkeypatch.setattr(limits, "_noise", priced)
+    monkeypatch.setattr(limits, "remainder", allowed)
+    monkeypatch.setattr(limits, "weighed", kept)
     fitted(study(4000, 0.5), 1)
     losses = np.array(noises) + np.array(laws)
-    assert len(losses) == len(averages.FACTORS)
-    assert averages.FACTORS[int(np.argmin(losses))] == chosen[0].weight
+    assert len(losses) == len(limits.FACTORS)
+    assert limits.FACTORS[int(np.argmin(losses))] == chosen[0].weight
     assert noises[-1] < noises[0]
 
 

@@ -41,6 +41,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "t": {"learner": "t", "base": "linear"},
     "x": {"learner": "x", "groups": ["G"]},
     "private": {"learner": "private", "base": "linear"},
+    "weights": {
+        "learner": "private",
+        "base": "linear",
+        "formula": "Y ~ T | C(G)",
+        "weights": "X2",
+    },
     "difference": {"learner": "private", "formula": "Y ~ T"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
     "several arms": {
