@@ -293,7 +293,8 @@ class Control(Made):
         Column of clusters whose rows may depend on one another, and the largest number of rows of a
         cluster, which is public. Standard errors are then cluster-robust, also if treatment is
         assigned by cluster. The guarantee still protects the row, or the unit. Only for `regress`,
-        and for one of the estimands "ATE", "ATT", and "ATO" of `private` with two arms.
+        for `did`, which takes the cluster from the row before, and for one of the estimands "ATE",
+        "ATT", and "ATO" of `private` with two arms.
 
     Raises
     ------
@@ -595,17 +596,18 @@ class Request:
             raise CapabilityError(
                 "cluster= sets the covariance and uses all rows. Leave out cov_type= and split=."
             )
-        column = self.cluster.column
-        if column in self.columns and column != self.trust.unit:
+        column, panel = self.cluster.column, self.trust.panel
+        taken = [*self.columns, *([panel.time] if panel else [])]
+        if column in taken and column != self.trust.unit:
             raise SchemaError(
-                f"Cluster column {column!r} cannot also be in the formula or in groups=. Copy it "
-                "to a column with another name."
+                f"Cluster column {column!r} cannot also be in the formula, in groups= or the time. "
+                "Copy it to a column with another name."
             )
-        plain = self.estimand in ("ATE", "ATT", "ATO", "OLS") and self.trust.panel is None
+        plain = self.estimand in ("ATE", "ATT", "ATO", "OLS")
         if not plain or self.more or self.asked.arms or self.mode == "paper":
             raise CapabilityError(
-                "cluster= requires regress(), or private() with two arms and one of the estimands "
-                "'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
+                "cluster= requires regress(), did(), or private() with two arms and one of the "
+                "estimands 'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
             )
 
     def _check_treatment(self) -> None:

@@ -16,6 +16,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
@@ -29,7 +30,7 @@ from privcausal.testing import seeded_noise
 
 EPSILONS, EFFECT, MOST = (0.5, 1.0, 4.0), 0.3, 20
 BOUNDS = {"Y": (-6, 6), "X": (-4, 4)}
-FORMULAS = {"trial": "Y ~ T", "adjusted": "Y ~ T | X", "regression": "Y ~ T + X"}
+FORMULAS = {"trial": "Y ~ T", "adjusted": "Y ~ T | X", "regression": "Y ~ T + X", "did": "Y ~ T"}
 
 
 def rows(law: str, seed: int, clusters: int) -> pd.DataFrame:
@@ -48,12 +49,19 @@ def fitted(law: str, kind: str, eps: float, seed: int, clusters: int) -> dict[st
     frame, formula = rows(law, seed, clusters), FORMULAS[kind]
     found: dict[str, Any] = {"law": law, "kind": kind, "eps": eps}
     bounds = BOUNDS | ({"T": (0, 1)} if kind == "regression" else {})
-    call = pc.regress if kind == "regression" else pc.private
+    call: Any = pc.regress if kind == "regression" else pc.private
+    table = frame
+    if kind == "did":  # each row is a unit, and its outcome the change from a first period
+        call = partial(pc.did, unit="unit", time="year", periods=(1, 2))
+        table = frame.assign(unit=np.arange(len(frame)), year=2)
+        first = np.random.default_rng([32, seed]).normal(size=len(frame)).clip(-4, 4)
+        frame = frame.assign(Y=frame["Y"] - first)
+        table = pd.concat([table.assign(T=0.0, year=1, Y=first), table])
     robust = pc.Control(cluster="village", max_cluster_rows=MOST)
     for name, control in (("clustered", robust), ("independent", pc.Control())):
         with warnings.catch_warnings(), seeded_noise(7919 * seed + round(10 * eps)):
             warnings.simplefilter("ignore")
-            fit = call(formula, frame, eps=eps, bounds=bounds, control=control)
+            fit = call(formula, table, eps=eps, bounds=bounds, control=control)
         low, high = fit.conf_int().iloc[1 if kind == "regression" else 0]
         found |= {name: (high - low) / 2, f"covers {name}": low <= EFFECT <= high}
     ols = smf.ols(formula.replace("|", "+"), frame).fit(
@@ -85,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reps", type=int, default=200)
     parser.add_argument("--clusters", type=int, default=200)
-    parser.add_argument("--kinds", default="trial,adjusted,regression")
+    parser.add_argument("--kinds", default="trial,adjusted,regression,did")
     parser.add_argument("--quick", action="store_true", help="two fits of each law")
     options = parser.parse_args()
     reps = 2 if options.quick else options.reps

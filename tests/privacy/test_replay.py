@@ -233,6 +233,10 @@ def years(*units: tuple[str | None, list[dict[str, Any]]]) -> pd.DataFrame:
 PANELS: dict[str, tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] = {
     "ends": (FORMULA, {}, [LOW, HIGH], [HIGH | {"T": 0.0}, LOW]),
     "trends alone": ("Y ~ T", {}, [LOW, HIGH], [HIGH | {"T": 0.0}, LOW]),
+    "clusters": (
+        "Y ~ T", {"control": pc.Control(cluster="G", max_cluster_rows=40)},
+        [LOW, HIGH], [HIGH | {"T": 0.0, "G": "b"}, LOW | {"G": None}],
+    ),
     "no change": (FORMULA, {}, [LOW, HIGH], [MISSING, MISSING]),
     "many rows": (FORMULA, {}, [LOW, HIGH], [HIGH | {"T": 0.0}, LOW] * 20),
     "one row": ("Y ~ T", {}, [LOW, HIGH], [LOW]),
