@@ -12,9 +12,10 @@ from privcausal.estimators import aggregates
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
 from privcausal.features.rows import declare_queries
+from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
-from privcausal.request.request import Control, Trust, estimands_of, panel_of
+from privcausal.request.request import COHORTS, Control, ControlGroup, Trust, estimands_of, panel_of
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results.base import cells_call
 from privcausal.results.guarantee import ledger_line
@@ -267,6 +268,8 @@ def did(
     unit: str,
     time: str,
     periods: Sequence[Any] | None = None,
+    cohort: str | None = None,
+    control_group: ControlGroup = "nevertreated",
     base: str | AnyBase = "gam",
     eps: float = 1.0,
     delta: float = 1e-5,
@@ -276,18 +279,20 @@ def did(
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
-) -> results.AteResult:
-    """Estimate the effect on the treated by differences in differences over two periods.
+) -> results.AteResult | results.EventStudyResult:
+    """Estimate effects on the treated by differences in differences.
 
     The vault turns each unit into one row, the unit's change of the outcome. The guarantee
-    therefore protects all rows of a unit. The estimate is the ATT of `private` on these changes.
+    therefore protects all rows of a unit. With two periods, the estimate is the ATT of `private` on these changes.
     Without covariates it is the difference between the arms' mean changes. With covariates it is
-    the doubly robust panel estimator of Sant'Anna and Zhao (2020).
+    the doubly robust panel estimator of Sant'Anna and Zhao (2020). With `cohort`, the estimates are
+    the effects ATT(g, t) of all cohorts in all periods (Callaway and Sant'Anna 2021), from one
+    charge, and their averages by event time, cohort, and period.
 
     Parameters
     ----------
     formula : str
-        ``"outcome ~ treatment | covariates"``.
+        ``"outcome ~ treatment | covariates"``, or ``"outcome ~ 1"`` with cohorts.
 
         - The treatment is the treatment in the row's period, and must be 0 in the period before. A
           unit treated before counts as missing.
@@ -300,12 +305,25 @@ def did(
     unit, time : str
         The columns that identify units and periods.
     periods : (before, after), optional
-        Default: the two levels that `bounds` declares for the column of periods.
+        Default: the two levels that `bounds` declares for the column of periods. With cohorts, all
+        periods in ascending order; each unit must have one row in each.
+    cohort : str, optional
+        The column of the first treated period, the same in all rows of a unit. Declare its levels,
+        for example ``[0, 2004, 2006]``. The level outside the periods marks never-treated units.
+        Units with other values, and units treated in the first period, are left out.
+    control_group : {"nevertreated", "notyettreated"}
+        Cohorts that are compared with cohort g in period t: never treated, or treated later.
     bounds : dict or Schema
         As for `private`. Outcome bounds (lo, hi) are required, because they bound the change by
         ``(lo - hi, hi - lo)``.
 
-    Other parameters, results and errors are the same as for `private`. To plan such a fit, write
+    Returns
+    -------
+    AteResult or EventStudyResult
+        `EventStudyResult` with cohorts. A cohort that is too small to detect raises an alert.
+
+    Other parameters and errors are the same as for `private`. Event studies take neither groups nor
+    covariates, and have no plan: the noise depends on the spread of changes within units. To plan such a fit, write
     ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
 
     Examples
@@ -323,8 +341,19 @@ def did(
     ['ATT']
     """
     with open_source(data) as source:
-        parsed, header = parse(formula, source), source.header
+        parsed, header = parse(formula, source, regression=cohort is not None), source.header
         schema = with_levels(Schema.of(bounds), parsed.levels)
+        if cohort is not None:
+            schema, panel = cohorts_of(
+                parsed, schema, header.kinds, unit, time, periods, cohort, control_group
+            )
+            request = request_of(
+                parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
+                estimand=COHORTS,
+                groups=groups_of(groups),
+            )  # fmt: skip
+            asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam",))
+            return run(asked, chosen, source, request, ledger, results.EventStudyResult, progress)
         schema, panel = panel_of(parsed, schema, header.kinds, unit, time, periods, groups)
         request = request_of(
             parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,

@@ -11,6 +11,7 @@ from privcausal.estimators import clusters, weights
 from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
+from privcausal.estimators.cohorts import EventStudy
 from privcausal.estimators.difference import DifferenceInMeans
 from privcausal.estimators.dpcate import DPCATE
 from privcausal.estimators.dr import DR
@@ -24,7 +25,7 @@ from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
 from privcausal.estimators.uplift import ADUM, TM
 from privcausal.estimators.words import Description, Estimate
-from privcausal.request.request import AVERAGES, Request
+from privcausal.request.request import AVERAGES, COHORTS, Request
 
 LEARNERS: dict[str, EffectLearner] = {
     "r": R(), "dr": DR(), "s": S(), "t": T(), "x": X(), "adum": ADUM(), "tm": TM(),
@@ -32,7 +33,7 @@ LEARNERS: dict[str, EffectLearner] = {
 }  # fmt: skip
 """Learners that `privcate` accepts by name."""
 
-_CALLS = (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares)
+_CALLS = (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares, EventStudy)
 """Learners with a proven guarantee that other calls use."""
 
 _PRINTED = (Published, PublishedADUM, PublishedTM, PublishedDPCATE, TwoStage)
@@ -124,6 +125,8 @@ def for_average(request: Request) -> Learner:
         )
     if request.estimand == "OLS":
         return LeastSquares()
+    if request.estimand == COHORTS:
+        return EventStudy()
     if request.estimand == "LATE":
         return LocalAverage()
     weighs = request.weights is not None or isinstance(request.propensity, str)

@@ -489,10 +489,31 @@ DID = replace(
 )
 
 
+EVENTS = replace(
+    DID,
+    name="group-time average treatment effects on the treated",
+    title="Private Event Study",
+    over="On average over treated units and periods",
+    ratio="",
+    reading="Causal reading requires parallel trends, no anticipation, and no interference.",
+    identified=(
+        "Parallel trends: without treatment, the outcomes of each cohort would on average have "
+        "changed like those of its controls.",
+        DID.identified[1],
+    ),
+    methods=(
+        "ATT(g, t) is the mean change of cohort g from the period before treatment to t, less that "
+        "of the controls (Callaway and Sant'Anna 2021). Before treatment, it is the change from "
+        "the period before t. Averages over cohorts weight by size. A unit counts if it has one "
+        "row in each period, and the same cohort in all of them.",
+    ),
+)
+
+
 def words_of(request: Request, estimand: str = "") -> Words:
     """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
-        return DID
+        return EVENTS if request.trust.panel.cohort else DID
     words = ESTIMANDS[estimand or request.estimand]
     if request.asked.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))

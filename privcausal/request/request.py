@@ -23,13 +23,16 @@ from privcausal.request.schema import (
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
-# Difference in differences: one row per unit holds the change between two declared periods.
+# Differences in differences: one row per unit holds the change between two declared periods, or
+# the outcomes of all declared periods.
+
+ControlGroup = Literal["nevertreated", "notyettreated"]
 
 
 @stored
 @dataclass(frozen=True)
 class Panel:
-    """A table with rows of each unit in two periods, to be reduced to one row per unit.
+    """A table with rows of each unit in several periods, to be reduced to one row per unit.
 
     Attributes
     ----------
@@ -37,10 +40,20 @@ class Panel:
         Column of periods. The request's schema holds its two levels, before and after.
     outcome : Schema
         Domain of the outcome in one period. The request's schema holds the domain of its change.
+    cohort : str
+        Column of the first treated period, for staggered treatment. A unit's row then has the
+        outcome of the first period under the outcome's own name.
+    wide : tuple of str
+        Names of the outcome in the other periods, in a unit's row.
+    control_group : {"nevertreated", "notyettreated"}
+        Cohorts that serve as controls.
     """
 
     time: str
     outcome: Schema
+    cohort: str = ""
+    wide: tuple[str, ...] = ()
+    control_group: ControlGroup = "nevertreated"
 
 
 def panel_of(
@@ -65,7 +78,7 @@ def panel_of(
             f"did() requires a column as its outcome. Add {formula.effect_on} to the data, and "
             "declare its bounds."
         )
-    _check_columns(formula, unit, time, groups)
+    check_panel_columns(formula, unit, time, groups)
     _check_arms(formula.treatment, schema.get(formula.treatment))
     domain = schema.get(name)
     if domain is None and kinds.get(name) == "bool":
@@ -88,8 +101,13 @@ def panel_of(
     return schema.with_columns(found), Panel(time, Schema({name: domain}))
 
 
-def _check_columns(formula: CausalFormula, unit: Any, time: Any, groups: Sequence[str]) -> None:
-    """Check that each column has one role, also after the rows of a unit are combined."""
+def check_panel_columns(
+    formula: CausalFormula, unit: Any, time: Any, groups: Sequence[str], *more: str
+) -> None:
+    """Check that each column has one role, also after the rows of a unit are combined.
+
+    `more` are further columns.
+    """
     if not (isinstance(time, str) and time and isinstance(unit, str) and unit):
         raise SchemaError("unit= and time= must be column names.")
     listed = (groups,) if isinstance(groups, str) else groups
@@ -99,9 +117,11 @@ def _check_columns(formula: CausalFormula, unit: Any, time: Any, groups: Sequenc
             "did() takes groups from the first period of each unit. groups= cannot use the unit, "
             "time, outcome or treatment column."
         )
-    if time in (unit, *formula.variables):
-        raise SchemaError(f"Time column {time!r} cannot also be in the formula or be the unit.")
-    names = {unit, time, *formula.variables, *of_groups}
+    if time in (unit, *formula.variables) or {*more} & {unit, time, *formula.variables}:
+        raise SchemaError(
+            "The columns of unit=, time= and cohort= must differ, and cannot be in the formula."
+        )
+    names = {unit, time, *more, *formula.variables, *of_groups}
     if len({name.casefold() for name in names}) < len(names):
         raise SchemaError(
             "The names of two columns differ only in upper and lower case. Rename one."
@@ -112,12 +132,15 @@ def _check_arms(name: str, domain: Domain | None) -> None:
     many = isinstance(domain, Levels) and len(domain.labels) > 2
     if many or (isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)):
         raise CapabilityError(
-            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, fit "
-            "each cohort separately. Code its rows 1 once treated and 0 before, never-treated "
-            "units 0, and all other units missing."
+            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, name "
+            "the column of the first treated period: did('Y ~ 1', data, cohort='first_treated')."
         )
 
 
+Special = Literal["CATE", "OLS", "ATT(g, t)"]
+"""Estimands that are not averages of `private`."""
+
+COHORTS: Special = "ATT(g, t)"
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
 RISKS = ("E[Y(0)]", "E[Y(1)]")
@@ -410,7 +433,7 @@ class Estimand:
         Whether the mechanism is proven here, and not a published mechanism as printed.
     """
 
-    names: tuple[Literal["CATE", "OLS"] | Average | Ratio, ...]
+    names: tuple[Special | Average | Ratio, ...]
     arms: tuple[str, ...]
     dose: bool
     per_unit: bool
@@ -431,7 +454,8 @@ class Estimand:
     @property
     def jointly(self) -> bool:
         """Whether all terms are averages from one release of their scores."""
-        return len(self.names) > 1 or (bool(self.arms) and self.names[0] == "ATE")
+        several = bool(self.arms) and self.names[0] == "ATE"
+        return len(self.names) > 1 or several or self.names[0] == COHORTS
 
     @property
     def bounded(self) -> bool:
@@ -452,10 +476,10 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "OLS"}
+    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "OLS", "ATT(g, t)"}
         "CATE" is the effect as a function of covariates. "ATE", "ATT" and "ATO" are its averages.
         "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "OLS" is
-        a linear regression.
+        a linear regression. "ATT(g, t)" are the effects by cohort and period.
     propensity : None, float, str or dict
         None if estimated. If known, a number in (0, 1), a column with declared bounds, or the share
         of each arm.
@@ -483,7 +507,7 @@ class Request:
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
-    estimand: Literal["CATE", "OLS"] | Average = "CATE"
+    estimand: Special | Average = "CATE"
     propensity: float | str | Mapping[str, float] | None = None
     clip: float = 0.1
     split: Split = "full"
@@ -498,7 +522,7 @@ class Request:
     cluster: Clusters | None = None
 
     def __post_init__(self) -> None:
-        if self.estimand not in ("CATE", "OLS"):
+        if self.estimand not in get_args(Special):
             _choice("estimand", self.estimand, AVERAGES)
         for other in self.more:
             _choice("estimand", other, (*AVERAGES, *RATIOS))
@@ -517,7 +541,7 @@ class Request:
         _check_details(self.split, self.clip, self.tails, self.cov_type)
         if self.cov_type == "HC1" and self.estimand != "OLS":
             raise CapabilityError("cov_type='HC1' applies only to regress(). Use 'HC0'.")
-        if (self.estimand == "OLS") == bool(self.formula.treatment):
+        if (self.estimand in ("OLS", COHORTS)) == bool(self.formula.treatment):
             raise CapabilityError("A regression has no treatment, but every effect requires one.")
         self._check_propensity()
         self._check_weights()
@@ -696,14 +720,17 @@ class Request:
     def needed(self) -> tuple[str, ...]:
         """Columns whose missing values make the whole row count as zero."""
         extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
+        if self.trust.panel is not None and self.trust.panel.cohort:
+            extra += [self.trust.panel.cohort, *self.trust.panel.wide]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns of a row."""
+        """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
         extra += [parse_group(name).column for name in self.groups]
-        return tuple(dict.fromkeys([*self.needed, *extra]))
+        wide = self.trust.panel.wide if self.trust.panel else ()
+        return tuple(name for name in dict.fromkeys([*self.needed, *extra]) if name not in wide)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -716,8 +743,11 @@ class Request:
     @property
     def declared(self) -> Schema:
         """Domains of the table's columns. They describe the outcome, not its change."""
-        panel = self.trust.panel
-        return self.schema if panel is None else self.schema.with_columns(panel.outcome.columns)
+        panel, schema = self.trust.panel, self.schema
+        if panel is None:
+            return schema
+        own = {name: schema[name] for name in schema if name not in panel.wide}
+        return Schema(own, schema.complete).with_columns(panel.outcome.columns)
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Columns of labels in an untyped table; see `Schema.label_columns`."""

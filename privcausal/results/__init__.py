@@ -7,17 +7,23 @@ import os
 from privcausal.errors import DataError, named
 from privcausal.results import stored
 from privcausal.results.comparison import compare
-from privcausal.results.fits import AteResult, CateResult, RegressionResult, Result
+from privcausal.results.fits import (
+    AteResult,
+    CateResult,
+    EventStudyResult,
+    RegressionResult,
+    Result,
+)
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 
 _KINDS: dict[str, type[Result]] = {
-    kind.__name__: kind for kind in (AteResult, CateResult, RegressionResult)
+    kind.__name__: kind for kind in (AteResult, CateResult, RegressionResult, EventStudyResult)
 }
 
 
 @named
-def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionResult:
+def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionResult | EventStudyResult:
     """Read a fit written by `save`.
 
     Raises
@@ -41,6 +47,6 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionRes
 
 
 __all__ = [
-    "AteResult", "CateResult", "Guarantee", "PlanResult", "RegressionResult", "Result", "compare",
+    "AteResult", "CateResult", "EventStudyResult", "Guarantee", "PlanResult", "RegressionResult", "Result", "compare",
     "load",
 ]  # fmt: skip

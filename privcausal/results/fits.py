@@ -20,6 +20,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.report import document, plots, tables
 from privcausal.report.summary import Summary, summarize
 from privcausal.report.view import Shape
+from privcausal.request.cohorts import comparisons
 from privcausal.request.request import Budget
 from privcausal.results import frames, looks, stored
 from privcausal.results.disclosure import Disclosed
@@ -442,6 +443,89 @@ class RegressionResult(Result):
     ate = gate = property(_refused)
     sensitivity = overlap = balance = _refused
 
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EventStudyResult(Result):
+    """The result of `privcausal.did` with cohorts; `params` are all ATT(g, t).
+
+    Examples
+    --------
+    >>> panel = pc.datasets.staggered(900)
+    >>> fit = pc.did(panel.formula, panel.frame, eps=4, bounds=panel.bounds, **panel.options)
+    >>> fit.aggregate("event").index.tolist()
+    """
+
+    def aggregate(
+        self,
+        kind: Literal["event", "cohort", "calendar", "overall"] = "event",
+        alpha: float = 0.05,
+        simultaneous: bool = False,
+    ) -> pd.DataFrame:
+        """Averages of ATT(g, t): estimate std_error max_bias conf_low conf_high privacy_share.
+
+        Parameters
+        ----------
+        kind : {"event", "cohort", "calendar", "overall"}
+            Rows are periods since treatment, cohorts, or periods. The last row is the average over
+            treated event times, cohorts (by size), or periods. "overall" is the average over all
+            treated cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R
+            package ``did``.
+        simultaneous : bool
+            True: one joint level for all rows but the last (sup-t bands).
+
+        Examples
+        --------
+        >>> fit.aggregate("overall").index.tolist()
+        """
+        if kind not in KINDS_OF_AVERAGES:
+            known = ", ".join(map(repr, KINDS_OF_AVERAGES))
+            raise CapabilityError(f"aggregate() takes one of {known}.")
+        found, stem = self._averages, "overall" if kind == "overall" else f"{kind}["
+        at = [i for i, name in enumerate(found.groups) if name.startswith(stem)]
+        rows = len(found.terms) + np.array(at[:-1] or at)
+        z = frames.critical(found.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
+        frame = self._table(groups=True, z=z).iloc[at].drop(columns="p_value")
+        return frame.rename(index=lambda name: str(name).removeprefix(stem).rstrip("]"))
+
+    def pretrends(self) -> Any:
+        """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.
+
+        Examples
+        --------
+        >>> bool(0 <= fit.pretrends().pvalue <= 1)
+        True
+        """
+        request = self.plan.request
+        before = [i for i, one in enumerate(comparisons(request)) if one.event < 0]
+        if not before:
+            raise CapabilityError("No cohort has two periods before its treatment.")
+        return self.wald_test(np.eye(len(self.params))[before])
+
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
+        def events() -> pd.DataFrame:
+            return self.aggregate("event", alpha).iloc[:-1].dropna()
+
+        def draw(ax: Any) -> Any:
+            own = events()
+            shape = Shape(
+                "periods since treatment", "levels", list(own.index), list(own["estimate"]),
+                list(own["conf_low"]), list(own["conf_high"]),
+                f"{tables.confidence(alpha)} intervals",
+            )  # fmt: skip
+            return plots.effect_plot([shape], ax=ax)
+
+        return {"event": (events, draw), **super()._pictures(alpha, labels)}
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise CapabilityError(
+            "An event study has no nuisance models. Use aggregate(), pretrends() and contrast()."
+        )
+
+    ate = property(_refused)
+    sensitivity = overlap = balance = _refused
+
+
+KINDS_OF_AVERAGES = ("event", "cohort", "calendar", "overall")
 
 NO_EFFECT = (
     "A regression has no average effect. Its coefficients are in params. For an average effect, "

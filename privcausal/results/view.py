@@ -16,7 +16,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.prices import at_most, pair
 from privcausal.report import tables, view
 from privcausal.request.plan import Plan
-from privcausal.request.request import RATIOS, Request
+from privcausal.request.request import COHORTS, RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import frames, guarantee
 from privcausal.results.base import ReleasedFit
@@ -146,7 +146,7 @@ def version_of(name: str) -> str:
 def _robustness(result: ReleasedFit, alpha: float) -> str:
     """The sensitivity sentence, for studies that assume all confounders are measured."""
     request = result.plan.request
-    bare = request.mode == "paper" or request.estimand in ("OLS", "LATE")
+    bare = request.mode == "paper" or request.estimand in ("OLS", "LATE", COHORTS)
     if result.estimate.averages is None or bare:
         return ""
     found = sensitivity_of(result, alpha)
@@ -260,6 +260,12 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
             f"{outcome} was regressed on {_listed(result)}.",
             f"Privacy noise accounts for at least {share:.0%} of the variance of {row.name}.",
         )
+    if request.estimand == COHORTS:
+        treatment, table = "treatment", result._table(groups=True, z=frames.quantile(alpha))
+        row = table.loc["overall"]
+        share = float(np.nan_to_num(row["privacy_share"]))
+        if np.isnan(row["estimate"]):
+            return ("No cohort and its controls are large enough to detect.",)
     noise = (
         "The interval accounts for sampling and for privacy noise."
         if request.mode == "paper"

@@ -42,6 +42,7 @@ from privcausal.vault.queries.cells import (
     public_centres,
 )
 from privcausal.vault.queries.clusters import ClusterSquares
+from privcausal.vault.queries.cohorts import CohortSums, PathSize
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
     BINS,
@@ -100,11 +101,11 @@ from privcausal.vault.vault import Vault, open_vault
 __all__ = [
     "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
     "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
-    "ClusterSquares", "ClusterSums", "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators",
+    "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators",
     "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid", "ImputedEffect", "Influence",
     "InstrumentScores", "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes",
     "Marginals", "MassBalance", "Mechanism", "OfArm", "OfCovariates", "Outcome", "OutcomeResidual",
-    "OverlapMass", "OverlapRoot", "OverlapScore", "PolynomialSums", "PrintedCells",
+    "OverlapMass", "OverlapRoot", "OverlapScore", "PathSize", "PolynomialSums", "PrintedCells",
     "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM",
     "PublishedLogits", "PublishedProcess", "Received", "RegressionInfluence", "RegressionMoments",
     "RegressionRow", "RegressionScore", "Regressors", "ResidualProduct", "Ridge", "RowMap",

@@ -25,7 +25,8 @@ from privcausal.vault.sources.cell_table import Aggregates, CellTable
 from privcausal.vault.sources.files import open_path, open_relation
 from privcausal.vault.sources.spark import Spark, column_of
 
-# Panels: one row per unit, with the change in outcome between two declared periods.
+# Panels: one row per unit, with the change in outcome between two declared periods, or with the
+# cohort and the outcomes in all declared periods.
 #
 # Privacy
 # -------
@@ -33,6 +34,8 @@ from privcausal.vault.sources.spark import Spark, column_of
 #
 # - The outcome is Y(after) - Y(before) if the unit has exactly one row in each period and was not
 #   treated before. Otherwise the outcome is missing.
+# - With cohorts, the row has the outcome of each period if the unit has exactly one row in each, and
+#   the same cohort in all of them. Otherwise the row is missing.
 # - The treatment comes from the unit's row after. Covariates and groups come from its row before.
 # - Rows of other periods, or with a missing period, are ignored. Rows without a unit's name belong
 #   to no unit.
@@ -66,6 +69,10 @@ class Changes:
     def of(cls, request: Request, header: Header) -> Changes:
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
+        if panel.cohort:
+            return Cohorts.reading(
+                request, header, {panel.time: schema[panel.time], **panel.outcome.columns}, panel.wide
+            )
         arms = schema.get(formula.treatment)
         coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
         domains: dict[str, Domain] = {
@@ -73,18 +80,25 @@ class Changes:
             formula.outcome: panel.outcome[formula.outcome],
             formula.treatment: coded if isinstance(coded, Binary) else Binary(),
         }
+        return cls.reading(request, header, domains)
+
+    @classmethod
+    def reading(
+        cls, request: Request, header: Header, domains: Mapping[str, Domain], *more: Any
+    ) -> Self:
+        """Read all columns of the request; `more` are the further fields."""
         labels: dict[str, memory.AsLabels] = {str(request.trust.unit): "units"}
         for name in request.read:
-            domain, kind = domains.get(name, schema.get(name)), header.kinds[name]
-            bought = kind == "text" or (kind != "bool" and name in formula.categorical)
+            domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
+            bought = kind == "text" or (kind != "bool" and name in request.formula.categorical)
             labels.setdefault(name, bought if domain is None else reads_labels(domain, kind))
-        return cls(domains, labels)
+        return cls(domains, labels, *more)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns of a unit's row that are copied without a change."""
         _, *others = self.labels
-        time, outcome, _ = self.domains
+        time, outcome, *_ = self.domains
         return tuple(name for name in others if name not in (time, outcome))
 
     @property
@@ -93,11 +107,12 @@ class Changes:
         import pyarrow as pa
 
         kinds = [pa.large_string() if self.labels[n] else pa.float64() for n in self.columns]
-        fields = [("unit", pa.large_string()), *((name, pa.float64()) for name in ("p", "y", "t"))]
+        numbers = ("p", "y", "t")[: len(self.domains)]
+        fields = [("unit", pa.large_string()), *((name, pa.float64()) for name in numbers)]
         return pa.schema([*fields, *((f"k{at}", kind) for at, kind in enumerate(kinds))])
 
     def record(self, columns: Mapping[str, RawColumn]) -> Any:
-        """An Arrow batch of rows: the unit, period p (0 or 1), y, t, and k0, k1, ...
+        """An Arrow batch of rows: the unit, period p (0, 1, ...), y, t, and k0, k1, ...
 
         Missing values are null.
         """
@@ -127,6 +142,28 @@ class Changes:
         }
 
 
+@dataclass(frozen=True)
+class Cohorts(Changes):
+    """Same as `Changes`, for units with a cohort and an outcome in each period.
+
+    `wide` are the names of the outcome in all periods but the first.
+    """
+
+    wide: tuple[str, ...]
+
+    def aggregates(self) -> dict[str, str]:
+        _, outcome = self.domains
+        (cohort,) = self.columns
+        names, inside = (outcome, *self.wide), "FILTER (WHERE p >= 0)"
+        once = [f"count(y) FILTER (WHERE p = {k}) = 1" for k in range(len(names))]
+        # Rows of the declared periods: none is missing, and all have one cohort.
+        known = f"count(*) {inside} = {len(names)} AND count(k0) {inside} = {len(names)}"
+        same = f"min(k0) {inside} = max(k0) {inside}"
+        case = f"CASE WHEN {' AND '.join([known, same, *once])} THEN"
+        own = {name: f"{case} max(y) FILTER (WHERE p = {k}) END" for k, name in enumerate(names)}
+        return own | {cohort: f"{case} max(k0) {inside} END"}
+
+
 @guard.guarded
 def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     """A table with one row per unit, which replaces the given table.
@@ -137,7 +174,9 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     how = Changes.of(request, rows.header)
     made = _on_spark(rows, how) if isinstance(rows, Spark) else _by_duckdb(rows, how)
     # The change is a number for every type of outcome.
-    kinds = {**rows.header.kinds, request.formula.outcome: "numeric"}
+    assert request.trust.panel is not None
+    numbers = (request.formula.outcome, *request.trust.panel.wide)
+    kinds = {**rows.header.kinds, **dict.fromkeys(numbers, "numeric")}
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
-
 import numpy as np
 
 from privcausal.features.basis import combine, squared_norm
@@ -192,7 +190,7 @@ class ArmMeans(sums.BlockSums):
     clip: float
     regressors: sums.Regressors
 
-    arms: ClassVar[int] = 2
+    arms = 2
 
     @property
     def query(self) -> str:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -128,14 +128,17 @@ class BlockSums(Mechanism):
     nonnegative numbers and positive semidefinite matrices. There |v - v'|^2 <= |v|^2 + |v'|^2, so
     R_b^2 = 2 A_b^2.
 
-    With two `arms`, each arm has its own sums, and a row adds only to the sums of its arm. Two rows
-    of different arms share no coordinates, so they differ by at most sqrt(2) A.
+    With several `arms`, each arm has its own sums, and a row adds only to the sums of its arm. Two
+    rows of different arms share no coordinates, so they differ by at most sqrt(2) A.
 
     `sum_scale` shows that whole numbers on the grid stay within these bounds. `grid_sum` checks
     each row's norm, unless the query checks the factors of the row's vector.
     """
 
-    arms: ClassVar[int] = 1
+    @property
+    def arms(self) -> int:
+        """Number of arms with sums of their own."""
+        return 1
 
     @property
     @abstractmethod
@@ -175,7 +178,7 @@ class BlockSums(Mechanism):
             return self.row_norm * UNIT
         if all(block.replaced is None for block in self.blocks):
             return float(np.sqrt(2.0)) * self.row_norm * UNIT
-        added = self.arms * squared_change(self.blocks, "add_remove")
+        added = min(self.arms, 2) * squared_change(self.blocks, "add_remove")
         return float(np.sqrt(max(added, squared_change(self.blocks, neighbors)))) * UNIT
 
     def summed(self, columns: Columns, counted: Mask, fine: Mask | None = None) -> Integers:
@@ -185,7 +188,7 @@ class BlockSums(Mechanism):
     def split(self, values: Vector) -> tuple[Any, ...]:
         """Split a release (natural units), or its noise sds, into blocks with their shapes.
 
-        With two arms, the first axis of each block is the arm: control and treated.
+        With several arms, the first axis of each block is the arm: control and treated if two.
         """
         ends = np.cumsum([math.prod(block.entries) for block in self.blocks])[:-1]
         if self.arms > 1:
