@@ -18,7 +18,10 @@ _PUBLIC = {
         "check_data", "declare_labels", "did", "from_cells", "plan", "private", "privcate",
         "regress",
     ),
-    "results": ("AteResult", "CateResult", "PlanResult", "RegressionResult", "compare", "load"),
+    "results": (
+        "AteResult", "CateResult", "EventStudyResult", "PlanResult", "RegressionResult", "compare",
+        "load",
+    ),
     "auditing": ("AuditResult", "audit"),
     "accounting": ("Ledger", "TradeOff"),
     "request.request": ("Control",),
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from privcausal.request.schema import Schema as Schema
     from privcausal.results import AteResult as AteResult
     from privcausal.results import CateResult as CateResult
+    from privcausal.results import EventStudyResult as EventStudyResult
     from privcausal.results import PlanResult as PlanResult
     from privcausal.results import RegressionResult as RegressionResult
     from privcausal.results import load as load

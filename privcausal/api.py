@@ -283,11 +283,11 @@ def did(
     """Estimate effects on the treated by differences in differences.
 
     The vault turns each unit into one row, the unit's change of the outcome. The guarantee
-    therefore protects all rows of a unit. With two periods, the estimate is the ATT of `private` on these changes.
+    therefore protects all rows of a unit. The estimate is the ATT of `private` on these changes.
     Without covariates it is the difference between the arms' mean changes. With covariates it is
-    the doubly robust panel estimator of Sant'Anna and Zhao (2020). With `cohort`, the estimates are
-    the effects ATT(g, t) of all cohorts in all periods (Callaway and Sant'Anna 2021), from one
-    charge, and their averages by event time, cohort, and period.
+    the doubly robust panel estimator of Sant'Anna and Zhao (2020). With `cohort`, estimates are the
+    effects ATT(g, t) of all cohorts in all periods (Callaway and Sant'Anna 2021), and their
+    averages by event time, cohort, and period.
 
     Parameters
     ----------
@@ -322,8 +322,9 @@ def did(
     AteResult or EventStudyResult
         `EventStudyResult` with cohorts. A cohort that is too small to detect raises an alert.
 
-    Other parameters and errors are the same as for `private`. Event studies take neither groups nor
-    covariates, and have no plan: the noise depends on the spread of changes within units. To plan such a fit, write
+    Other parameters and errors are the same as for `private`. Cohorts allow neither covariates nor
+    groups, and have no plan: noise depends on the spread of changes within units. To plan a fit of
+    two periods, write
     ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
 
     Examples
@@ -345,7 +346,7 @@ def did(
         schema = with_levels(Schema.of(bounds), parsed.levels)
         if cohort is not None:
             schema, panel = cohorts_of(
-                parsed, schema, header.kinds, unit, time, periods, cohort, control_group
+                parsed, schema, unit, time, periods, cohort, control_group, groups
             )
             request = request_of(
                 parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
@@ -354,7 +355,9 @@ def did(
             )  # fmt: skip
             asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam",))
             return run(asked, chosen, source, request, ledger, results.EventStudyResult, progress)
-        schema, panel = panel_of(parsed, schema, header.kinds, unit, time, periods, groups)
+        schema, panel = panel_of(
+            parsed, schema, header.kinds, unit, time, periods, groups, control_group
+        )
         request = request_of(
             parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
             estimand="ATT",

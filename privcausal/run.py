@@ -83,6 +83,8 @@ MOVED = {
     "instrument": "Write pc.private('Y ~ T | X | T ~ Z', data, estimand='LATE').",
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
+    "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
+    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', ...).",
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),

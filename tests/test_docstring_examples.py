@@ -17,7 +17,9 @@ import privcausal as pc
 PLAIN = {
     "AuditResult.passes", "AuditResult.summary", "AuditResult.table", "AuditResult.verdict",
     "Binary.one", "Binary.ones", "Binary.zero", "Binary.zeros", "Exchange.default_model_infos",
-    "Exchange.model", "Exchange.nobs", "Exchange.tvalues", "Interval.mid", "Interval.width",
+    "EventStudyResult.ate", "EventStudyResult.balance", "EventStudyResult.overlap",
+    "EventStudyResult.sensitivity", "Exchange.model", "Exchange.nobs", "Exchange.tvalues",
+    "Interval.mid", "Interval.width",
     "Ledger.affordable", "Ledger.after", "Ledger.allow_published", "Ledger.charge",
     "Ledger.dataset", "Ledger.delta", "Ledger.epsilon", "Ledger.fits", "Levels.labels",
     "PlanResult.budget", "PlanResult.passes", "PlanResult.summary", "PlanResult.weak",

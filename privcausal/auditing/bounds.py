@@ -396,7 +396,7 @@ def audit_target(
     options: Mapping[str, Any],
 ) -> AuditTarget:
     """The fit of a call, and its invented tables."""
-    own = {"private": api.private, "regress": api.regress}
+    own = {"private": api.private, "regress": api.regress, "did": api.did}
     fit: Any = own.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
     known = [name for name in inspect.signature(fit).parameters if name not in _OWN]
     for name in options:
@@ -404,11 +404,21 @@ def audit_target(
             raise CapabilityError(f"audit() has no argument {name}=. Choices: {', '.join(known)}.")
     unit, most = options.get("unit"), options.get("max_rows", 1)
     cluster = getattr(options.get("control"), "cluster", None)
+    panel = options if fit is api.did else None
+    if panel is not None and not (panel.get("cohort") and panel.get("periods")):
+        raise CapabilityError(
+            "audit() of did() requires cohort= and periods=. Audit two periods as "
+            "audit('Y ~ T', estimand='ATT')."
+        )
     Trust(neighbors, unit, most)  # raises if an argument is invalid
     check_whole("rows", rows, 2, 10_000)
     schema = Schema.of(bounds)
-    read = CausalFormula.regression if fit is api.regress else CausalFormula.parse
-    domains = _domains(read(formula), schema, options)
+    read = CausalFormula.parse if fit in (api.private, api.privcate) else CausalFormula.regression
+    parsed = read(formula)
+    domains = _domains(parsed, schema, options)
+    if panel is not None:  # A row has the cohort and all outcomes of a unit.
+        own_outcome = domains.pop(parsed.outcome)
+        domains |= {f"{parsed.outcome} {k}": own_outcome for k in range(len(panel["periods"]))}
     plain = [_ordinary(domains, k) for k in range(rows)]
     odd: list[Row | None] = [None] if neighbors == "add_remove" else []
     odd += _corners(domains, schema.complete)
@@ -419,7 +429,7 @@ def audit_target(
     return AuditTarget(
         partial(fit, formula, **call),
         ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
-        tuple(_table(plain, row, unit, most, cluster) for row in odd),
+        tuple(_long(_table(plain, row, unit, most, cluster), panel, parsed.outcome) for row in odd),
         neighbors,
     )
 
@@ -428,7 +438,8 @@ def _domains(
     parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
 ) -> dict[str, Domain]:
     """The declared domain of each column; treatment and instrument are 0/1 unless declared."""
-    known, groups = (options.get("propensity"), options.get("weights")), options.get("groups", ())
+    known = tuple(options.get(name) for name in ("propensity", "weights", "cohort"))
+    groups = options.get("groups", ())
     names = [
         *parsed.variables,
         *(name for name in known if isinstance(name, str)),
@@ -499,6 +510,17 @@ def _table(
         owners = [f"u{k}" for k in range(len(rows))] + ["odd"] * len(added)
         columns[unit] = np.array(owners, object)
     return columns
+
+
+def _long(table: dict[str, Any], panel: Mapping[str, Any] | None, outcome: str) -> dict[str, Any]:
+    """The table with a row for each unit and period, if it has the columns of a panel."""
+    if panel is None:
+        return table
+    periods = len(panel["periods"])
+    paths = np.stack([table.pop(f"{outcome} {k}") for k in range(periods)], axis=1)
+    units = len(paths)
+    times = {panel["time"]: np.tile(np.array(panel["periods"]), units), outcome: paths.ravel()}
+    return {name: np.repeat(column, periods) for name, column in table.items()} | times
 
 
 def _ends(domain: Domain) -> list[Any]:

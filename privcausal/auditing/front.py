@@ -198,8 +198,8 @@ def audit(
     formula : str
         As for the fit.
     learner : str or option object
-        ``"private"`` audits `privcausal.private`, ``"regress"`` `privcausal.regress`, any other
-        `privcausal.privcate`, as in `plan`.
+        ``"private"`` audits `privcausal.private`, ``"regress"`` `privcausal.regress`, ``"did"``
+        `privcausal.did` with cohorts, and any other `privcausal.privcate`.
     bounds : dict or Schema
         A domain for every column but a 0/1 treatment. Privately estimated bounds are not audited.
     eps, delta, neighbors
@@ -451,6 +451,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
     "regression": {
         "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
+    },
+    "event study": {
+        "learner": "did", "formula": "Y ~ 1", "unit": "id", "time": "year", "cohort": "first",
+        "periods": [1, 2, 3], "bounds": {"Y": (0, 1), "first": [0, 2, 3]},
     },
     "r": {"learner": "r"},
     "dr": {"learner": "dr"},

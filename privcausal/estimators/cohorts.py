@@ -18,9 +18,9 @@ from privcausal.estimators.averages import row_sizes
 from privcausal.estimators.base import Learner
 from privcausal.estimators.survey import FitRun
 from privcausal.features.design import Design
-from privcausal.inference.cohorts import Clipped, CohortTotals, estimate_cohorts
+from privcausal.inference.cohorts import CohortTotals, estimate_cohorts
 from privcausal.inference.cuts import Cut, Extremes, score_cut
-from privcausal.request.cohorts import cohort_labels, comparisons
+from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels
@@ -44,12 +44,17 @@ class EventStudy(Learner):
     whole: ClassVar[str] = "an event study has no nuisance models"
     shares: ClassVar[Mapping[str, float]] = {"effect": budget.SHARES.trial_effect}
 
+    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+        if base != bases.BASES["gam"]:
+            raise CapabilityError("An event study has no nuisance models. Omit base=.")
+        return super().accepted(base)
+
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
         if request.cov_type != "nonrobust":
             raise CapabilityError("Event studies have robust standard errors. Omit cov_type=.")
         return [
-            budget.StageWeight(PATH_SIZES, budget.SHARES.trial_range),
-            budget.StageWeight(COHORT_SUMS, budget.SHARES.trial_sums),
+            budget.StageWeight(PATH_SIZES, budget.SHARES.private_sizes),
+            budget.StageWeight(COHORT_SUMS, budget.SHARES.private_scores),
         ]
 
     def run(self, session: FitRun) -> words.Estimate:
@@ -57,61 +62,57 @@ class EventStudy(Learner):
         panel, outcome = request.trust.panel, schema[request.formula.outcome]
         assert panel is not None
         assert isinstance(outcome, Interval)
-        cohort, periods = schema[panel.cohort].labels or (), schema[panel.time].labels or ()
         session.vault.set_layout(schema, (), ())
-        size, labels = vault.PathSize(panel.wide, outcome.width), cohort_labels(request)
+        size, labels = vault.PathSize(panel.wide, outcome.width), labels_of(schema, panel)
         sizes = row_sizes(session, PATH_SIZES, size, "sizes of paths")
         rows = max(float(sizes.counts.sum()), 1.0)
-        places = tuple(map(cohort.index, labels))
-        sums = vault.CohortSums(size, panel.cohort, places, 1.0, request.trust.neighbors)
-        change = sums.sensitivity(request.trust.neighbors)
-        noise = session.noise_sd(COHORT_SUMS, change, float(sums.units[0])) / rows
+        levels = schema[panel.cohort]
+        assert isinstance(levels, Levels)
+        cohorts = tuple(map(levels.labels.index, labels[0]))
+        sums = vault.CohortSums(size, panel.cohort, cohorts, size.bound, request.trust.neighbors)
+        change, unit = sums.sensitivity(request.trust.neighbors), float(sums.units[0]) / size.bound
         largest, one = np.full((1, 1), size.bound), np.ones((1, 1))
         # The bias of a cohort's mean, like its noise, is the bias of the mean of all units over the
-        # cohort's share: all clipped paths may be in this cohort.
+        # cohort's share, because all clipped paths may be in this cohort.
         cut = score_cut(
-            Extremes(largest, one, one), noise, sizes, None, rows,
-            anywhere=request.tails == "any", doubtful=True,
+            Extremes(largest, one, one), session.noise_sd(COHORT_SUMS, change, unit) / rows, sizes,
+            None, rows, anywhere=request.tails == "any", doubtful=True,
         )  # fmt: skip
         if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.at)
         release = session.release(COHORT_SUMS, sums)
         value, sd = (
-            CohortTotals(path, count[:, 0], square)
-            for path, count, square in map(sums.split, (release.value, release.noise_sd))
+            CohortTotals(path, units[:, 0], square)
+            for path, units, square in map(sums.split, (release.value, release.noise_sd))
         )
         found = estimate_cohorts(
-            comparisons(request), labels, periods, value, sd, size.contrasts,
-            Clipped(cut.bias * rows, cut.doubt * rows), outcome.width,
+            comparisons(request), labels, value, sd, size.contrasts,
+            (cut.bias * rows, cut.doubt * rows), outcome.width,
         )  # fmt: skip
-        small = [label for label, seen in zip(labels, value.seen(sd), strict=True) if not seen]
+        small = [label for label, seen in zip(labels[0], value.seen(sd), strict=True) if not seen]
         if small:
             names = words.listed(small)
             session.alerts["cohorts"] = SMALL.format(names=names, column=panel.cohort)
-        return session.finished(
-            Design((), schema, full_rank=True), averages=found, alerts=(*session.alerts.items(),)
-        )
+        design, alerts = Design((), schema, full_rank=True), tuple(session.alerts.items())
+        return session.finished(design, averages=found, alerts=alerts)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
-        request = estimate.plan.request
-        panel, said = request.trust.panel, words.words_of(request)
-        assert panel is not None
-        never = [x for x in cohort_labels(request) if x not in estimate.schema[panel.time].labels]
+        said, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
         return words.Description(
             title=cls.title,
-            rows=(("Controls", f"{panel.control_group}: {', '.join(never)}"),),
+            rows=(("Controls", "" if panel is None else panel.control_group),),
             reading=(said.reading,),
             assumptions=(*said.identified, words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(*said.methods, f"{words.SUMS}", METHOD),
+            methods=(*said.methods, words.SUMS, COHORT_METHOD),
             adjusts=False,
         )
 
 
-METHOD = (
-    "Each unit has the deviations of its outcomes from their mean. Sums of these vectors, of their "
-    "outer products, and of the units were released by cohort. Vectors with a large norm were "
+COHORT_METHOD = (
+    "Each unit has the deviations of its outcomes from their mean. Sums of these vectors and of "
+    "their outer products, and counts, were released by cohort. Vectors with a large norm were "
     "shortened; the limit follows from a noisy histogram of the norms, and intervals and p-values "
     "allow for the largest bias that this can cause (Armstrong and Kolesár 2018). Standard errors "
     "combine sampling, including that of the cohorts' sizes, and privacy noise (delta method)."

@@ -489,7 +489,7 @@ DID = replace(
 )
 
 
-EVENTS = replace(
+EVENT_STUDY = replace(
     DID,
     name="group-time average treatment effects on the treated",
     title="Private Event Study",
@@ -513,7 +513,7 @@ EVENTS = replace(
 def words_of(request: Request, estimand: str = "") -> Words:
     """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
-        return EVENTS if request.trust.panel.cohort else DID
+        return EVENT_STUDY if request.trust.panel.cohort else DID
     words = ESTIMANDS[estimand or request.estimand]
     if request.asked.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))

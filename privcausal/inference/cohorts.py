@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,164 +12,122 @@ from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.cohorts import Comparison
 from privcausal.typing import Mask, Matrix, Vector
 
-AVERAGE = "average"
-"""Name of the average over event times, cohorts, or periods."""
-
 
 class CohortTotals(NamedTuple):
     """Sums over the units of J cohorts, or the noise sds of their entries.
 
-    `path` are sums of paths, shape (J, d); `count` has shape (J,); and `square` are sums of outer
+    `path` are sums of paths, shape (J, d); `units` counts, shape (J,); and `square` sums of outer
     products, shape (J, d, d).
     """
 
     path: Matrix
-    count: Vector
-    square: Matrix
+    units: Vector
+    square: Vector
 
     def seen(self, sd: CohortTotals) -> Mask:
         """Cohorts with enough units to distinguish from noise, shape (J,)."""
-        return np.asarray(self.count > FEW_SDS * sd.count)
-
-
-@dataclass(frozen=True, eq=False)
-class Clipped:
-    """The bound on the total norm that clipping removes from all paths, and its noise sd."""
-
-    bias: float
-    doubt: float
+        return np.asarray(self.units > FEW_SDS * sd.units)
 
 
 def estimate_cohorts(
     asked: Sequence[Comparison],
-    labels: Sequence[str],
-    periods: Sequence[str],
+    labels: tuple[tuple[str, ...], tuple[str, ...]],
     value: CohortTotals,
     sd: CohortTotals,
     contrasts: Matrix,
-    clipped: Clipped,
+    clipped: tuple[float, float],
     reach: float,
 ) -> AverageEstimate:
     """All ATT(g, t) as terms, and their averages as groups, with their joint covariance.
 
     Estimates are functions of the sums of w = (1, z) by cohort, for the path z of a unit. Let G_j
-    be the derivative of all estimates in the sums of cohort j, shape (m, 1 + d). All estimates are
-    ratios of sums of one degree, so the sampling covariance is the sum of G_j (sum w w') G_j' over
-    the cohorts. It contains the error of the cohorts' shares, as the influence functions of
-    Callaway and Sant'Anna (2021, Section 4) do. The noise of sums enters in the same way. If
-    clipping shortens the paths by a total of B, an estimate changes by at most B times its largest
-    derivative in a path, to first order.
+    be the derivative of all estimates in the sums of cohort j, shape (m, 1 + d). The estimates do
+    not change if all sums are multiplied by a number, so the sampling covariance is the sum of
+    G_j (sum w w') G_j' over the cohorts. It contains the error of the cohorts' shares, as the
+    influence functions of Callaway and Sant'Anna (2021, Section 4) do. The noise of sums enters in
+    the same way. `clipped` is a bound of the total norm that clipping removes from all paths, and
+    its noise sd. An estimate changes by at most its largest derivative in a path times this bound,
+    to first order.
 
     A comparison of cohorts that are too small to detect is 0 with the standard error `reach`, the
     width of the outcome's bounds. Averages leave it out.
     """
-    seen, d = value.seen(sd), value.path.shape[1]
-    count = np.where(seen, value.count, 1.0)
-    mean = np.where(seen[:, None], value.path / count[:, None], 0.0)
-    estimate, slope = np.zeros(len(asked)), np.zeros((len(asked), len(count), 1 + d))
-    lost = np.zeros(len(asked), bool)
+    seen, many = value.seen(sd), len(asked)
+    units = np.where(seen, value.units, 1.0)
+    estimate, slope = [0.0] * many, list(np.zeros((many, len(units), 1 + len(contrasts))))
+    lost = np.array([not (seen[a.cohort] and seen[[*a.controls]].any()) for a in asked])
     for k, one in enumerate(asked):
-        pool = [c for c in one.controls if seen[c]]
-        lost[k] = not (seen[one.cohort] and pool)
-        if lost[k]:
-            continue
         along = contrasts[:, one.period] - contrasts[:, one.base]
-        for sign, own in ((1.0, [one.cohort]), (-1.0, pool)):
-            rows = float(count[own].sum())
-            level = float(along @ value.path[own].sum(axis=0)) / rows
-            estimate[k] += sign * level
-            slope[k, own, 0] -= sign * level / rows
-            slope[k, own, 1:] += sign * along / rows
-    names, estimate, slope = _averaged(asked, labels, periods, count, lost, estimate, slope)
-    moments = _moments(value, sd, count, mean, seen)
-    noise = np.concatenate([sd.count[:, None], sd.path], axis=1) ** 2
-    sampling = np.einsum("kja,jab,ljb->kl", slope, moments, slope, optimize=True)
-    privacy = np.einsum("kja,ja,lja->kl", slope, noise, slope, optimize=True)
-    largest = np.sqrt((slope[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
+        pool = [c for c in one.controls if seen[c]]
+        for sign, own in () if lost[k] else ((1.0, [one.cohort]), (-1.0, pool)):
+            change = float(along @ value.path[own].sum(axis=0)) / units[own].sum()
+            estimate[k] += sign * change
+            slope[k][own] += sign * np.r_[-change, along] / units[own].sum()
+    names = list[str]()
+
+    def average(name: str, of: Sequence[int], cohorts: Sequence[int] = ()) -> None:
+        """Add the mean of the estimates `of`, weighted by the sizes of `cohorts` if given."""
+        names.append(name)
+        weights = units[[*cohorts]] if cohorts else np.ones(len(of))
+        mean = float(np.average([estimate[k] for k in of], weights=weights)) if of else np.nan
+        own = sum((w * slope[k] for w, k in zip(weights, of, strict=True)), 0 * slope[0])
+        for k, cohort in zip(of, cohorts, strict=False):
+            own[cohort, 0] += estimate[k] - mean
+        estimate.append(mean)
+        slope.append(own / max(weights.sum(), 1.0))
+
+    for kind, place in PLACES.items():
+        found = list[tuple[int, int]]()
+        for at in sorted({place(a) for a in asked if a.event >= 0 or kind == "event"}):
+            inside = [k for k, a in enumerate(asked) if place(a) == at]
+            of = [k for k in inside if not lost[k] and (asked[k].event >= 0 or kind == "event")]
+            label = at if kind == "event" else labels[kind == "calendar"][at]
+            average(f"{kind}[{label}]", of, [asked[k].cohort for k in of])
+            if of and asked[of[0]].event >= 0:
+                found.append((len(estimate) - 1, asked[of[0]].cohort))
+        means, cohorts = [k for k, _ in found], [g for _, g in found]
+        average(f"{kind}[average]", means, cohorts if kind == "cohort" else ())
+    after = [k for k, a in enumerate(asked) if a.event >= 0 and not lost[k]]
+    average("overall", after, [asked[k].cohort for k in after])
+
+    by, noise = np.stack(slope), np.concatenate([sd.units[:, None], sd.path], axis=1) ** 2
+    sampling = np.einsum("kja,jab,ljb->kl", by, _moments(value, sd, seen), by, optimize=True)
+    privacy = np.einsum("kja,ja,lja->kl", by, noise, by, optimize=True)
+    largest = np.sqrt((by[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
     wide = np.r_[lost, np.zeros(len(names), bool)] * reach**2
-    privacy += np.diag((clipped.doubt * largest) ** 2 + wide)
+    privacy += np.diag((clipped[1] * largest) ** 2 + wide)
     sampling[np.isnan(estimate), np.isnan(estimate)] = np.inf
     return AverageEstimate(
-        tuple(one.term for one in asked), names, estimate, sampling, privacy,
-        clipped.bias * largest, np.zeros(len(estimate)),
-        float(np.maximum(value.count, 0.0).sum()), size_sd=float(np.linalg.norm(sd.count)),
+        tuple(one.term for one in asked), tuple(names), np.array(estimate), sampling, privacy,
+        clipped[0] * largest, np.zeros(len(estimate)),
+        float(np.maximum(value.units, 0.0).sum()), size_sd=float(np.linalg.norm(sd.units)),
     )  # fmt: skip
 
 
-def _averaged(
-    asked: Sequence[Comparison],
-    labels: Sequence[str],
-    periods: Sequence[str],
-    count: Vector,
-    lost: Mask,
-    estimate: Vector,
-    slope: Vector,
-) -> tuple[tuple[str, ...], Vector, Vector]:
-    """Names of the averages; then estimates and derivatives of the comparisons and averages.
-
-    Averages over cohorts weight by their sizes (Callaway and Sant'Anna 2021, Eq. 3.4 to 3.11).
-    """
-    names = list[str]()
-
-    def average(name: str, of: Sequence[int], cohorts: Sequence[int] | None) -> None:
-        """Add the mean of the estimates `of`; without their cohorts, weights are equal."""
-        nonlocal estimate, slope
-        names.append(name)
-        if not of:
-            estimate, slope = np.append(estimate, np.nan), np.append(slope, 0 * slope[:1], axis=0)
-            return
-        weight = np.ones(len(of)) if cohorts is None else count[list(cohorts)]
-        share = weight / weight.sum()
-        mean = float(share @ estimate[list(of)])
-        own = np.einsum("k,kja->ja", share, slope[list(of)])
-        for k, c in zip(of, cohorts or (), strict=False):
-            own[c, 0] += (estimate[k] - mean) / weight.sum()
-        estimate, slope = np.append(estimate, mean), np.append(slope, own[None], axis=0)
-
-    places = {
-        "event": {str(e): [k for k, a in enumerate(asked) if a.event == e]
-                  for e in sorted({a.event for a in asked})},
-        "cohort": {labels[g]: [k for k, a in enumerate(asked) if a.cohort == g and a.event >= 0]
-                   for g in dict.fromkeys(a.cohort for a in asked)},
-        "calendar": {periods[t]: [k for k, a in enumerate(asked) if a.period == t and a.event >= 0]
-                     for t in sorted({a.period for a in asked if a.event >= 0})},
-    }  # fmt: skip
-    after = [k for k, a in enumerate(asked) if a.event >= 0 and not lost[k]]
-    average("overall", after, [asked[k].cohort for k in after])
-    for kind, parts in places.items():
-        found, whose = [], []
-        for part, every in parts.items():
-            of = [k for k in every if not lost[k]]
-            average(f"{kind}[{part}]", of, [asked[k].cohort for k in of])
-            if of and asked[of[0]].event >= 0:
-                found.append(len(estimate) - 1)
-                whose.append(asked[of[0]].cohort)
-        average(f"{kind}[{AVERAGE}]", found, whose if kind == "cohort" else None)
-    return tuple(names), estimate, slope
+PLACES: dict[str, Callable[[Comparison], int]] = {
+    "event": lambda one: one.event,
+    "cohort": lambda one: one.cohort,
+    "calendar": lambda one: one.period,
+}
+"""Kinds of averages, and the place of a comparison in each."""
 
 
-def _moments(
-    value: CohortTotals, sd: CohortTotals, count: Vector, mean: Matrix, seen: Mask
-) -> Vector:
+def _moments(value: CohortTotals, sd: CohortTotals, seen: Mask) -> Vector:
     """Sums of w w' by cohort for w = (1, z), shape (J, 1 + d, 1 + d); zero if not detected.
 
     A cohort's covariance of z is its own so far as it differs from the covariance within all
     cohorts by more than the noise. One noise sd is added along every direction, as in
     `averages.raised`, because standard errors that are too small as often as too large undercover.
     """
-    d = mean.shape[1]
-    out = np.zeros((len(count), 1 + d, 1 + d))
-    if not seen.any():
-        return out
-    rows, entry = float(count[seen].sum()), float(sd.square.max())
-    inside = value.square - count[:, None, None] * mean[:, :, None] * mean[:, None, :]
-    pooled, pooled_sd = inside[seen].sum(axis=0) / rows, entry * np.sqrt(seen.sum()) / rows
-    for j in np.flatnonzero(seen):
-        own, own_sd = inside[j] / count[j], entry / count[j]
-        noise = float((sd.square[j] ** 2).mean()) / count[j] ** 2
-        share = signal_share((own - pooled).ravel(), noise)
-        cov = positive_part(pooled + share * (own - pooled))
-        cov += np.hypot(share * own_sd, (1 - share) * pooled_sd) * np.eye(d)
-        out[j] = count[j] * np.outer(np.r_[1.0, mean[j]], np.r_[1.0, mean[j]])
-        out[j, 1:, 1:] += count[j] * cov
+    out = np.zeros((len(seen), *(1 + value.path.shape[1],) * 2))
+    at, entry = np.flatnonzero(seen), float(sd.square.max())
+    units, path = value.units[at], value.path[at]
+    inside = value.square[at] - np.einsum("ja,jb,j->jab", path, path, 1 / units)
+    pooled, pooled_sd = inside.sum(axis=0) / max(units.sum(), 1.0), entry * np.sqrt(len(at))
+    for j, n, total, square in zip(at, units, path, inside, strict=True):
+        gap, noise = square / n - pooled, float((sd.square[j] ** 2).mean()) / n**2
+        share = signal_share(gap.ravel(), noise)
+        spread = np.hypot(share * entry / n, (1 - share) * pooled_sd / units.sum())
+        out[j] = np.outer(np.r_[n, total], np.r_[n, total]) / n
+        out[j, 1:, 1:] += n * (positive_part(pooled + share * gap) + spread * np.eye(len(total)))
     return out

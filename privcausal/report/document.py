@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WORKS = {
     "AIPW": "Robins, J. M., Rotnitzky, A. and Zhao, L. P. (1994). Estimation of regression "
     "coefficients when some regressors are not always observed. JASA 89, 846-866.",
+    "ATT(g, t)": "Callaway, B. and Sant'Anna, P. H. C. (2021). Difference-in-differences with "
+    "multiple time periods. Journal of Econometrics 225, 200-230.",
     "Cattaneo": "Cattaneo, M. D. (2010). Efficient semiparametric estimation of multi-valued "
     "treatment effects under ignorability. Journal of Econometrics 155, 138-154.",
     "Difference in means": "Neyman, J. (1923, 1990). On the application of probability theory to "

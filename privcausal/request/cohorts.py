@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
-from typing import Any, NamedTuple, cast, get_args
+from collections.abc import Sequence
+from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import ControlGroup, Panel, Request, check_panel_columns
-from privcausal.request.schema import Binary, ColumnKind, Interval, Levels, Schema
+from privcausal.request.schema import Interval, Levels, Schema
 
 
 class Comparison(NamedTuple):
     """ATT(g, t): the change of cohort g from the base period to t, less that of the controls.
 
-    Cohorts and periods are positions, in `cohort_labels` and in the declared periods. `event` is
-    the number of periods since treatment; it is negative before.
+    Cohorts and periods are positions in `labels_of`. `event` counts periods since treatment.
     """
 
     term: str
@@ -30,12 +28,12 @@ class Comparison(NamedTuple):
 def cohorts_of(
     formula: CausalFormula,
     schema: Schema,
-    kinds: Mapping[str, ColumnKind],
     unit: Any,
     time: Any,
     periods: Any,
     cohort: Any,
     control_group: Any,
+    groups: object,
 ) -> tuple[Schema, Panel]:
     """Domains of the rows per unit: the cohort, and the outcome in each declared period.
 
@@ -44,105 +42,88 @@ def cohorts_of(
     FormulaError, SchemaError, CapabilityError
         If the periods or cohorts are not declared, or a column has two roles.
     """
+    name, domain = formula.outcome, schema.get(formula.outcome)
     if formula.terms or formula.response is not None:
         raise FormulaError(
-            "did() with cohort= has neither covariates nor functions of the outcome. Write "
-            f"'{formula.outcome} ~ 1'. To adjust for covariates, compare one cohort with untreated "
-            f"units in two periods: did('{formula.outcome} ~ treated | x', periods=(a, b))."
+            f"did() with cohort= has neither covariates nor functions: write '{name} ~ 1'. To "
+            "adjust for covariates, compare one cohort with untreated units in two periods: "
+            f"did('{name} ~ treated | x', periods=(a, b))."
         )
-    if control_group not in get_args(ControlGroup):
-        known = " or ".join(map(repr, get_args(ControlGroup)))
-        raise CapabilityError(f"control_group= must be {known}.")
-    if not (isinstance(cohort, str) and cohort):
-        raise SchemaError("cohort= must be a column name.")
+    if groups or control_group not in get_args(ControlGroup):
+        raise CapabilityError(
+            "did() with cohort= has no groups=; fit the rows of each group separately. "
+            f"control_group= must be {' or '.join(map(repr, get_args(ControlGroup)))}."
+        )
     check_panel_columns(formula, unit, time, (), cohort)
-    name, domain, levels = formula.outcome, schema.get(formula.outcome), schema.get(cohort)
-    if domain is None and kinds.get(name) == "bool":
-        domain = Interval(0.0, 1.0)
-    if isinstance(domain, Binary) and domain.labels is None:
-        domain = Interval(0.0, 1.0)
     if not isinstance(domain, Interval):
-        raise SchemaError(
-            f"did() requires numeric bounds of the outcome {name!r}, because they limit its "
-            f"changes: bounds={{{name!r}: (lo, hi)}}."
-        )
-    found = schema.get(time) if periods is None else Levels(periods)
-    if not (isinstance(found, Levels) and len(found.values) >= 2 and not found.other):
+        raise SchemaError(f"did() requires numeric bounds: bounds={{{name!r}: (lo, hi)}}.")
+    found, levels = schema.get(time) if periods is None else Levels(periods), schema.get(cohort)
+    if not (isinstance(found, Levels) and len(found.values) > 1 and not found.other):
         raise SchemaError(f"Name all periods of {time!r} in order: periods=[2003, 2004, 2005].")
-    numbers = [_number(label) for label in found.values]
-    if None not in numbers and any(a >= b for a, b in pairwise(cast("list[float]", numbers))):
-        raise SchemaError("periods= must be in ascending order.")
     if not isinstance(levels, Levels) or levels.other:
         raise SchemaError(
-            f"did() requires the levels of the cohort {cohort!r}: the first treated periods, and "
-            f"one level for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
+            f"did() requires the levels of {cohort!r}: the first treated periods, and one level "
+            f"for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
         )
-    outside = [label for label in levels.values if label not in found.values]
-    inside = [_number(label) for label in outside]
-    if len(outside) > 1 or any(
-        None not in (x, *numbers) and min(numbers) < x < max(numbers) for x in inside
-    ):
+    numbers, outside = _numbers(found.values), [x for x in levels.values if x not in found.values]
+    between = any(numbers and numbers[0] < x < numbers[-1] for x in _numbers(outside))
+    if numbers != sorted(numbers) or len(outside) > 1 or between:
         raise SchemaError(
-            f"One level of {cohort!r} may be outside the periods; it marks never-treated units. "
-            "Leave out the levels of units treated before the first period, and code units treated "
-            "after the last period as never treated."
+            f"periods= must be in ascending order. One level of {cohort!r} may be outside them; it "
+            "marks never-treated units. Leave out levels of units treated before the first period, "
+            "and code units treated after the last period as never treated."
         )
-    treated = [label for label in levels.values if label in found.values[1:]]
-    if not treated or (not outside and (control_group == "nevertreated" or len(treated) < 2)):
+    wide = tuple(f"{name} in {time} {label}" for label in found.values[1:])
+    panel = Panel(time, Schema({name: domain}), cohort, wide, control_group)
+    schema = schema.with_columns({time: found, **dict.fromkeys(wide, domain)})
+    if not _comparisons(schema, panel):
         raise SchemaError(
             f"No comparison is possible: {cohort!r} requires a level among the periods after the "
             "first, and one outside them for never-treated units. Without never-treated units, "
             "write control_group='notyettreated'."
         )
-    wide = tuple(f"{name} in {time} {label}" for label in found.values[1:])
-    row = {name: domain, time: found, **dict.fromkeys(wide, domain)}
-    return schema.with_columns(row), Panel(time, Schema({name: domain}), cohort, wide, control_group)
+    return schema, panel
 
 
-def _number(label: str) -> float | None:
+def _numbers(labels: Sequence[str]) -> list[float]:
     try:
-        return float(label)
+        return [float(label) for label in labels]
     except ValueError:
-        return None
+        return []
 
 
-def cohort_labels(request: Request) -> tuple[str, ...]:
-    """Labels of the cohorts that are compared, in order of treatment; never treated last.
+def labels_of(schema: Schema, panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labels of the cohorts, in order of treatment with never treated last, and of the periods.
 
     Units that are treated in the first period have no period before, and are left out.
     """
-    periods, levels = _levels(request)
-    treated = [label for label in periods[1:] if label in levels]
-    return (*treated, *(label for label in levels if label not in periods))
+    time, cohort = schema[panel.time], schema[panel.cohort]
+    assert isinstance(time, Levels)
+    assert isinstance(cohort, Levels)
+    treated = [label for label in time.values[1:] if label in cohort.values]
+    return (*treated, *(x for x in cohort.values if x not in time.values)), time.values
 
 
 def comparisons(request: Request) -> tuple[Comparison, ...]:
     """All ATT(g, t) that have controls, by cohort and period (Callaway and Sant'Anna 2021).
 
-    The base is the last period before treatment. Before treatment it is the period before t. Units
+    The base is the last period before treatment; before treatment it is the period before t. Units
     not yet treated are those first treated after t and the base.
     """
-    periods, _ = _levels(request)
-    labels, panel = cohort_labels(request), request.trust.panel
-    starts = [periods.index(x) if x in periods else len(periods) for x in labels]
-    assert panel is not None
-    found = []
+    assert request.trust.panel is not None
+    return _comparisons(request.schema, request.trust.panel)
+
+
+def _comparisons(schema: Schema, panel: Panel) -> tuple[Comparison, ...]:
+    labels, periods = labels_of(schema, panel)
+    end, found = len(periods), []
+    starts = [periods.index(label) if label in periods else end for label in labels]
     for g, start in enumerate(starts):
-        for t in range(1, len(periods)) if start < len(periods) else ():
+        for t in range(1, end) if start < end else ():
             base = start - 1 if t >= start else t - 1
-            last = len(periods) - 1 if panel.control_group == "nevertreated" else max(t, base)
+            last = end - 1 if panel.control_group == "nevertreated" else max(t, base)
             controls = tuple(c for c, s in enumerate(starts) if c != g and s > last)
             if controls:
                 term = f"ATT({labels[g]}, {periods[t]})"
                 found.append(Comparison(term, g, t, base, t - start, controls))
     return tuple(found)
-
-
-def _levels(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Labels of the periods, and of all cohorts."""
-    panel = request.trust.panel
-    assert panel is not None
-    time, cohort = request.schema[panel.time], request.schema[panel.cohort]
-    assert isinstance(time, Levels)
-    assert isinstance(cohort, Levels)
-    return time.values, cohort.values

@@ -64,6 +64,7 @@ def panel_of(
     time: Any,
     periods: Any,
     groups: Sequence[str],
+    control_group: ControlGroup = "nevertreated",
 ) -> tuple[Schema, Panel]:
     """Domains of the rows per unit: an outcome in [lo, hi] has a change in [lo - hi, hi - lo].
 
@@ -73,6 +74,8 @@ def panel_of(
         If two periods are not declared, or a column of the call cannot be used for changes.
     """
     name = formula.outcome
+    if control_group != "nevertreated":
+        raise CapabilityError("control_group= requires cohort=, the column of the first treatment.")
     if formula.response is not None:
         raise FormulaError(
             f"did() requires a column as its outcome. Add {formula.effect_on} to the data, and "
@@ -108,8 +111,8 @@ def check_panel_columns(
 
     `more` are further columns.
     """
-    if not (isinstance(time, str) and time and isinstance(unit, str) and unit):
-        raise SchemaError("unit= and time= must be column names.")
+    if not all(isinstance(name, str) and name for name in (time, unit, *more)):
+        raise SchemaError("unit=, time= and cohort= must be column names.")
     listed = (groups,) if isinstance(groups, str) else groups
     of_groups = {parse_group(text).column for text in listed}
     if of_groups & {unit, time, formula.outcome, formula.treatment}:
@@ -117,10 +120,10 @@ def check_panel_columns(
             "did() takes groups from the first period of each unit. groups= cannot use the unit, "
             "time, outcome or treatment column."
         )
-    if time in (unit, *formula.variables) or {*more} & {unit, time, *formula.variables}:
-        raise SchemaError(
-            "The columns of unit=, time= and cohort= must differ, and cannot be in the formula."
-        )
+    if time in (unit, *formula.variables):
+        raise SchemaError(f"Time column {time!r} cannot also be in the formula or be the unit.")
+    if {*more} & {unit, time, *formula.variables}:
+        raise SchemaError("The column of cohort= cannot also be the unit, time, or outcome.")
     names = {unit, time, *more, *formula.variables, *of_groups}
     if len({name.casefold() for name in names}) < len(names):
         raise SchemaError(
@@ -132,8 +135,8 @@ def _check_arms(name: str, domain: Domain | None) -> None:
     many = isinstance(domain, Levels) and len(domain.labels) > 2
     if many or (isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)):
         raise CapabilityError(
-            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, name "
-            "the column of the first treated period: did('Y ~ 1', data, cohort='first_treated')."
+            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, "
+            "name the column of the first treated period: did('Y ~ 1', data, cohort='first')."
         )
 
 

@@ -23,7 +23,9 @@ _KINDS: dict[str, type[Result]] = {
 
 
 @named
-def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionResult | EventStudyResult:
+def load(
+    path: str | os.PathLike[str],
+) -> AteResult | CateResult | RegressionResult | EventStudyResult:
     """Read a fit written by `save`.
 
     Raises
@@ -47,6 +49,6 @@ def load(path: str | os.PathLike[str]) -> AteResult | CateResult | RegressionRes
 
 
 __all__ = [
-    "AteResult", "CateResult", "EventStudyResult", "Guarantee", "PlanResult", "RegressionResult", "Result", "compare",
-    "load",
+    "AteResult", "CateResult", "EventStudyResult", "Guarantee", "PlanResult", "RegressionResult",
+    "Result", "compare", "load",
 ]  # fmt: skip

@@ -450,9 +450,16 @@ class EventStudyResult(Result):
 
     Examples
     --------
-    >>> panel = pc.datasets.staggered(900)
-    >>> fit = pc.did(panel.formula, panel.frame, eps=4, bounds=panel.bounds, **panel.options)
-    >>> fit.aggregate("event").index.tolist()
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> first = np.repeat(rng.choice([0, 3, 4], 900), 4)  # 0: never treated
+    >>> frame = pd.DataFrame({"id": np.repeat(range(900), 4), "year": [1, 2, 3, 4] * 900,
+    ...                       "first": first, "Y": rng.random(3600)})
+    >>> at = {"unit": "id", "time": "year", "cohort": "first", "periods": [1, 2, 3, 4]}
+    >>> fit = pc.did("Y ~ 1", frame, **at, eps=4, bounds={"Y": (0, 1), "first": [0, 3, 4]})
+    >>> list(fit.params.index)
+    ['ATT(3, 2)', 'ATT(3, 3)', 'ATT(3, 4)', 'ATT(4, 2)', 'ATT(4, 3)', 'ATT(4, 4)']
     """
 
     def aggregate(
@@ -475,7 +482,8 @@ class EventStudyResult(Result):
 
         Examples
         --------
-        >>> fit.aggregate("overall").index.tolist()
+        >>> fit.aggregate("event").index.tolist()
+        ['-2', '-1', '0', '1', 'average']
         """
         if kind not in KINDS_OF_AVERAGES:
             known = ", ".join(map(repr, KINDS_OF_AVERAGES))
@@ -485,7 +493,8 @@ class EventStudyResult(Result):
         rows = len(found.terms) + np.array(at[:-1] or at)
         z = frames.critical(found.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
         frame = self._table(groups=True, z=z).iloc[at].drop(columns="p_value")
-        return frame.rename(index=lambda name: str(name).removeprefix(stem).rstrip("]"))
+        names = [name if name == stem else name.removeprefix(stem)[:-1] for name in frame.index]
+        return frame.set_axis(pd.Index(names, name=kind))
 
     def pretrends(self) -> Any:
         """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.

@@ -55,14 +55,15 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
         persons = f"One {trust.unit} is one person, with {used}."
     numeric = named == formula.effect_on
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
+    changes = panel is not None and request.estimand != COHORTS
     several = len(request.asked.averages) > 1
     return view.FitView(
         title="Private Average Treatment Effects" if several else words.title,
         outcome=named,
         treatment=formula.treatment,
         left=(
-            ("Dep. variable", named if panel is None else f"change in {named}"),
-            *((("Periods", " to ".join(panel)),) if panel else ()),
+            ("Dep. variable", f"change in {named}" if changes else named),
+            *((("Periods", f"{panel[0]} to {panel[-1]}"),) if panel else ()),
             *_arms(formula.treatment, schema),
             *((("Instrument", formula.instrument),) if formula.instrument else ()),
             *counts,
@@ -262,7 +263,7 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         )
     if request.estimand == COHORTS:
         treatment, table = "treatment", result._table(groups=True, z=frames.quantile(alpha))
-        row = table.loc["overall"]
+        row = table.iloc[-1]  # The overall average is the last group.
         share = float(np.nan_to_num(row["privacy_share"]))
         if np.isnan(row["estimate"]):
             return ("No cohort and its controls are large enough to detect.",)

@@ -101,7 +101,8 @@ from privcausal.vault.vault import Vault, open_vault
 __all__ = [
     "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
     "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
-    "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators",
+    "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared", "DeclaredFit",
+    "Estimators",
     "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid", "ImputedEffect", "Influence",
     "InstrumentScores", "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes",
     "Marginals", "MassBalance", "Mechanism", "OfArm", "OfCovariates", "Outcome", "OutcomeResidual",

@@ -34,8 +34,8 @@ from privcausal.vault.sources.spark import Spark, column_of
 #
 # - The outcome is Y(after) - Y(before) if the unit has exactly one row in each period and was not
 #   treated before. Otherwise the outcome is missing.
-# - With cohorts, the row has the outcome of each period if the unit has exactly one row in each, and
-#   the same cohort in all of them. Otherwise the row is missing.
+# - With cohorts, the row has the outcome of each period if the unit has exactly one row in each,
+#   and the same cohort in all of them. Otherwise the row is missing.
 # - The treatment comes from the unit's row after. Covariates and groups come from its row before.
 # - Rows of other periods, or with a missing period, are ignored. Rows without a unit's name belong
 #   to no unit.
@@ -71,7 +71,10 @@ class Changes:
         assert panel is not None
         if panel.cohort:
             return Cohorts.reading(
-                request, header, {panel.time: schema[panel.time], **panel.outcome.columns}, panel.wide
+                request,
+                header,
+                {panel.time: schema[panel.time], **panel.outcome.columns},
+                panel.wide,
             )
         arms = schema.get(formula.treatment)
         coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
@@ -175,8 +178,9 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     made = _on_spark(rows, how) if isinstance(rows, Spark) else _by_duckdb(rows, how)
     # The change is a number for every type of outcome.
     assert request.trust.panel is not None
-    numbers = (request.formula.outcome, *request.trust.panel.wide)
-    kinds = {**rows.header.kinds, **dict.fromkeys(numbers, "numeric")}
+    kinds = dict(rows.header.kinds)
+    for name in (request.formula.outcome, *request.trust.panel.wide):
+        kinds[name] = "numeric"
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
 

@@ -20,7 +20,8 @@ CALL: dict[str, Any] = {"formula": "Y ~ T | X", "bounds": {"Y": (0, 1), "X": (0,
 RELATIONS = ("substitute", "add_remove")
 
 EXACT = {
-    "outcome by arm": 0.999, "sums by arm": 0.999, "histogram": 0.999, "1 histograms": 0.999,
+    "outcome by arm": 0.999, "sums by arm": 0.999, "sums by cohort": 0.99, "histogram": 0.999,
+    "1 histograms": 0.999,
     "kernel weights": 0.99, "counts and sums": 0.999, "distances": 0.999, "squared loss": 0.999,
     "sums of squared": 0.95, "sums in": 0.999, "moments": 0.84, "sums of scores": 0.7,
     "outcome, ": 0.7, "treatment": 0.7, "treatment interactions, p = 7": 0.3,

@@ -281,6 +281,39 @@ def test_differences_in_differences(kind: str, split: str, relation: str) -> Non
     check(Pair("rows of nobody", options | more, years(*units), nobody), first=first)
 
 
+STAGGERED: dict[str, tuple[list[Any], list[Any]]] = {
+    "ends": ([(2019, 0), (2019, 1), (2019, 0)], [(2020, 1), (2020, 0), (2020, 1)]),
+    "no cohort": ([(2019, 0), (2019, 1), (2019, 0)], [(None, 0), (None, 1), (None, 1)]),
+    "two cohorts": ([(2019, 0), (2019, 1), (2019, 0)], [(2019, 0), (2020, 1), (2020, 1)]),
+    "one row": ([(2019, 0), (2019, 1), (2019, 0)], [(2019, 1)]),
+    "many rows": ([(0, 1), (0, 0), (0, 1)], [(2020, 1), (2020, 0), (2020, 1)] * 20),
+    "beyond": ([(2019, -1e308), (2019, np.inf), (2019, 0)], [(0, 1e308), (0, np.nan), (0, 1)]),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("kind", STAGGERED)
+def test_event_studies(kind: str, relation: str) -> None:
+    """All rows of a unit, of any number, are one bounded path in one cohort."""
+
+    def table(units: list[tuple[str, list[Any]]]) -> pd.DataFrame:
+        rows = [(name, 2018 + k % 3, *row) for name, own in units for k, row in enumerate(own)]
+        return pd.DataFrame(rows, columns=["pid", "year", "first", "Y"])
+
+    rng, (old, new) = np.random.default_rng(3), STAGGERED[kind]
+    firsts = rng.choice([0, 2019, 2020], N)
+    units = [(f"u{k}", [(f, y) for y in rng.random(3)]) for k, f in enumerate(firsts)]
+    options = {
+        "learner": "did", "formula": "Y ~ 1", "unit": "pid", "time": "year", "cohort": "first",
+        "periods": [2018, 2019, 2020], "bounds": {"Y": (0, 1), "first": [0, 2019, 2020]},
+        "neighbors": relation, "eps": 4.0,
+    }  # fmt: skip
+    whole = [*units, ("x", old)] if relation == "substitute" else units
+    report = check(Pair(kind, options, table(whole), table([*units, ("x", new)])), texts=True)
+    if kind == "ends":
+        assert report.share > 0.05
+
+
 SLOPES: dict[str, Any] = {"two arms": {}, "a number": (0, 1), "several arms": ["0", "1", "2"]}
 
 

@@ -84,6 +84,7 @@ ELSEWHERE = {
     "nn": "tests/vault/test_network.py",
     "ArmMeans": "test_replay.test_diagnostics",
     "ClusterSquares": "test_replay.test_clusters",
+    "CohortSums": "test_replay.test_event_studies",
 }
 """Bases and mechanisms that are replayed by a test of their own."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+
 import numpy as np
 
 from privcausal.features.basis import combine, squared_norm

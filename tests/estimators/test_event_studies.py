@@ -1,0 +1,224 @@
+"""Event studies: the numbers of R's did, the rule for units, small cohorts, words and refusals."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import privcausal as pc
+from privcausal.errors import PrivcausalError
+from privcausal.testing import seeded_noise, zero_noise
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+BOUNDS: dict[str, Any] = {"lemp": (0, 12), "first.treat": [0, 2004, 2006, 2007]}
+CALL: dict[str, Any] = {
+    "unit": "countyreal", "time": "year", "cohort": "first.treat",
+    "periods": [2003, 2004, 2005, 2006, 2007], "bounds": BOUNDS,
+}  # fmt: skip
+
+
+def mpdta() -> pd.DataFrame:
+    return pd.read_csv(REFERENCE / "mpdta.csv")
+
+
+def study(frame: Any, formula: str = "lemp ~ 1", **options: Any) -> Any:
+    return pc.did(formula, frame, **{**CALL, **options})
+
+
+def noiseless(frame: Any, **options: Any) -> Any:
+    with zero_noise():
+        return study(frame, **options)
+
+
+def noisy(seed: int = 1, **options: Any) -> Any:
+    with warnings.catch_warnings(), seeded_noise(seed):
+        warnings.simplefilter("ignore")
+        return study(mpdta(), **options)
+
+
+def estimates(fit: Any) -> pd.Series[float]:
+    return pd.concat([fit.params, fit.gate["estimate"]])
+
+
+@pytest.mark.parametrize("relation", ["substitute", "add_remove"])
+@pytest.mark.parametrize("controls", ["nevertreated", "notyettreated"])
+def test_without_noise_the_numbers_are_those_of_did(controls: str, relation: Any) -> None:
+    want = pd.read_csv(REFERENCE / "att_gt.csv", index_col="term")
+    fit = noiseless(mpdta(), control_group=controls, neighbors=relation)
+    found = estimates(fit)[want.index]
+    which = "never" if controls == "nevertreated" else "later"
+    np.testing.assert_allclose(found, want[which], atol=1e-6)
+    if controls == "nevertreated":
+        np.testing.assert_allclose(found.round(4), want["printed"], atol=1e-9)
+        assert fit.pretrends().pvalue == pytest.approx(0.16812, abs=5e-6)  # as did prints
+        assert fit.pretrends().df_denom == 5
+
+
+def test_standard_errors_are_those_of_influence_functions() -> None:
+    """The mean square of the influence function of each effect, and of the overall average."""
+    frame = mpdta()
+    y = frame.pivot(index="countyreal", columns="year", values="lemp")
+    first, fit = frame.groupby("countyreal")["first.treat"].first(), noiseless(frame)
+    psi, never = {}, first.eq(0)
+    pairs = [(g, t) for g in (2004, 2006, 2007) for t in range(2004, 2008)]
+    for g, t in pairs:
+        change, own = y[t] - y[g - 1 if t >= g else t - 1], first.eq(g)
+        left = [one * (change - change[one].mean()) / one.mean() for one in (own, never)]
+        psi[g, t] = left[0] - left[1]
+        se = np.sqrt((psi[g, t] ** 2).mean() / len(y))
+        assert fit.bse[f"ATT({g}, {t})"] == pytest.approx(se, rel=1e-5)
+    after = [(g, t) for g, t in pairs if t >= g]
+    total = sum(first.eq(g).mean() for g, _ in after)
+    overall = fit.gate.loc["overall"]
+    whole = sum(
+        first.eq(g).mean() * psi[g, t]
+        + (first.eq(g) - first.eq(g).mean()) * (fit.params[f"ATT({g}, {t})"] - overall["estimate"])
+        for g, t in after
+    )
+    assert overall["std_error"] == pytest.approx(
+        np.sqrt((whole**2).mean() / len(y)) / total, rel=1e-5
+    )
+
+
+def test_tables_aggregates_and_a_saved_fit(tmp_path: Path) -> None:
+    fit = noisy(eps=8)
+    fit.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert isinstance(again, pc.EventStudyResult)
+    for kind in ("event", "cohort", "calendar", "overall"):
+        pd.testing.assert_frame_equal(fit.aggregate(kind), again.aggregate(kind))
+    own = fit.aggregate("event")
+    assert own.index.tolist() == ["-3", "-2", "-1", "0", "1", "2", "3", "average"]
+    assert fit.aggregate("calendar").index.tolist() == [*map(str, range(2004, 2008)), "average"]
+    assert fit.aggregate("overall").index.tolist() == ["overall"]
+    band = fit.aggregate("event", simultaneous=True)
+    assert (band["conf_high"] - band["estimate"] > own["conf_high"] - own["estimate"]).all()
+    assert fit.plot_data("event").index.tolist() == own.index[:-1].tolist()
+    assert len(fit.plot().lines) > 0
+    text = str(fit.summary())
+    for words in ("Private Event Study", "2003 to 2007", "nevertreated", "event[-1]"):
+        assert words in text
+    assert "cohort='first.treat'" in fit.call
+    assert "Callaway" in fit.methods.split("References")[1]
+    assert fit.budget["query"].tolist() == ["histogram of sizes of paths", "sums by cohort"]
+    fit.report(tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "ATT(2004, 2005)" in html
+    found: dict[str, Any] = {"pc": pc, "data": mpdta()}
+    with seeded_noise(1):  # The printed call is the same fit.
+        exec(fit.call.replace("pc.did", "fit = pc.did"), found)
+    assert (found["fit"].params == fit.params).all()
+
+
+def test_cohorts_that_are_too_small() -> None:
+    """An empty cohort has the widest interval; averages leave it out, and an alert names it."""
+    frame = mpdta()
+    frame = frame[frame["first.treat"] != 2004]
+    with pytest.warns(pc.PrivcausalWarning, match="'2004'"), seeded_noise(2):
+        fit = study(frame, eps=8)
+    assert "cohorts" in fit.alerts
+    limits = fit.conf_int().loc["ATT(2004, 2004)"]
+    assert limits.tolist() == [-12, 12]
+    assert np.isnan(fit.aggregate("event").loc["3", "estimate"])
+    with seeded_noise(2):
+        others = fit.aggregate("overall").iloc[0]
+    assert others["std_error"] < 0.2
+    assert fit.plot_data("event").index.tolist()[-1] == "1"
+    without = frame[frame["first.treat"] == 0]
+    with warnings.catch_warnings(), seeded_noise(2):
+        warnings.simplefilter("ignore")
+        nothing = study(without, eps=8)
+    assert (nothing.conf_int() == [-12, 12]).all(axis=None)
+    assert "No cohort" in nothing._view().headline[0]
+
+
+def test_the_intervals_cover() -> None:
+    """z values of ATT(2007, .) over fits of one table, whose noise is the only error."""
+    exact, z = noiseless(mpdta()).params, []
+    for seed in range(12):
+        fit = noisy(seed, eps=8)
+        part = [k for k, term in enumerate(fit.params.index) if "2007, " in term]
+        sd = np.sqrt(np.diag(fit._averages.privacy)[part])
+        bias = fit._averages.clipping[part]
+        z += ((np.abs((fit.params - exact).iloc[part]) - bias).clip(lower=0) / sd).tolist()
+    assert np.max(z) < norm.isf(1e-6)
+    assert np.median(z) < 1.0
+
+
+@pytest.mark.slow
+def test_every_source_gives_the_same_bytes(tmp_path: Path) -> None:
+    import duckdb
+    import polars as pl
+
+    frame = mpdta().sample(frac=1.0, random_state=1)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    sources = {
+        "memory": frame, "Parquet": tmp_path / "rows.parquet", "CSV": tmp_path / "rows.csv",
+        "DuckDB": duckdb.connect().from_df(frame), "polars": pl.from_pandas(frame).lazy(),
+    }  # fmt: skip
+    found = {}
+    for name, data in sources.items():
+        with seeded_noise(4):
+            study(data, eps=8).save(tmp_path / "fit.json")
+        found[name] = (tmp_path / "fit.json").read_bytes()
+    assert len(set(found.values())) == 1
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"formula": "lemp ~ treat"}, "neither covariates"),
+    ({"formula": "log(lemp) ~ 1"}, "neither covariates"),
+    ({"groups": ["treat"]}, "no groups="),
+    ({"base": "linear"}, "Omit base="),
+    ({"control": pc.Control(split="crossfit")}, "Use split='full'"),
+    ({"control": pc.Control(cov_type="HC0")}, "Omit cov_type="),
+    ({"control": pc.Control(cluster="state", max_cluster_rows=9)}, "cluster="),
+    ({"control_group": "later"}, "control_group= must be"),
+    ({"cohort": None, "formula": "lemp ~ treat", "control_group": "notyettreated"}, "cohort="),
+    ({"cohort": 3}, "must be column names"),
+    ({"cohort": "lemp"}, "cannot also be the unit"),
+    ({"periods": [2003]}, "Name all periods"),
+    ({"periods": [2004, 2003, 2005]}, "ascending"),
+    ({"bounds": {"first.treat": [0, 2004, 2006]}}, "requires numeric bounds"),
+    ({"bounds": {"lemp": (0, 12)}}, "requires the levels"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": (0, 2007)}}, "requires the levels"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "One level"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": [2004, 2006, 2007]}}, "No comparison"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": ["0", "2003"]}}, "No comparison"),
+    ({"periods": [2003, 2005, 2007], "bounds": {**BOUNDS, "first.treat": ["2004", "2005"]}}, "One"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_refusals_before_any_charge(options: Any, words: str, tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
+    frame = mpdta().assign(treat=0, state=1)
+    with pytest.raises(PrivcausalError, match=words):
+        study(frame, **{"ledger": ledger, **options})
+    assert not len(ledger.history)
+
+
+def test_results_without_nuisances_and_other_calls() -> None:
+    fit = noisy(eps=8)
+    for name in ("sensitivity", "overlap", "balance"):
+        with pytest.raises(PrivcausalError, match="aggregate"):
+            getattr(fit, name)()
+    with pytest.raises(PrivcausalError, match="aggregate"):
+        _ = fit.ate
+    with pytest.raises(PrivcausalError, match="one of"):
+        fit.aggregate("group")
+    with pytest.raises(PrivcausalError, match="has no plan"):
+        pc.plan("lemp ~ 1", n=500, cohort="first.treat")  # type: ignore[call-arg]
+    with pytest.raises(PrivcausalError, match="requires cohort"):
+        pc.audit("Y ~ T", learner="did", bounds={"Y": (0, 1)}, unit="id", time="year")
+    two = study(
+        mpdta(), eps=8, periods=[2003, 2004], bounds={**BOUNDS, "first.treat": ["0", "2004"]}
+    )
+    with pytest.raises(PrivcausalError, match="before its treatment"):
+        two.pretrends()
