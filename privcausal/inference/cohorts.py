@@ -9,7 +9,7 @@ import numpy as np
 
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.regression import positive_part, signal_share
-from privcausal.request.cohorts import Comparison
+from privcausal.request.cohorts import CohortEffect
 from privcausal.typing import Mask, Matrix, Vector
 
 
@@ -30,7 +30,7 @@ class CohortTotals(NamedTuple):
 
 
 def estimate_cohorts(
-    asked: Sequence[Comparison],
+    asked: Sequence[CohortEffect],
     labels: tuple[tuple[str, ...], tuple[str, ...]],
     value: CohortTotals,
     sd: CohortTotals,
@@ -104,7 +104,7 @@ def estimate_cohorts(
     )  # fmt: skip
 
 
-PLACES: dict[str, Callable[[Comparison], int]] = {
+PLACES: dict[str, Callable[[CohortEffect], int]] = {
     "event": lambda one: one.event,
     "cohort": lambda one: one.cohort,
     "calendar": lambda one: one.period,

@@ -11,7 +11,7 @@ from privcausal.request.request import ControlGroup, Panel, Request, check_panel
 from privcausal.request.schema import Interval, Levels, Schema
 
 
-class Comparison(NamedTuple):
+class CohortEffect(NamedTuple):
     """ATT(g, t): the change of cohort g from the base period to t, less that of the controls.
 
     Cohorts and periods are positions in `labels_of`. `event` counts periods since treatment.
@@ -104,7 +104,7 @@ def labels_of(schema: Schema, panel: Panel) -> tuple[tuple[str, ...], tuple[str,
     return (*treated, *(x for x in cohort.values if x not in time.values)), time.values
 
 
-def comparisons(request: Request) -> tuple[Comparison, ...]:
+def comparisons(request: Request) -> tuple[CohortEffect, ...]:
     """All ATT(g, t) that have controls, by cohort and period (Callaway and Sant'Anna 2021).
 
     The base is the last period before treatment; before treatment it is the period before t. Units
@@ -114,7 +114,7 @@ def comparisons(request: Request) -> tuple[Comparison, ...]:
     return _comparisons(request.schema, request.trust.panel)
 
 
-def _comparisons(schema: Schema, panel: Panel) -> tuple[Comparison, ...]:
+def _comparisons(schema: Schema, panel: Panel) -> tuple[CohortEffect, ...]:
     labels, periods = labels_of(schema, panel)
     end, found = len(periods), []
     starts = [periods.index(label) if label in periods else end for label in labels]
@@ -125,5 +125,5 @@ def _comparisons(schema: Schema, panel: Panel) -> tuple[Comparison, ...]:
             controls = tuple(c for c, s in enumerate(starts) if c != g and s > last)
             if controls:
                 term = f"ATT({labels[g]}, {periods[t]})"
-                found.append(Comparison(term, g, t, base, t - start, controls))
+                found.append(CohortEffect(term, g, t, base, t - start, controls))
     return tuple(found)
