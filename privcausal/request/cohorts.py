@@ -73,7 +73,8 @@ def cohorts_of(
             "marks never-treated units. Leave out levels of units treated before the first period, "
             "and code units treated after the last period as never treated."
         )
-    wide = tuple(f"{name} in {time} {label}" for label in found.values[1:])
+    # These names are longer than the name of any column, so none occurs twice.
+    wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))
     panel = Panel(time, Schema({name: domain}), cohort, wide, control_group)
     schema = schema.with_columns({time: found, **dict.fromkeys(wide, domain)})
     if not _comparisons(schema, panel):

@@ -17,6 +17,7 @@ from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
+from privcausal.inference.cohorts import PLACES
 from privcausal.report import document, plots, tables
 from privcausal.report.summary import Summary, summarize
 from privcausal.report.view import Shape
@@ -448,6 +449,8 @@ class RegressionResult(Result):
 class EventStudyResult(Result):
     """The result of `privcausal.did` with cohorts; `params` are all ATT(g, t).
 
+    `plot` draws averages by periods since treatment (kind ``"event"``).
+
     Examples
     --------
     >>> import numpy as np
@@ -485,9 +488,8 @@ class EventStudyResult(Result):
         >>> fit.aggregate("event").index.tolist()
         ['-2', '-1', '0', '1', 'average']
         """
-        if kind not in KINDS_OF_AVERAGES:
-            known = ", ".join(map(repr, KINDS_OF_AVERAGES))
-            raise CapabilityError(f"aggregate() takes one of {known}.")
+        if kind not in (*PLACES, "overall"):
+            raise CapabilityError(f"aggregate() takes one of {', '.join(PLACES)}, or overall.")
         found, stem = self._averages, "overall" if kind == "overall" else f"{kind}["
         at = [i for i, name in enumerate(found.groups) if name.startswith(stem)]
         rows = len(found.terms) + np.array(at[:-1] or at)
@@ -504,8 +506,8 @@ class EventStudyResult(Result):
         >>> bool(0 <= fit.pretrends().pvalue <= 1)
         True
         """
-        request = self.plan.request
-        before = [i for i, one in enumerate(comparisons(request)) if one.event < 0]
+        every = comparisons(self.plan.request)
+        before = [i for i, one in enumerate(every) if one.event < 0]
         if not before:
             raise CapabilityError("No cohort has two periods before its treatment.")
         return self.wald_test(np.eye(len(self.params))[before])
@@ -515,12 +517,10 @@ class EventStudyResult(Result):
             return self.aggregate("event", alpha).iloc[:-1].dropna()
 
         def draw(ax: Any) -> Any:
-            own = events()
-            shape = Shape(
-                "periods since treatment", "levels", list(own.index), list(own["estimate"]),
-                list(own["conf_low"]), list(own["conf_high"]),
-                f"{tables.confidence(alpha)} intervals",
-            )  # fmt: skip
+            own, said = events(), f"{tables.confidence(alpha)} intervals"
+            middle, low, high = (own[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
+            grid, name = own.index.tolist(), "periods since treatment"
+            shape = Shape(name, "levels", grid, middle, low, high, said)
             return plots.effect_plot([shape], ax=ax)
 
         return {"event": (events, draw), **super()._pictures(alpha, labels)}
@@ -533,8 +533,6 @@ class EventStudyResult(Result):
     ate = property(_refused)
     sensitivity = overlap = balance = _refused
 
-
-KINDS_OF_AVERAGES = ("event", "cohort", "calendar", "overall")
 
 NO_EFFECT = (
     "A regression has no average effect. Its coefficients are in params. For an average effect, "

@@ -70,12 +70,8 @@ class Changes:
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
         if panel.cohort:
-            return Cohorts.reading(
-                request,
-                header,
-                {panel.time: schema[panel.time], **panel.outcome.columns},
-                panel.wide,
-            )
+            own = {panel.time: schema[panel.time], **panel.outcome.columns}
+            return Cohorts.reading(request, header, own, panel.wide)
         arms = schema.get(formula.treatment)
         coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
         domains: dict[str, Domain] = {
