@@ -141,7 +141,7 @@ def test_cohorts_that_are_too_small() -> None:
 def test_the_intervals_cover() -> None:
     """z values of ATT(2007, .) over fits of one table, whose noise is the only error."""
     exact, z = noiseless(mpdta()).params, []
-    for seed in range(12):
+    for seed in range(8):
         fit = noisy(seed, eps=8)
         part = [k for k, term in enumerate(fit.params.index) if "2007, " in term]
         sd = np.sqrt(np.diag(fit._averages.privacy)[part])

@@ -94,21 +94,28 @@ def test_every_byte_of_the_fit_is_that_of_memory(options: Any, frame: Any, tmp_p
     assert document(frame, tmp_path, **options) == document(rows(), tmp_path, **options)
 
 
-def test_changes_of_units_are_those_of_memory(session: Any, tmp_path: Path) -> None:
+PANELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "changes": (FORMULA, {"periods": (2018, 2019), "control": pc.Control(split="disjoint")}),
+    "cohorts": ("Y ~ 1", {"periods": [2018, 2019, 2020], "cohort": "first", "eps": 8}),
+}
+
+
+@pytest.mark.parametrize("kind", PANELS)
+def test_rows_of_units_are_those_of_memory(kind: str, session: Any, tmp_path: Path) -> None:
     """Two rows of most units, some with one, or treated before, or of another year."""
     long = rows().rename(columns={"T": "arm"}).assign(year=2018 + np.arange(N) % 3)
     long["T"] = np.where(long["year"] == 2019, long["arm"], 0).astype(float)
     long.loc[0, "T"], long.loc[7, "year"], long.loc[10, "pid"] = 1.0, 2018, None
-    long = long.drop(columns="arm")
+    long = long.drop(columns="arm").assign(first=2018 + 2 * (np.arange(N) // 3 % 2))
+    formula, options = PANELS[kind]
+    bounds = BOUNDS | ({"first": ["2018", "2019", "2020", "2030"]} if kind == "cohorts" else {})
+    long.loc[40:, "first"] += 10 * (np.arange(N - 40) // 3 % 3 == 0)
     long.to_parquet(tmp_path / "long.parquet")
     frame = session.read.parquet(str(tmp_path / "long.parquet")).repartition(3)
     found = []
     for data in (frame, long):
         with testing.seeded_noise(3):
-            fit = pc.did(
-                FORMULA, data, unit="pid", time="year", periods=(2018, 2019), bounds=BOUNDS,
-                control=pc.Control(split="disjoint"),
-            )  # fmt: skip
+            fit = pc.did(formula, data, unit="pid", time="year", bounds=bounds, **options)
         fit.save(tmp_path / "fit.json")
         found.append((tmp_path / "fit.json").read_bytes())
     assert found[0] == found[1]
