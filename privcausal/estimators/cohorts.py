@@ -22,7 +22,7 @@ from privcausal.inference.cohorts import CohortTotals, estimate_cohorts
 from privcausal.inference.cuts import Cut, Extremes, score_cut
 from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
+from privcausal.request.request import Request, Staggered
 from privcausal.request.schema import Interval, Levels
 
 PATH_SIZES = StageKey("effect", "sizes of paths")
@@ -60,7 +60,7 @@ class EventStudy(Learner):
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema
         panel, outcome = request.trust.panel, schema[request.formula.outcome]
-        assert panel is not None
+        assert isinstance(panel, Staggered)
         assert isinstance(outcome, Interval)
         session.vault.set_layout(schema, (), ())
         size, labels = vault.PathSize(panel.wide, outcome.width), labels_of(schema, panel)
@@ -100,9 +100,10 @@ class EventStudy(Learner):
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         said, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
+        assert isinstance(panel, Staggered)
         return words.Description(
             title=cls.title,
-            rows=(("Controls", "" if panel is None else panel.control_group),),
+            rows=(("Controls", panel.control_group),),
             reading=(said.reading,),
             assumptions=(*said.identified, words.NO_INTERFERENCE, words.BOUNDED),
             methods=(*said.methods, words.SUMS, COHORT_METHOD),

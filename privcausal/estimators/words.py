@@ -513,7 +513,7 @@ EVENT_STUDY = replace(
 def words_of(request: Request, estimand: str = "") -> Words:
     """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
-        return EVENT_STUDY if request.trust.panel.cohort else DID
+        return DID if request.estimand == "ATT" else EVENT_STUDY
     words = ESTIMANDS[estimand or request.estimand]
     if request.asked.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))

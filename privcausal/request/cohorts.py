@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.request.formula import CausalFormula
-from privcausal.request.request import ControlGroup, Panel, Request, check_panel_columns
+from privcausal.request.request import ControlGroup, Panel, Request, Staggered, check_panel_columns
 from privcausal.request.schema import Interval, Levels, Schema
 
 
@@ -75,7 +75,7 @@ def cohorts_of(
         )
     # These names are longer than the name of any column, so none occurs twice.
     wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))
-    panel = Panel(time, Schema({name: domain}), cohort, wide, control_group)
+    panel = Staggered(time, Schema({name: domain}), cohort, wide, control_group)
     schema = schema.with_columns({time: found, **dict.fromkeys(wide, domain)})
     if not _comparisons(schema, panel):
         raise SchemaError(
@@ -93,7 +93,7 @@ def _numbers(labels: Sequence[str]) -> list[float]:
         return []
 
 
-def labels_of(schema: Schema, panel: Panel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def labels_of(schema: Schema, panel: Staggered) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Labels of the cohorts, in order of treatment with never treated last, and of the periods.
 
     Units that are treated in the first period have no period before, and are left out.
@@ -111,11 +111,11 @@ def comparisons(request: Request) -> tuple[CohortEffect, ...]:
     The base is the last period before treatment; before treatment it is the period before t. Units
     not yet treated are those first treated after t and the base.
     """
-    assert request.trust.panel is not None
+    assert isinstance(request.trust.panel, Staggered)
     return _comparisons(request.schema, request.trust.panel)
 
 
-def _comparisons(schema: Schema, panel: Panel) -> tuple[CohortEffect, ...]:
+def _comparisons(schema: Schema, panel: Staggered) -> tuple[CohortEffect, ...]:
     labels, periods = labels_of(schema, panel)
     end, found = len(periods), []
     starts = [periods.index(label) if label in periods else end for label in labels]

@@ -40,20 +40,30 @@ class Panel:
         Column of periods. The request's schema holds its two levels, before and after.
     outcome : Schema
         Domain of the outcome in one period. The request's schema holds the domain of its change.
-    cohort : str
-        Column of the first treated period, for staggered treatment. A unit's row then has the
-        outcome of the first period under the outcome's own name.
-    wide : tuple of str
-        Names of the outcome in the other periods, in a unit's row.
-    control_group : {"nevertreated", "notyettreated"}
-        Cohorts that serve as controls.
     """
 
     time: str
     outcome: Schema
-    cohort: str = ""
-    wide: tuple[str, ...] = ()
-    control_group: ControlGroup = "nevertreated"
+
+
+@stored
+@dataclass(frozen=True)
+class Staggered(Panel):
+    """A panel whose rows per unit have a cohort and the outcomes of all periods.
+
+    Attributes
+    ----------
+    cohort : str
+        Column of the first treated period.
+    wide : tuple of str
+        Names of the outcome in a unit's row, after the first period. The first keeps its own name.
+    control_group : {"nevertreated", "notyettreated"}
+        Cohorts that serve as controls.
+    """
+
+    cohort: str
+    wide: tuple[str, ...]
+    control_group: ControlGroup
 
 
 def panel_of(
@@ -723,8 +733,8 @@ class Request:
     def needed(self) -> tuple[str, ...]:
         """Columns whose missing values make the whole row count as zero."""
         extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
-        if self.trust.panel is not None and self.trust.panel.cohort:
-            extra += [self.trust.panel.cohort, *self.trust.panel.wide]
+        if isinstance(self.trust.panel, Staggered):
+            extra += [self.trust.panel.cohort, *self.wide]
         return tuple(dict.fromkeys([*self.formula.variables, *extra]))
 
     @property
@@ -732,8 +742,13 @@ class Request:
         """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
         extra += [parse_group(name).column for name in self.groups]
-        wide = self.trust.panel.wide if self.trust.panel else ()
-        return tuple(name for name in dict.fromkeys([*self.needed, *extra]) if name not in wide)
+        every = dict.fromkeys([*self.needed, *extra])
+        return tuple(name for name in every if name not in self.wide)
+
+    @property
+    def wide(self) -> tuple[str, ...]:
+        """Columns of a unit's row that the table does not have."""
+        return self.trust.panel.wide if isinstance(self.trust.panel, Staggered) else ()
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -749,7 +764,7 @@ class Request:
         panel, schema = self.trust.panel, self.schema
         if panel is None:
             return schema
-        own = {name: schema[name] for name in schema if name not in panel.wide}
+        own = {name: schema[name] for name in schema if name not in self.wide}
         return Schema(own, schema.complete).with_columns(panel.outcome.columns)
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:

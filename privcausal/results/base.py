@@ -20,7 +20,7 @@ from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
-from privcausal.request.request import Control, Panel, Request, Trust
+from privcausal.request.request import Control, Request, Staggered, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results.frames import (
     average_frame,
@@ -35,9 +35,6 @@ from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame
 
 # The call that reproduces a fit, written from its request.
-
-
-PANEL_OPTIONS = ("cohort", "control_group")
 
 
 class _Source(str):
@@ -112,7 +109,9 @@ def _call(
     if trust.panel is not None:  # A panel has no max_rows, and its estimand is always the ATT.
         name, options["time"] = "did", trust.panel.time
         general = [line for line in general if line[0] != "estimand"]
-        general += [(k, getattr(trust.panel, k), getattr(Panel, k)) for k in PANEL_OPTIONS]
+        if isinstance(trust.panel, Staggered):
+            options["cohort"] = trust.panel.cohort
+            general += [("control_group", trust.panel.control_group, "nevertreated")]
     options |= {key: value for key, value, default in (*general, *own) if value != default}
     return name, options
 

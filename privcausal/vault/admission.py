@@ -15,7 +15,7 @@ import numpy as np
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
 from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
-from privcausal.request.request import Request
+from privcausal.request.request import Request, Staggered
 from privcausal.request.schema import Binary, Domain, Header, Interval, LabelColumns, Levels
 from privcausal.typing import Frame
 from privcausal.vault import guard
@@ -69,7 +69,7 @@ class Changes:
     def of(cls, request: Request, header: Header) -> Changes:
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
-        if panel.cohort:
+        if isinstance(panel, Staggered):
             own = {panel.time: schema[panel.time], **panel.outcome.columns}
             return Cohorts.reading(request, header, own, panel.wide)
         arms = schema.get(formula.treatment)
@@ -173,9 +173,8 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     how = Changes.of(request, rows.header)
     made = _on_spark(rows, how) if isinstance(rows, Spark) else _by_duckdb(rows, how)
     # The change is a number for every type of outcome.
-    assert request.trust.panel is not None
     kinds = dict(rows.header.kinds)
-    for name in (request.formula.outcome, *request.trust.panel.wide):
+    for name in (request.formula.outcome, *request.wide):
         kinds[name] = "numeric"
     made.header = replace(rows.header, kinds=kinds, untyped=False)
     return made
