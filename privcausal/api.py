@@ -174,6 +174,7 @@ def private(
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
+    horizon: float | None = None,
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
@@ -188,7 +189,7 @@ def private(
         a randomized trial. Its standard error is Welch's (HC2) plus the privacy noise.
     base : str or option object
         The basis of the nuisance models: ``"gam"`` or ``"linear"``.
-    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
+    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR", "RMST", "risk"} or sequence
         Several estimands are released together at the cost of one, with their joint covariance. The
         first average is the headline.
 
@@ -205,6 +206,11 @@ def private(
           least squares. Confidence limits are those of Anderson and Rubin (1949), and are infinite
           if the first stage may be zero. Treatment and instrument must be 0/1, have two labels, or
           have declared bounds.
+        - ``"RMST"``, ``"risk"``, alone: for a right-censored outcome
+          ``"Surv(days, died) ~ T | X"``. The effect on the mean of the survival time up to the
+          horizon h, E[min(T, h)], or on the probability P(T <= h) of an event, over all rows.
+          The scores are doubly robust also for censoring (Robins and Rotnitzky 1992), which must
+          be independent of survival within each arm. See `AteResult.survival` for the curves.
 
         To choose among ATE, ATT and ATO:
 
@@ -232,6 +238,9 @@ def private(
         locates the weights. Weights beyond twice the largest detected weight are trimmed; the
         summary shows the limit, and the design effect E[w^2] / E[w]^2 (Kish 1965). A weight must
         be part of its own row: the guarantee does not cover weights estimated from these rows.
+    horizon : float, optional
+        End of the follow-up for ``"RMST"`` and ``"risk"``, in units of the time. It is public.
+        Choose it without looking at the data.
     data, eps, delta, bounds, neighbors, unit, max_rows, groups, control, ledger, progress
         As for `privcate`, which raises the same errors.
 
@@ -255,6 +264,7 @@ def private(
             propensity=propensity,
             weights=weights,
             groups=groups_of(groups),
+            horizon=horizon,
         )  # fmt: skip
         asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, results.AteResult, progress)

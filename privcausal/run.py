@@ -33,7 +33,15 @@ from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
-from privcausal.request.request import Budget, Clusters, Control, Request, Trust
+from privcausal.request.request import (
+    PLAN_SURVIVAL,
+    Budget,
+    Clusters,
+    Control,
+    Request,
+    Trust,
+    followed,
+)
 from privcausal.request.schema import Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
@@ -81,6 +89,7 @@ MOVED = {
     "estimand": _ESTIMAND,
     "subset": "Pass only the rows that you want as data.",
     "instrument": "Write pc.private('Y ~ T | X | T ~ Z', data, estimand='LATE').",
+    "horizon": "Only pc.private has it, for 'Surv(days, died) ~ T'. " + PLAN_SURVIVAL,
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
@@ -154,9 +163,10 @@ def request_of(
         )
     if control.shares is not None and not isinstance(control.shares, Mapping):
         raise BudgetError("shares= must be a dict, for example {'nuisance': 0.4, 'effect': 0.6}.")
+    schema = followed(Schema.of(bounds), formula, options.get("horizon"))
     return Request(
         formula,
-        transformed(with_levels(Schema.of(bounds), formula.levels), formula),
+        transformed(with_levels(schema, formula.levels), formula),
         Budget(eps, delta, dict(control.shares or {})),
         trust,
         clip=control.propensity_clip,

@@ -30,9 +30,10 @@ Kind: TypeAlias = Literal["proven", "published", "none"]
 
 Split: TypeAlias = Literal["full", "disjoint", "crossfit"]
 
-Average: TypeAlias = Literal["ATE", "ATT", "ATO", "PLR", "LATE"]
+Average: TypeAlias = Literal["ATE", "ATT", "ATO", "PLR", "LATE", "RMST", "risk"]
 """Average of the effect: over all rows, over the treated, or with overlap weights e (1 - e). PLR
-is the slope of the partially linear model, whose treatment may be numeric or have several arms."""
+is the slope of the partially linear model, whose treatment may be numeric or have several arms.
+RMST and risk are averages over all rows for a survival outcome."""
 
 Ratio: TypeAlias = Literal["RR", "OR"]
 """Risk ratio or odds ratio of the mean outcomes under treatment and control."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators import clusters, weights
+from privcausal.estimators import clusters, survival, weights
 from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
@@ -48,7 +48,8 @@ def describe(estimate: Estimate) -> Description:
         kinds = [*_PRINTED]
     known = {kind.name: kind for kind in kinds}
     said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
-    return weights.weights_described(clusters.described(said, plan.request.cluster), estimate)
+    said = clusters.described(survival.described(said, plan.request), plan.request.cluster)
+    return weights.weights_described(said, estimate)
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:

@@ -27,7 +27,7 @@ from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import Plan
-from privcausal.request.request import Request
+from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Schema
 from privcausal.vault import Vault
 
@@ -387,7 +387,7 @@ def _nuisance_note(found: AverageEstimate) -> str:
 
 def _divides(state: survey.Survey, found: AverageEstimate) -> bool:
     """Whether the average divides by an estimated propensity."""
-    return "ATE" in found.terms and state.known is None
+    return not {*OVER_ALL}.isdisjoint(found.terms) and state.known is None
 
 
 def _ends(state: survey.Survey) -> dict[str, float]:

@@ -17,6 +17,7 @@ from privcausal.estimators import bases, budget
 from privcausal.estimators.base import Learner
 from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
 from privcausal.estimators.survey import FitRun
+from privcausal.estimators.survival import survival_needs, with_noise
 from privcausal.estimators.words import (
     BOUNDED,
     BY_LOT,
@@ -36,7 +37,7 @@ from privcausal.inference import difference, ranges
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import RISKS, Request
+from privcausal.request.request import OVER_ALL, RISKS, Request
 from privcausal.request.schema import Interval
 
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
@@ -70,6 +71,7 @@ class DifferenceInMeans(Learner):
             budget.StageWeight(WINDOW, budget.SHARES.trial_range),
             budget.StageWeight(DIFFERENCE_SUMS, budget.SHARES.trial_sums),
             *cluster_needs(request),
+            *survival_needs(request),
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
@@ -121,6 +123,7 @@ class DifferenceInMeans(Learner):
             found = replace(found, clipping=found.clipping + bias)
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
+        found = with_noise(session, found)
         lost = bool(difference.unseen(value, sd)[:, 0].any())
         said = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
         return Estimate(
@@ -134,7 +137,7 @@ class DifferenceInMeans(Learner):
     def describe(cls, estimate: Estimate) -> Description:
         request = estimate.plan.request
         words, trial = words_of(request), request.trust.panel is None
-        same = (SAME_NOTE,) if request.asked.averages != ("ATE",) else ()
+        same = (SAME_NOTE,) if {*request.asked.averages} - {*OVER_ALL} else ()
         return Description(
             title=cls.title,
             rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),

@@ -26,7 +26,7 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import StageKey
-from privcausal.request.request import RISKS
+from privcausal.request.request import OVER_ALL, RISKS
 from privcausal.typing import Vector
 
 
@@ -179,7 +179,7 @@ def asked_averages(
     request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
     vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
     for name, own in zip(request.asked.averages, vectors, strict=False):
-        if name != "ATE":
+        if name not in OVER_ALL:
             aim = target(name, state, partials, nuisances, tau)
             found[name] = One(name, aim, remainder(state, partials, name), own)
             continue

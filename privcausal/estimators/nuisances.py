@@ -21,7 +21,7 @@ from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageKey
-from privcausal.request.request import LEAST_PROPENSITY, RISKS
+from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL, RISKS
 from privcausal.typing import Matrix, Vector
 
 # -- the additive fits ---------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand
     for k, part in enumerate(parts):
         if part.beyond is not None:
             psi, joint = part.beyond
-            used = part.e if estimand == "ATE" else part.e_soft
+            used = part.e if estimand in OVER_ALL else part.e_soft
             found[k] = joint.most_confounding(remainder_weight(state, psi, used, estimand))
     return float(np.mean(found))
 
@@ -576,6 +576,6 @@ def _weights(state: survey.Survey, e: functions.Function, estimand: str) -> Vect
         return np.asarray(1 / ((1 - np.minimum(p, 1 - state.clip)) * np.mean(p)))
     if estimand in RISKS:
         return np.asarray(1 / (p if estimand == RISKS[1] else 1 - p))
-    if estimand == "ATE":
+    if estimand in OVER_ALL:
         return np.asarray(1 / (p * (1 - p)))
     raise NotImplementedError(f"no weights of {estimand}")

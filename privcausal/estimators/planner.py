@@ -22,7 +22,7 @@ from privcausal.estimators.words import Estimate
 from privcausal.inference.intervals import covering
 from privcausal.prices import as_typed
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
-from privcausal.request.request import Request
+from privcausal.request.request import PLAN_SURVIVAL, Request
 from privcausal.request.schema import (
     Binary,
     ColumnKind,
@@ -116,6 +116,8 @@ class Planner:
     _known: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.request.horizon is not None:
+            raise CapabilityError(PLAN_SURVIVAL)
         if self.request.mode == "paper":
             raise CapabilityError(
                 "Mechanisms in pc.paper cannot be planned, because the width of their intervals "

@@ -30,6 +30,7 @@ from privcausal.estimators.base import (
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.clusters import cluster_needs
 from privcausal.estimators.limits import asked_averages, weighed
+from privcausal.estimators.survival import survival_needs, with_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -204,6 +205,7 @@ class Private(AverageLearner):
             budget.StageWeight(scores, budget.SHARES.private_scores),
             *square_needs(request, squares, budget.SHARES.private_squares),
             *cluster_needs(request),
+            *survival_needs(request),
             *looks,
         ]
         if arms:
@@ -235,7 +237,7 @@ class Private(AverageLearner):
         tau = nu.residual_effect(state, grams, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
-        found = averages(state, asked, AVERAGE_STAGES, weight)
+        found = with_noise(session, averages(state, asked, AVERAGE_STAGES, weight))
         wanted = session.plan.request.asked.averages
         products = max(nu.product_confounding(state, partials, one) for one in wanted)
         notes = average_doubts(found, products)

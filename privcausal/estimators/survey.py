@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privcausal import accounting
-from privcausal.estimators import bases, budget, words
+from privcausal.estimators import bases, budget, survival, words
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
@@ -28,6 +28,7 @@ from privcausal.inference.population import (
     shrunken,
 )
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.survival import ArmCurve
 from privcausal.inference.weights import LARGEST_USUAL, WeightLaw, weight_edges
 from privcausal.request.factors import Group, parse_group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
@@ -71,6 +72,8 @@ class FitRun:
         Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     asked : dict
         Queries that were summed before their release.
+    curves : list of pairs of ArmCurve
+        Curves of the arms and their replicas, if the outcome is a survival time.
     """
 
     plan: Plan
@@ -84,6 +87,7 @@ class FitRun:
     alerts: dict[str, str] = field(default_factory=dict)
     beyond: ranges.Window | None = None
     asked: dict[StageKey, Mechanism] = field(default_factory=dict)
+    curves: list[tuple[ArmCurve, ArmCurve]] = field(default_factory=list)
 
     @property
     def regression(self) -> bases.Base:
@@ -184,12 +188,13 @@ class FitRun:
             self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), told)))
 
     def buy_bounds(self) -> None:
-        """Complete the schema with privately estimated bounds and levels."""
+        """Complete the schema with privately estimated bounds and levels, and with scores."""
         numbers = self.undeclared.numbers
         found: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
         for name in self.undeclared.labels:
             found[name] = self._buy_levels(name)
         self.schema = self.schema.with_columns(found)
+        survival.replace_outcome(self)
 
     def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
         """Narrow the schema to the detected range of covariates; values outside are clipped.

@@ -19,7 +19,7 @@ from privcausal.inference.population import Population
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import INDEX
 from privcausal.request.plan import Plan
-from privcausal.request.request import Request
+from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Domain, Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Kind, Vector
@@ -466,6 +466,11 @@ ESTIMANDS = {
             "for a numeric treatment also by the size of the change.",
         ),
     ),
+    "RMST": Words(
+        "average effect on the restricted mean survival time",
+        "Private Effect on the Restricted Mean Survival Time",
+    ),
+    "risk": Words("average effect on the risk", "Private Effect on the Risk of an Event"),
     "OLS": Words("best linear prediction", "Private Linear Regression", "", "", "", ""),
 }
 
@@ -542,7 +547,7 @@ def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in a score; only divisors (e, 1 - e) need a strong clip."""
     soft = min(PRIORS.residual_clip, clip)
     asked = {request.estimand, *request.asked.averages}
-    low = clip if asked & {"CATE", "ATE"} else soft
+    low = clip if asked & {"CATE", *OVER_ALL} else soft
     high = soft if asked in ({"ATO"}, {"PLR"}) else clip
     return low, 1 - high
 

@@ -704,6 +704,32 @@ def uplift_plot(
     return ax
 
 
+def survival_plot(
+    curves: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """Survival curves by arm as steps, with simultaneous bands.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        Columns arm, time, survival, band_low, band_high.
+    """
+    ax = axes_of(ax, height=3.2)
+    calm(ax, across="y")
+    looks = ((GREY, (0, (4, 2))), (BLUE, "solid"))
+    for (color, line), (arm, one) in zip(looks, curves.groupby("arm", sort=False), strict=True):
+        x, low, high = (finite(one[name]) for name in ("time", "band_low", "band_high"))
+        ax.fill_between(x, low, high, step="post", color=color, alpha=0.2, linewidth=0)
+        label = tables.cut(tables.clean(arm), PICTURE_NAME)
+        ax.step(x, one["survival"], where="post", color=color, linestyle=line, label=label)
+    ax.set_ylim(0, 1)
+    ax.set_xlabel(tables.cut(tables.clean(time), PICTURE_NAME), **AS_TYPED)
+    ax.set_ylabel("survival")
+    ax.legend(frameon=False, fontsize=9)
+    titles(ax, "Survival by arm", f"shaded: {tables.confidence(alpha)} simultaneous bands")
+    return ax
+
+
 def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Largest possible power of a test between two neighboring tables.
 

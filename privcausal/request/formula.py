@@ -251,6 +251,8 @@ class CausalFormula:
         The function of the outcome, such as log(Y) in ``log(Y) ~ T``; None for a bare column.
     instrument
         The column Z of a last part ``| T ~ Z``; otherwise an empty name.
+    event
+        The second column of an outcome ``Surv(time, event)``; otherwise an empty name.
     modifiers, controls
         Terms of the second and the third part. Each may be empty.
     """
@@ -262,6 +264,7 @@ class CausalFormula:
     controls: tuple[Term, ...] = ()
     response: Factor | None = None
     instrument: str = ""
+    event: str = ""
 
     def __post_init__(self) -> None:
         _check_roles(self)
@@ -293,7 +296,10 @@ class CausalFormula:
         text = checked_text(text)
         tokens, left, right = with_instrument(tokens_of(text))
         outcome, treatment, *covariates = parts_of(tokens)
-        y, response = _outcome(outcome)
+        y, event = _survival(outcome)
+        response = None
+        if not event:
+            y, response = _outcome(outcome)
         t, z = bare(treatment, "treatment"), ""
         if left or right:
             if left != treatment:
@@ -302,12 +308,13 @@ class CausalFormula:
                     "Write 'Y ~ T | X | T ~ Z'."
                 )
             z = bare(right, "instrument")
-        names = _Placeholders((y, t, z) if z else (y, t), columns, quote)
+        roles = tuple(filter(None, (y, t, z, event)))
+        names = _Placeholders(roles, columns, quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {frozenset(term.factors) for term in modifiers}
         kept = tuple(term for term in controls if frozenset(term.factors) not in known)
-        return cls(text, y, t, modifiers, kept, response, z)
+        return cls(text, y, t, modifiers, kept, response, z, event)
 
     @classmethod
     def regression(
@@ -347,12 +354,14 @@ class CausalFormula:
     @property
     def effect_on(self) -> str:
         """The outcome's name, or its function as a user would type it."""
+        if self.event:
+            return f"Surv({self.outcome}, {self.event})"
         return self.outcome if self.response is None else str(self.response)
 
     @property
     def variables(self) -> tuple[str, ...]:
         """All columns of the formula: outcome, treatment, then others in order of first use."""
-        roles = self.outcome, self.treatment, self.instrument
+        roles = self.outcome, self.treatment, self.instrument, self.event
         return expressions.unique(filter(None, (*roles, *_variables(self.terms))))
 
     @property
@@ -393,6 +402,20 @@ def _variables(terms: Iterable[Term]) -> tuple[str, ...]:
     return tuple(name for term in terms for name in term.variables)
 
 
+def _survival(part: Sequence[Token]) -> tuple[str, str]:
+    """The columns of an outcome ``Surv(time, event)``; empty names for other outcomes."""
+    if len(part) != 1 or not re.match(r"Surv\s*\(", part[0].text):
+        return "", ""
+    inside = part[0].text.partition("(")[2][:-1]
+    sides = [tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)]
+    if [[token.kind for token in side] for side in sides] != [["name"], ["name"]]:
+        raise FormulaError(
+            "Surv() takes two columns: the time of follow-up, and whether the event occurred at "
+            "that time. Write 'Surv(days, died) ~ T | X1 + X2'."
+        )
+    return sides[0][0].text, sides[1][0].text
+
+
 def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
     """The outcome's column, and its function if there is one."""
     if len(part) != 1 or part[0].kind != "call":
@@ -415,6 +438,11 @@ def _check_roles(formula: CausalFormula) -> None:
         raise FormulaError(f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'.")
     if outcome in right:
         raise FormulaError(f"The outcome {outcome!r} is also on the right side. Remove it there.")
+    event = formula.event
+    if event and event in (outcome, treatment, formula.instrument, *right):
+        raise FormulaError(
+            f"The event column {event!r} also has another role. Write 'Surv(days, died) ~ T | X1'."
+        )
     instrument = formula.instrument
     if instrument and instrument in (outcome, treatment, *right):
         raise FormulaError(

@@ -156,6 +156,10 @@ Special = Literal["CATE", "OLS", "ATT(g, t)"]
 COHORTS: Special = "ATT(g, t)"
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
+SURVIVAL: tuple[Average, ...] = ("RMST", "risk")
+"""Averages of survival outcomes, which need a horizon."""
+OVER_ALL: tuple[Average, ...] = ("ATE", *SURVIVAL)
+"""Averages of the effect over all rows."""
 RISKS = ("E[Y(0)]", "E[Y(1)]")
 """Names of the mean outcomes in results; risk and odds ratios compare them."""
 NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
@@ -300,6 +304,22 @@ class Clusters:
 
 
 MAX_CLUSTER_ROWS = 10_000
+
+LEAST_HORIZON = 1e-6
+"""Smallest horizon, and inverse of the largest. A guard."""
+
+PLAN_SURVIVAL = (
+    "A survival outcome has no plan. Plan its time up to the horizon as a number, for example "
+    "pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)}). Censoring widens the interval."
+)
+
+
+def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
+    """The schema with bounds of a survival time, which need only extend beyond the horizon."""
+    name = formula.outcome
+    if not (formula.event and is_real(horizon) and 0 < horizon < math.inf) or name in schema:
+        return schema
+    return schema.with_columns({name: Interval(0.0, 2.0 * horizon)})
 
 
 @dataclass(frozen=True)
@@ -489,10 +509,11 @@ class Request:
 
     Attributes
     ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "OLS", "ATT(g, t)"}
+    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "RMST", "risk", "OLS", "ATT(g, t)"}
         "CATE" is the effect as a function of covariates. "ATE", "ATT" and "ATO" are its averages.
-        "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "OLS" is
-        a linear regression. "ATT(g, t)" are the effects by cohort and period.
+        "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "RMST" and
+        "risk" are averages of functions of a survival time. "OLS" is a linear regression.
+        "ATT(g, t)" are the effects by cohort and period.
     propensity : None, float, str or dict
         None if estimated. If known, a number in (0, 1), a column with declared bounds, or the share
         of each arm.
@@ -514,6 +535,8 @@ class Request:
         Column of survey weights. Its declared bounds must not be negative.
     cluster : None or Clusters
         Clusters of rows that standard errors allow for.
+    horizon : None or float
+        End of the follow-up that "RMST" and "risk" describe, in units of the survival time.
     """
 
     formula: CausalFormula
@@ -533,6 +556,7 @@ class Request:
     more: tuple[Average | Ratio, ...] = ()
     weights: str | None = None
     cluster: Clusters | None = None
+    horizon: float | None = None
 
     def __post_init__(self) -> None:
         if self.estimand not in get_args(Special):
@@ -559,6 +583,7 @@ class Request:
         self._check_propensity()
         self._check_weights()
         self._check_cluster()
+        self._check_survival()
         if self.formula.treatment:
             self._check_treatment()
         domain = self.schema.get(self.formula.outcome)
@@ -646,6 +671,35 @@ class Request:
                 "cluster= requires regress(), did(), or private() with two arms and one of the "
                 "estimands 'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
             )
+
+    def _check_survival(self) -> None:
+        formula, horizon = self.formula, self.horizon
+        if horizon is None and not formula.event and not {*SURVIVAL} & {self.estimand, *self.more}:
+            return
+        if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
+            raise CapabilityError(
+                "A survival outcome, a horizon, and one of the estimands 'RMST' and 'risk' of "
+                "private() require each other. Write pc.private('Surv(days, died) ~ T | X', data, "
+                "estimand='RMST', horizon=180). " + PLAN_SURVIVAL
+            )
+        if not (is_real(horizon) and LEAST_HORIZON <= horizon <= 1 / LEAST_HORIZON):
+            raise SchemaError("horizon= must be a positive number in the units of the time.")
+        others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
+        if others or formula.instrument or self.split != "full" or self.cov_type != "nonrobust":
+            raise CapabilityError(
+                f"estimand={self.estimand!r} is available only alone: without other estimands, "
+                "groups=, weights=, an instrument, clusters, split=, and cov_type=. Fit each estimand or "
+                "group separately."
+            )
+        time = self.schema.get(formula.outcome)
+        raw = getattr(time, "raw", time)
+        if not (isinstance(raw, Interval) and raw.lo >= 0 and raw.hi > horizon):
+            raise SchemaError(
+                f"The bounds of the survival time {formula.outcome!r} must be (0, hi), with hi "
+                f"beyond the horizon. Leave them out, or write bounds={{{formula.outcome!r}: "
+                f"(0, {2 * horizon:g})}}."
+            )
+        self._check_arms("Event", formula.event, own=False)
 
     def _check_treatment(self) -> None:
         asked, name = self.asked, self.formula.treatment

@@ -105,6 +105,7 @@ def _call(
         ("propensity", request.propensity, None),
         ("weights", request.weights, None),
         ("groups", list(request.groups), []),
+        ("horizon", request.horizon, None),
     ]
     if trust.panel is not None:  # A panel has no max_rows, and its estimand is always the ATT.
         name, options["time"] = "did", trust.panel.time
@@ -402,7 +403,10 @@ class ReleasedFit(Printed):
     @property
     def _outcomes(self) -> tuple[float, float]:
         """The bounds of the outcome, which also bound its means."""
-        domain = self.estimate.schema[self.plan.request.formula.outcome]
+        request = self.plan.request
+        if request.horizon is not None:  # of the outcome itself, not of its scores
+            return 0.0, request.horizon if request.estimand == "RMST" else 1.0
+        domain = self.estimate.schema[request.formula.outcome]
         return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
 
     def _terms_table(self, alpha: float = 0.05) -> pd.DataFrame:
@@ -466,6 +470,7 @@ class ReleasedFit(Printed):
         - groups: some groups have no estimate.
         - cohorts: some cohorts are too small to detect.
         - tail: outliers of a regression's outcome may bias its coefficients.
+        - censoring: few rows are followed to the horizon of a survival outcome.
 
         Examples
         --------

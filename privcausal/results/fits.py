@@ -243,9 +243,10 @@ class Result(Exchange, Disclosed):
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
         Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
-        can also draw ``"uplift"``. Other results draw ``"coef"`` by default. Coefficients in the
-        outcome's unit share one axis, and each slope has its own axis. The result is then an array
-        of axes, unless you pass `ax`. `labels` are display names of columns.
+        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. Other results draw
+        ``"coef"`` by default. Coefficients in the outcome's unit share one axis, and each slope has
+        its own axis. The result is then an array of axes, unless you pass `ax`. `labels` are
+        display names of columns.
 
         Examples
         --------
@@ -266,6 +267,7 @@ class Result(Exchange, Disclosed):
             - ``"budget"``: stage query currency price share.
             - ``"effect"``: modifier kind at estimate conf_low conf_high.
             - ``"uplift"``: share gain std_error conf_low conf_high random.
+            - ``"survival"``: the columns of `AteResult.survival`.
 
         Examples
         --------
@@ -354,6 +356,44 @@ class AteResult(Result):
     >>> list(fit.params.index)
     ['ATE']
     """
+
+    def survival(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Survival curves of both arms up to the horizon, from released numbers, at no cost.
+
+        Kaplan-Meier curves (Kaplan and Meier 1958) of the noisy times, not adjusted for covariates.
+
+        Returns
+        -------
+        DataFrame
+            Columns arm time survival std_error conf_low conf_high band_low band_high, one row for
+            each arm and bin of time: the probability of no event up to and including `time`.
+            Standard errors combine Greenwood's formula and privacy noise. Limits hold at each time
+            alone. Bands hold at all times of an arm together, at level 1 - alpha.
+
+        Raises
+        ------
+        CapabilityError
+            The outcome is not ``Surv(time, event)``.
+
+        Examples
+        --------
+        >>> trial = study.frame.assign(days=study.frame["age"] * 3, died=study.frame["age"] > 40)
+        >>> timed = pc.private("Surv(days, died) ~ programme", trial, estimand="RMST", horizon=180)
+        >>> timed.survival().columns.tolist()
+        ['arm', 'time', 'survival', 'std_error', 'conf_low', 'conf_high', 'band_low', 'band_high']
+        """
+        return frames.survival_frame(self.estimate, frames.check_alpha(alpha))
+
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
+        known = super()._pictures(alpha, labels)
+        if self.plan.request.horizon is None:
+            return known
+
+        def draw(ax: Any) -> Any:
+            time = tables.relabelled(self.plan.request.formula.outcome, labels)
+            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha)
+
+        return known | {"survival": (lambda: self.survival(alpha), draw)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from privcausal import accounting
 from privcausal.errors import CapabilityError
-from privcausal.estimators import Estimate
+from privcausal.estimators import Estimate, survival
 from privcausal.features.rows import Rows
 from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
@@ -20,7 +20,7 @@ from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
 from privcausal.request.request import RATIOS, RISKS, is_real
-from privcausal.request.schema import Interval, Levels, level_names
+from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("
@@ -81,6 +81,30 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
         },
         index=pd.Index(names, name="term"),
     )
+
+
+def survival_frame(estimate: Estimate, alpha: float) -> pd.DataFrame:
+    """Survival curves of both arms with pointwise limits and simultaneous bands."""
+    request = estimate.plan.request
+    if request.horizon is None:
+        raise CapabilityError(
+            "Survival curves require a survival outcome. Write pc.private('Surv(days, died) ~ T', "
+            "data, estimand='RMST', horizon=180)."
+        )
+    coding, frames = estimate.schema[request.formula.treatment], []
+    labels = level_names(coding) if isinstance(coding, Binary) else ()
+    curves = survival.arm_curves(request, survival.released_times(estimate))
+    for label, (curve, replicas) in zip(labels, curves, strict=True):
+        cov = curve.cov(replicas, request.trust.max_rows)
+        sd, value = np.sqrt(np.diag(cov)), curve.survival
+        columns = {"arm": label, "time": survival.times(request), "survival": value}
+        columns["std_error"] = sd
+        for name, joint in (("conf", False), ("band", True)):
+            half = critical(cov, alpha, simultaneous=joint) * sd
+            columns[f"{name}_low"] = np.clip(value - half, 0.0, 1.0)
+            columns[f"{name}_high"] = np.clip(value + half, 0.0, 1.0)
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 def with_limits(

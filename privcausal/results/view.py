@@ -11,6 +11,7 @@ import pandas as pd
 
 from privcausal import estimators
 from privcausal.accounting import weak_promise
+from privcausal.estimators.survival import measured
 from privcausal.estimators.words import tails, words_of
 from privcausal.inference.cells import CellEffect
 from privcausal.prices import at_most, pair
@@ -67,7 +68,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
             *_arms(formula.treatment, schema),
             *((("Instrument", formula.instrument),) if formula.instrument else ()),
             *counts,
-            *((("Outcome bounds", _range(schema[formula.outcome])),) if numeric else ()),
+            *((("Outcome bounds", _range(Interval(*result._outcomes))),) if numeric else ()),
             ("Formula", str(formula)),
         ),
         right=(
@@ -249,7 +250,7 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     """The effect and its uncertainty."""
     estimate = result.estimate
     request = estimate.plan.request
-    outcome = outcome_name(request, estimate.schema)
+    outcome = measured(request) or outcome_name(request, estimate.schema)
     treatment = request.formula.treatment
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)

@@ -63,6 +63,7 @@ from privcausal.vault.queries.sums import (
     ScoreSquares,
     ScoreSums,
 )
+from privcausal.vault.queries.survival import FollowUp, SurvivalCounts, SurvivalScore
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file
@@ -103,7 +104,8 @@ __all__ = [
     "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
     "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared", "DeclaredFit",
     "Estimators",
-    "ExactRidge", "Findings", "GivenFunction", "Gram", "Grid", "ImputedEffect", "Influence",
+    "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram", "Grid", "ImputedEffect",
+    "Influence",
     "InstrumentScores", "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes",
     "Marginals", "MassBalance", "Mechanism", "OfArm", "OfCovariates", "Outcome", "OutcomeResidual",
     "OverlapMass", "OverlapRoot", "OverlapScore", "PathSize", "PolynomialSums", "PrintedCells",
@@ -111,7 +113,8 @@ __all__ = [
     "PublishedLogits", "PublishedProcess", "Received", "RegressionInfluence", "RegressionMoments",
     "RegressionRow", "RegressionScore", "Regressors", "ResidualProduct", "Ridge", "RowMap",
     "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
-    "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "TanhNetwork", "Transform",
+    "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore",
+    "TanhNetwork", "Transform",
     "TransformProduct", "TreatedMass", "TreatedScore", "TreatmentResidual", "Vault", "Weight",
     "WeightedScore", "Weighting", "check_columns", "check_types", "file_labels", "from_table",
     "inspect", "one_blas_thread", "open_source", "open_vault", "opening", "paid",

@@ -317,9 +317,10 @@ def check_types(header: Header, request: Request) -> None:
                 f"Column {name!r} contains text but has numeric bounds. Convert the column to "
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
             )
-    for name in filter(None, (request.formula.treatment, request.formula.instrument)):
-        if header.kinds[name] == "text" and request.schema.get(name) is None:
-            role = "Treatment" if name == request.formula.treatment else "Instrument"
+    formula = request.formula
+    roles = {formula.treatment: "Treatment", formula.instrument: "Instrument"}
+    for name, role in (roles | {formula.event: "Event"}).items():
+        if name and header.kinds[name] == "text" and request.schema.get(name) is None:
             raise SchemaError(
                 f"{role} {name!r} contains text. Declare its two labels, the reference first: "
                 f"bounds={{{name!r}: ['control', 'treated']}}."

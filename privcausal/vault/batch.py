@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,7 +94,7 @@ class Batch(Opaque):
         request = layout.request
         self.y = np.asarray(clean[request.formula.outcome][0], np.float64)
         domain = layout.schema[request.formula.outcome]
-        if isinstance(domain, Transformed):
+        if isinstance(domain, Transformed) and request.formula.response is not None:
             self.y = response(request.formula, domain, self.y)
             complete &= np.isfinite(self.y)
             self.y[~complete] = domain.mid
@@ -108,6 +108,9 @@ class Batch(Opaque):
         self.dose = self.t = placed(formula.assigned) if formula.assigned else np.zeros(size)
         if isinstance(layout.schema.get(formula.assigned), Interval):
             self.t = np.clip(self.dose, 0.0, 1.0)
+        if layout.score is not None:
+            event = np.asarray(clean[formula.event][0], np.float64)
+            self.y = layout.score(self.y, event, self.t)
         self.taken = placed(formula.treatment) if formula.instrument else self.dose
         if request.asked.arms:  # Other labels do not belong to an arm.
             complete &= self.t >= 0
@@ -148,12 +151,17 @@ class Batch(Opaque):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Rules for making a batch from raw columns: domains, required columns, designs, and groups."""
+    """Rules for making a batch from raw columns: domains, required columns, designs, and groups.
+
+    `score` gives a row's outcome from its survival time, event and treatment, if it is a survival
+    outcome. It is defined for all finite numbers.
+    """
 
     request: Request
     schema: Schema
     designs: tuple[Design, ...]
     groups: tuple[Group, ...]
+    score: Callable[[Vector, Vector, Vector], Vector] | None = None
 
     @property
     def needed(self) -> tuple[str, ...]:

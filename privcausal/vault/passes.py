@@ -37,6 +37,7 @@ from privcausal.vault.batch import (
 )
 from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
 from privcausal.vault.guard import Opaque
+from privcausal.vault.queries.survival import SurvivalScore
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.spark import RemoteSum, Spark
@@ -108,7 +109,7 @@ class Passes(Opaque):
 
     __slots__ = (
         "_batches", "_clusters", "_entropy", "_keep", "_layout", "_marks", "_part", "_plan",
-        "_progress", "_rows", "_shares", "_spaces", "_values",
+        "_progress", "_rows", "_shares", "_spaces", "_values", "score",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +119,7 @@ class Passes(Opaque):
         self._plan = plan
         self._progress = progress
         self._layout: Layout | None = None
+        self.score: SurvivalScore | None = None  # of the rows in later layouts
         self._batches: list[Batch] | None = None
         self._values: dict[tuple[int, int], Remembered] = {}
         self._spaces: list[Space] = []  # They hold rows, as batches do.
@@ -133,7 +135,7 @@ class Passes(Opaque):
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
     ) -> None:
         """Set the domains, designs, and groups used to clean rows from now on."""
-        self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups))
+        self._layout = Layout(self._plan.request, schema, tuple(designs), tuple(groups), self.score)
         self._batches, self._values = None, {}
 
     # -- which rows --------------------------------------------------------------------------

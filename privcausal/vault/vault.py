@@ -32,6 +32,7 @@ from privcausal.vault.paper.betlei import PublishedLogits
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
 from privcausal.vault.queries.cells import LabelSelection
+from privcausal.vault.queries.survival import SurvivalScore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -149,6 +150,10 @@ class Vault(Opaque):
     ) -> None:
         """Set the domains, designs, and groups used to clean rows from now on."""
         self._passes.set_layout(schema, designs, groups)
+
+    def score_survival(self, score: SurvivalScore) -> None:
+        """Replace survival outcomes by this score in all later layouts."""
+        self._passes.score = score
 
     @guarded
     def gather(
