@@ -203,7 +203,8 @@ def run(
     check_types(source.header, request)
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     clusters = None if request.cluster is None else request.cluster.column
-    free += [request.formula.treatment, *filter(None, [request.trust.unit, clusters])]
+    others = request.formula.event, request.trust.unit, clusters
+    free += [request.formula.treatment, *filter(None, others)]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
     strange = [n for n in request.declared if n not in source.header.names]
     # Other names may belong to other tables that share this schema.

@@ -439,6 +439,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         "learner": "private", "base": "linear", "weights": "W",
         "bounds": {"Y": (0, 1), "X": (0, 1), "W": (0, 4)},
     },
+    "survival": {
+        "learner": "private", "formula": "Surv(Y, D) ~ T", "estimand": "RMST", "horizon": 0.5,
+        "bounds": {"Y": (0, 1), "D": ["no", "yes"]},
+    },
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},

@@ -29,6 +29,10 @@ WORKS = {
     "coefficients when some regressors are not always observed. JASA 89, 846-866.",
     "ATT(g, t)": "Callaway, B. and Sant'Anna, P. H. C. (2021). Difference-in-differences with "
     "multiple time periods. Journal of Econometrics 225, 200-230.",
+    "Right-censored": "Robins, J. M. and Rotnitzky, A. (1992). Recovery of information and "
+    "adjustment for dependent censoring using surrogate markers. AIDS Epidemiology, 297-331.",
+    "Kaplan-Meier": "Kaplan, E. L. and Meier, P. (1958). Nonparametric estimation from incomplete "
+    "observations. JASA 53, 457-481.",
     "Cattaneo": "Cattaneo, M. D. (2010). Efficient semiparametric estimation of multi-valued "
     "treatment effects under ignorability. Journal of Econometrics 155, 138-154.",
     "Difference in means": "Neyman, J. (1923, 1990). On the application of probability theory to "

@@ -687,9 +687,9 @@ class Request:
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
         if others or formula.instrument or self.split != "full" or self.cov_type != "nonrobust":
             raise CapabilityError(
-                f"estimand={self.estimand!r} is available only alone: without other estimands, "
-                "groups=, weights=, an instrument, clusters, split=, and cov_type=. Fit each estimand or "
-                "group separately."
+                f"estimand={self.estimand!r} cannot be combined with other estimands, groups=, "
+                "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or group "
+                "separately."
             )
         time = self.schema.get(formula.outcome)
         raw = getattr(time, "raw", time)

@@ -48,6 +48,14 @@ CALLS: dict[str, dict[str, Any]] = {
         "weights": "X2",
     },
     "difference": {"learner": "private", "formula": "Y ~ T"},
+    "survival": {
+        "learner": "private",
+        "base": "linear",
+        "formula": "Surv(X2, T) ~ G | X1",
+        "bounds": {"X1": (-1, 1), "X2": (0, 10), "G": ["a", "c"]},
+        "estimand": "risk",
+        "horizon": 5,
+    },
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "ATO"]},
     "several arms": {
         "learner": "private",

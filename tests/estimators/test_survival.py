@@ -1,0 +1,238 @@
+"""RMST and risk: equal to Kaplan-Meier without noise, honest with noise, refused elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privcausal as pc
+from privcausal.errors import CapabilityError, FormulaError, PrivcausalError, SchemaError
+from privcausal.inference.survival import arm_curve, noise_square, scores
+from privcausal.testing import seeded_noise, zero_noise
+from privcausal.vault import FollowUp, SurvivalCounts
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+sys.path.insert(0, str(REFERENCE))
+
+import survival as lifelines_rows  # noqa: E402
+
+TIMED = "Surv(days, died) ~ T"
+
+
+def trial(n: int = 2000, seed: int = 0, **changed: Any) -> pd.DataFrame:
+    rng = np.random.default_rng([3, seed])
+    x, t = rng.random(n), rng.random(n) < 0.5
+    died = np.ceil(rng.exponential(80 * (1 + t) * (0.5 + x)))
+    lost = np.ceil(rng.uniform(1, 300, n))
+    columns = {"days": np.minimum(died, lost), "died": 1 * (died <= lost), "T": 1 * t, "X": x}
+    return pd.DataFrame(columns).assign(**changed)
+
+
+def fit(
+    formula: str = TIMED,
+    frame: Any = None,
+    estimand: Any = "RMST",
+    horizon: Any = 100,
+    **options: Any,
+) -> Any:
+    frame = trial() if frame is None else frame
+    return pc.private(
+        formula, frame, estimand=estimand, horizon=horizon,
+        **{"bounds": {"X": (0, 1)}, "eps": 1.0, **options},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", lifelines_rows.HORIZONS)
+def test_without_noise_the_estimates_are_those_of_lifelines(name: str) -> None:
+    stored = pd.read_csv(REFERENCE / "survival.csv").set_index("data").loc[name]
+    frame, horizon = lifelines_rows.rows(name), lifelines_rows.HORIZONS[name]
+    with zero_noise():
+        found = {
+            e: fit(frame=frame, estimand=e, horizon=horizon, bounds=None) for e in ("RMST", "risk")
+        }
+    for estimand, column in (("RMST", "rmst"), ("risk", "risk")):
+        control, treated = stored[column]
+        assert found[estimand].params[estimand] == pytest.approx(treated - control, rel=1e-6)
+    curves = found["RMST"].survival().set_index(["arm", "time"])["survival"]
+    for arm, risk, half in zip(("0", "1"), stored["risk"], stored["half"], strict=True):
+        assert curves[arm, horizon] == pytest.approx(1 - risk, rel=1e-6)
+        assert curves[arm, horizon // 2] == pytest.approx(half, rel=1e-6)
+
+
+def test_without_noise_the_standard_error_is_greenwoods() -> None:
+    with zero_noise():
+        found = fit(estimand="risk")
+        curves = found.survival().groupby("arm")
+    last = np.array([one["std_error"].iloc[-1] for _, one in curves])
+    assert found.bse["risk"] == pytest.approx(np.sqrt((last**2).sum()), rel=0.01)
+    with zero_noise():
+        dependent = fit(estimand="risk", frame=trial(unit=np.arange(2000)), unit="unit", max_rows=4)
+    assert dependent.bse["risk"] == pytest.approx(2 * found.bse["risk"], rel=0.01)
+
+
+def test_other_scales_labels_and_weeks() -> None:
+    """Twelve and a half weeks have equal bins; labels of events are coded as declared."""
+    weeks = trial(
+        died=lambda f: np.where(f["died"] == 1, "dead", "alive"), days=lambda f: f["days"] / 7
+    )
+    with zero_noise():
+        days = fit(horizon=87.5)
+        found = fit(frame=weeks, horizon=12.5, bounds={"died": ["alive", "dead"]})
+    assert 7 * found.params["RMST"] == pytest.approx(days.params["RMST"], rel=1e-9)
+    assert len(found.survival()) == 2 * 251
+
+
+def test_censoring_by_arm_does_not_bias_the_adjusted_effect() -> None:
+    """Means of the observed times would show an effect of censoring."""
+    frame = trial(20_000, 1)
+    lost = np.where(frame["T"] == 1, 40 + 200 * frame["X"].sample(frac=1, random_state=0), 300)
+    early = frame["days"] > lost
+    frame["days"], frame["died"] = np.minimum(frame["days"], np.ceil(lost)), frame["died"] * ~early
+    with zero_noise():
+        whole, cut = (fit(TIMED + " | X", f) for f in (trial(20_000, 1), frame))
+    assert abs(whole.params["RMST"] - cut.params["RMST"]) < 2.5 * cut.bse["RMST"]
+    naive = frame["days"].clip(upper=100).groupby(frame["T"]).mean().diff().iloc[-1]
+    assert whole.params["RMST"] - naive > 8 * cut.bse["RMST"]
+
+
+@pytest.mark.parametrize("sd", [15.0, 40.0])
+def test_the_added_variance_is_that_of_the_noise(sd: float) -> None:
+    """Noise moves the mean score of an arm as `noise_square` says, and not at first order."""
+    rng, follow = np.random.default_rng(0), FollowUp("died", 100.0)
+    query, frame = SurvivalCounts(follow), trial(1000, 2)
+    cell = follow.cell(*(frame[c].to_numpy(float) for c in ("days", "died")), np.zeros(1000))
+    counts = np.bincount(cell, minlength=4 * 101).reshape(4, 101)[:2].astype(float)
+    exact = counts @ query.root.T
+    value, last = np.ones(101), 0.0
+    right = 1 - float(arm_curve(exact, query.root).survival[-1])
+    errors, squares, naive = [], [], []
+    for _ in range(60):
+        curve = arm_curve(exact + rng.normal(0, sd, exact.shape), query.root)
+        errors.append(float((scores(curve, value, last) * counts).sum()) / 1000 - right)
+        squares.append(noise_square(curve, curve.replicas(sd, query.root), value, last))
+        naive.append(1 - float(curve.survival[-1]) - right)
+    assert 0.5 < np.mean(np.square(errors)) / np.median(squares) < 2
+    assert np.mean(np.square(errors)) < 0.25 * np.mean(np.square(naive))
+
+
+@pytest.mark.parametrize("formula", [TIMED, TIMED + " | X"])
+def test_intervals_cover_where_noise_is_large(formula: str) -> None:
+    k = np.arange(100)[:, None]
+    x = np.linspace(0, 1, 201)
+    alive = [np.exp(-k / (80 * (1 + t) * (0.5 + x))).mean(axis=1) for t in (0, 1)]
+    truth = float((alive[1] - alive[0]).sum())
+    covered = []
+    for seed in range(12):
+        with seeded_noise(seed):
+            found = fit(formula, trial(2000, 10 + seed), eps=0.5)
+        low, high = found.conf_int().loc["RMST"]
+        covered.append(low <= truth <= high)
+    assert sum(covered) >= 10  # of 12; at most 9 has a chance of 0.2% at 95% coverage
+
+
+def test_results(tmp_path: Path) -> None:
+    with seeded_noise(3):
+        found = fit(TIMED + " | X", estimand="risk")
+    text = str(found.summary())
+    assert "Surv(days, died)" in text
+    assert "Independent censoring" in text
+    assert "Horizon:" in text
+    assert "survival times by arm, 101 bins" in str(found.summary(full=True))
+    assert "Right-censored" in found.methods
+    assert "Robins, J. M. and Rotnitzky, A. (1992)" in found.methods
+    assert "the risk of died by days = 100" in found._view().headline[0]
+    assert found._outcomes == (0.0, 1.0)
+    curves = found.survival(alpha=0.1)
+    assert curves[["conf_low", "conf_high"]].stack().between(0, 1).all()
+    assert (curves["band_low"] <= curves["conf_low"] + 1e-12).all()
+    assert (curves.groupby("arm")["survival"].diff().dropna() <= 0).all()
+    assert found.plot("survival").get_xlabel() == "days"
+    found.report(tmp_path / "report.html")
+    found.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json")
+    assert str(again.summary()) == text
+    pd.testing.assert_frame_equal(again.survival(0.1), curves)
+    names = {"pc": pc, "data": trial()}
+    with seeded_noise(3):
+        exec(found.call.replace("pc.private(", "fit = pc.private("), names)
+    assert names["fit"].params.equals(found.params)  # type: ignore[attr-defined]
+
+
+def test_a_horizon_beyond_the_follow_up_has_an_alert() -> None:
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="followed to the horizon"):
+        found = fit(horizon=290)
+    assert "censoring" in found.alerts
+    with seeded_noise(1):
+        assert "censoring" not in fit(horizon=100, eps=4).alerts
+
+
+def test_survival_requires_a_survival_outcome() -> None:
+    with seeded_noise(1):
+        found = pc.private("X ~ T", trial(), bounds={"X": (0, 1)})
+    with pytest.raises(CapabilityError, match="require a survival outcome"):
+        found.survival()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
+    "no horizon": ({"horizon": None}, CapabilityError, "require each other"),
+    "no event": (
+        {"formula": "days ~ T", "bounds": {"days": (0, 9)}}, CapabilityError, "each other",
+    ),
+    "ATE": ({"estimand": "ATE"}, CapabilityError, "require each other"),
+    "two": ({"estimand": ["RMST", "risk"]}, CapabilityError, "separately"),
+    "after the ATE": ({"estimand": ["ATE", "risk"]}, CapabilityError, "each other"),
+    "groups": ({"groups": ["X >= 0.5"]}, CapabilityError, "separately"),
+    "split": (
+        {"formula": TIMED + " | X", "control": pc.Control(split="crossfit")},
+        CapabilityError, "separately",
+    ),
+    "clusters": (
+        {"control": pc.Control(cluster="X", max_cluster_rows=3)}, CapabilityError, "cluster=",
+    ),
+    "weights": ({"weights": "X", "formula": TIMED}, CapabilityError, "weights="),
+    "arms": ({"bounds": {"T": ["0", "1", "2"]}}, SchemaError, "must be binary"),
+    "events": ({"bounds": {"died": (0, 3)}}, SchemaError, "Event 'died' must be binary"),
+    "short bounds": ({"bounds": {"days": (0, 100)}}, SchemaError, "beyond the horizon"),
+    "negative": ({"bounds": {"days": (-1, 200)}}, SchemaError, "beyond the horizon"),
+    "horizon": ({"horizon": -3}, SchemaError, "positive number"),
+    "text": ({"horizon": "180"}, SchemaError, "positive number"),
+    "infinite": ({"horizon": np.inf}, SchemaError, "positive number"),
+    "one column": ({"formula": "Surv(days) ~ T"}, FormulaError, "takes two columns"),
+    "three": ({"formula": "Surv(X, days, died) ~ T"}, FormulaError, "takes two columns"),
+    "call": ({"formula": "Surv(log(days), died) ~ T"}, FormulaError, "takes two columns"),
+    "roles": ({"formula": "Surv(days, T) ~ T"}, FormulaError, "has another role"),
+    "unknown": ({"formula": "Surv(days, dead) ~ T"}, FormulaError, "'dead' is not in the data"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_before_any_charge(name: str, tmp_path: Path) -> None:
+    options, error, text = REFUSED[name]
+    ledger = pc.Ledger(tmp_path / "ledger.db", "trial", eps=2)
+    with pytest.raises(error, match=text):
+        fit(**options, ledger=ledger)
+    assert not len(ledger.history)
+
+
+def test_text_events_need_labels() -> None:
+    with pytest.raises(SchemaError, match="Event 'died' contains text"):
+        fit(frame=trial(died="yes"))
+
+
+def test_other_calls_refuse_survival_outcomes() -> None:
+    frame, bounds = trial(id=1, year=2), {"X": (0, 1), "days": (0, 300)}
+    with pytest.raises(CapabilityError, match=r"Write pc.private\('Surv"):
+        pc.privcate(TIMED + " | X", frame, bounds=bounds)
+    with pytest.raises(CapabilityError, match=r"Write pc.private\('Surv"):
+        pc.did(TIMED, frame, unit="id", time="year", periods=(1, 2), bounds=bounds)
+    with pytest.raises(FormulaError, match="is not allowed"):
+        pc.regress("Surv(days, died) ~ X", frame, bounds=bounds)
+    with pytest.raises(CapabilityError, match="has no plan"):
+        pc.plan(TIMED, n=1000, estimand="RMST")
+    with pytest.raises(PrivcausalError, match="has no plan"):
+        pc.plan(TIMED, n=1000, estimand="RMST", horizon=180)
