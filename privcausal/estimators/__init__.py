@@ -48,7 +48,7 @@ def describe(estimate: Estimate) -> Description:
         kinds = [*_PRINTED]
     known = {kind.name: kind for kind in kinds}
     said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
-    said = clusters.described(survival.described(said, plan.request), plan.request.cluster)
+    said = clusters.described(survival.survival_described(said, plan.request), plan.request.cluster)
     return weights.weights_described(said, estimate)
 
 

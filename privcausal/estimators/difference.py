@@ -123,7 +123,7 @@ class DifferenceInMeans(Learner):
             found = replace(found, clipping=found.clipping + bias)
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
-        found = with_noise(session, found)
+        found = with_noise(request, session.curves, found)
         lost = bool(difference.unseen(value, sd)[:, 0].any())
         said = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
         return Estimate(

@@ -237,7 +237,8 @@ class Private(AverageLearner):
         tau = nu.residual_effect(state, grams, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
-        found = with_noise(session, averages(state, asked, AVERAGE_STAGES, weight))
+        found = averages(state, asked, AVERAGE_STAGES, weight)
+        found = with_noise(session.plan.request, session.curves, found)
         wanted = session.plan.request.asked.averages
         products = max(nu.product_confounding(state, partials, one) for one in wanted)
         notes = average_doubts(found, products)

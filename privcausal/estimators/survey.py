@@ -48,6 +48,7 @@ from privcausal.vault import (
     Regressors,
     SizeHistogram,
     SurveyWeight,
+    SurvivalCounts,
     Transform,
     TransformProduct,
     Vault,
@@ -194,7 +195,8 @@ class FitRun:
         for name in self.undeclared.labels:
             found[name] = self._buy_levels(name)
         self.schema = self.schema.with_columns(found)
-        survival.replace_outcome(self)
+        if self.plan.request.horizon is not None:
+            self._score_survival()
 
     def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
         """Narrow the schema to the detected range of covariates; values outside are clipped.
@@ -215,6 +217,18 @@ class FitRun:
                 self.look_at(name, c, sd)
                 found[name] = Transformed(found[name].lo, found[name].hi, domain)
         self.schema = self.schema.with_columns(found)
+
+    def _score_survival(self) -> None:
+        """Release survival times by arm, and replace the outcome by a score in public bounds."""
+        request, name = self.plan.request, self.plan.request.formula.outcome
+        self.vault.set_layout(self.schema, (), ())
+        query = SurvivalCounts(survival.follow_up(request))
+        self.curves = survival.arm_curves(request, self.release(survival.SURVIVAL_COUNTS, query))
+        score, raw = survival.survival_scores(request, self.curves), self.schema[name]
+        assert isinstance(raw, Interval)
+        self.schema = self.schema.with_columns({name: Transformed(score.lo, score.hi, raw)})
+        self.vault.score_survival(score)
+        self.alerts |= survival.censoring_alert(request, self.curves)
 
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         outcome = self.plan.request.formula.outcome

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +20,7 @@ from privcausal.inference.survival import (
 )
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Transformed
 from privcausal.typing import Vector
-
-if TYPE_CHECKING:
-    from privcausal.estimators.survey import FitRun
 
 SURVIVAL_COUNTS = StageKey("effect", "survival times")
 
@@ -73,34 +69,32 @@ def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCu
     return [(curve, curve.replicas(sd, query.root)) for curve in found]
 
 
-def replace_outcome(session: FitRun) -> None:
-    """Release the times by arm, and replace the outcome by a score with public bounds."""
-    request = session.plan.request
-    if request.horizon is None:
-        return
-    session.vault.set_layout(session.schema, (), ())
-    query = vault.SurvivalCounts(follow_up(request))
-    release = session.release(SURVIVAL_COUNTS, query)
-    session.curves = arm_curves(request, release)
-    table = np.stack([scores(curve, *values(request)) for curve, _ in session.curves])
-    score = vault.SurvivalScore(query.follow, table)
-    name, raw = request.formula.outcome, session.schema[request.formula.outcome]
-    assert isinstance(raw, Interval)
-    session.schema = session.schema.with_columns({name: Transformed(score.lo, score.hi, raw)})
-    session.vault.score_survival(score)
-    noise = float(release.noise_sd[0]) * np.linalg.norm(query.root[-1]) * np.sqrt(2.0)
-    least = min(float(curve.risk[-1]) for curve, _ in session.curves)
-    held = any(curve.followed[-1] <= LEAST_FOLLOWED for curve, _ in session.curves)
-    if held or least <= FEW_SDS * noise:
-        session.alerts["censoring"] = FEW_FOLLOWED.format(horizon=request.horizon)
+def survival_scores(
+    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]
+) -> vault.SurvivalScore:
+    """The score of every row, from the curves of both arms."""
+    table = np.stack([scores(curve, *values(request)) for curve, _ in curves])
+    return vault.SurvivalScore(follow_up(request), table)
 
 
-def with_noise(session: FitRun, found: AverageEstimate) -> AverageEstimate:
-    """`found` with the variance that noise in the survival times adds to the effect."""
-    if not session.curves:
+def censoring_alert(
+    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]
+) -> dict[str, str]:
+    """An alert if few rows are followed to the horizon: by the curve, or compared with noise."""
+    for curve, replicas in curves:
+        noise = FEW_SDS * float(np.std(replicas.risk[:, -1]))
+        if curve.followed[-1] <= LEAST_FOLLOWED or curve.risk[-1] <= noise:
+            return {"censoring": FEW_FOLLOWED.format(horizon=request.horizon)}
+    return {}
+
+
+def with_noise(
+    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], found: AverageEstimate
+) -> AverageEstimate:
+    """`found` with the variance that noise in the survival times adds; without curves, `found`."""
+    if not curves:
         return found
-    own = values(session.plan.request)
-    added = sum(noise_square(*pair, *own) for pair in session.curves)
+    added = sum(noise_square(*pair, *values(request)) for pair in curves)
     return replace(found, privacy=found.privacy + added)
 
 
@@ -114,7 +108,7 @@ def measured(request: Request) -> str:
     return f"the mean of {formula.outcome}, restricted to {horizon},"
 
 
-def described(said: words.Description, request: Request) -> words.Description:
+def survival_described(said: words.Description, request: Request) -> words.Description:
     """The description with the horizon, and with assumptions and methods on censoring."""
     if request.horizon is None:
         return said

@@ -9,7 +9,7 @@ import numpy as np
 from privcausal.typing import Matrix, Vector
 
 LEAST_FOLLOWED = 0.25
-"""Least probability of no censoring by which a score divides. It bounds the scores.
+"""Least divisor of a score, a probability of no censoring. It bounds the scores.
 
 0.1 let noise in the last bins widen intervals twofold at eps = 0.5, on seeds from 0 of
 `tests/benchmarks/survival.py`. 0.4 would be reached in many studies.
@@ -57,7 +57,7 @@ class ArmCurve:
         return np.cumprod(np.concatenate([whole, 1 - censored], axis=-1), axis=-1)
 
     def replicas(self, noise_sd: float, root: Matrix) -> ArmCurve:
-        """Curves as if noise were added to these counts again, shape (`REPLICAS`, bins)."""
+        """Curves of these counts with new noise, shape (`REPLICAS`, bins)."""
         rng = np.random.default_rng(_PUBLIC_SEED)
         noise = noise_sd * rng.standard_normal((REPLICAS, *self.counts.shape))
         return arm_curve(self.counts @ root.T + noise, root)
@@ -83,7 +83,7 @@ def arm_curve(released: Matrix, root: Matrix) -> ArmCurve:
     """Curves from released sums of events and other ends, shape (..., 2, bins).
 
     ``root @ released`` are suffix sums of the counts. They are made nonnegative and monotone.
-    Without noise, the curves are those of Kaplan and Meier (1958).
+    Without noise, the curves are Kaplan-Meier curves (Kaplan and Meier 1958).
     """
     sums = released @ root.T
     down = np.minimum.accumulate(sums, axis=-1)
@@ -94,16 +94,16 @@ def arm_curve(released: Matrix, root: Matrix) -> ArmCurve:
 def scores(curve: ArmCurve, value: Vector, last: float) -> Matrix:
     """Scores of rows by their kind of end and bin, shape (..., 2, bins).
 
-    `value` is the outcome f of an event in each bin, and `last` that of no event by the horizon.
-    The score is the outcome's mean plus its augmented inverse probability weighted error (Robins
-    and Rotnitzky 1992; Tsiatis 2006, Chapter 10), for the survival curve of the arm:
+    `value` is the outcome f of an event in each bin, and `last` is f without an event.
+    The score is the mean of f plus an augmented inverse probability weighted error (Robins and
+    Rotnitzky 1992; Tsiatis 2006, Chapter 10):
 
         m + sum_k (1(event in k) - 1(at risk in k) hazard_k) (f_k - m_k) / G_k,
 
     where m is the mean of f, m_k its mean after bin k, and G_k = `followed`, which is held above
-    `LEAST_FOLLOWED`. If G is right, the mean score is that of f among rows with any covariates, for
-    any hazard. If the hazard is right, the mean score in the arm is that of f, for any G. Without
-    noise, the mean over the arm is the Kaplan-Meier estimate.
+    `LEAST_FOLLOWED`. If G is right, the mean score equals the mean of f given any covariates, for
+    any hazard. If the hazard is right, both means over the arm are equal for any G. Without noise,
+    the mean over the arm is the Kaplan-Meier estimate.
     """
     hazard = curve.hazard
     after = np.full(hazard.shape, last)  # m_k

@@ -688,8 +688,8 @@ class Request:
         if others or formula.instrument or self.split != "full" or self.cov_type != "nonrobust":
             raise CapabilityError(
                 f"estimand={self.estimand!r} cannot be combined with other estimands, groups=, "
-                "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or group "
-                "separately."
+                "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or "
+                "group separately."
             )
         time = self.schema.get(formula.outcome)
         raw = getattr(time, "raw", time)

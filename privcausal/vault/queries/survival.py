@@ -11,8 +11,8 @@ from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import Mechanism
 
-MOST_BINS, BINS = 400, 250
-"""A horizon of at most `MOST_BINS` whole units has a bin for each unit; others have `BINS`."""
+WHOLE_BINS, EQUAL_BINS = 400, 250
+"""A horizon of at most `WHOLE_BINS` whole units has one bin a unit; others have `EQUAL_BINS`."""
 
 ROOT_BITS = 20
 """Bits of the weights of a bin in `SurvivalCounts`."""
@@ -33,8 +33,8 @@ class FollowUp:
 
     @property
     def bins(self) -> int:
-        whole = self.horizon == round(self.horizon) and self.horizon <= MOST_BINS
-        return round(self.horizon) if whole else BINS
+        whole = self.horizon == round(self.horizon) and self.horizon <= WHOLE_BINS
+        return round(self.horizon) if whole else EQUAL_BINS
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -56,9 +56,9 @@ class SurvivalCounts(Mechanism):
     For the counts x of one arm and kind, the release is y = M x. M is an upper triangular Toeplitz
     matrix with entries a_k = C(2k, k) / 4^k at distance k from the diagonal, rounded to multiples
     of 2^-20. Without rounding, M M x are the suffix sums of x, so M y are the numbers with a time
-    in bin k or later. Their noise grows with the logarithm of the number of bins, not with its
-    square root, as the noise of sums over a histogram does (Fichtenberger, Henzinger and Upadhyay
-    2023, "Constant matters").
+    in bin k or later. Their noise sd grows with the logarithm of the number of bins, and the noise
+    of sums over a histogram with its square root (Fichtenberger, Henzinger, and Upadhyay 2023,
+    "Constant matters").
 
     Privacy
     -------
