@@ -440,8 +440,8 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         "bounds": {"Y": (0, 1), "X": (0, 1), "W": (0, 4)},
     },
     "survival": {
-        "learner": "private", "formula": "Surv(Y, D) ~ T", "estimand": "RMST", "horizon": 0.5,
-        "bounds": {"Y": (0, 1), "D": ["no", "yes"]},
+        "learner": "private", "formula": "Surv(Y, D) ~ T", "estimand": "RMST", "horizon": 3,
+        "bounds": {"Y": (0, 6), "D": ["no", "yes"]},
     },
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},

@@ -246,7 +246,7 @@ class BudgetShares:
     """The estimate itself. Random laws."""
     trial_sums = 0.92
     """The estimate itself, next to `trial_range`."""
-    survival_counts = 0.3
+    private_survival_counts = 0.3
     """At eps = 0.5, 0.08 and 0.15 gave wider intervals, and 0.5 equally wide ones, on seeds from 0
     of `tests/benchmarks/survival.py`."""
     private_cluster_squares = 0.4

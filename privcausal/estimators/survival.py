@@ -34,7 +34,7 @@ def survival_needs(request: Request) -> list[budget.StageWeight]:
     """The release of survival times by arm, if the outcome is one."""
     if request.horizon is None:
         return []
-    return [budget.StageWeight(SURVIVAL_COUNTS, budget.SHARES.survival_counts)]
+    return [budget.StageWeight(SURVIVAL_COUNTS, budget.SHARES.private_survival_counts)]
 
 
 def follow_up(request: Request) -> vault.FollowUp:

@@ -1,6 +1,6 @@
 """Intervals of survival outcomes: coverage and width, by law, estimand and epsilon.
 
-    python tests/benchmarks/survival.py --reps 500
+    python tests/benchmarks/survival.py --reps 400
     python tests/benchmarks/survival.py --quick
 
 Two laws with times in days: a randomized trial without covariates, and an observational study with
@@ -78,7 +78,7 @@ def fitted(law: str, estimand: str, seed: int, n: int) -> Iterator[dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--reps", type=int, default=500)
+    parser.add_argument("--reps", type=int, default=400)
     parser.add_argument("--first", type=int, default=REPORTED, help="first seed")
     parser.add_argument("--rows", default="2000")
     parser.add_argument("--quick", action="store_true", help="two draws of each law")
