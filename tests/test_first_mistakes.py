@@ -129,11 +129,11 @@ MISTAKES: list[tuple[str, str]] = [
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="CATE")',
         "estimand='CATE' is not an average effect. Use pc.privcate(formula, data), or "
-        "choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE'.",
+        "choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RMST', 'risk'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="ate")',
-        "estimand='ate' is unknown. Choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RR', 'OR'.",
+        "estimand='ate' is unknown. Choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RMST', 'risk', 'RR', 'OR'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, learner="dr")',
