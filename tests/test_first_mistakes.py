@@ -133,7 +133,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="ate")',
-        "estimand='ate' is unknown. Choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RMST', 'risk', 'RR', 'OR'.",
+        "estimand='ate' is unknown. Choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RMST', "
+        "'risk', 'RR', 'OR'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, learner="dr")',
