@@ -448,7 +448,7 @@ def _domains(
     found: dict[str, Domain] = {}
     for name in dict.fromkeys(names):
         domain = schema.get(name)
-        if domain is None and name not in (parsed.treatment, parsed.instrument):
+        if domain is None and name not in (parsed.treatment, *parsed.instruments):
             raise CapabilityError(
                 f"An audit requires a declared domain for {name!r}, because it invents rows at its "
                 f"ends. Write bounds={{{name!r}: (lo, hi)}}, or list its levels."

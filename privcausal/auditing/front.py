@@ -453,6 +453,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "LATE": {
         "learner": "private", "base": "linear", "estimand": "LATE", "formula": "Y ~ T | X | T ~ Z",
     },
+    "instruments": {
+        "learner": "private", "base": "linear", "estimand": "LATE",
+        "formula": "Y ~ T | X | T ~ Z1 + Z2",
+    },
     "regression": {
         "learner": "regress", "formula": "Y ~ X", "control": Control(cov_type="HC0"),
     },

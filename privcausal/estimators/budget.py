@@ -312,7 +312,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
         if name in request.schema or name == request.trust.unit:
             continue
         kind = header.kinds[name]
-        if name in (formula.treatment, formula.instrument, formula.event) or kind == "bool":
+        if name in (formula.treatment, *formula.instruments, formula.event) or kind == "bool":
             free[name] = Binary()
         elif kind == "text" or name in formula.categorical:
             labels.append(name)
@@ -345,7 +345,7 @@ def as_coded(schema: Schema, request: Request) -> Schema:
     coded = (formula.event,) if request.asked.per_unit else (formula.treatment, formula.event)
     changed |= {name: Binary() for name in coded if isinstance(schema.get(name), Interval)}
     treated = () if request.asked.arms else (formula.treatment,)
-    for name in (*treated, formula.instrument, formula.outcome, formula.event):
+    for name in (*treated, *formula.instruments, formula.outcome, formula.event):
         domain = schema.get(name)
         if isinstance(domain, Levels):
             changed[name] = Binary(list(domain.values))

@@ -123,6 +123,11 @@ class Planner:
                 "Mechanisms in pc.paper cannot be planned, because the width of their intervals "
                 "depends on the rows."
             )
+        if len(self.request.formula.instruments) > 1:
+            raise CapabilityError(
+                "A plan assumes one instrument. Plan the fit with the strongest one: "
+                "'Y ~ T | X | T ~ Z'."
+            )
 
     @classmethod
     def of(cls, learner: Learner, base: AnyBase, request: Request, assumed: Assumptions) -> Planner:
@@ -141,7 +146,7 @@ class Planner:
         Covariates of public rows are kept. Treatment and outcome are invented.
         """
         formula = self.request.formula
-        invented = formula.outcome, formula.treatment, formula.instrument
+        invented = formula.outcome, formula.treatment, *formula.instruments
         like = {k: rows for k, rows in self.assumed.like.items() if k not in invented}
         assumed = replace(self.assumed, population=CAUTIOUS, like=like)
         return replace(self, assumed=assumed, patterns=(False,), _known={})

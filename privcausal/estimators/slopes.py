@@ -28,9 +28,10 @@ from privcausal.estimators import averages, budget, interactions, private, surve
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, shown
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.words import Estimate
+from privcausal.estimators.words import Description, Estimate
 from privcausal.features import functions
 from privcausal.inference import effects
+from privcausal.inference import instruments as instruments_of
 from privcausal.inference.averages import FEW_SDS, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
@@ -177,7 +178,7 @@ def residual_cut(
     which enters through its product with an error of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
-    of = "Z - m" if session.plan.request.formula.instrument else "T - e"
+    of = "Z - m" if session.plan.request.formula.instruments else "T - e"
     most = largest_residual(session.schema[session.plan.request.formula.assigned])
     target = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, 1 - most), partials)
     sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{of}|")
@@ -293,43 +294,47 @@ class LocalAverage(private.AverageLearner):
         if request.asked.dose:
             needs.append(budget.StageWeight(SLOPE_SIZES, budget.SHARES.private_sizes))
         if request.propensity is None:
-            needs.append(
-                budget.StageWeight(budget.Stages.INSTRUMENT, budget.SHARES.private_treatment)
-            )
+            needs += private.by_arm(instrument_stages(request), budget.SHARES.private_treatment)
         return [*needs, budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.late_treatment)]
 
     def run(self, session: survey.FitRun) -> Estimate:
         request, formula = session.plan.request, session.plan.request.formula
-        state, instrument, treatment, e, square = _late_learnt(
+        state, instruments, treatments, e, squares = _late_learnt(
             replace(private.looked(session), floor=0.0)
         )
         rows, domain = state.population.count, session.schema[formula.treatment]
-        taken = width_of(domain)
-        doubts = [nu.remainder(state, parts, "PLR").rms for parts in (instrument, treatment)]
+        taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
+        doubts = [
+            [nu.remainder(state, parts, "PLR").rms for parts in each]
+            for each in (instruments, treatments)
+        ]
         known = partial(
-            effects.estimate_reduced,
+            instruments_of.estimate_reduced,
+            formula.instruments,
             remainder=np.array(doubts),
-            model=rows * square,
+            model=rows * np.diag(squares),
             size=rows,
-            units=(width_of(session.schema[formula.assigned]), taken),
+            units=(widths, taken),
         )
         # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
-            tuple((part.e_soft,) for part in instrument),
+            tuple(tuple(p.e_soft for p in each) for each in zip(*instruments, strict=True)),
             tuple((one,) for one in e),
-            tuple((part.eta,) for part in instrument),
+            tuple((part.eta,) for part in instruments[0]),
             state.outcome,
             0.0,
             scale,
             largest_residual(domain),
-            state.most if request.asked.dose else 0.0,
+            _widest(session, state.most),
         )
+        square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
         value, sd = released_slopes(state, budget.Stages.NUISANCE_RESIDUALS, sums)
         first = known(value, sd, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
-        seen = abs(first.estimate[2]) > FEW_SDS * np.sqrt(first.cov[2, 2])
+        strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
+        seen = (np.abs(strong) > FEW_SDS * np.split(sd_of, 2)[1]).any()
         reach = 2 * state.outcome.bound
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
         scale *= _ratio(np.diag(value[2]), np.diag(sd[2]))
@@ -338,31 +343,76 @@ class LocalAverage(private.AverageLearner):
         own = known(value, sd, (centre, scale), bias, bias_sd=noise)
         own = with_design_effect(own, request.trust.max_rows)
         own = replace(own, size_sd=state.population.count_sd)
-        if np.isinf(effects.late_limits(own, float(norm.ppf(0.975)))[1]):
+        low, high = instruments_of.late_limits(own, float(norm.ppf(0.975)))
+        if np.isnan(low):
+            session.alerts["instrument"] = CONTRADICT
+        elif np.isinf(low) or np.isinf(high):
             session.alerts["instrument"] = WEAK
         return finish(state, None, None, own, average_doubts(own))
 
+    @classmethod
+    def describe(cls, estimate: Estimate) -> Description:
+        said, found = super().describe(estimate), estimate.averages
+        if found is None:
+            return said
+        tests, many = instruments_of.instrument_tests(found), len(found.terms) > len(ONE_INSTRUMENT)
+        p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
+        agree = (("Instruments agree", p),) if many else ()
+        return replace(
+            said, rows=(*said.rows, ("First-stage F", f"{tests.strength:.1f} (noisy)"), *agree)
+        )
 
-Folds = tuple[nu.FoldFit, ...]
+
+ONE_INSTRUMENT = instruments_of.reduced_terms(("Z",))
+
+CONTRADICT = (
+    "The instruments contradict each other: no effect is compatible with all of them, so there is "
+    "no interval. At least one of them may affect the outcome in another way, or effects differ."
+)
+
+
+def instrument_stages(request: Request) -> list[StageKey]:
+    """A stage for each instrument."""
+    names = request.formula.instruments
+    if len(names) == 1:
+        return [budget.Stages.INSTRUMENT]
+    return [StageKey("nuisance", f"instrument {name}") for name in names]
+
+
+def _widest(session: survey.FitRun, most: float) -> float:
+    """Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible."""
+    request = session.plan.request
+    if len(request.formula.instruments) == 1:
+        return most if request.asked.dose else 0.0
+    domains = [session.schema[name] for name in request.formula.instruments]
+    numbers = [largest_residual(d) for d in domains if isinstance(d, schema.Interval)]
+    return max([1.0, *numbers]) if numbers else 0.0
 
 
 def _ratio(squares: Vector, sd: Vector) -> float:
     """Root of the ratio of two noisy sums of squares, each raised by its noise.
 
-    If both scores have a similar size, the noise of each is sqrt(2) times its noise alone.
+    The first half of the squares belongs to the outcome, the other half to the treatment. If both
+    scores have a similar size, the noise of each is sqrt(2) times its noise alone.
     """
-    one, two = np.maximum(squares, 0.0) + sd
+    one, two = (np.maximum(squares, 0.0) + sd).reshape(2, -1).sum(axis=1)
     return float(np.sqrt(one / two)) if two > 0 else 1.0
 
 
 def _late_learnt(
     state: survey.Survey,
-) -> tuple[survey.Survey, Folds, Folds, tuple[functions.Function, ...], float]:
-    """Nuisances of instrument and treatment by fold, e(x), and the model's E[(Z - m)^2]."""
+) -> tuple[survey.Survey, FoldsByArm, FoldsByArm, tuple[functions.Function, ...], list[float]]:
+    """Nuisances of instruments and treatment by fold, e(x), and the model's E[(Z - m)^2].
+
+    The second nuisances pair each instrument with the treatment in place of the outcome.
+    """
     request, known = state.session.plan.request, state.known
     stages: dict[StageKey, vault.Transform] = {budget.Stages.TREATMENT: vault.Received()}
+    own, names = instrument_stages(request), request.formula.instruments
     if known is None:
-        stages = {budget.Stages.INSTRUMENT: vault.Assigned(), **stages}
+        several: list[vault.Transform] = [vault.Instrument(k) for k in range(len(names))]
+        targets = several if len(names) > 1 else [vault.Assigned()]
+        stages = {**dict(zip(own, targets, strict=True)), **stages}
     state, grams = nu.moments_of(state, stages)
     etas = nu.outcomes(state, grams)
 
@@ -376,13 +426,23 @@ def _late_learnt(
     if known is not None:
         parts = tuple(nu.FoldFit(known, known, nu.mean(state, y.mean), None) for y in etas)
         chance = known(state.rows)
-        return state, parts, parts, e, float(np.mean(chance * (1 - chance)))
-    moved = means(budget.Stages.INSTRUMENT, request.asked.dose)
-    parts, others = nu.paired(state, moved, etas), nu.paired(state, moved, taken)
+        return state, [parts], [parts], e, [float(np.mean(chance * (1 - chance)))]
+    numbers = [isinstance(state.session.schema[name], schema.Interval) for name in names]
+    moved = [means(stage, number) for stage, number in zip(own, numbers, strict=True)]
+    pairs = [nu.paired(state, one, etas) for one in moved]
+    others = [nu.paired(state, one, taken) for one in moved]
     if request.asked.dose:
         # Clipping Z - m causes an error of m, which enters through its products with other errors.
-        state, square, _ = residual_cut(state, parts)
-    else:
-        chance = parts[0].e_soft(state.rows)
-        square = float(np.mean(chance * (1 - chance)))
-    return state, parts, others, e, square
+        state, square, _ = residual_cut(state, pairs[0])
+        return state, pairs, others, e, [square]
+    squares = []
+    for one, number in zip(pairs, numbers, strict=True):
+        chance = one[0].e_soft(state.rows)
+        spread = float(np.mean(chance * (1 - chance)))
+        squares.append(NUMBER_SHARE * spread if number else spread)
+    return state, pairs, others, e, squares
+
+
+NUMBER_SHARE = 0.25
+"""Variance of a numeric instrument around its mean, relative to its largest possible variance, as a
+prior: that of a value spread over half of its range."""

@@ -306,8 +306,10 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
 
 
 def _of_slopes(request: Request) -> tuple[str, ...]:
-    """The treatment and the instrument, if they are numbers."""
-    taken = (request.formula.treatment,) if request.asked.per_unit else ()
+    """The treatment and the instruments, if they are numbers."""
+    taken: tuple[str, ...] = (request.formula.treatment,) if request.asked.per_unit else ()
+    several = request.formula.instruments if len(request.formula.instruments) > 1 else ()
+    taken += tuple(z for z in several if isinstance(request.schema.get(z), Interval))
     return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.asked.dose else taken))
 
 

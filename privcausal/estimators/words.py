@@ -243,7 +243,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             "Confidence intervals and p-values allow for the largest bias that clipping the scores "
             "can cause (Armstrong and Kolesár 2018). "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.asked.bounded else ()))),
-            *((LIMITS,) if request.formula.instrument else ()),
+            *((LIMITS,) if request.formula.instruments else ()),
             *((SEVERAL,) if request.asked.arms and request.asked.jointly else ()),
             *((TOGETHER,) if request.asked.jointly else ()),
             *((RATIO,) if request.asked.ratios else ()),
@@ -522,7 +522,7 @@ def words_of(request: Request, estimand: str = "") -> Words:
     words = ESTIMANDS[estimand or request.estimand]
     if request.asked.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
-    if request.propensity is None or request.formula.instrument:
+    if request.propensity is None or request.formula.instruments:
         return words
     reading = words.reading.replace("unconfoundedness, overlap,", KNOWN).replace(
         "unconfoundedness", KNOWN
@@ -560,9 +560,9 @@ def propensity_words(request: Request, clip: float) -> str:
             return f"known, {_shares(request.propensity)}"
         return f"known, {'column ' if column else ''}{request.propensity}"
     if request.asked.dose or request.asked.arms:
-        of = "instrument" if request.formula.instrument else "treatment"
+        of = "instrument" if request.formula.instruments else "treatment"
         return f"mean of the {of}" if request.asked.dose else "one for each arm"
-    if request.formula.instrument:
+    if request.formula.instruments:
         return "of the instrument"
     low, high = propensity_limits(request, clip)
     return f"clipped to [{limit_words(low)}, {limit_words(high)}]"

@@ -22,13 +22,13 @@ large rather than too small. A larger S gives a smaller robustness value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from privcausal.errors import CapabilityError
@@ -300,49 +300,6 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     )  # fmt: skip
 
 
-def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
-    """Limits of Anderson and Rubin (1949) for the ratio of an instrument's slopes.
-
-    They contain every theta such that reduced form - theta first stage is within `z` standard
-    errors of 0, allowing for clipping bias and nuisance error. The limits are valid for weak
-    instruments too. If a first stage of 0 is within this distance, there is no limit.
-    """
-    slopes = slice(1, 3)
-    estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
-    moved, remainder = found.moved[slopes], found.remainder[slopes]
-    if not (np.isfinite(estimate).all() and np.isfinite(joint).all()):
-        return -np.inf, np.inf
-    bound = found.clipping[slopes] ** 2
-    scale = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
-
-    def beyond(angle: Vector) -> Vector:
-        """Excess of |cos(angle) reduced - sin(angle) first| over its limit, in their sds."""
-        weight = np.column_stack([np.cos(angle), -np.sin(angle)]) / scale
-        variance = np.maximum(((weight @ joint) * weight).sum(axis=1), 0.0)
-        spread = np.sqrt(variance + (np.abs(weight) @ remainder) ** 2)
-        limit = covering(z, np.linalg.norm(weight @ moved, axis=1), spread)
-        return np.asarray(np.abs(weight @ estimate) - limit)
-
-    # theta is tan(angle) by the sds' ratio; it has no end if the right angle is within the limit
-    if beyond(np.array([np.pi / 2]))[0] <= 0:
-        return -np.inf, np.inf
-    middle = float(np.arctan2(*(estimate / scale * np.sign(estimate[1]))))
-    low, high = (_end(beyond, middle, end) for end in (-np.pi / 2, np.pi / 2))
-    ratio = float(scale[0] / scale[1])
-    return ratio * float(np.tan(low)), ratio * float(np.tan(high))
-
-
-def _end(beyond: Callable[[Vector], Vector], inside: float, outside: float) -> float:
-    """The furthest angle that is not beyond; `inside` is not beyond and `outside` is."""
-    angles = np.linspace(inside, outside, ANGLES)
-    held = beyond(angles) <= 0
-    if not held[0]:  # the spread is zero
-        return inside
-    last = int(np.flatnonzero(held)[-1])
-    near, far = angles[last : last + 2]
-    return float(brentq(lambda angle: float(beyond(np.array([angle]))[0]), near, far, xtol=1e-14))
-
-
 def _log_ratio(risk: Vector) -> float:
     with np.errstate(divide="ignore", invalid="ignore"):
         control, treated = np.log(np.maximum(risk, 0.0))
@@ -419,9 +376,9 @@ def estimate_slopes(
     `model` is sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
-    inverse, keep = _inverse(mass, sd[1], model, size)
+    inverse, keep = shrunken_inverse(mass, sd[1], model, size)
     left = inverse @ total
-    meat = _spread(total, square, sd[2], size)
+    meat = raised_covariance(total, square, sd[2], size)
     sampling = inverse @ meat @ inverse / unit**2
     noise = sd[0] ** 2 + keep * sd[1] ** 2 @ left**2 + (size * bias_sd) ** 2
     privacy = inverse @ np.diag(noise) @ inverse / unit**2
@@ -432,7 +389,9 @@ def estimate_slopes(
     return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
 
 
-def _inverse(mass: Matrix, noise_sd: Matrix, model: Matrix, size: float) -> tuple[Matrix, float]:
+def shrunken_inverse(
+    mass: Matrix, noise_sd: Matrix, model: Matrix, size: float
+) -> tuple[Matrix, float]:
     """Inverse of the sum d d', shrunk towards the `model`, and the share of it that is kept."""
     typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
     keep = 1 / (1 + float((noise_sd**2).mean()) / (PRIORS.mass_sd * typical) ** 2)
@@ -441,61 +400,13 @@ def _inverse(mass: Matrix, noise_sd: Matrix, model: Matrix, size: float) -> tupl
     return (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T, keep
 
 
-def _spread(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Matrix:
+def raised_covariance(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Matrix:
     """Covariance of the sum of s, raised by its own noise."""
     values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
     # eigenvalues of a noisy matrix err by about sqrt(J) sd
     lift = float(noise_sd.mean()) * np.sqrt(len(total))
     least = PRIORS.least_spread * float(np.trace(square)) / len(total)
     return np.asarray((vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T)
-
-
-REDUCED = ("LATE", "reduced form", "first stage")
-"""Ratio of the slopes of outcome and treatment on an instrument, then the two slopes."""
-
-
-def estimate_reduced(
-    value: VectorSums,
-    sd: VectorSums,
-    centre: tuple[float, float],
-    bias: float,
-    remainder: Vector,
-    *,
-    model: float,
-    size: float,
-    units: Sequence[float],
-    bias_sd: float = 0.0,
-) -> AverageEstimate:
-    """The LATE, reduced form and first stage, from scores d (Y - eta - c (T - e)), k d (T - e).
-
-    `centre` is (c, k). `remainder` has the root mean square errors of the means of d (Y - eta) and
-    d (T - e). `units` are the widths that scaled the instrument and the treatment. The rest
-    is as in `estimate_slopes`. The noise of sum d^2 is common to both slopes and cancels in their
-    ratio. The ratio's row is by the delta method; for its limits see `late_limits`.
-    """
-    total, mass, square = value
-    inverse, keep = _inverse(mass, sd[1], np.array([[model]]), size)
-    (c, k), (by, taken) = centre, units
-    back = np.array([[1.0, c / k], [0.0, taken / k]]) * float(inverse[0, 0]) / by
-    reduced, first = back @ total
-    late = reduced / first if first else 0.0
-    by_first = np.array([1.0, -late]) / (first or 1e-300)
-    all_ = np.vstack([by_first, np.eye(2)])
-    errors = size * float(inverse[0, 0]) / by * remainder * np.array([1.0, taken])
-    back, errors = all_ @ back, np.abs(all_) @ errors
-    # scale both scores to the same unit, or the floor of the larger would apply to the smaller
-    unit = np.sqrt(np.maximum(np.diag(square), np.diag(sd[2])))
-    units_ = np.outer(unit, unit)
-    spread = units_ * _spread(total / unit, square / units_, sd[2] / units_, size)
-    sampling = back @ spread @ back.T
-    common = np.array([0.0, reduced, first]) * np.sqrt(keep) * float(inverse[0, 0] * sd[1][0, 0])
-    noise = sd[0] ** 2 + (size * bias_sd) ** 2
-    privacy = back @ np.diag(noise) @ back.T + np.outer(common, common)
-    moved = size * bias * back
-    return AverageEstimate(
-        REDUCED, (), np.array([late, reduced, first]), sampling, privacy,
-        np.linalg.norm(moved, axis=1), errors, size, moved=moved,
-    )  # fmt: skip
 
 
 def scale_of(sampling_variance: float, size: float, design_effect: float = 1.0) -> float:

@@ -170,7 +170,7 @@ def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrumen
     elif role == "treatment":
         advice = "Write covariates after a bar: 'Y ~ T | X1 + X2'."
     elif role == "instrument":
-        advice = "Use one of several instruments, or an index of them that is fixed in advance."
+        advice = "Join the names of several instruments by +, as in 'Y ~ T | X | T ~ Z1 + Z2'."
     else:
         advice = "Compute it in the data as a new column, and declare the bounds of that column."
     raise FormulaError(f"The {role} must be one column name. {advice}")
@@ -249,8 +249,8 @@ class CausalFormula:
         Column names. A regression has no treatment (an empty name).
     response
         The function of the outcome, such as log(Y) in ``log(Y) ~ T``; None for a bare column.
-    instrument
-        The column Z of a last part ``| T ~ Z``; otherwise an empty name.
+    instruments
+        The columns of a last part ``| T ~ Z1 + Z2``, if there is one.
     event
         The second column of an outcome ``Surv(time, event)``; otherwise an empty name.
     modifiers, controls
@@ -263,7 +263,7 @@ class CausalFormula:
     modifiers: tuple[Term, ...] = ()
     controls: tuple[Term, ...] = ()
     response: Factor | None = None
-    instrument: str = ""
+    instruments: tuple[str, ...] = ()
     event: str = ""
 
     def __post_init__(self) -> None:
@@ -300,15 +300,15 @@ class CausalFormula:
         response = None
         if not event:
             y, response = _outcome(outcome)
-        t, z = bare(treatment, "treatment"), ""
+        t, z = bare(treatment, "treatment"), tuple[str, ...]()
         if left or right:
             if left != treatment:
                 raise FormulaError(
                     "The part after the last bar must have the same treatment on its left side. "
                     "Write 'Y ~ T | X | T ~ Z'."
                 )
-            z = bare(right, "instrument")
-        roles = tuple(filter(None, (y, t, z, event)))
+            z = _instruments(right)
+        roles = tuple(filter(None, (y, t, *z, event)))
         names = _Placeholders(roles, columns, quote)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
@@ -340,7 +340,7 @@ class CausalFormula:
 
         A regression has no such variable.
         """
-        return self.instrument or self.treatment
+        return self.instruments[0] if self.instruments else self.treatment
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -361,7 +361,7 @@ class CausalFormula:
     @property
     def variables(self) -> tuple[str, ...]:
         """All columns of the formula: outcome, treatment, then others in order of first use."""
-        roles = self.outcome, self.treatment, self.instrument, self.event
+        roles = self.outcome, self.treatment, *self.instruments, self.event
         return expressions.unique(filter(None, (*roles, *_variables(self.terms))))
 
     @property
@@ -396,6 +396,19 @@ class CausalFormula:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _instruments(part: Sequence[Token]) -> tuple[str, ...]:
+    """The column names of a sum."""
+    ends = [k for k, token in enumerate(part) if token == _PLUS]
+    pieces = [part[a + 1 : b] for a, b in pairwise([-1, *ends, len(part)])]
+    if len(pieces) > MAX_INSTRUMENTS:
+        raise FormulaError(f"A formula has at most {MAX_INSTRUMENTS} instruments. Keep the best.")
+    return tuple(bare(piece, "instrument") for piece in pieces)
+
+
+MAX_INSTRUMENTS = 10
+"""Maximum number of instruments: each needs budget for its own nuisance model."""
 
 
 def _variables(terms: Iterable[Term]) -> tuple[str, ...]:
@@ -439,15 +452,15 @@ def _check_roles(formula: CausalFormula) -> None:
     if outcome in right:
         raise FormulaError(f"The outcome {outcome!r} is also on the right side. Remove it there.")
     event = formula.event
-    if event and event in (outcome, treatment, formula.instrument, *right):
+    if event and event in (outcome, treatment, *formula.instruments, *right):
         raise FormulaError(
             f"The event column {event!r} also has another role. Write 'Surv(days, died) ~ T | X1'."
         )
-    instrument = formula.instrument
-    if instrument and instrument in (outcome, treatment, *right):
-        raise FormulaError(
-            f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ Z'."
-        )
+    for instrument in formula.instruments:
+        if instrument in (outcome, treatment, *right) or formula.instruments.count(instrument) > 1:
+            raise FormulaError(
+                f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ Z'."
+            )
     if treatment and treatment in right:
         raise FormulaError(
             f"The treatment {treatment!r} is also among the covariates. Remove it there. The "

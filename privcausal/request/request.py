@@ -703,7 +703,7 @@ class Request:
 
     def _check_treatment(self) -> None:
         asked, name = self.asked, self.formula.treatment
-        if (self.estimand == "LATE") != bool(self.formula.instrument):
+        if (self.estimand == "LATE") != bool(self.formula.instruments):
             raise CapabilityError(
                 "An instrument and estimand='LATE' require each other. Write "
                 "pc.private('Y ~ T | X1 + X2 | T ~ Z', data, estimand='LATE')."
@@ -729,8 +729,15 @@ class Request:
                 "their shares: propensity={'control': 0.5, 'low': 0.25, 'high': 0.25}."
             )
         self._check_arms("Treatment", name, own=asked.per_unit or asked.arms)
-        if self.formula.instrument:
-            self._check_arms("Instrument", self.formula.instrument, own=asked.dose)
+        several = len(self.formula.instruments) > 1
+        if several and (self.propensity is not None or not self.formula.terms):
+            raise CapabilityError(
+                "Several instruments require covariates, 'Y ~ T | X | T ~ Z1 + Z2', and no "
+                "propensity=."
+            )
+        for instrument in self.formula.instruments:
+            number = several and isinstance(self.schema.get(instrument), Interval)
+            self._check_arms("Instrument", instrument, own=asked.dose or number)
 
     def _check_arms(self, role: str, name: str, *, own: object) -> None:
         """Require two arms, unless `own` says that a number or several arms are allowed."""
@@ -763,6 +770,7 @@ class Request:
         """The kind of effect requested."""
         domains = [self.schema.get(n) for n in (self.formula.treatment, self.formula.assigned)]
         per_unit, dose = (self.estimand in SLOPES and isinstance(d, Interval) for d in domains)
+        dose = dose and len(self.formula.instruments) < 2  # several have clips of their own
         labels = domains[0].labels if isinstance(domains[0], Levels) else ()
         proven = self.mode == "proven"
         several = proven and self.estimand in ("ATE", "PLR") and len(labels) > 2

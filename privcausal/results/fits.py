@@ -15,7 +15,7 @@ import pandas as pd
 from privcausal.errors import CapabilityError
 from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
-from privcausal.inference import effects
+from privcausal.inference import effects, instruments
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.cohorts import PLACES
 from privcausal.report import document, plots, tables
@@ -356,6 +356,36 @@ class AteResult(Result):
     >>> list(fit.params.index)
     ['ATE']
     """
+
+    def confidence_set(self, alpha: float = 0.05) -> list[tuple[float, float]]:
+        """Intervals that together are the confidence set of the LATE, in ascending order.
+
+        The set of Anderson and Rubin (1949) is one interval if the instruments are strong. If the
+        first stages may be zero, it is two half-lines, or all numbers. With several instruments, it
+        is empty if these contradict each other. `conf_int` has its least and largest value.
+
+        Parameters
+        ----------
+        alpha : float
+            1 - level.
+
+        Raises
+        ------
+        CapabilityError
+            For other estimands; their set is the interval of `conf_int`.
+
+        Examples
+        --------
+        >>> study = pc.datasets.clinic(2000)
+        >>> frame = study.frame.assign(offer=study.frame["programme"])
+        >>> fit = pc.private("recovery ~ programme | age | programme ~ offer", frame, eps=4,
+        ...                  estimand="LATE", bounds=study.bounds)
+        >>> len(fit.confidence_set())
+        1
+        """
+        if not self.plan.request.formula.instruments:
+            raise CapabilityError("confidence_set() requires estimand='LATE'. Use conf_int().")
+        return list(instruments.late_set(self._averages, frames.quantile(alpha)))
 
     def survival(self, alpha: float = 0.05) -> pd.DataFrame:
         """Survival curves of both arms up to the horizon, from released numbers, at no cost.

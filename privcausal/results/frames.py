@@ -13,7 +13,7 @@ from privcausal import accounting
 from privcausal.errors import CapabilityError
 from privcausal.estimators import Estimate, survival
 from privcausal.features.rows import Rows
-from privcausal.inference import effects
+from privcausal.inference import effects, instruments
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
@@ -142,8 +142,9 @@ def with_ratios(
 
     The LATE is a ratio of an instrument's slopes, and has limits of its own.
     """
-    if found.terms == effects.REDUCED and len(frame):
-        frame.loc["LATE", ["conf_low", "conf_high"]] = effects.late_limits(found, z)
+    if found.terms[0] == "LATE" and len(frame):
+        frame.loc["LATE", ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
+        frame.loc["LATE", "p_value"] = instruments.instrument_tests(found).p_zero
         return frame
     names = [*found.terms, *found.groups]
     control = [n for n in frame.index if n.partition(":")[0] == RISKS[0]]
@@ -162,17 +163,22 @@ def with_ratios(
 
 def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of effects, without mean outcomes and ratios, which have other scales."""
-    others = (*RATIOS, *effects.REDUCED[1:])
     names = [str(name) for name in frame.index]
-    kept = [not n.startswith(MEAN_PREFIX) and n.partition(":")[0] not in others for n in names]
-    return frame[kept]
+    other = [
+        name.startswith(MEAN_PREFIX)
+        or name.partition(":")[0] in RATIOS
+        or instruments.is_reduced(name)
+        for name in names
+    ]
+    return frame[~np.array(other, bool)]
 
 
 def tested(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with `statistic` (estimate over standard error) and `p_value`, of no effect.
 
     A ratio equals 1 exactly when the difference is 0, so its row has the test of the difference.
-    The LATE has the test of the reduced form (Anderson and Rubin).
+    The LATE has the test of Anderson and Rubin: with one instrument, that of the reduced form, and
+    with several, the statistic is the normal quantile of its p value.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
@@ -181,8 +187,13 @@ def tested(frame: pd.DataFrame) -> pd.DataFrame:
         ratio, colon, group = str(name).partition(":")
         if ratio in RATIOS and f"ATE{colon}{group}" in frame.index:
             frame.loc[name, columns] = frame.loc[f"ATE{colon}{group}", columns]
-    if effects.REDUCED[1] in frame.index:
-        frame.loc["LATE", columns] = frame.loc[effects.REDUCED[1], columns]
+    if instruments.REDUCED[0] in frame.index:
+        frame.loc["LATE", columns] = frame.loc[instruments.REDUCED[0], columns]
+    elif "LATE" in frame.index:
+        late = frame.index == "LATE"
+        size = norm.isf(frame["p_value"].to_numpy(float) / 2)
+        same = np.copysign(size, frame["estimate"].to_numpy(float))
+        frame["statistic"] = np.where(late, same, frame["statistic"].to_numpy(float))
     return frame
 
 

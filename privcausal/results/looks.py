@@ -437,7 +437,7 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
             "pc.paper do not release it. Use pc.private(...) instead."
         )
     request, row = result.plan.request, result._terms_table(alpha).iloc[0]
-    if request.formula.instrument:
+    if request.formula.instruments:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
     dependent = request.trust.max_rows if request.cluster is None else found.design_effect
     if request.weights is not None:

@@ -580,7 +580,7 @@ def _assumed(result: PlanResult) -> list[str]:
         outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
     formula, given = request.formula, assumed.like
     parts = [outcome] if formula.outcome not in given else []
-    if formula.instrument:
+    if formula.instruments:
         parts.append("the instrument changes the treatment by half its range")
     elif request.asked.arms:
         if request.propensity is None:
@@ -591,7 +591,7 @@ def _assumed(result: PlanResult) -> list[str]:
             f", and the propensity explains {shape.confounding:.0%} of the variance of treatment"
         )
         parts.append(treated + (varies if has_covariates else ""))
-    columns = {*formula.variables} - {formula.outcome, formula.treatment, formula.instrument}
+    columns = {*formula.variables} - {formula.outcome, formula.treatment, *formula.instruments}
     if not columns <= {*given}:
         parts.append(
             f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "

@@ -329,9 +329,10 @@ class Checked:
         if formula.treatment:
             kind = Interval if request.asked.per_unit else Levels if request.asked.arms else Binary
             _need(isinstance(schema[formula.treatment], kind))
-        if formula.instrument:
-            kind = Interval if request.asked.dose else Binary
-            _need(isinstance(schema[formula.instrument], kind))
+        for name in formula.instruments:
+            number, several = isinstance(schema[name], Interval), len(formula.instruments) > 1
+            _need(several or number == request.asked.dose)
+            _need(number or isinstance(schema[name], Binary))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | partition.Coordinates | Population):

@@ -14,6 +14,7 @@ from privcausal.accounting import weak_promise
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import tails, words_of
 from privcausal.inference.cells import CellEffect
+from privcausal.inference.instruments import late_set
 from privcausal.prices import at_most, pair
 from privcausal.report import tables, view
 from privcausal.request.plan import Plan
@@ -66,7 +67,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
             ("Dep. variable", f"change in {named}" if changes else named),
             *((("Periods", f"{panel[0]} to {panel[-1]}"),) if panel else ()),
             *_arms(formula.treatment, schema),
-            *((("Instrument", formula.instrument),) if formula.instrument else ()),
+            *((("Instrument", " + ".join(formula.instruments)),) if formula.instruments else ()),
             *counts,
             *((("Outcome bounds", _range(Interval(*result._outcomes))),) if numeric else ()),
             ("Formula", str(formula)),
@@ -86,7 +87,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
         shapes=shapes,
         variation=variation(result, shapes, alpha) if shapes else "",
         uncertainty=_sources(result),
-        bias=_bias(result, z),
+        bias=_bias(result, z) + _set_words(result, z, alpha),
         tails="".join(tails(estimate)),
         parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
@@ -203,6 +204,25 @@ def _bias(result: ReleasedFit, z: float) -> str:
     return BIAS_NOTE.format(of=of, factor=found.half_widths(z)[at] / found.sd[at], normal=z)
 
 
+def _set_words(result: ReleasedFit, z: float, alpha: float) -> str:
+    """The confidence set of the LATE, if it is not one finite interval."""
+    found = result.estimate.averages
+    if found is None or not result.plan.request.formula.instruments:
+        return ""
+    parts, level = late_set(found, z), tables.confidence(alpha)
+    if len(parts) == 1 and np.isfinite(parts[0]).all():
+        return ""
+    shown = [_part_words(low, high) for low, high in parts]
+    return f" {level} confidence set of the LATE: {' or '.join(shown) or 'empty'}."
+
+
+def _part_words(low: float, high: float) -> str:
+    ends = [tables.number(x, 3) for x in (low, high)]
+    if np.isinf(low):
+        return "any value" if np.isinf(high) else f"below {ends[1]}"
+    return f"above {ends[0]}" if np.isinf(high) else f"from {ends[0]} to {ends[1]}"
+
+
 def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
     """The budget with a free first line if bounds were declared."""
     if (budget["stage"] == "bounds").any():
@@ -282,6 +302,10 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     level = tables.confidence(alpha)
     between = f"with {level} confidence, the true effect is between {low} and {high}."
     settled = row["conf_low"] * row["conf_high"] > 0
+    if np.isnan(row["conf_low"]):
+        return (
+            f"{over}, no effect of {treatment} on {outcome} is compatible with all instruments.",
+        )
     if not settled and np.isinf(row["conf_low"]):
         return (
             f"{over}, the effect of {treatment} on {outcome} has no finite {level} interval: the "

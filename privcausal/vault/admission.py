@@ -318,7 +318,7 @@ def check_types(header: Header, request: Request) -> None:
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
             )
     formula = request.formula
-    roles = {formula.treatment: "Treatment", formula.instrument: "Instrument"}
+    roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
     for name, role in (roles | {formula.event: "Event"}).items():
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
             raise SchemaError(

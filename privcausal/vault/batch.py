@@ -62,6 +62,8 @@ class Batch(Opaque):
         Same as `t`, but may exceed [0, 1] inside the declared bounds.
     taken : Vector
         The treatment received, coded as `dose`, if `t` and `dose` describe its instrument.
+    instruments : Matrix
+        All instruments of several, coded as `dose`, shape (n, J).
     member : Matrix
         Indicators of the declared groups, shape (n, G).
     part : Integers
@@ -73,7 +75,7 @@ class Batch(Opaque):
     """
 
     __slots__ = (
-        "chosen", "cluster", "complete", "dose", "member", "part", "rows", "t", "taken", "y",
+        "chosen", "cluster", "complete", "dose", "instruments", "member", "part", "rows", "t", "taken", "y",
     )  # fmt: skip
 
     def __init__(
@@ -111,7 +113,9 @@ class Batch(Opaque):
         if layout.score is not None:
             event = np.asarray(clean[formula.event][0], np.float64)
             self.y = layout.score(self.y, event, self.t)
-        self.taken = placed(formula.treatment) if formula.instrument else self.dose
+        self.taken = placed(formula.treatment) if formula.instruments else self.dose
+        others = [placed(name) for name in formula.instruments[1:]]
+        self.instruments = np.stack([self.dose, *others], axis=1) if others else self.dose[:, None]
         if request.asked.arms:  # Other labels do not belong to an arm.
             complete &= self.t >= 0
         known = request.propensity

@@ -98,7 +98,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     correlated = _correlated(common, uniform, shape.correlation)
     places = dict(zip(request.columns, correlated, strict=True))
     unit = request.trust.unit
-    roles = formula.outcome, formula.treatment, formula.instrument, unit, request.weights
+    roles = formula.outcome, formula.treatment, *formula.instruments, unit, request.weights
     others = [name for name in request.columns if name not in roles]
     given = _resampled(assumed.like, drawn)
     places |= {name: _ranks(column) for name, column in given.items()}
@@ -119,7 +119,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
         frame[name] = _coded(treated, schema.get(name))
-    if formula.instrument:  # The instrument sets half of its range.
+    if formula.instruments:  # The instrument sets half of its range.
         place = arms if request.asked.dose else np.asarray(treated, np.float64)
         domain, own = schema.get(formula.treatment), places[formula.treatment]
         taken = np.asarray((place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2)

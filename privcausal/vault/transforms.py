@@ -74,6 +74,17 @@ class OfArm:
 
 
 @dataclass(frozen=True)
+class Instrument:
+    """Same as `Assigned`, for one of several instruments."""
+
+    place: int
+    bound: float = 0.5
+
+    def __call__(self, batch: Batch) -> Vector:
+        return np.clip(batch.instruments[:, self.place], 0.0, 1.0) - 0.5
+
+
+@dataclass(frozen=True)
 class Received:
     """Same as `Assigned`, but for the treatment that an instrument affects."""
 

@@ -15,7 +15,7 @@ import privcausal as pc
 from privcausal.estimators import slopes as plr
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut, Extremes
-from privcausal.inference.effects import late_limits
+from privcausal.inference.instruments import late_limits
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import seeded_noise, zero_noise
 
@@ -205,7 +205,10 @@ def test_labels_of_treatment_and_instrument() -> None:
         ({"estimand": ["ATE", "LATE"]}, "cannot be combined|require each other"),
         ({"groups": ["A >= 0"]}, "cannot be combined with groups="),
         ({"formula": "Y ~ T | A | Z ~ T"}, "after the last bar"),
-        ({"formula": "Y ~ T | A | T ~ Z + B"}, "one column name"),
+        ({"formula": "Y ~ T | A | T ~ Z * B"}, "one column name"),
+        ({"formula": "Y ~ T | A | T ~ Z + Z"}, "another role"),
+        ({"formula": "Y ~ T | A | T ~ Z + B", "propensity": 0.5}, "no propensity="),
+        ({"formula": "Y ~ T | 1 | T ~ Z + B"}, "require covariates"),
         ({"formula": "Y ~ T | A | T ~ A"}, "another role"),
         ({"bounds": BOUNDS | {"Z": ["a", "b", "c"]}}, "Instrument 'Z' must be binary"),
         ({"bounds": BOUNDS | NUMBERS, "propensity": 0.5}, "no propensity="),
@@ -223,4 +226,4 @@ def test_privcate_has_no_instruments() -> None:
 
 def test_controls_of_their_own_stand_before_the_first_stage() -> None:
     read = pc.request.formula.CausalFormula.parse("Y ~ T | A | B | T ~ Z")
-    assert (read.instrument, [str(t) for t in read.controls]) == ("Z", ["B"])
+    assert (read.instruments, [str(t) for t in read.controls]) == (("Z",), ["B"])

@@ -70,6 +70,12 @@ CALLS: dict[str, dict[str, Any]] = {
         "estimand": "LATE",
         "formula": "Y ~ T | C(G) | T ~ X1",
     },
+    "instruments": {
+        "learner": "private",
+        "base": "linear",
+        "estimand": "LATE",
+        "formula": "Y ~ T | C(G) | T ~ X1 + X2",
+    },
     "regression": {
         "learner": "regress",
         "formula": "Y ~ X1 + C(G)",

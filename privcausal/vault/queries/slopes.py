@@ -75,9 +75,10 @@ class SlopeScores:
 class InstrumentScores:
     """d (Y - eta - c (T - e)) and d (T - e) times `scale`, for d = Z - m; as a transform, the norm.
 
-    As in `SlopeScores`, |d| <= D. D is 1 if Z is 0 or 1, and otherwise D is the clipping bound
-    `cut`. With |Y - eta| <= R and |T - e| <= `most`, the norm is at most D times the norm of (R +
-    |c| most, scale most). The functions are given by fold: one m, one e, and one eta.
+    Z are J instruments. Each entry of d is in [-D, D]. D is 1 if each Z is 0 or 1, and otherwise D
+    is the clipping bound `cut`. Therefore |d| <= sqrt(J) D. With |Y - eta| <= R and |T - e| <=
+    `most`, the norm is at most |d| times the norm of (R + |c| most, scale most). The functions are
+    given by fold: J of m, one e, and one eta.
     """
 
     ms: tuple[Functions, ...]
@@ -92,12 +93,13 @@ class InstrumentScores:
     @property
     def sizes(self) -> tuple[int, int]:
         """Number of residuals d, and number of scores."""
-        return 1, 2
+        many = len(self.ms[0])
+        return many, 2 * many
 
     @property
     def reach(self) -> float:
-        """The bound D of |d|."""
-        return self.cut or 1.0
+        """The bound of |d|."""
+        return (self.cut or 1.0) * float(np.sqrt(len(self.ms[0])))
 
     @property
     def bound(self) -> float:
@@ -108,12 +110,12 @@ class InstrumentScores:
         return np.sqrt(squared_norm(self.parts(batch)[1]))
 
     def parts(self, batch: Batch) -> tuple[Matrix, Matrix]:
-        """d, shape (n, 1), and both scores, shape (n, 2)."""
-        left = batch.dose[:, None] - _by_fold(self.ms, batch)
-        left = np.clip(left, -self.reach, self.reach)
+        """d, shape (n, J), and the scores, of the outcome and then of T, shape (n, 2 J)."""
+        most = self.cut or 1.0
+        left = np.clip(batch.instruments - _by_fold(self.ms, batch), -most, most)
         taken = np.clip(batch.taken[:, None] - _by_fold(self.es, batch), -self.most, self.most)
         rest = batch.y[:, None] - _by_fold(self.etas, batch) - self.centre * taken
-        return left, left * np.hstack([rest, self.scale * taken])
+        return left, np.hstack([left * rest, left * (self.scale * taken)])
 
 
 def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
