@@ -202,10 +202,11 @@ def private(
         - ``"PLR"``, alone: the slope of the partially linear model Y = theta T + g(X) + u (Robinson
           1988). For two arms this is the ATO. For a treatment with declared bounds it is the slope
           per unit; for several declared arms there is one slope for each arm but the first.
-        - ``"LATE"``, alone: the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``, by two-stage
-          least squares. Confidence limits are those of Anderson and Rubin (1949), and are infinite
-          if the first stage may be zero. Treatment and instrument must be 0/1, have two labels, or
-          have declared bounds.
+        - ``"LATE"``, alone: the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``, or by
+          several, ``T ~ Z1 + Z2``, by two-stage least squares. The confidence set is that of
+          Anderson and Rubin (1949): see `confidence_set`. Its ends are infinite if the first stage
+          may be zero. Treatment and instruments must be 0/1, have two labels, or have declared
+          bounds.
         - ``"RMST"``, ``"risk"``, alone: for a right-censored outcome
           ``"Surv(days, died) ~ T | X"``. The effect on the mean of the survival time up to the
           horizon h, E[min(T, h)], or on the probability P(T <= h) of an event, over all rows.

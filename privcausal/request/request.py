@@ -685,7 +685,7 @@ class Request:
         if not (is_real(horizon) and LEAST_HORIZON <= horizon <= 1 / LEAST_HORIZON):
             raise SchemaError("horizon= must be a positive number in the units of the time.")
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
-        if others or formula.instrument or self.split != "full" or self.cov_type != "nonrobust":
+        if others or formula.instruments or self.split != "full" or self.cov_type != "nonrobust":
             raise CapabilityError(
                 f"estimand={self.estimand!r} cannot be combined with other estimands, groups=, "
                 "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or "
