@@ -34,15 +34,14 @@ from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, assume
 from privcausal.request.request import (
-    PLAN_SURVIVAL,
     Budget,
     Clusters,
     Control,
     Request,
     Trust,
-    followed,
 )
 from privcausal.request.schema import Schema, with_levels
+from privcausal.request.survival import PLAN_SURVIVAL, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line

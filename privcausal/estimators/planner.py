@@ -22,7 +22,7 @@ from privcausal.estimators.words import Estimate
 from privcausal.inference.intervals import covering
 from privcausal.prices import as_typed
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
-from privcausal.request.request import PLAN_SURVIVAL, Request
+from privcausal.request.request import Request
 from privcausal.request.schema import (
     Binary,
     ColumnKind,
@@ -32,6 +32,7 @@ from privcausal.request.schema import (
     Schema,
     Transformed,
 )
+from privcausal.request.survival import PLAN_SURVIVAL
 from privcausal.typing import Vector
 from privcausal.vault import one_blas_thread, simulate
 

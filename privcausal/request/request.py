@@ -20,6 +20,7 @@ from privcausal.request.schema import (
     Schema,
     number_key,
 )
+from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
@@ -156,8 +157,6 @@ Special = Literal["CATE", "OLS", "ATT(g, t)"]
 COHORTS: Special = "ATT(g, t)"
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
-SURVIVAL: tuple[Average, ...] = ("RMST", "risk")
-"""Averages of survival outcomes, which need a horizon."""
 OVER_ALL: tuple[Average, ...] = ("ATE", *SURVIVAL)
 """Averages of the effect over all rows."""
 RISKS = ("E[Y(0)]", "E[Y(1)]")
@@ -304,22 +303,6 @@ class Clusters:
 
 
 MAX_CLUSTER_ROWS = 10_000
-
-LEAST_HORIZON = 1e-6
-"""Smallest horizon, and inverse of the largest. A guard."""
-
-PLAN_SURVIVAL = (
-    "A survival outcome has no plan. Plan its time up to the horizon as a number, for example "
-    "pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)}). Censoring widens the interval."
-)
-
-
-def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
-    """The schema with bounds of a survival time, which need only extend beyond the horizon."""
-    name = formula.outcome
-    if not (formula.event and is_real(horizon) and 0 < horizon < math.inf) or name in schema:
-        return schema
-    return schema.with_columns({name: Interval(0.0, 2.0 * horizon)})
 
 
 @dataclass(frozen=True)
@@ -677,13 +660,7 @@ class Request:
         if horizon is None and not formula.event and not {*SURVIVAL} & {self.estimand, *self.more}:
             return
         if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
-            raise CapabilityError(
-                "A survival outcome, a horizon, and one of the estimands 'RMST' and 'risk' of "
-                "private() require each other. Write pc.private('Surv(days, died) ~ T | X', data, "
-                "estimand='RMST', horizon=180). " + PLAN_SURVIVAL
-            )
-        if not (is_real(horizon) and LEAST_HORIZON <= horizon <= 1 / LEAST_HORIZON):
-            raise SchemaError("horizon= must be a positive number in the units of the time.")
+            raise CapabilityError(REQUIRED + PLAN_SURVIVAL)
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
         if others or formula.instruments or self.split != "full" or self.cov_type != "nonrobust":
             raise CapabilityError(
@@ -691,14 +668,7 @@ class Request:
                 "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or "
                 "group separately."
             )
-        time = self.schema.get(formula.outcome)
-        raw = getattr(time, "raw", time)
-        if not (isinstance(raw, Interval) and raw.lo >= 0 and raw.hi > horizon):
-            raise SchemaError(
-                f"The bounds of the survival time {formula.outcome!r} must be (0, hi), with hi "
-                f"beyond the horizon. Leave them out, or write bounds={{{formula.outcome!r}: "
-                f"(0, {2 * horizon:g})}}."
-            )
+        check_horizon(formula, self.schema, horizon)
         self._check_arms("Event", formula.event, own=False)
 
     def _check_treatment(self) -> None:
