@@ -14,8 +14,9 @@ from privcausal.estimators.planner import Planner
 from privcausal.features.rows import declare_queries
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
+from privcausal.request.panels import ControlGroup, panel_of
 from privcausal.request.plan import CLUSTER_CORRELATION, Plan, assume
-from privcausal.request.request import COHORTS, Control, ControlGroup, Trust, estimands_of, panel_of
+from privcausal.request.request import COHORTS, Control, Trust, estimands_of
 from privcausal.request.schema import Binary, Schema, with_levels
 from privcausal.results.base import cells_call
 from privcausal.results.guarantee import ledger_line

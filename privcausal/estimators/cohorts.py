@@ -21,8 +21,9 @@ from privcausal.features.design import Design
 from privcausal.inference.cohorts import CohortTotals, estimate_cohorts
 from privcausal.inference.cuts import Cut, Extremes, score_cut
 from privcausal.request.cohorts import comparisons, labels_of
+from privcausal.request.panels import Staggered
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request, Staggered
+from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels
 
 PATH_SIZES = StageKey("effect", "sizes of paths")

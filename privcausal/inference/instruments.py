@@ -25,7 +25,7 @@ from privcausal.typing import Matrix, Vector
 REDUCED = ("reduced form", "first stage")
 """Slopes of outcome and treatment on an instrument."""
 
-ANGLES = 720
+SET_ANGLES = 720
 """Angles that are tried for the ends of a set, a quarter of a degree apart."""
 
 
@@ -115,7 +115,7 @@ def _common(slopes: Vector, inverse: Matrix, keep: float, sd: Matrix, by: Vector
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class SlopeMoments:
     """Joint estimates of J reduced forms and J first stages, each in its own standard error.
 
     At an angle, the moments are cos(angle) reduced - sin(angle) first. They are 0 at the angle
@@ -129,7 +129,7 @@ class Moments:
     ratio: float
 
     @classmethod
-    def of(cls, found: AverageEstimate) -> Moments | None:
+    def of(cls, found: AverageEstimate) -> SlopeMoments | None:
         """None if some slope is unknown."""
         slopes = slice(1, None)
         estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
@@ -168,7 +168,7 @@ class Moments:
             spread = np.sqrt(np.maximum(cov[:, 0, 0], 0.0) + errors[:, 0] ** 2)
             limit = covering(z, np.linalg.norm(moved[:, 0], axis=1), spread)
             return np.asarray(np.abs(mean[:, 0]) - limit)
-        total = cov + (many * errors**2 + TINY)[:, :, None] * np.eye(many)
+        total = cov + (many * errors**2 + LEAST_VARIANCE)[:, :, None] * np.eye(many)
         root = np.linalg.cholesky(total)
         away = np.linalg.norm(np.linalg.solve(root, mean[:, :, None])[:, :, 0], axis=1)
         shift = np.linalg.norm(np.linalg.solve(root, moved), 2, axis=(1, 2))
@@ -182,7 +182,7 @@ class Moments:
         return max(self.one(angle, 0.0), 0.0) ** 2
 
 
-TINY = 1e-12
+LEAST_VARIANCE = 1e-12
 """Added to variances of moments near 1, so that they can be factored without noise."""
 
 
@@ -207,11 +207,11 @@ class Fit(NamedTuple):
 
 @lru_cache(maxsize=8)
 def instrument_tests(found: AverageEstimate) -> Fit:
-    many, own = (len(found.terms) - 1) // 2, Moments.of(found)
+    many, own = (len(found.terms) - 1) // 2, SlopeMoments.of(found)
     if own is None:
         return Fit(np.nan, np.nan, np.nan)
     mean, cov, _, errors = (part[0] for part in own.at(np.array([np.pi / 2])))
-    total = cov + (many * errors**2 + TINY) * np.eye(many)
+    total = cov + (many * errors**2 + LEAST_VARIANCE) * np.eye(many)
     strength = float(mean @ np.linalg.solve(total, mean)) / many
     if many == 1:
         value, sd = found.estimate[1:2], found.sd[1:2]
@@ -220,10 +220,10 @@ def instrument_tests(found: AverageEstimate) -> Fit:
     return Fit(strength, float(chi2.sf(least, many - 1)), float(chi2.sf(own.distance(0.0), many)))
 
 
-def _nearest(own: Moments) -> tuple[Vector, float]:
+def _nearest(own: SlopeMoments) -> tuple[Vector, float]:
     """Angles to try, and the angle of the least distance."""
-    angles = np.linspace(-np.pi / 2, np.pi / 2, ANGLES, endpoint=False)
-    near, step = float(angles[int(np.argmin(own.excess(angles, 0.0)))]), np.pi / ANGLES
+    angles = np.linspace(-np.pi / 2, np.pi / 2, SET_ANGLES, endpoint=False)
+    near, step = float(angles[int(np.argmin(own.excess(angles, 0.0)))]), np.pi / SET_ANGLES
     best = minimize_scalar(
         lambda angle: own.one(angle, 0.0), bounds=(near - step, near + step), method="bounded"
     )
@@ -236,7 +236,7 @@ def late_set(found: AverageEstimate, z: float) -> tuple[tuple[float, float], ...
 
     An interval without an end has an infinite limit.
     """
-    own = Moments.of(found)
+    own = SlopeMoments.of(found)
     if own is None:
         return ((-np.inf, np.inf),)
     angles, best = _nearest(own)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.request.formula import CausalFormula
-from privcausal.request.request import ControlGroup, Panel, Request, Staggered, check_panel_columns
+from privcausal.request.panels import ControlGroup, Panel, Staggered, check_panel_columns
+from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
 
 

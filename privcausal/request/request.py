@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeGuard, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, FormulaError, Made, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
+from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import (
     Binary,
-    ColumnKind,
-    Domain,
     Interval,
     Levels,
     Schema,
@@ -23,133 +22,6 @@ from privcausal.request.schema import (
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
-
-# Differences in differences: one row per unit holds the change between two declared periods, or
-# the outcomes of all declared periods.
-
-ControlGroup = Literal["nevertreated", "notyettreated"]
-
-
-@stored
-@dataclass(frozen=True)
-class Panel:
-    """A table with rows of each unit in several periods, to be reduced to one row per unit.
-
-    Attributes
-    ----------
-    time : str
-        Column of periods. The request's schema holds its two levels, before and after.
-    outcome : Schema
-        Domain of the outcome in one period. The request's schema holds the domain of its change.
-    """
-
-    time: str
-    outcome: Schema
-
-
-@stored
-@dataclass(frozen=True)
-class Staggered(Panel):
-    """A panel whose rows per unit have a cohort and the outcomes of all periods.
-
-    Attributes
-    ----------
-    cohort : str
-        Column of the first treated period.
-    wide : tuple of str
-        Names of the outcome in a unit's row, after the first period. The first keeps its own name.
-    control_group : {"nevertreated", "notyettreated"}
-        Cohorts that serve as controls.
-    """
-
-    cohort: str
-    wide: tuple[str, ...]
-    control_group: ControlGroup
-
-
-def panel_of(
-    formula: CausalFormula,
-    schema: Schema,
-    kinds: Mapping[str, ColumnKind],
-    unit: Any,
-    time: Any,
-    periods: Any,
-    groups: Sequence[str],
-    control_group: ControlGroup = "nevertreated",
-) -> tuple[Schema, Panel]:
-    """Domains of the rows per unit: an outcome in [lo, hi] has a change in [lo - hi, hi - lo].
-
-    Raises
-    ------
-    FormulaError, SchemaError, CapabilityError
-        If two periods are not declared, or a column of the call cannot be used for changes.
-    """
-    name = formula.outcome
-    if control_group != "nevertreated":
-        raise CapabilityError("control_group= requires cohort=, the column of the first treatment.")
-    if formula.response is not None:
-        raise FormulaError(
-            f"did() requires a column as its outcome. Add {formula.effect_on} to the data, and "
-            "declare its bounds."
-        )
-    check_panel_columns(formula, unit, time, groups)
-    _check_arms(formula.treatment, schema.get(formula.treatment))
-    domain = schema.get(name)
-    if domain is None and kinds.get(name) == "bool":
-        domain = Binary()
-    if isinstance(domain, Levels) and len(domain.labels) == 2:
-        domain = Binary(list(domain.labels))
-    if domain is None or isinstance(domain, Levels):
-        raise SchemaError(
-            f"did() requires bounds of the outcome {name!r}, because they limit its change. "
-            f"Declare bounds={{{name!r}: (lo, hi)}}, or its two labels."
-        )
-    both = schema.get(time) if periods is None else Levels(periods)
-    if not (isinstance(both, Levels) and len(both.values) == 2 and not both.other):
-        raise SchemaError(
-            f"did() compares two periods of {time!r}. Name them, the earlier one first: "
-            "periods=(2018, 2019)."
-        )
-    width = domain.width if isinstance(domain, Interval) else 1.0
-    found = {name: Interval(-width, width), time: both}
-    return schema.with_columns(found), Panel(time, Schema({name: domain}))
-
-
-def check_panel_columns(
-    formula: CausalFormula, unit: Any, time: Any, groups: Sequence[str], *more: str
-) -> None:
-    """Check that each column has one role, also after the rows of a unit are combined.
-
-    `more` are further columns.
-    """
-    if not all(isinstance(name, str) and name for name in (time, unit, *more)):
-        raise SchemaError("unit=, time= and cohort= must be column names.")
-    listed = (groups,) if isinstance(groups, str) else groups
-    of_groups = {parse_group(text).column for text in listed}
-    if of_groups & {unit, time, formula.outcome, formula.treatment}:
-        raise SchemaError(
-            "did() takes groups from the first period of each unit. groups= cannot use the unit, "
-            "time, outcome or treatment column."
-        )
-    if time in (unit, *formula.variables):
-        raise SchemaError(f"Time column {time!r} cannot also be in the formula or be the unit.")
-    if {*more} & {unit, time, *formula.variables}:
-        raise SchemaError("The column of cohort= cannot also be the unit, time, or outcome.")
-    names = {unit, time, *more, *formula.variables, *of_groups}
-    if len({name.casefold() for name in names}) < len(names):
-        raise SchemaError(
-            "The names of two columns differ only in upper and lower case. Rename one."
-        )
-
-
-def _check_arms(name: str, domain: Domain | None) -> None:
-    many = isinstance(domain, Levels) and len(domain.labels) > 2
-    if many or (isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)):
-        raise CapabilityError(
-            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, "
-            "name the column of the first treated period: did('Y ~ 1', data, cohort='first')."
-        )
-
 
 Special = Literal["CATE", "OLS", "ATT(g, t)"]
 """Estimands that are not averages of `private`."""

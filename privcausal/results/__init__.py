@@ -7,10 +7,10 @@ import os
 from privcausal.errors import DataError, named
 from privcausal.results import stored
 from privcausal.results.comparison import compare
+from privcausal.results.event_study import EventStudyResult
 from privcausal.results.fits import (
     AteResult,
     CateResult,
-    EventStudyResult,
     RegressionResult,
     Result,
 )

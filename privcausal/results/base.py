@@ -20,7 +20,8 @@ from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
-from privcausal.request.request import Control, Request, Staggered, Trust
+from privcausal.request.panels import Staggered
+from privcausal.request.request import Control, Request, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results.frames import (
     average_frame,

@@ -17,11 +17,9 @@ from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects, instruments
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.cohorts import PLACES
 from privcausal.report import document, plots, tables
 from privcausal.report.summary import Summary, summarize
 from privcausal.report.view import Shape
-from privcausal.request.cohorts import comparisons
 from privcausal.request.request import Budget
 from privcausal.results import frames, looks, stored
 from privcausal.results.disclosure import Disclosed
@@ -512,95 +510,6 @@ class RegressionResult(Result):
         raise CapabilityError(NO_EFFECT)
 
     ate = gate = property(_refused)
-    sensitivity = overlap = balance = _refused
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class EventStudyResult(Result):
-    """The result of `privcausal.did` with cohorts; `params` are all ATT(g, t).
-
-    `plot` draws averages by periods since treatment (kind ``"event"``).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pandas as pd
-    >>> rng = np.random.default_rng(0)
-    >>> first = np.repeat(rng.choice([0, 3, 4], 900), 4)  # 0: never treated
-    >>> frame = pd.DataFrame({"id": np.repeat(range(900), 4), "year": [1, 2, 3, 4] * 900,
-    ...                       "first": first, "Y": rng.random(3600)})
-    >>> at = {"unit": "id", "time": "year", "cohort": "first", "periods": [1, 2, 3, 4]}
-    >>> fit = pc.did("Y ~ 1", frame, **at, eps=4, bounds={"Y": (0, 1), "first": [0, 3, 4]})
-    >>> list(fit.params.index)
-    ['ATT(3, 2)', 'ATT(3, 3)', 'ATT(3, 4)', 'ATT(4, 2)', 'ATT(4, 3)', 'ATT(4, 4)']
-    """
-
-    def aggregate(
-        self,
-        kind: Literal["event", "cohort", "calendar", "overall"] = "event",
-        alpha: float = 0.05,
-        simultaneous: bool = False,
-    ) -> pd.DataFrame:
-        """Averages of ATT(g, t): estimate std_error max_bias conf_low conf_high privacy_share.
-
-        Parameters
-        ----------
-        kind : {"event", "cohort", "calendar", "overall"}
-            Rows are periods since treatment, cohorts, or periods. The last row is the average over
-            treated event times, cohorts (by size), or periods. "overall" is the average over all
-            treated cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R
-            package ``did``.
-        simultaneous : bool
-            True: one joint level for all rows but the last (sup-t bands).
-
-        Examples
-        --------
-        >>> fit.aggregate("event").index.tolist()
-        ['-2', '-1', '0', '1', 'average']
-        """
-        if kind not in (*PLACES, "overall"):
-            raise CapabilityError(f"aggregate() takes one of {', '.join(PLACES)}, or overall.")
-        found, stem = self._averages, "overall" if kind == "overall" else f"{kind}["
-        at = [i for i, name in enumerate(found.groups) if name.startswith(stem)]
-        rows = len(found.terms) + np.array(at[:-1] or at)
-        z = frames.critical(found.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
-        frame = self._table(groups=True, z=z).iloc[at].drop(columns="p_value")
-        names = [name if name == stem else name.removeprefix(stem)[:-1] for name in frame.index]
-        return frame.set_axis(pd.Index(names, name=kind))
-
-    def pretrends(self) -> Any:
-        """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.
-
-        Examples
-        --------
-        >>> bool(0 <= fit.pretrends().pvalue <= 1)
-        True
-        """
-        every = comparisons(self.plan.request)
-        before = [i for i, one in enumerate(every) if one.event < 0]
-        if not before:
-            raise CapabilityError("No cohort has two periods before its treatment.")
-        return self.wald_test(np.eye(len(self.params))[before])
-
-    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def events() -> pd.DataFrame:
-            return self.aggregate("event", alpha).iloc[:-1].dropna()
-
-        def draw(ax: Any) -> Any:
-            own, said = events(), f"{tables.confidence(alpha)} intervals"
-            middle, low, high = (own[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
-            grid, name = own.index.tolist(), "periods since treatment"
-            shape = Shape(name, "levels", grid, middle, low, high, said)
-            return plots.effect_plot([shape], ax=ax)
-
-        return {"event": (events, draw), **super()._pictures(alpha, labels)}
-
-    def _refused(self, *_: Any, **__: Any) -> Any:
-        raise CapabilityError(
-            "An event study has no nuisance models. Use aggregate(), pretrends() and contrast()."
-        )
-
-    ate = property(_refused)
     sensitivity = overlap = balance = _refused
 
 

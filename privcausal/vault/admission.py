@@ -13,9 +13,10 @@ from typing import Any, Self
 import numpy as np
 
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
+from privcausal.request.panels import Staggered
 from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
-from privcausal.request.request import Request, Staggered
+from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, LabelColumns, Levels
 from privcausal.typing import Frame
 from privcausal.vault import guard

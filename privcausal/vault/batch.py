@@ -75,7 +75,8 @@ class Batch(Opaque):
     """
 
     __slots__ = (
-        "chosen", "cluster", "complete", "dose", "instruments", "member", "part", "rows", "t", "taken", "y",
+        "chosen", "cluster", "complete", "dose", "instruments", "member", "part", "rows", "t",
+        "taken", "y",
     )  # fmt: skip
 
     def __init__(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import privcausal as pc
 from privcausal import testing
 from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Budget, Request, Trust, panel_of
+from privcausal.request.panels import panel_of
+from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Schema, label_key
 from privcausal.vault import open_source, vault
 from privcausal.vault.admission import changes

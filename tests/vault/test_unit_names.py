@@ -28,7 +28,8 @@ from privcausal import testing
 from privcausal.errors import DataError
 from privcausal.features.design import labels, open_frame
 from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Budget, Request, Trust, panel_of
+from privcausal.request.panels import panel_of
+from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Schema, label_key
 from privcausal.vault import open_source
 from privcausal.vault.admission import changes
