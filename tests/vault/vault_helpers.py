@@ -424,9 +424,13 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
             residuals, np.array([0.1, residuals.bound])
         )
     taken = s.additive(5, 0.0, 1.0)
-    for label, cut in (("an instrument", 0.0), ("an instrument that is cut", 0.4)):
+    for label, means, cut in (
+        ("an instrument", (e,), 0.0),
+        ("an instrument that is cut", (e,), 0.4),
+        ("instruments", (e, taken, e), 0.0),
+    ):
         by = InstrumentScores(
-            ((e,),), ((taken,),), ((eta,),), s.outcome, centre=0.7, scale=3.0, most=0.9, cut=cut
+            (means,), ((taken,),), ((eta,),), s.outcome, centre=0.7, scale=3.0, most=0.9, cut=cut
         )
         found[f"slopes by {label}"] = SlopeSums(by, 0.3 * by.bound)
         found[f"sizes of slopes by {label}"] = SizeHistogram(by, np.array([0.1, by.bound]))
