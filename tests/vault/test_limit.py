@@ -196,13 +196,18 @@ def instrument_sums(s: Study, c: Clean) -> dict[str, Vector]:
     """Scores by an instrument, which here is the treatment itself."""
     eta, taken = s.additive(4, -2.0, 6.0)(c.rows), s.additive(5, 0.0, 1.0)(c.rows)
     found = {}
-    for label, reach in (("an instrument", 1.0), ("an instrument that is cut", 0.4)):
-        d, moved = np.clip(c.t - c.e, -reach, reach), np.clip(c.t - taken, -0.9, 0.9)
-        score = np.stack([d * (c.y - eta - 0.7 * moved), d * 3 * moved], axis=1)
-        bound = reach * np.hypot(8 + 0.7 * 0.9, 3 * 0.9)
+    one, three = [c.e], [c.e, taken, c.e]
+    for label, means, reach in (
+        ("an instrument", one, 1.0), ("an instrument that is cut", one, 0.4),
+        ("instruments", three, 1.0),
+    ):  # fmt: skip
+        d = np.stack([np.clip(c.t - mean, -reach, reach) for mean in means], axis=1)
+        moved = np.clip(c.t - taken, -0.9, 0.9)
+        score = np.hstack([d * (c.y - eta - 0.7 * moved)[:, None], d * (3 * moved)[:, None]])
+        bound = np.sqrt(len(means)) * reach * np.hypot(8 + 0.7 * 0.9, 3 * 0.9)
         norm = np.linalg.norm(score, axis=1)
         x = score * np.minimum(1, 0.3 * bound / np.maximum(norm, 1e-300))[:, None]
-        found[f"slopes by {label}"] = np.r_[x.sum(axis=0), d @ d, upper(x.T @ x)]
+        found[f"slopes by {label}"] = np.r_[x.sum(axis=0), upper(d.T @ d), upper(x.T @ x)]
         found[f"sizes of slopes by {label}"] = np.histogram(
             np.minimum(norm, bound), [0, 0.1, bound]
         )[0]
