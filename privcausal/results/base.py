@@ -470,6 +470,9 @@ class ReleasedFit(Printed):
         - nuisances: nuisance errors are most of the variance.
         - groups: some groups have no estimate.
         - cohorts: some cohorts are too small to detect.
+        - weights: survey weights vary much.
+        - clusters: there are few clusters.
+        - instrument: the first stage may be zero, or instruments contradict each other.
         - tail: outliers of a regression's outcome may bias its coefficients.
         - censoring: few rows are followed to the horizon of a survival outcome.
 

@@ -60,7 +60,7 @@ FORMAT, VERSION = "privcausal fit", 1
 LARGEST = 1 << 30
 """Largest file that is read, in bytes: far more than any fit needs."""
 
-FORMER = {("AverageEstimate", "taken_off")}
+FORMER = {("AverageEstimate", "taken_off"), ("CausalFormula", "instrument")}
 """Fields that files of this format may contain and that are no longer used."""
 
 CONTENT = {"estimate", "call", "ledger_line"}
@@ -211,6 +211,8 @@ class _Reader:
                 query = str(fields["query"])
                 told = {"query": query.removesuffix(f" {PARALLEL}")}
                 fields = fields | told | {"parallel": query.endswith(PARALLEL)}
+            if fields.get("instrument"):  # Files from before formulas had several instruments.
+                fields = fields | {"instruments": {"tuple": [fields["instrument"]]}}
             known = {k: v for k, v in fields.items() if (name, k) not in FORMER}
             made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in known.items()}))
         self._made[value["new"]] = made

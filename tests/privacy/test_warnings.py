@@ -33,6 +33,21 @@ def call(**options: Any) -> dict[str, Any]:
     return own | options
 
 
+def panel() -> pd.DataFrame:
+    """Units in three periods, hardly any of which is treated in the second."""
+    n = 600
+    first = np.where(np.arange(n) < 2, 2, np.where(np.arange(n) % 2, 3, 0))
+    y = np.random.default_rng(8).random(3 * n)
+    return pd.DataFrame(
+        {"id": np.repeat(np.arange(n), 3), "t": [1, 2, 3] * n, "C": np.repeat(first, 3), "Y": y}
+    )
+
+
+COHORTS: dict[str, Any] = {
+    "learner": "did", "formula": "Y ~ 1", "unit": "id", "time": "t", "cohort": "C", "eps": 2.0,
+    "periods": [1, 2, 3], "bounds": {"Y": (0, 1), "C": [0, 2, 3]},
+}  # fmt: skip
+
 MORE = BOUNDS | {"G": ["a", "b", "c", "d"]}
 NAMED = {"G": lambda d: [f"label {k}" for k in range(len(d))]}
 CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
@@ -56,6 +71,23 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
         call(learner="regress", formula="Y ~ X", bounds={**MORE, "Y": (0, 500)}, eps=8.0),
         lambda: rows(20_000).assign(Y=lambda d: np.exp(2 * d["Y"].clip(-3, 3))),
     ),
+    "weights": (
+        call(weights="W", bounds=BOUNDS | {"W": (0, 100)}),
+        lambda: rows().assign(W=lambda d: np.exp(2 * d["X"]) * np.where(d["Y"] > 0, 8, 1)),
+    ),
+    "clusters": (
+        call(control=pc.Control(cluster="V", max_cluster_rows=300), eps=8.0),
+        lambda: rows().assign(V=lambda d: np.arange(len(d)) // 300),
+    ),
+    "instrument": (
+        call(formula="Y ~ T | X | T ~ Z", estimand="LATE"),
+        lambda: rows().assign(Z=lambda d: 1.0 * (np.arange(len(d)) % 2)),
+    ),
+    "censoring": (
+        call(formula="Surv(D, E) ~ T", estimand="RMST", horizon=10, bounds={"X": (-1, 1)}),
+        lambda: rows().assign(D=lambda d: 3 + d["X"], E=lambda d: 1.0 * (d["Y"] > 0)),
+    ),
+    "cohorts": (COHORTS, panel),
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
         call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled
@@ -71,7 +103,7 @@ def other(table: pd.DataFrame) -> pd.DataFrame:
     rng = np.random.default_rng(5)
     out = {name: rng.permutation(column.to_numpy()) for name, column in table.items()}
     for name, values in out.items():
-        if name == "G" or values.dtype.kind not in "if":
+        if name in ("G", "id", "t") or values.dtype.kind not in "if":
             continue
         out[name] = 1.0 - values if set(np.unique(values)) <= {0, 1, 2} else 7.0 - 3.0 * values
         out[name] = np.where(rng.random(len(table)) < 0.5, np.nan, out[name])
