@@ -240,8 +240,7 @@ def _target(
     if law is not None:
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
-        mass = mass or vault.OfCovariates(functions.Constant(1.0), 1.0)
-        mass = vault.WeightedScore(mass, weight, law.mean)
+        mass = weighted_mass(state, mass)
     ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
     extremes = Extremes(
         np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
@@ -251,6 +250,15 @@ def _target(
     )
     target = by_fold(lambda s: s, scores)
     return Target(centre, target, mass, extremes, weighted=law is not None)
+
+
+def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.Transform | None:
+    """The mass times survey weights, once: averages with one mass share its sums."""
+    law = state.weights
+    if law is None or isinstance(mass, vault.WeightedScore):
+        return mass
+    mass = mass or vault.OfCovariates(functions.Constant(1.0), 1.0)
+    return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
 def _pilot(

@@ -18,6 +18,7 @@ from privcausal.estimators.averages import (
     averages,
     one_arm_target,
     square_needs,
+    weighted_mass,
 )
 from privcausal.estimators.base import (
     MOST_CUT,
@@ -119,7 +120,9 @@ def _means(
         own.append(nu.clipped(state, partials))
         crosses[residual] = nu.residual_cross(*own[-1], arm)
     state.session.gather(dict(crosses))
-    mass, found, notes = vault.OfCovariates(Constant(1.0), 1.0), [], []  # each row counts as 1
+    found, notes = [], []
+    one = vault.OfCovariates(Constant(1.0), 1.0)  # each row counts as 1
+    mass = weighted_mass(state, one) or one
     for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
         tau = nu.residual_effect(mine, grams, partials, asked)
         nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)

@@ -79,6 +79,26 @@ def test_the_unit_of_weights_does_not_matter() -> None:
     assert two.bse.iloc[0] == pytest.approx(one.bse.iloc[0], rel=1e-6)
 
 
+def test_ratios_and_several_arms_have_weighted_means() -> None:
+    """Every mass is weighted once."""
+    data = survey(seed=5)
+    data["high"] = 1 * (data["Y"] > 1)
+    data["arm"] = np.where(data["T"] == 1, np.where(data["X"] > 0, "high", "low"), "none")
+    bounds = {"w": (0, 30), "high": (0, 1), "arm": ["none", "low", "high"]}
+
+    def mean(rows: Any) -> float:
+        return float(np.average(data["high"][rows], weights=data["w"][rows]))
+
+    with zero_noise(), mock.patch.object(averages, "score_cut", uncut):
+        ratio = fit(data, "high ~ T", estimand="RR", bounds=bounds)
+        arms = fit(data, "high ~ arm", bounds=bounds)
+    for t in (0, 1):
+        assert ratio.params[f"E[Y({t})]"] == pytest.approx(mean(data["T"] == t), abs=1e-4)
+    for arm in bounds["arm"]:
+        own = arms.params[f"E[Y({arm})]"]
+        assert own == pytest.approx(mean(data["arm"] == arm), abs=1e-3)
+
+
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATO", ["ATE", "ATT", "ATO"]])
 def test_equal_weights_are_no_weights(estimand: Any) -> None:
     data = survey().assign(w=2.0)
