@@ -536,7 +536,7 @@ def main() -> None:
     if given.fresh:
         store.drop()
     if given.large:
-        rows = 10_000 if given.quick else 100_000
+        rows = 3_000 if given.quick else 100_000
         large(rows).to_csv(out / "large.csv", index=False, float_format="%.4g")
     elif not given.tables:
         names = given.methods or list(methods("r"))

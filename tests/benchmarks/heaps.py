@@ -156,5 +156,5 @@ if __name__ == "__main__":
         "call         n arms  p nonzero  heap prices       rest  eps  fits  covered  width     sd"
         " alerts"
     )
-    for one in CELLS[:: 6 if quick else 1]:
+    for one in CELLS[:: 10 if quick else 1]:
         print(line(one, 2 if quick else (numbers or [200])[0]), flush=True)

@@ -81,6 +81,13 @@ def averages() -> Calls:
             f"did {formula}",
             partial(pc.did, formula, PANEL, unit="id", time="year", periods=(0, 1), bounds=BOUNDS),
         )
+    yield "weights", partial(make, FORMULA, FRAME, weights="chance")
+    yield "survival", partial(
+        pc.private, "Surv(age, lot) ~ programme | severity", FRAME, estimand="RMST", horizon=60,
+        bounds=BOUNDS | {"age": (0, 95)},
+    )  # fmt: skip
+    yield "instruments", partial(make, "recovery ~ programme | age | programme ~ lot + bmi", FRAME,
+                                 estimand="LATE")  # fmt: skip
     yield "regress", partial(pc.regress, "recovery ~ age + C(ward)", FRAME, bounds=BOUNDS)
     yield "regress weights", partial(
         pc.regress, "recovery ~ age", FRAME, bounds=BOUNDS, weights="weight",
@@ -148,9 +155,10 @@ def saved(fit: Any, folder: Path) -> str:
     return "\n".join([*text, table, fit.budget.to_json()]).replace(str(folder), "")
 
 
-def found(folder: Path) -> dict[str, str]:
+def found(folder: Path, every: int = 1) -> dict[str, str]:
+    """Hashes of every k-th fit, of a plan and of a ledger."""
     hashes = {}
-    for name, call in (*averages(), *effects(), *published(), *sources(folder)):
+    for name, call in (*averages(), *effects(), *published(), *sources(folder))[::every]:
         with seeded_noise(3):
             hashes[name] = _hash(saved(call(), folder))
     with seeded_noise(3):

@@ -264,7 +264,7 @@ ROWS = (
         "\"units\"", "True", (c.units_stay_apart, "Parquet"),
     ),
     Mutant(
-        "units of a panel go by labels", "vault.admission:Changes.of",
+        "units of a panel go by labels", "vault.admission:Changes.reading",
         "\"units\"", "True", (c.units_stay_apart, "panel"),
     ),
     Mutant(

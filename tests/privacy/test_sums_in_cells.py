@@ -94,7 +94,7 @@ def test_no_row_moves_a_rounded_sum_by_more_than_stated(**drawn: Any) -> None:
 
 @pytest.mark.slow
 @TABLES
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_row_moves_a_rounded_sum_of_many_tables(**drawn: Any) -> None:
     check_rounded_sum(**drawn)
 
