@@ -325,7 +325,7 @@ def main(arguments: Sequence[str]) -> None:
     options.own_sizes, options.own_pairs, options.learners = OWN_SIZES, OWN_PAIRS, LEARNERS
     if options.quick:  # few cells: it shows that all runs, and no more
         options.pairs = options.fits = options.own_pairs = 1
-        options.setups, options.figure_3, options.step, options.n = ("A",), {"A": 1000}, 5, 500
+        options.setups, options.figure_3, options.step, options.n = ("A",), {"A": 1000}, 10, 500
         options.sizes, options.own_sizes, options.learners = (1000,), (1000,), ("s",)
     if options.out is None:
         options.out = Path(tempfile.mkdtemp()) if options.quick else HERE / "niu"

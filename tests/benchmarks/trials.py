@@ -193,10 +193,10 @@ def main() -> None:
     parser.add_argument("--wide", type=float, default=1.0, help="factor of the bounds' width")
     parser.add_argument("--laws", default=";".join(LAWS))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="one fit of each law")
+    parser.add_argument("--quick", action="store_true", help="one fit of every third law")
     options = parser.parse_args()
     reps = 1 if options.quick else options.reps
-    names = options.laws.split(";")
+    names = options.laws.split(";")[:: 3 if options.quick else 1]
     jobs = [(name, options.eps, options.wide, seed) for name in names for seed in range(reps)]
     with ProcessPoolExecutor(options.jobs) as pool:
         found = table(list(pool.map(fitted, jobs, chunksize=reps)))
