@@ -137,9 +137,11 @@ class SlopeMoments:
             return None
         bound, many = found.clipping[slopes] ** 2, len(estimate) // 2
         sds = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
+        # one scale for each instrument, because slopes depend on its unit
+        by = sds[many:] / sds[many:].mean()
         # one scale for all reduced forms and one for all first stages, so that angles are the same
-        own, first = (float(np.sqrt(np.mean(part**2))) for part in np.split(sds, 2))
-        scale = np.repeat([own, first], many)
+        own, first = (float(np.sqrt(np.mean((part / by) ** 2))) for part in np.split(sds, 2))
+        scale = np.outer([own, first], by).ravel()
         return cls(
             (estimate / scale).reshape(2, many), joint / np.outer(scale, scale),
             found.moved[slopes] / scale[:, None],

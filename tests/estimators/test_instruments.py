@@ -153,6 +153,16 @@ def test_the_set_holds_what_is_compatible(
     assert late_set(estimate(slopes, sds, 5.0), 1.96) == ((-np.inf, np.inf),)
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_units_of_an_instrument_do_not_matter(unit: float) -> None:
+    """An instrument in other units has other slopes, with the same effect."""
+    slopes, sds = np.array([1.0, 0.6, 0.9, 0.7]), np.array([0.2, 0.1, 0.1, 0.2])
+    by = np.array([1.0, unit, 1.0, unit])
+    one, other = (estimate(list(slopes / k), list(sds / k)) for k in (np.ones(4), by))
+    np.testing.assert_allclose(late_set(other, 1.96), late_set(one, 1.96), rtol=1e-6)
+    np.testing.assert_allclose(instrument_tests(other), instrument_tests(one), rtol=1e-4)
+
+
 def test_tests_of_instruments() -> None:
     tests = instrument_tests(estimate([1.0, 0.0, 0.5, 0.0], [0.1, 0.1, 0.1, 0.1]))
     assert tests.strength == pytest.approx(12.5)
