@@ -101,9 +101,9 @@ class BudgetShares:
     """The budget of the removed nuisance stages goes to the scores. Building half."""
     arms_nuisance = 0.75
     """Learners "s" and "t": nuisances and arms together, without a second stage. By hand."""
-    regress_first = 0.3
+    regress_first = 0.2
     """Everything before the whitened moments. Public data."""
-    regress_moments = 0.6
+    regress_moments = 0.8
     """The coefficients themselves. Public data."""
     trial_effect = 0.9
     """The whole budget except the bounds, because there are no other stages."""
@@ -130,9 +130,9 @@ class BudgetShares:
     networks_marginals = 0.06
     """If networks learn the nuisances, the group has only this stage. By hand."""
 
-    regress_marginals = 0.10
+    regress_marginals = 0.035
     """Centers and scales of the columns: the first fit depends on them. Public data."""
-    regress_range = 0.04
+    regress_range = 0.02
     """One histogram: center and scale of the outcome. Public data."""
 
     # Gram matrices
@@ -219,13 +219,17 @@ class BudgetShares:
     """One number, the mean effect. By hand."""
     boosted_effect = 0.96
     """The effect itself. By hand."""
-    regress_first_moments = 0.16
+    regress_first_moments = 0.15
     """The first fit whitens columns and centers the outcome. Public data."""
-    regress_second_moments = 0.6
+    regress_second_moments = 0.655
     """The coefficients. Public data."""
-    regress_sizes = 0.04
+    regress_sizes = 0.0675
     """The maximum bias by clipping falls with its noise. Public data."""
-    regress_meat = 0.05
+    regress_row_sizes = 0.0225
+    """A third of `regress_sizes`: leverage has shorter tails. Public data."""
+    regress_outliers = 0.03
+    """The directions of clipped residuals. Public data."""
+    regress_meat = 0.02
     """The residual variance at all columns, if requested. By hand."""
     private_moments = 0.06
     """The first effect only centers the scores. Random laws."""

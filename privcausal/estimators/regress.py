@@ -18,29 +18,43 @@ from privcausal.estimators.base import Learner
 from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
 from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
+from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.least_squares import (
-    Released,
-    ResidualTail,
-    Rest,
+    LEVER,
+    OUTLIER_REACH,
+    REACH,
+    FirstFit,
+    Leverage,
+    Pull,
+    ResidualLaw,
+    RowCut,
+    RowMoments,
+    SecondFit,
     estimate_coefficients,
-    indicator_equations,
-    outliers_matter,
-    row_clip,
-    row_edges,
+    first_fit,
+    first_noise,
+    leverage_edges,
+    meat_cut,
+    normal_outcome,
+    outlier_share,
+    outlier_start,
+    residual_edges,
+    residual_law,
+    robust_meat,
+    row_cut,
     second_fit,
-    whitening,
 )
-from privcausal.inference.ranges import LookCounts, outcome_edges, read_look, visible_cells
-from privcausal.inference.regression import Moments, least_squares
+from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 
 ROW_SIZES = StageKey("effect", "sizes of rows")
 SECOND_MOMENTS = StageKey("effect", "moments")
+OUTLIERS = StageKey("effect", "outliers")
 MEAT = StageKey("effect", "squared residual moments", heading="variance")
 
 
@@ -61,14 +75,12 @@ class LeastSquares(Learner):
         needs = [
             budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.regress_marginals),
             budget.StageWeight(budget.Stages.GRAM, budget.SHARES.regress_first_moments),
-            budget.StageWeight(ROW_SIZES, budget.SHARES.regress_sizes),
+            budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.regress_range),
             budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.regress_sizes),
+            budget.StageWeight(ROW_SIZES, budget.SHARES.regress_row_sizes),
+            budget.StageWeight(OUTLIERS, budget.SHARES.regress_outliers),
             budget.StageWeight(SECOND_MOMENTS, budget.SHARES.regress_second_moments),
         ]
-        if not survey.is_binary(request):
-            needs.append(
-                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.regress_range)
-            )
         if request.cov_type != "nonrobust":
             needs.append(budget.StageWeight(MEAT, budget.SHARES.regress_meat))
         needs += survey.weight_needs(request, budget.SHARES.row_weights)
@@ -80,7 +92,7 @@ class LeastSquares(Learner):
     def run(self, session: survey.FitRun) -> words.Estimate:
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
-        found = _second_fit(state, _first_fit(state, *_outcome(state)))
+        found = _second_fit(state, _first_fit(state))
         return words.Estimate(
             session.plan, session.schema, state.design, state.population, None, None, found,
             tuple(session.releases), session.vault.size, session.vault.real_noise,
@@ -117,8 +129,17 @@ COEFFICIENT_READING = (
 )
 
 LONG_TAIL = (
-    "{outcome!r} has a long tail. Intervals are wide, because they allow for all outliers at one "
-    "end of the columns. Transform it, for example to its logarithm."
+    "{outcome!r} has a long tail. Intervals are wide, because they allow for the residuals that "
+    "are clipped. Transform it, for example to its logarithm."
+)
+
+ISOLATED = (
+    "A few rows at a large distance from all others determine coefficients. Declare "
+    "narrower bounds for columns with a long tail, or transform these columns."
+)
+
+CLIPPING = (
+    "Clipping may bias {names} by more than the standard error. The intervals allow for this bias."
 )
 
 PROJECTION = (
@@ -132,201 +153,288 @@ HOMOSKEDASTIC = (
 )
 
 CLIPPED_ROWS = (
-    "Rows at a large distance from the center get less weight; the distance includes the residual. "
-    "The interval has an allowance for the resulting bias. For residuals beyond four sds it is the "
-    "worst case, if their columns have the usual distance from the center. For other rows it was "
-    "chosen on public data sets and is not a bound. Elliptically distributed rows have zero bias."
+    "Large residuals, and rows at a large distance from the center, are clipped. The interval "
+    "allows for the resulting bias. Beyond the largest detected residuals, sizes fall as the "
+    "Weibull distributions that fit the detected sizes. Distant rows are on average near the "
+    "line that fits the other rows."
 )
 
 REGRESSION_METHODS = (
     f"The estimator was least squares in two steps. {words.SUMS}",
     "The first step learned the scales and correlations of the columns and a first fit. The second "
-    "step released one matrix of moments of the whitened columns and the residuals, with rows "
-    "downweighted beyond a clipping limit of their norm. The limit follows from released "
-    "histograms of the norms of the columns and of the sizes of the residuals.",
-    "Coefficients are means over random draws of the moments without noise, held to positive "
-    "definite matrices, and their standard errors combine sampling and the spread of the draws. "
-    "Confidence intervals and p-values include an allowance for the bias of downweighting.",
+    "step released one matrix of moments of the whitened columns and the residuals. Distant "
+    "rows were downweighted, and residuals were clipped, at limits of least width. The "
+    "limits follow from released histograms of both sizes and from sums over rows with large "
+    "residuals.",
+    "Moments of the columns were shrunk by the share of their noise. Standard errors combine "
+    "sampling and privacy noise. Confidence intervals and p-values include an allowance for the "
+    "bias of clipping.",
 )
 
 
 def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
-    """Mean and sd of the outcome, from its detected values and the rows that noise hides.
+    """Mean and sd of the detected outcomes, and whether most of them are at single values.
 
-    If most rows are at single values, these do not show the spread of the others. The sd then
-    comes from a uniform distribution over the window of the outcome, and the last value is True.
+    Rows that are hidden by noise may lie at an eighth of the range.
     """
-    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
-    lo, hi = state.outcome.lo, state.outcome.hi
-    if release is None:
-        return 0.5 * (lo + hi), 0.5 * (hi - lo), False
+    session, outcome, stage = state.session, state.outcome, budget.Stages.OUTCOME_RANGE
+    release = session.release(stage, session.asked[stage])
     counts, noise_sd = release.value, float(release.noise_sd[0])
-    look = read_look(counts, noise_sd, Interval(lo, hi))
-    even = look.window.width / math.sqrt(12)
-    if look.mostly or not look.scaled:
-        return look.window.mid, even, True
-    ends = lo + np.r_[0.0, outcome_edges(Interval(lo, hi))]
+    session.look_at(session.plan.request.formula.outcome, counts, noise_sd)
+    hidden = noise_sd / _rows(state)
+    if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
+        least = max(RAREST, 0.5 * hidden)
+        share = float(np.clip(counts[-1] / _rows(state), min(least, 0.5), max(1 - least, 0.5)))
+        return share, math.sqrt(share * (1 - share)), False
+    ends = outcome.lo + np.r_[0.0, outcome_edges(Interval(outcome.lo, outcome.hi))]
     held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
+    if held.sum() < MOST_HIDDEN * _rows(state) and noise_sd:
+        return *normal_outcome(counts, noise_sd, ends, _rows(state)), False
     at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
     middle = float(mass @ at)
-    hidden = max(1 - float(held.sum() / max(counts.sum(), 1.0)), 0.0)
-    variance = (1 - hidden) * float(mass @ (at - middle) ** 2) + hidden * even**2
-    return middle, math.sqrt(variance), False
+    hidden = min(max(HIDDEN_SDS * hidden, 1 - float(held.sum()) / _rows(state)), 1.0)
+    least = outcome.bound * max(0.25 * math.sqrt(hidden), LEAST_DEVIATION)
+    return middle, max(math.sqrt(float(mass @ (at - middle) ** 2)), least), sparse(held, ends)
+
+
+MOST_HIDDEN = 0.5
+"""Share of detected rows below which the outcome is taken to be normal."""
+
+HIDDEN_SDS = 3.0
+"""Noise sds of rows that may hide at an eighth of the outcome's range. Public data."""
+
+LEAST_DEVIATION = 1e-3
+"""Least sd of the outcome, relative to half of its range, if all rows have one value."""
+
+RAREST = 0.01
+"""Least share of a level of a column, for the scale of its indicator."""
 
 
 @dataclass(frozen=True, eq=False)
 class _First:
-    """The first fit: its coefficients of the features, and the whitened columns.
+    """The first step: its moments, the fit and its residuals.
 
-    `spread` are the sds that whitening gives to the columns, and `sd` is the residual sd. `even`:
-    most outcomes are at single values.
+    `features` have the sizes `usual`, and Q = `square` is the squared norm of these. The response
+    was cut at `reach`. `natural` maps coefficients of the features to natural ones, and `own` are
+    the natural coefficients of the fit. `sparse`: most outcomes are at single values.
     """
 
-    eta: Additive
+    features: FeatureMap
+    usual: Vector
+    moments: RowMoments
+    reach: float
+    fit: FirstFit
     residual: vault.OutcomeResidual
-    turned: basis.Turned
-    spread: Vector
-    sd: float
-    even: bool
+    natural: Matrix
+    own: Vector
+    sparse: bool
+
+    @property
+    def square(self) -> float:
+        return float(self.usual @ self.usual)
+
+    def turned(self, lever: float) -> basis.Turned:
+        """Whitened columns u, with a cut of their norm."""
+        return basis.Turned(self.features, self.fit.turn.T * self.usual, lever)
 
 
-def _first_fit(state: survey.Survey, middle: float, sd: float, even: bool) -> _First:
-    outcome, features = state.outcome, state.features
-    response = vault.OutcomeResidual(Constant(middle), outcome)
-    scale = _scale(features.cut, sd)
-    row = vault.RegressionRow(features, response, scale, _survey(state, root=True))
-    query = vault.RegressionMoments(row, float(np.hypot(features.cut, scale * sd)))
-    release = state.session.release(budget.Stages.GRAM, query)
-    moments, noise = query.matrix(release.value), survey.off_diagonal_sd(query, release)
-    gram = survey.shrunken_gram(state, moments[:-1, :-1], noise)
-    rows = max(float(gram.value[0, 0]), 1.0)
-    floor, top = (LEAST_RESIDUAL * sd) ** 2, sd**2
-    variance = float(np.clip(moments[-1, -1] / scale**2 / rows, floor, top))
-    fit = least_squares(
-        Moments(gram.value, moments[:-1, -1] / scale, gram.sd, noise / scale, variance),
-        np.full(features.size, sd),
-    )
-    explained = max(float(fit.mean @ gram.value @ fit.mean) / rows - fit.mean[0] ** 2, 0.0)
-    left = variance - explained
-    eta = Additive(features, fit.mean, middle)
-    turn = whitening(gram.value, gram.sd, rows)
-    spread = _spread(state, turn)
-    return _First(
-        eta, _residual(features, eta, outcome), basis.Turned(features, turn * spread, np.inf),
-        spread, float(np.sqrt(np.clip(left, floor, top))), even,
-    )  # fmt: skip
+def _scaled(state: survey.Survey) -> tuple[FeatureMap, Vector]:
+    """Features of sd 1 in the population, and their usual sizes.
 
-
-LEAST_RESIDUAL = 0.3
-"""Least residual sd of the first fit, relative to the outcome's sd. A guard."""
-
-RESPONSE_SHARE = 0.15
-"""Mean square of the response relative to the mean squared norm of the columns. Public data."""
-
-
-def _scale(usual: float, sd: float) -> float:
-    """t, from the usual norm of the columns and the sd of the response."""
-    return usual * math.sqrt(RESPONSE_SHARE) / sd
-
-
-def _spread(state: survey.Survey, turn: Matrix) -> Vector:
-    """Scales of the whitened columns, at most 1, so that rare levels do not set the norm.
-
-    A rare level has a large distance from the mean: at a share of 1%, ten sds. Its column is scaled
-    down until the distance equals the norm of all other columns.
+    A rare level has a large distance from the mean: at a share of 1%, ten sds. Its feature is
+    smaller, so that the distance equals the usual norm of all features.
     """
-    columns = state.design.columns
-    rare = [columns[b.column].kind == "indicator" for b, _ in state.features.owner]
-    far = np.abs(state.rows.phi(state.features) @ turn).max(axis=0)
-    root = np.sqrt(len(far))
-    return np.where([False, *rare], np.minimum(1.0, root / np.maximum(far, 1e-9)), 1.0)
+    features, columns = state.features, state.design.columns
+    blocks, usual, root = [], [1.0], math.sqrt(state.features.size)
+    spread = state.rows.phi(features)[:, 1:].std(axis=0)
+    for block, own in zip(features.blocks, spread.tolist(), strict=True):
+        size, sd = 1.0, own
+        if columns[block.column].kind == "indicator":
+            share = float(np.clip(block.shift, RAREST, 1 - RAREST))
+            deviation = math.sqrt(share * (1 - share))
+            size, sd = min(1.0, root * deviation / max(share, 1 - share)), deviation * block.gain
+        blocks.append(replace(block, gain=block.gain * size / max(sd, TINY)))
+        usual.append(size)
+    lever = math.sqrt(LEVER * float(np.square(usual).sum()))
+    return FeatureMap(features.design, tuple(blocks), lever), np.array(usual)
 
 
-def _residual(
-    features: basis.FeatureMap, eta: Additive, outcome: vault.Outcome
-) -> vault.OutcomeResidual:
-    """Y - eta, with a range that contains both: eta is not clipped to the outcome's bounds."""
-    far = float(np.abs(eta.coef) @ features.ends)
-    lo, hi = min(outcome.lo, eta.offset - far), max(outcome.hi, eta.offset + far)
-    return vault.OutcomeResidual(eta, vault.Outcome(lo, hi))
+def _first_fit(state: survey.Survey) -> _First:
+    outcome = state.outcome
+    middle, spread, single = _outcome(state)
+    features, usual = _scaled(state)
+    reach = min(REACH * spread, 1.02 * max(middle - outcome.lo, outcome.hi - middle))
+    root = features.cut / math.sqrt(LEVER)
+    row = vault.RegressionRow(
+        features, vault.OutcomeResidual(Constant(middle), outcome), *_survey(state),
+        root * math.sqrt(2 * (LEVER - 1)) / reach, root * math.sqrt(2 * LEVER - 1),
+    )  # fmt: skip
+    found = _moments(state, budget.Stages.GRAM, row)
+    scaled = replace(state, features=features, weights=None)
+    fit = first_fit(found, survey.shrunken_gram(scaled, found.gram, found.sd), usual, spread)
+    eta, natural = Additive(features, fit.coef, middle), _natural(features)
+    far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
+    wide = vault.Outcome(min(outcome.lo, middle - far), max(outcome.hi, middle + far))
+    own = natural @ fit.coef
+    own[0] += middle
+    residual = vault.OutcomeResidual(eta, wide)
+    return _First(features, usual, found, reach, fit, residual, natural, own, single)
+
+
+def _rows(state: survey.Survey) -> float:
+    """Complete rows: the public number of rows, unless a count shows that some lack values."""
+    found, size = state.population, state.session.vault.size
+    if size is None or state.session.plan.request.trust.unit is not None:
+        return max(found.count, 1.0)
+    return float(size) if size - found.count <= 2 * found.count_sd else max(found.count, 1.0)
+
+
+def _survey(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:
+    """Roots of the survey weights over their largest, and the factor that makes their mean 1."""
+    law = state.weights
+    if law is None:
+        return None, 1.0
+    return vault.SurveyWeight(law.column, law.top, root=True), math.sqrt(law.top / law.mean)
+
+
+def _moments(state: survey.Survey, stage: StageKey, row: vault.RegressionRow) -> RowMoments:
+    query = vault.RegressionMoments(row)
+    release = state.session.release(stage, query)
+    count = _rows(state)
+    sd = survey.off_diagonal_sd(query, release)
+    return RowMoments(query.matrix(release.value) / count, sd / count, row.scale)
+
+
+def _unit(state: survey.Survey, stage: StageKey) -> float:
+    """Noise sd of a mean of products off the diagonal, per unit of a row's squared norm.
+
+    An entry off the diagonal has the weight sqrt(2) in the norm of the whole matrix.
+    """
+    session = state.session
+    substitute = session.plan.request.trust.neighbors == "substitute"
+    change = math.sqrt(2.0) if substitute else 1.0
+    silent = not state.session.releases[-1].noise_sd.any()
+    sd = 0.0 if silent else session.noise_sd(stage, change) / math.sqrt(2.0)
+    return sd / _rows(state)
 
 
 def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     session, request = state.session, state.session.plan.request
-    tail = ResidualTail(2 * state.outcome.bound, first.even, request.tails == "any")
-    count = max(state.population.count, 1.0)
-    usual, root = float(np.linalg.norm(first.spread)), _survey(state, root=True)
-    columns = vault.RegressionRow(first.turned, first.residual, 0.0, root)
-    residual = vault.TransformProduct(root, first.residual) if root else first.residual
-    change = math.sqrt(2.0) if request.trust.neighbors == "substitute" else 1.0
-    # an entry off the diagonal has the weight sqrt(2) in the norm of the whole matrix
-    unit = session.noise_sd(SECOND_MOMENTS, change) / math.sqrt(2.0) / count
-    of = {ROW_SIZES: (columns, usual), budget.Stages.RESIDUAL_SIZES: (residual, first.sd)}
-    rows, residuals = _sizes(state, of)
-    clip = row_clip(rows, residuals, unit, usual, first.sd, count, tail)
-    if outliers_matter(residuals):
-        session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome)
-    row = replace(columns, scale=clip.scale)
-    lift, own = _natural(state, first)
-    query = vault.RegressionMoments(row, clip.at)
-    release = session.release(SECOND_MOMENTS, query)
-    found = Released(
-        query.matrix(release.value) / count, survey.off_diagonal_sd(query, release) / count,
-        np.r_[first.spread, clip.scale * clip.sd], clip, count,
-        equations=indicator_equations(lift, _factors(state)),
-    )  # fmt: skip
-    rest = second_fit(found)
+    count, scale = _rows(state), first.fit.scale
+    lift = first.natural @ first.fit.turn.T
+    law, leverage, pull = _looked_at(state, first, lift)
+    effect = 1.0 if state.weights is None else state.weights.design_effect
+    lost = float(law.excess(first.reach / scale))
+    step = first_noise(first.moments, first.fit, first.usual, lost)
+    cut = row_cut(law, leverage, pull, _unit(state, SECOND_MOMENTS), step, effect / count)
+    row = vault.RegressionRow(
+        first.turned(cut.lever), first.residual, *_survey(state), cut.scale / scale, cut.at
+    )
+    found = _moments(state, SECOND_MOMENTS, row)
+    found = replace(found, scale=cut.scale)
+    rest = second_fit(found, first.usual, cut.weight, first.moments, first.fit)
+    meat: Matrix = rest.square * rest.gram * count / max(count - len(lift), 1.0)
     if request.cov_type != "nonrobust":
-        found = _with_meat(state, first, row, found, rest)
-    bias = clip.bias
+        meat = _meat(state, first, row, cut, rest)
+    bias = cut.bias(pull, step, lift @ np.linalg.inv(rest.gram), first.fit)
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
-        bias += clip.at * session.beyond.lost / count
+        bias += cut.lever * session.beyond.lost / count / scale
     names = ("Intercept", *(c.name for c in state.design.columns))
-    out = estimate_coefficients(names, own, lift, found, rest, bias)
-    scores = [] if request.cluster is None else _influences(state, first, found, rest, out, lift)
+    out = estimate_coefficients(
+        names,
+        first.own,
+        lift * scale,
+        rest,
+        meat,
+        count,
+        bias,
+        cut.hidden(law, pull) * effect / count,
+    )
+    session.alerts |= _alerts(request.formula.outcome, out, law, leverage)
+    scores = [] if request.cluster is None else _influences(row, first, rest, out, lift * scale)
     return with_weights(state, with_dependence(session, out, scores, len(names)))
 
 
-def _sizes(
-    state: survey.Survey, of: Mapping[StageKey, tuple[vault.Transform, float]]
-) -> list[LookCounts]:
-    """Counts of the sizes of transforms, with their usual sizes."""
+def _looked_at(
+    state: survey.Survey, first: _First, lift: Matrix
+) -> tuple[ResidualLaw, Leverage, Pull]:
+    """Sizes of residuals and rows, and how outliers pull each coefficient: one pass."""
+    session, count, scale = state.session, _rows(state), first.fit.scale
+    root, unit = _survey(state)
+    residual = vault.TransformProduct(root, first.residual) if root else first.residual
+    top = residual.bound * unit
+    if root is None:
+        top = min(top, 1.05 * 2 * state.outcome.bound)
+    edges = residual_edges(top / scale)
+    starts = edges[(edges >= 1.0) & (edges < edges[-1])]
+    starts = starts if len(starts) else edges[:1]
+    plain = vault.RegressionRow(first.turned(np.inf), first.residual, root, unit)
+    most = math.sqrt(OUTLIER_REACH * first.square)
+    row = replace(plain, features=first.turned(most))
     asked = {
-        stage: vault.SizeHistogram(one, row_edges(usual, one.bound), stage.query)
-        for stage, (one, usual) in of.items()
+        budget.Stages.RESIDUAL_SIZES: vault.SizeHistogram(
+            residual, edges * scale / unit, budget.Stages.RESIDUAL_SIZES.query
+        ),
+        ROW_SIZES: vault.SizeHistogram(
+            plain, leverage_edges(first.square, plain.bound), ROW_SIZES.query
+        ),
     }
-    state.session.gather(dict(asked))
-    found = [state.session.release(stage, query) for stage, query in asked.items()]
-    ends = [np.r_[0.0, query.edges] for query in asked.values()]
-    return [LookCounts(f.value, float(f.noise_sd[0]), e) for f, e in zip(found, ends, strict=True)]
-
-
-def _survey(state: survey.Survey, *, root: bool = False) -> vault.SurveyWeight | None:
-    law = state.weights
-    return None if law is None else vault.SurveyWeight(law.column, law.top, root)
-
-
-def _with_meat(
-    state: survey.Survey, first: _First, row: vault.RegressionRow, found: Released, rest: Rest
-) -> Released:
-    """Add the squared residuals of the second fit, at all columns."""
-    residual, most = _left(state, first, rest), found.clip.at**2 / 2 / row.scale
-    score = vault.RegressionScore(row, found.clip.at, residual, most)
-    share = vault.TransformProduct(score, vault.OfCovariates(Constant(1 / most), 1 / most))
-    meat = vault.Gram(basis.Directions(first.turned), share)
-    release, unit = state.session.release(MEAT, meat), most**2 / found.rows
-    if state.session.plan.request.cov_type == "HC1":
-        unit *= found.rows / max(found.rows - len(rest.mean), 1.0)
-    matrix, sd = meat.matrix(release.value), survey.off_diagonal_sd(meat, release)
-    return replace(found, meat=unit * matrix, meat_sd=unit * sd)
-
-
-def _left(state: survey.Survey, first: _First, rest: Rest) -> vault.OutcomeResidual:
-    """Residuals of the second fit."""
-    coef = first.eta.coef + first.turned.turn @ rest.mean
-    return _residual(
-        state.features, Additive(state.features, coef, first.eta.offset), state.outcome
+    outliers = [vault.OutlierSums(row, start * scale) for start in starts.tolist()]
+    session.gather({**asked, OUTLIERS: outliers})
+    found = [session.release(stage, query) for stage, query in asked.items()]
+    ends = [edges, asked[ROW_SIZES].edges]
+    sizes, norms = (
+        LookCounts(f.value, float(f.noise_sd[0]), np.r_[0.0, e])
+        for f, e in zip(found, ends, strict=True)
     )
+    anywhere = session.plan.request.tails == "any"
+    law, leverage = (
+        residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere),
+        Leverage.read(norms, count, first.square),
+    )
+    change = 2.0 if session.plan.request.trust.neighbors == "substitute" else 1.0
+    noise = session.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
+    at = outlier_start(law, starts, noise, count)
+    release = session.release(OUTLIERS, outliers[at])
+    sums = outliers[at].split(release.value)[0]
+    across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.usual
+    rows = float(outlier_share(law, starts[at])) * count
+    return (
+        law,
+        leverage,
+        Pull.read(sums, noise, rows, across, float(starts[at]), sparse=first.sparse),
+    )
+
+
+def _alerts(
+    outcome: str, out: AverageEstimate, law: ResidualLaw, leverage: Leverage
+) -> dict[str, str]:
+    biased = [name for name, far in zip(out.terms, out.clipping > out.sd, strict=True) if far]
+    told = {
+        "tail": LONG_TAIL.format(outcome=outcome) if law.far > LONG_SHARE else "",
+        "leverage": ISOLATED if leverage.far > LONG_SHARE else "",
+        "bias": CLIPPING.format(names=words.listed(biased)) if biased else "",
+    }
+    return {code: text for code, text in told.items() if text}
+
+
+LONG_SHARE = 0.1
+"""Share of the squares of residuals, or of columns, that few rows may have. By hand."""
+
+
+def _meat(
+    state: survey.Survey, first: _First, row: vault.RegressionRow, cut: RowCut, rest: SecondFit
+) -> Matrix:
+    """Squared residuals of the second fit, at all columns."""
+    count, scale = _rows(state), first.fit.scale
+    usual = math.sqrt(first.square)
+    most = scale * meat_cut(_unit(state, MEAT), rest.square, cut, usual)
+    query = vault.ResidualMoments(row, rest.delta / first.usual * scale, most)
+    release, unit = state.session.release(MEAT, query), 1 / (count * scale**2)
+    if state.session.plan.request.cov_type == "HC1":
+        unit *= count / max(count - len(rest.delta), 1.0)
+    matrix, sd = query.matrix(release.value), survey.off_diagonal_sd(query, release)
+    return robust_meat(unit * matrix, unit * sd, first.usual, rest)
 
 
 INFLUENCE_CUT = 5.0
@@ -335,45 +443,28 @@ influences. Normal columns and residuals exceed it for three rows in a thousand.
 
 
 def _influences(
-    state: survey.Survey,
-    first: _First,
-    found: Released,
-    rest: Rest,
-    out: AverageEstimate,
-    lift: Matrix,
+    row: vault.RegressionRow, first: _First, rest: SecondFit, out: AverageEstimate, lift: Matrix
 ) -> list[ClusterScore]:
     """Influences of rows on each coefficient, times the number of rows."""
-    row = vault.RegressionRow(
-        first.turned, first.residual, found.clip.scale, _survey(state, root=True)
-    )
-    n, left, scores = found.rows, _left(state, first, rest), []
+    n, scores, scale = out.size, [], first.fit.scale
     most = INFLUENCE_CUT if out.privacy.any() else np.inf
-    for by, variance in zip(lift @ rest.inverse, np.diag(out.sampling), strict=True):
+    delta = rest.delta / first.usual * scale
+    by_each = lift @ np.linalg.inv(rest.gram) / first.usual / scale
+    for by, variance in zip(by_each, np.diag(out.sampling), strict=True):
         cut = float(min(most, np.sqrt(n)) * np.sqrt(n * variance))  # No influence exceeds sqrt(n).
-        score = vault.RegressionScore(row, found.clip.at, left, cut)
-        own = vault.CutScore(vault.RegressionInfluence(score, by), cut)
-        scores.append(ClusterScore(own, 0, n, n))
+        influence = vault.RegressionInfluence(row, delta, by, cut)
+        scores.append(ClusterScore(vault.CutScore(influence, cut), 0, n, n))
     return scores
 
 
-def _factors(state: survey.Survey) -> Integers:
-    """Number of the factor of each indicator, -1 for all other columns and the intercept."""
-    terms = [c.term if c.kind == "indicator" else "" for c in state.design.columns]
-    order = dict.fromkeys(terms)
-    numbers = {term: i for i, term in enumerate(order) if term}
-    return np.array([-1, *(numbers.get(term, -1) for term in terms)])
-
-
-def _natural(state: survey.Survey, first: _First) -> tuple[Matrix, Vector]:
-    """Map from whitened to natural coefficients, shape (k, p), and the first fit, shape (k,)."""
-    columns, blocks = state.design.columns, state.features.blocks
-    out = np.zeros((1 + len(columns), state.features.size))
+def _natural(features: FeatureMap) -> Matrix:
+    """Map from coefficients of the features to natural ones, shape (k, p)."""
+    columns = features.design.columns
+    out = np.zeros((1 + len(columns), features.size))
     out[0, 0] = 1.0
-    for j, block in enumerate(blocks, 1):
+    for j, block in enumerate(features.blocks, 1):
         column = columns[block.column]
         slope = block.gain * column.per_unit
         out[1 + block.column, j] = slope
         out[0, j] = -slope * column.middle - block.gain * block.shift
-    own = out @ first.eta.coef
-    own[0] += first.eta.offset
-    return out @ first.turned.turn, own
+    return out

@@ -44,7 +44,6 @@ from privcausal.vault import (
     Mechanism,
     Outcome,
     OutcomeResidual,
-    RegressionMoments,
     Regressors,
     SizeHistogram,
     SurveyWeight,
@@ -87,7 +86,7 @@ class FitRun:
     unseen: bool = False
     alerts: dict[str, str] = field(default_factory=dict)
     beyond: ranges.Window | None = None
-    asked: dict[StageKey, Mechanism] = field(default_factory=dict)
+    asked: dict[StageKey, Any] = field(default_factory=dict)
     curves: list[tuple[ArmCurve, ArmCurve]] = field(default_factory=list)
 
     @property
@@ -119,7 +118,7 @@ class FitRun:
 
     def gather(
         self,
-        sums: Mapping[StageKey, Mechanism] | None = None,
+        sums: Mapping[StageKey, Mechanism | Sequence[Mechanism]] | None = None,
         moments: Mapping[StageKey, Mechanism] | None = None,
     ) -> None:
         """Sum in one pass the queries that `release` and `moments` will receive later.
@@ -553,13 +552,12 @@ CATE_LOOKS: Mapping[StageKey, Borders] = {
 
 
 def outcome_query(session: FitRun, stage: StageKey, borders: Borders) -> SizeHistogram | None:
-    """Counts of a numeric outcome's height above its lower bound, or None if not planned."""
-    domain = session.schema[session.plan.request.formula.outcome]
-    if not (session.plan.has(stage) and isinstance(domain, Interval)):
+    """Counts of the outcome's height above its lower bound, or None if not planned."""
+    if not session.plan.has(stage):
         return None
     outcome = outcome_of(session.plan.request, session.schema)
     height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    return SizeHistogram(height, borders(domain), "outcome")
+    return SizeHistogram(height, borders(Interval(outcome.lo, outcome.hi)), "outcome")
 
 
 def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | None:
@@ -598,8 +596,9 @@ def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
 
 
 def shrunken_gram(state: Survey, noisy: Matrix, sd: float) -> GramEstimate:
-    """A released Gram of the features, shrunk to that of the correlated population."""
-    return _shrink(_dependent(state, noisy, sd), noisy, sd, 1.0)
+    """A released mean of phi phi', shrunk to that of the correlated population."""
+    found = _dependent(state, state.count * noisy, state.count * sd)
+    return shrunken(noisy, _model(found, 1.0) / found.count, sd, found.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -635,12 +634,15 @@ def gram_of(
 def _shrink(state: Survey, noisy: Matrix, sd: float, share: float) -> GramEstimate:
     if state.session.base.released_weights:  # the textbook base keeps the released moments
         return GramEstimate(noisy, sd, noisy)
+    return shrunken(noisy, _model(state, share), sd, state.features)
+
+
+def _model(state: Survey, share: float) -> Matrix:
     rows = state.rows
-    model = population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
-    return shrunken(noisy, model, sd, state.features)
+    return population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
 
 
-def off_diagonal_sd(mechanism: Gram | RegressionMoments, release: accounting.Release) -> float:
+def off_diagonal_sd(mechanism: Any, release: accounting.Release) -> float:
     """Noise sd of an off-diagonal entry (sqrt(2) times smaller than on the diagonal)."""
     sd = mechanism.matrix(release.noise_sd)
     return float(sd[0, 1]) if len(sd) > 1 else float(sd[0, 0] / np.sqrt(2.0))

@@ -214,29 +214,6 @@ def norm_weight(norm2: Vector, cut: float) -> Vector:
 
 
 @dataclass(frozen=True, eq=False)
-class Directions:
-    """u / ||u|| of features u. Rows have norm one, or norm zero if u is zero."""
-
-    features: Turned
-    cut: float = 1.0
-
-    @property
-    def size(self) -> int:
-        return self.features.size
-
-    def of(self, rows: Rows) -> Matrix:
-        u = rows.phi(self.features)
-        norm = np.sqrt(np.maximum(squared_norm(u), TINY))
-        out = np.empty_like(u, order="F")
-        for own, column in zip(out.T, u.T, strict=True):
-            np.divide(column, norm, out=own)
-        return out
-
-    def weight(self, phi: Matrix) -> Vector:
-        return norm_weight(squared_norm(phi), 1.0)
-
-
-@dataclass(frozen=True, eq=False)
 class Sum:
     """A constant plus a function of each design column: a slope, or a table on the fine bins.
 

@@ -39,7 +39,8 @@ BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
 
 def folded_quantile(ratio: Vector) -> Vector:
     """The 95% quantile of |N(ratio, 1)|, interpolated linearly (`covering`)."""
-    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()))
+    beyond = np.maximum(ratio - FAR_BOUND, 0.0)
+    return np.asarray(np.interp(ratio, BIAS_RATIOS, _quantiles()) + beyond)
 
 
 @cache

@@ -1,494 +1,667 @@
-"""Least squares from one noisy matrix of moments: coefficients, their covariance, and clips.
+"""Least squares in two steps from noisy moments: fits, clipping, and intervals.
 
-The released matrix is the sum of w z z' for z = (v, t r), with whitened columns v, the residual r
-of a first fit, and the row weight w = min(1, (C / ||z||)^2). Its noise is known because it was
-chosen. The matrix without noise is positive definite, so the coefficients are those of random draws
-from its distribution given the release, held to positive definite matrices. Every draw has
-coefficients. A direction of the columns that noise hides therefore gives a wide interval, not a
-missing one.
+The first step gives a rough fit and whitens the columns. Vectors u have the usual squared size Q,
+and residuals r are in units of their first scale. The second step releases the moments of rows
+(w u, t e): w keeps ||w u|| at most at L, L^2 = h Q, and e is w r, clipped so that the whole row has
+norm at most C, C^2 = (2 h - 1) Q. Its coefficients delta correct the first fit. Noise in the
+moments of u therefore multiplies small residuals.
+
+Clipping biases a coefficient. The bias is bounded under two conditions. Beyond the last size that
+is detected, residuals fall as the Weibull distributions that fit the detected sizes. Among rows
+that are clipped for their leverage, residuals are on average at most `LEVERAGE_GAP` from the line.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
-from scipy.special import stdtr
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from privcausal.features.basis import TINY
-from privcausal.inference import averages, intervals, ranges
-from privcausal.inference.regression import likelihoods, positive_part, signal_share
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.inference import averages, ranges
+from privcausal.inference.intervals import USUAL_Z, covering, folded_quantile
+from privcausal.inference.population import GramEstimate
+from privcausal.inference.regression import likelihoods
+from privcausal.typing import Matrix, Vector
 
-# -- the first fit ----------------------------------------------------------------------------
+# -- the first step ---------------------------------------------------------------------------
+
+LEVER, REACH = 2.0, 2.5
+"""Squared leverage in units of Q, and outcome in sds, at which rows of the first step are clipped."""
+
+LEAST_SQUARE = 0.15
+"""Least variance of a column after the first step, relative to its histogram's."""
+
+LEAST_LEFT = 0.3
+"""Least share of the outcome's variance that the first fit leaves. A guard."""
 
 
-def whitening(gram: Matrix, noise_sd: float, rows: float) -> Matrix:
-    """Symmetric W with W gram W = rows x 1 in the directions that noise leaves detectable (p, p).
+@dataclass(frozen=True, eq=False)
+class RowMoments:
+    """Noisy mean of z z' for z = (u, t e), shape (p + 1, p + 1), and its noise sd off the diagonal.
 
-    Directions hidden by noise are scaled by the largest curvature that the noise may hide. W is
-    symmetric, so that each new column stays close to one old column.
+    `scale` is t.
     """
-    values, vectors = np.linalg.eigh(gram / rows)
-    least = averages.FEW_SDS * noise_sd * np.sqrt(len(gram)) / rows
-    root = np.sqrt(np.maximum(values, max(least, 1e-12 * values[-1])))
-    return np.asarray((vectors / root) @ vectors.T)
+
+    value: Matrix
+    sd: float
+    scale: float
+
+    @property
+    def gram(self) -> Matrix:
+        return self.value[:-1, :-1]
+
+    @property
+    def cross(self) -> Vector:
+        return np.asarray(self.value[:-1, -1] / self.scale)
 
 
-# -- the clip of rows -------------------------------------------------------------------------
-#
-# A row beyond C is scaled down as a whole, like a row of a multivariate t estimate (Lange, Little,
-# and Taylor 1989). If z has elliptical contours, the coefficients stay the same at every C, because
-# the weight depends on ||z|| only. Otherwise they move. By Cauchy-Schwarz, and if the variance of r
-# does not depend on v, a mean of v r moves by at most sd(r) E[(1 - w)^2]^(1/2) along any direction.
-# On public data sets it moved by a small share of this bound, except for outliers: their residuals
-# grow with the fitted values. Outliers therefore count at their worst: all in one direction, with
-# the usual ||v|| and, in the weight, the largest ||v|| of all rows. A mean of v r moves by at most
-# E[(1 - w) ||v|| |r|; |r| > OUTLIER sd(r)], for any dependence of residuals and columns.
+def normal_outcome(
+    counts: Vector, noise_sd: float, ends: Vector, count: float
+) -> tuple[float, float]:
+    """Posterior mean of the mean and the sd of a normal outcome, from noisy counts of cells."""
+    width = float(ends[-1] - ends[0])
+    middle = np.repeat(np.linspace(ends[0], ends[-1], ranges.CENTRES), ranges.SPREADS)
+    spread = np.tile(width * np.geomspace(1 / 64, 0.5, ranges.SPREADS), ranges.CENTRES)
+    below = ndtr((ends - middle[:, None]) / spread[:, None])
+    below[:, 0], below[:, -1] = 0.0, 1.0
+    chance = likelihoods(counts, noise_sd, count * np.diff(below, axis=1))
+    chance /= chance.sum()
+    return float(chance @ middle), float(chance @ spread)
 
-CLIP_BIAS = 0.15
-"""Bias of a coefficient by clipped rows, as a share of its bound (Cauchy-Schwarz). Public data."""
+
+@dataclass(frozen=True, eq=False)
+class FirstFit:
+    """Coefficients of the features (p,), a map to whitened ones (p, p), and a residual scale."""
+
+    coef: Vector
+    turn: Matrix
+    scale: float
+
+
+def first_fit(found: RowMoments, shrunk: GramEstimate, usual: Vector, spread: float) -> FirstFit:
+    """Ridge regression on centered features, by the share of the slopes that is not noise.
+
+    Parameters
+    ----------
+    shrunk : GramEstimate
+        The moments of the features, shrunken towards those of the marginals, per row.
+    usual : Vector
+        Usual size of each feature, shape (p,).
+    spread : float
+        Sd of the outcome.
+    """
+    gram, gap = shrunk.value, float(found.gram[0, 0] - shrunk.model[0, 0])
+    rows = float(shrunk.model[0, 0]) + gap / (1 + 2 * (found.sd / LEVEL_SD) ** 2)
+    centre, level = gram[0, 1:] / rows, float(found.cross[0]) / rows
+    cov = gram[1:, 1:] / rows - np.outer(centre, centre)
+    root = np.sqrt(np.maximum(np.diag(cov), LEAST_SQUARE * usual[1:] ** 2))
+    corr = cov / np.outer(root, root)
+    np.fill_diagonal(corr, 1.0)
+    values, vectors = np.linalg.eigh(corr)
+    floor = float(np.clip(shrunk.sd * math.sqrt(len(cov)), LEAST_CORRELATED, 0.5))
+    cov = (vectors * np.maximum(values, floor)) @ vectors.T * np.outer(root, root)
+    cross = found.cross[1:] / rows - centre * level
+    left = float(found.value[-1, -1]) / found.scale**2 / rows - level**2
+    left, noise = max(left, 0.05 * spread**2), (found.sd / found.scale) ** 2
+    inverse = np.linalg.inv(cov)
+    signal = float(cross @ inverse @ cross - noise * np.trace(inverse)) / max(len(cross), 1)
+    slopes = np.zeros(len(cross))
+    if signal > 0:
+        slopes = np.linalg.solve(cov + noise / signal * np.eye(len(cross)), cross)
+    rest = max(left - 2 * slopes @ cross + slopes @ cov @ slopes, LEAST_LEFT * left)
+    values, vectors = np.linalg.eigh(cov)
+    turn = np.eye(len(usual))
+    turn[1:, 1:] = (vectors / np.sqrt(values)) @ vectors.T
+    turn[1:, 0] = -turn[1:, 1:] @ centre
+    return FirstFit(np.r_[level - centre @ slopes, slopes], turn, math.sqrt(rest))
+
+
+LEVEL_SD = 0.1
+"""Prior sd of the mean squared weight of rows, around the marginals' value. By hand."""
+
+LEAST_CORRELATED = 0.002
+"""Least eigenvalue of the correlations of columns, so that whitening stays within floats."""
+
+# -- sizes ------------------------------------------------------------------------------------
+
+RESIDUAL_EDGES = (0.25, 0.5, 1.0, 1.5, 2.0, 2.75, 4.0, 6.0, 9.0)
+"""Borders of the sizes of residuals, in units of their first scale; then each is doubled."""
+
+LEVERAGE_EDGES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 11.0, 17.0, 27.0, 45.0)
+"""Borders of the squared leverage ||u||^2, in units of Q."""
+
+
+def residual_edges(top: float) -> Vector:
+    """Upper borders of the cells of |r|, ascending to the largest |r|."""
+    edges = list(RESIDUAL_EDGES)
+    while 2 * edges[-1] < 0.9 * top:
+        edges.append(2 * edges[-1])
+    return np.array([edge for edge in edges if edge < 0.9 * top] + [top])
+
+
+def leverage_edges(square: float, top: float) -> Vector:
+    """Upper borders of the cells of ||u||, for the usual squared size Q."""
+    edges = np.sqrt(square * np.array(LEVERAGE_EDGES))
+    return np.asarray(np.r_[edges[edges < 0.99 * top], top])
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualLaw:
+    """Mean of (|r| - c)+ and of min(|r|, c)^2 at the thresholds `at`, interpolated between them.
+
+    The first is an upper bound. `far` is the share of the squares beyond `OUTLIER` sds.
+    """
+
+    at: Vector
+    over: Vector
+    kept: Vector
+
+    def excess(self, cut: Vector | float) -> Vector:
+        return np.asarray(np.interp(cut, self.at, self.over))
+
+    def square(self, cut: Vector | float) -> Vector:
+        return np.asarray(np.interp(cut, self.at, self.kept))
+
+    def grown(self, start: float, cut: Vector | float) -> Vector:
+        """How much stronger amounts beyond `cut` depend on the columns than rows beyond `start`.
+
+        If the scale of r is exp(a'u), a mean of u over rows that are weighted by a function of |r|
+        is a times the elasticity of the mean weight in this scale. The weights are (|r| - c)+ for
+        the threshold c, and `outlier_share` beyond the start.
+        """
+        x = np.maximum(cut, start)
+        one = np.maximum(self._scaled(x, STEP), TINY) / np.maximum(self._scaled(x, 1.0), TINY)
+        two = outlier_share(self, start, STEP) / np.maximum(outlier_share(self, start), TINY)
+        growth = np.log(one) / max(float(np.log(max(float(two), 1.0))), 1e-3)
+        return np.asarray(np.clip(growth, 1.0, MOST_GROWTH))
+
+    def _scaled(self, cut: Vector | float, scale: float) -> Vector:
+        """The excess if all residuals had this factor."""
+        return np.asarray(scale * self.excess(np.asarray(cut) / scale))
+
+    @property
+    def far(self) -> float:
+        total = float(self.kept[-1])
+        return 1 - float(self.square(OUTLIER * math.sqrt(total))) / max(total, TINY)
+
+
+STEP, MOST_GROWTH = 1.05, 3.0
+"""Factor of residuals for the elasticity, and the most that a pull grows towards the threshold."""
 
 OUTLIER = 4.0
-"""Residual sds beyond which a residual is an outlier. With five, intervals are narrower, but cover
-a tail that grows with a column in half of the fits only (5,000 rows, eps = 1)."""
+"""Residual sds beyond which a residual is an outlier, for an alert."""
 
-CELLS_PER_OCTAVE = 4
-"""Cells of the sizes of rows, from an eighth of the usual size without survey weights."""
+SHAPES = np.r_[np.linspace(0.1, 0.5, 7), np.linspace(0.6, 2.2, 9)]
+SCALES = np.geomspace(0.002, 30.0, 45)
+"""Shapes and scales of the Weibull distributions that a tail may have: from stretched to normal."""
 
-MOST_OCTAVES = 40
-"""Octaves of cells below the bound, if the usual size is 0."""
+START_SDS = 12.0
+"""The tail starts at the last border with more rows beyond it than this many noise sds."""
 
-NORMAL_SIZES = norm.isf((np.arange(20) + 0.5) / 40)
-"""Sizes of standard normal numbers, equally likely."""
-
-
-def row_edges(usual: float, bound: float) -> Vector:
-    """Upper borders of the cells of the rows' sizes, ascending to the bound, shape (K,)."""
-    bound = max(bound, TINY)
-    least = min(max(usual / 8, bound * 2.0**-MOST_OCTAVES), bound)
-    cells = max(int(np.ceil(CELLS_PER_OCTAVE * np.log2(bound / least))), 1)
-    return np.asarray(bound * 2.0 ** (-np.arange(cells, -1, -1) / CELLS_PER_OCTAVE))
+TAIL_SDS = 0.5
+"""Posterior sds that are added to the mean excess beyond a threshold. Public data."""
 
 
-class ResidualTail(NamedTuple):
-    """Where residuals that noise hides may be.
+def residual_law(
+    sizes: ranges.LookCounts, count: float, *, sparse: bool = False, anywhere: bool = False
+) -> ResidualLaw:
+    """The law of |r|, from noisy counts of its cells.
 
-    They are at most `top`. If most rows are at single values, detected residuals do not show the
-    scale of the others, which then are `even` up to `top`. If they may be `anywhere`, all are at
-    the end.
+    Cells up to a border x0 keep their counts. Beyond, sizes follow P(|r| > x) = N exp((x0 / s)^g -
+    (x / s)^g), up to the last border. The posterior is a grid over g and s, with N fitted. With
+    `anywhere`, hidden rows lie at the end instead. If most outcomes have one value (`sparse`), x0
+    is where few rows are left: the sizes of these rows do not show the sizes of the others.
+    """
+    counts, sd, ends = sizes.value, sizes.noise_sd, sizes.ends
+    cells = len(counts)
+    beyond = np.cumsum(counts[::-1])[::-1]
+    at = np.r_[0.0, np.geomspace(0.05, ends[-1], 300)]
+    middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
+    if not sd:
+        far = np.where(np.arange(cells) + 1 < cells, ends[1:], ends[-1])
+        over = np.maximum(far - at[:, None], 0.0) @ share
+        return ResidualLaw(at, over, np.minimum(middle, at[:, None]) ** 2 @ share)
+    start = min(3, cells - 1)
+    least = START_SDS * sd * np.sqrt(cells - np.arange(cells))
+    while start + 3 < cells and beyond[start + 1] > least[start + 1]:
+        start += 1
+    start += sparse and start + 2 < cells
+    low = share[:start]
+    if anywhere:
+        most = ranges.hidden(counts[start:], sd, ends[start:], 1, anywhere=True)
+        tail = min(most, count) / count
+        over = tail * np.maximum(ends[-1] - at, 0.0)
+        square = tail * np.minimum(ends[-1], at) ** 2
+    else:
+        tail, past, squares = _weibull(counts[start:], sd, ends[start:], count)
+        over = np.interp(at, *past) + tail * np.maximum(ends[start] - at, 0.0)
+        square = tail * np.minimum(at, ends[start]) ** 2 + np.interp(at, *squares)
+    over += np.maximum(middle[:start] - at[:, None], 0.0) @ low
+    low = low * max(1 - tail, 0.0) / max(float(low.sum()), TINY)
+    return ResidualLaw(at, over, square + np.minimum(middle[:start], at[:, None]) ** 2 @ low)
+
+
+def _weibull(counts: Vector, sd: float, ends: Vector, count: float) -> tuple[float, Matrix, Matrix]:
+    """Share of rows beyond the first border, and curves of their excess and their squares."""
+    shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, SCALES))
+    first = (ends[0] / scale) ** shape
+
+    def survival(x: Vector) -> Matrix:
+        out = np.exp(np.clip(first - (x / scale) ** shape, -500.0, 0.0))
+        out[:, -1] = 0.0
+        return np.asarray(out)
+
+    upto = survival(ends)
+    law = -np.diff(upto, axis=1)
+    rows = np.full(len(law), max(float(counts.sum()), 1.0))
+    for _ in range(2):
+        variance = sd**2 + rows[:, None] * law
+        told = np.maximum((law**2 / variance).sum(axis=1), TINY)
+        rows = np.clip((counts * law / variance).sum(axis=1) / told, 1.0, count)
+    variance = sd**2 + rows[:, None] * law
+    log = -0.5 * ((counts - rows[:, None] * law) ** 2 / variance + np.log(variance)).sum(axis=1)
+    log[(upto[:, 1] > 1 - 1e-4) | (upto[:, 1] < 1e-8)] = -np.inf  # not told apart from a point
+    chance = np.exp(log - log.max()) if np.isfinite(log.max()) else np.ones(len(log))
+    chance /= chance.sum()
+    x = np.geomspace(ends[0], ends[-1], 160)
+    curve = survival(x)
+    pieces = (curve[:, 1:] + curve[:, :-1]) / 2 * np.diff(x)
+    none = np.zeros((len(log), 1))
+    over = np.c_[np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1], none]
+    square = np.c_[none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=1)]
+    mean = (chance * rows) @ over
+    spread = (chance * (rows**2 + 1 / told)) @ over**2 - mean**2
+    upper = (mean + TAIL_SDS * np.sqrt(np.maximum(spread, 0.0))) / count
+    tail = float(chance @ rows) / count
+    return tail, (x, upper), (x, (chance * rows) @ square / count)
+
+
+@dataclass(frozen=True, eq=False)
+class Leverage:
+    """Sizes ||u|| of detected rows with their shares, and the share `hidden` beyond `start`."""
+
+    sizes: Vector
+    share: Vector
+    start: float
+    hidden: float
+    square: float
+
+    @classmethod
+    def read(cls, sizes: ranges.LookCounts, count: float, square: float) -> Leverage:
+        """From noisy counts of the cells of ||u||, for the usual squared size Q."""
+        counts, sd, ends = sizes.value, sizes.noise_sd, sizes.ends
+        cells = len(counts)
+        beyond, noise = np.cumsum(counts[::-1])[::-1], sd * np.sqrt(cells - np.arange(cells))
+        last = 1
+        while last + 1 < cells and beyond[last + 1] > SEEN_SDS * noise[last + 1]:
+            last += 1
+        start = min(max(last, 2), cells - 1) if sd else cells
+        hidden = 0.0
+        if start < cells:
+            hidden = min(max(float(beyond[start]), 0.0) + 0.5 * float(noise[start]), count) / count
+        middle = (ends[1:] + ends[:-1]) / 2
+        share = np.maximum(counts[:start], 0.0) / count
+        return cls(middle[:start], share, float(ends[start]), hidden, square)
+
+    def lost(self, most: float) -> float:
+        """Mean of (1 - w^2) ||u|| / sqrt(Q), for w = min(1, `most` / ||u||)."""
+        x = np.linspace(self.start, 4 * self.start, 60)
+        left = [np.maximum(1 - (most / one) ** 2, 0.0) * one for one in (self.sizes, x)]
+        hidden = -np.diff(self.hidden * (self.start / x) ** LEVERAGE_INDEX)
+        out = self.share @ left[0] + hidden @ (left[1][1:] + left[1][:-1]) / 2
+        return float(out) / math.sqrt(self.square)
+
+    @property
+    def far(self) -> float:
+        """Share of the squares of rows beyond `FAR` times the usual size."""
+        sizes, share = self.laws
+        each = sizes**2 * share
+        return float(each[sizes > FAR * math.sqrt(self.square)].sum() / max(each.sum(), TINY))
+
+    @property
+    def laws(self) -> tuple[Vector, Vector]:
+        """Sizes and shares of all rows, with the hidden ones just beyond the start."""
+        sizes, share = np.r_[self.sizes, 1.2 * self.start], np.r_[self.share, self.hidden]
+        return sizes, share / max(float(share.sum()), TINY)
+
+
+FAR = 3.0
+"""Size of a row, relative to the usual one, that is rare for most columns. By hand."""
+
+SEEN_SDS = 2.5
+"""Noise sds above which a count beyond a border is detected."""
+
+LEVERAGE_INDEX = 6.0
+"""Leverage that noise hides falls as its inverse to this power."""
+
+# -- directions of outliers -------------------------------------------------------------------
+
+OUTLIER_SDS = 4.0
+"""Outliers are looked for beyond the last size with this many noise sds of them."""
+
+OUTLIER_REACH = 1.5
+"""Squared leverage at which rows are clipped in the sums of outliers, in units of Q."""
+
+LEAST_PULL, SPARSE_PULL = 0.15, 0.4
+"""Prior sd of the mean of a coefficient's direction among outliers. The second is for outcomes
+that mostly have one value, because their outliers are few. Public data, and by hand."""
+
+PULL_SDS = 0.35
+"""Posterior sds that are added to the size of this mean. Public data."""
+
+
+def outlier_start(law: ResidualLaw, starts: Vector, noise_sd: float, count: float) -> int:
+    """The last of the `starts` beyond which outliers exceed the noise of their sums."""
+    seen = np.flatnonzero(outlier_share(law, starts) * count > OUTLIER_SDS * noise_sd)
+    return int(seen[-1]) if len(seen) else 0
+
+
+def outlier_share(law: ResidualLaw, start: Vector | float, scale: float = 1.0) -> Vector:
+    """Share of rows beyond a size x, each counting by min((|r| - x) / x, 1), at a scale of r."""
+    x = np.asarray(start) / scale
+    return np.asarray((law.excess(x) - law.excess(2 * x)) / x)
+
+
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """Bounds of the mean of a coefficient's direction over clipped amounts, shape (k,).
+
+    `detected` is the part that grows from the `start` of outliers to the cut.
     """
 
-    top: float
-    even: bool
-    anywhere: bool
+    size: Vector
+    detected: Vector
+    start: float
+
+    @classmethod
+    def read(
+        cls,
+        sums: Matrix,
+        noise_sd: float,
+        rows: float,
+        across: Matrix,
+        start: float,
+        *,
+        sparse: bool = False,
+    ) -> Pull:
+        """From sums of u over outliers above and below the fit, shape (2, p).
+
+        Parameters
+        ----------
+        rows : float
+            The number of outliers of both kinds.
+        across : Matrix
+            Directions of the coefficients, shape (k, p).
+        """
+        noise = np.linalg.norm(across, axis=1) * noise_sd / max(rows, 1.0)
+        total, detected = np.zeros((2, len(across)))
+        for one in sums:
+            mean = across @ one / max(rows, 1.0)
+            seen = np.maximum(mean**2 - 3 * noise**2, 0.0)
+            size = np.maximum((SPARSE_PULL if sparse else LEAST_PULL) ** 2, seen)
+            keep = size / (size + noise**2)
+            mean, sd = keep * mean, np.sqrt(keep) * noise + TINY
+            total += sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * (mean / sd) ** 2)
+            total += np.abs(mean) * (1 - 2 * ndtr(-np.abs(mean) / sd)) + PULL_SDS * sd
+            detected += keep * np.sqrt(seen)
+        return cls(total, detected, start)
+
+    def at(self, growth: float | Vector) -> Vector:
+        """Bounds for clipped amounts, if the detected part grows by this factor."""
+        return np.asarray(self.size + np.multiply.outer(np.asarray(growth) - 1, self.detected))
+
+    @property
+    def lever(self) -> Vector:
+        """Bounds for rows with leverage, relative to the usual."""
+        return np.asarray(np.maximum(1.0, self.size / 0.5) ** 2)
+
+
+# -- the cuts ---------------------------------------------------------------------------------
+
+USUAL_PULL = 0.8
+"""Mean size of a coefficient's direction over all rows, for normal columns."""
+
+LEVERAGE_GAP, GAP_ALONG = 0.04, 0.3
+"""Mean distance of rows with leverage from the line, in residual sds: in any direction, and along
+the fit. Public data."""
+
+LEVERS = (1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Squared leverages h at which rows may be clipped, in units of Q."""
+
+FIRST_WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+"""Weights of the second step that are tried. The first step has the rest."""
 
 
 @dataclass(frozen=True)
-class RowClip:
-    """Clip C of the rows, scale t of their residuals, and the effects of the clip.
+class RowCut:
+    """Leverage L, norm C and scale t of the second step, and the mean excess that it clips.
 
-    `sd` is the sd of r, from its sizes. `bias` is the allowance for the change of a mean of v r
-    along any direction, in units of r. `kept` is the share of the mean squared size `mean` that
-    remains.
+    `missed` is the mean distance of rows with clipped leverage from the line, and `weight` the weight
+    of the second step's moments; the rest belongs to the first. A detected pull is `growth` times
+    as large at the threshold.
     """
 
+    lever: float
     at: float
     scale: float
-    sd: float
-    bias: float
-    kept: float
-    mean: float
+    residual: float
+    excess: float
+    missed: float
+    weight: float
+    growth: float
+
+    def hidden(self, law: ResidualLaw, pull: Pull) -> Vector:
+        """Mean squares of residuals beyond the threshold, at most, in the direction of a coefficient."""
+        beyond = max(float(law.kept[-1] - law.square(self.residual)), 0.0)
+        return np.asarray(beyond * np.maximum(1.0, pull.at(self.growth) / USUAL_PULL) ** 2)
+
+    def bias(self, pull: Pull, first: FirstNoise, by: Matrix, fit: FirstFit) -> Vector:
+        """Bound of the bias of each coefficient, per unit of the norm of its row of `by`."""
+        along = np.zeros(by.shape[1])
+        along[1:] = np.linalg.solve(fit.turn[1:, 1:].T, fit.coef[1:])
+        size = np.linalg.norm(by, axis=1) * max(float(np.linalg.norm(along)), TINY)
+        share = np.minimum(np.abs(by @ along) / np.maximum(size, TINY), 1.0) ** 2
+        gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
+        lost = self.weight * self.excess + (1 - self.weight) * first.excess
+        return np.asarray(lost * pull.at(self.growth) + self.missed * pull.lever * gap)
 
 
-def row_clip(
-    columns: ranges.LookCounts,
-    residuals: ranges.LookCounts,
-    noise: float,
-    usual: float,
-    sd: float,
-    count: float,
-    tail: ResidualTail,
-) -> RowClip:
-    """The clip of least half-width, from noisy counts of ||v|| and |r|.
+class FirstNoise(NamedTuple):
+    """Mean squared noise of the first step in units of the second, and its mean clipped amount."""
 
-    Sizes of columns and residuals are assumed to be independent, and for outliers ordered alike.
-
-    Parameters
-    ----------
-    noise : float
-        Noise sd of a mean of products of z, per unit of C^2.
-    usual, sd : float
-        Root of the mean of ||v||^2, and a first value of the sd of r.
-    tail : ResidualTail
-        Where hidden residuals may be.
-    """
-    told = noise if columns.noise_sd else 0.0  # in tests without noise, nothing is clipped
-    v, of_v = _shares(columns, usual, count, tail._replace(top=np.inf, even=False))
-    r, of_r = _shares(residuals, sd, count, tail)
-    share = np.outer(of_v, of_r / of_r.sum()).ravel()
-    sd = math.sqrt(of_r @ r**2 / of_r.sum())
-    far_v, far_r, of_far = _ordered_alike(v, of_v, r, of_r)
-    outlier = np.where(far_r > OUTLIER * sd, of_far * far_r * np.minimum(far_v, usual), 0.0)
-    found = []
-    for scale in SCALES * usual / sd:
-        square = np.add.outer(v**2, (scale * r) ** 2).ravel()
-        middle = math.sqrt(_median(square, share))
-        most = math.sqrt(square[share > 0].max()) / CELL_MIDDLE
-        cuts = ranges.cuts_between(LEAST_CLIP * middle, most)
-        weight = np.minimum(1.0, cuts[:, None] ** 2 / square)
-        lost = 1 - np.minimum(1.0, cuts[:, None] ** 2 / (far_v**2 + (scale * far_r) ** 2))
-        bias = CLIP_BIAS * sd * np.sqrt((1 - weight) ** 2 @ share) + lost @ outlier
-        mean = float(square @ share)
-        kept = weight @ (square * share) / mean
-        # v has variances `kept` after the clip, and so the error of a coefficient grows
-        error = np.hypot(told * cuts**2 / scale, sd / math.sqrt(count))
-        width = intervals.covering(intervals.USUAL_Z, bias, error) / kept
-        i = int(np.argmin(width))
-        clip = RowClip(cuts[i], scale, sd, float(bias[i]), float(kept[i]), mean)
-        found.append((float(width[i]), clip))
-    return min(found, key=lambda pair: pair[0])[1]
+    variance: float
+    excess: float
 
 
-def _ordered_alike(
-    one: Vector, of_one: Vector, two: Vector, of_two: Vector
-) -> tuple[Vector, Vector, Vector]:
-    """Pairs of sizes with their shares, if the larger sizes of `one` meet the larger of `two`."""
-    ends = np.cumsum(of_one) / of_one.sum(), np.cumsum(of_two) / of_two.sum()
-    at = np.unique(np.r_[ends])
-    i, j = (np.searchsorted(own[:-1], at) for own in ends)
-    return one[i], two[j], np.diff(at, prepend=0.0)
+def first_noise(first: RowMoments, fit: FirstFit, usual: Vector, excess: float) -> FirstNoise:
+    norm2 = (fit.turn**2).sum(axis=1)
+    each = norm2 * ((1 / first.scale) ** 2 + float(fit.coef @ fit.coef))
+    each *= (first.sd / fit.scale * usual) ** 2
+    return FirstNoise(float(each[1:].mean() if len(each) > 1 else each[0]), excess)
 
 
-def _median(values: Vector, share: Vector) -> float:
-    order = np.argsort(values)
-    return float(values[order][np.searchsorted(np.cumsum(share[order]), 0.5 * share.sum())])
-
-
-def outliers_matter(residuals: ranges.LookCounts) -> bool:
-    """Whether outliers are more than `LONG_SHARE` of the squares of all detected residuals."""
-    seen = ranges.visible_cells(residuals.value, residuals.noise_sd, 1)
-    size, rows = residuals.ends[:-1][seen], residuals.value[seen]
-    far = size**2 * rows.sum() > OUTLIER**2 * float(rows @ size**2)
-    return bool(rows[far] @ size[far] ** 2 > LONG_SHARE * rows @ size**2)
-
-
-LONG_SHARE = 0.1
-"""Share of the squared residuals above which outliers raise an alert. By hand."""
-
-SCALES = 0.4 * 2.0 ** (-0.5 * np.arange(9))
-"""Values of t that are tried, times sd(r) over the usual norm of v. Public data."""
-
-LEAST_CLIP = 0.7
-"""Least clip, relative to the median size."""
-
-
-def _shares(
-    sizes: ranges.LookCounts, usual: float, rows: float, tail: ResidualTail
-) -> tuple[Vector, Vector]:
-    """Sizes and the shares of the rows with them: detected cells, then a hidden tail.
-
-    If noise hides all rows, the sizes follow a normal distribution with the sd `usual`.
-    """
-    counts, noise_sd, ends = sizes.value, sizes.noise_sd, sizes.ends
-    seen = np.flatnonzero(ranges.visible_cells(counts, noise_sd, 1))
-    if not len(seen):
-        return usual * NORMAL_SIZES, np.full(len(NORMAL_SIZES), 1 / len(NORMAL_SIZES))
-    last = int(seen[-1]) + 1
-    held, beyond = np.maximum(counts[:last], 0.0), counts[last:]
-    held *= min(1.0, rows / max(held.sum(), 1.0))
-    if tail.anywhere or not noise_sd or not len(beyond):
-        hidden = np.r_[np.zeros(len(beyond) - 1), beyond.sum()] if len(beyond) else beyond
-    elif tail.even:
-        widths = np.clip(np.diff(np.minimum(ends[last:], tail.top)), 0.0, None)
-        mass = max(float(beyond.sum()), 0.0) + noise_sd * math.sqrt(len(beyond))
-        hidden = widths * min(mass, rows) / max(float(widths.sum()), TINY)
-    else:
-        hidden = _hidden_tail(sizes, held, tail.top)
-    return CELL_MIDDLE * ends[1:], np.r_[held, np.maximum(hidden, 0.0)] / rows
-
-
-def _hidden_tail(sizes: ranges.LookCounts, held: Vector, top: float) -> Vector:
-    """Mean rows of the cells after `held`, shape (K - len(held),).
-
-    Sizes beyond the quantile `START_AT` follow Student's t up to `top`, with unknown scale and
-    degrees of freedom. Counts of all these cells are the evidence, also those that noise hides.
-    """
-    ends, last = sizes.ends, len(held)
-    first = int(np.searchsorted(np.cumsum(held), START_AT * held.sum()))
-    scales = ends[first + 1] * TAIL_SCALES
-    freedom, spread = (one.ravel()[:, None] for one in np.meshgrid(FREEDOM, scales, indexing="ij"))
-    below = stdtr(freedom, ends / spread)
-    below[:, ends >= min(top, ends[-1])] = 1.0
-    cells, counts = np.diff(below[:, first:], axis=1), sizes.value[first:]
-    cells *= counts.sum() / np.maximum(cells.sum(axis=1, keepdims=True), TINY)
-    sd = np.sqrt(sizes.noise_sd**2 + np.maximum(counts, 1.0))
-    prior = np.repeat(np.log(0.5) * np.arange(len(FREEDOM)), len(scales))
-    chance = likelihoods(counts / sd, 1.0, cells / sd, prior)
-    return np.asarray(np.maximum(chance @ cells[:, last - first :] / chance.sum(), 0.0))
-
-
-FREEDOM = (100.0, 12.0, 6.0, 4.0, 3.0, 2.0, 1.5)
-"""Degrees of freedom that a tail may have, each half as likely as the last. By hand. 1.5 has no
-variance: with a heavier tail, an interval would not hold without privacy either."""
-
-TAIL_SCALES = 2.0 ** np.arange(1, -2, -0.5)
-"""Scales of a tail, relative to its start."""
-
-START_AT = 0.75
-"""Quantile from which sizes follow Student's t. Public data."""
-
-CELL_MIDDLE = 2 ** (-0.5 / CELLS_PER_OCTAVE)
-"""Middle of a cell, relative to its upper border."""
-
-# -- the second fit ---------------------------------------------------------------------------
-
-MOMENTS_SD = 0.5
-"""Prior sd of a moment of whitened columns and residuals, relative to their sds. By hand."""
-
-DRAWS, BURN = 400, 50
-"""Draws of the moments, and draws dropped before them: quantiles to within a few percent."""
-
-_PUBLIC_SEED = 20_261_125
-
-
-@lru_cache(maxsize=8)
-def _normals(size: int) -> tuple[Matrix, Matrix]:
-    """Public random numbers of the draws. They do not depend on the data."""
-    rng = np.random.default_rng(_PUBLIC_SEED)
-    normals = rng.standard_normal((DRAWS + BURN, size))
-    return normals, rng.uniform(size=(DRAWS + BURN, 2 + SHRINKS))
-
-
-SHRINKS = 40
-"""Most proposals of a draw; the range of proposals shrinks towards the last draw."""
-
-
-def indicator_equations(lift: Matrix, factors: Integers) -> Matrix | None:
-    """Equations E m = 0 for the moments m of (v, r), upper triangle, shape (equations, m).
-
-    v = lift'x for x = (1, columns). An indicator equals its square, and the product of two
-    indicators of one factor is 0. Any weighted sum over rows satisfies these equations, so they are
-    public. None without indicators, or if x does not follow from v.
+def row_cut(
+    law: ResidualLaw,
+    leverage: Leverage,
+    pull: Pull,
+    unit: float,
+    first: FirstNoise,
+    sampling: float,
+) -> RowCut:
+    """The thresholds of least half-width, for typical coefficients.
 
     Parameters
     ----------
-    factors : Integers
-        Number of the factor of an indicator, and -1 for any other x, shape (k,).
+    unit : float
+        Noise sd of a mean of products off the diagonal, per unit of C^2.
+    sampling : float
+        One over the number of rows, times the design effect of weights.
     """
-    k, p = lift.shape
-    if k != p or (factors < 0).all() or np.linalg.matrix_rank(lift) < k:
-        return None
-    of = np.r_[np.linalg.inv(lift), np.zeros((1, k))]  # x_i = v'g_i; r has no part in it
-    upper, found = np.triu_indices(p + 1), []
-    for i in np.flatnonzero(factors >= 0):
-        others = np.flatnonzero(factors[:i] == factors[i])
-        for other in (of[:, i] - of[:, 0], *of[:, others].T):
-            square = np.outer(of[:, i], other)
-            square += np.tril(square, -1).T
-            found.append(square[upper] / np.linalg.norm(square[upper]))
-    return np.array(found[:MOST_EQUATIONS])
+    square, top = leverage.square, float(law.at[-1])
+    if not unit:  # in tests without noise, nothing is clipped
+        lever = float(leverage.start)
+        held = np.flatnonzero(law.over <= 0)
+        cut = float(law.at[held[0]]) if len(held) else top
+        return RowCut(lever, math.hypot(lever, lever), lever / cut, cut, 0.0, 0.0, 1.0, 1.0)
+    many, (at, share) = max(len(pull.size) - 1, 1), leverage.laws
+    far = float(np.sqrt(np.mean(pull.lever[-many:] ** 2)))
+    along = math.sqrt(1 - 1 / many + (GAP_ALONG / LEVERAGE_GAP) ** 2 / many)
+    cuts = np.minimum(np.geomspace(1.0, max(1.5 * top, 1.01), 40), max(1.5 * top, 1.0))
+    weight = np.array(FIRST_WEIGHTS)[:, None]
+    growth = law.grown(pull.start, cuts)
+    size = np.sqrt(np.mean(pull.at(growth)[:, -many:] ** 2, axis=1))
+    second, best, found = law.square(cuts), np.inf, None
+    for h in LEVERS:
+        most, norm2 = math.sqrt(h * square), (2 * h - 1) * square
+        missed = LEVERAGE_GAP * leverage.lost(most)
+        kept = np.minimum(1.0, most / at)
+        room = np.sqrt(np.maximum(norm2 - (kept * at) ** 2, 0.0) / (norm2 - square)) / kept
+        excess = (share * kept) @ law.excess(room[:, None] * cuts)
+        noise = norm2 / math.sqrt(norm2 - square) * cuts * unit
+        error = np.sqrt(
+            second * sampling + (weight * noise) ** 2 + (1 - weight) ** 2 * first.variance
+        )
+        bias = size * (weight * excess + (1 - weight) * first.excess) + missed * far * along
+        half = folded_quantile(bias / error) * error
+        i, j = np.unravel_index(int(np.argmin(half)), half.shape)
+        if half[i, j] < best:
+            best, cut = float(half[i, j]), float(cuts[j])
+            found = RowCut(
+                most, math.sqrt(norm2), math.sqrt(norm2 - square) / cut, cut,
+                float(excess[j]), missed, FIRST_WEIGHTS[i], float(growth[j]),
+            )  # fmt: skip
+    assert found is not None
+    return found
 
 
-MOST_EQUATIONS = 2_000
-"""Most equations that are used, for speed. A factor with 63 levels has 1,953."""
+# -- the second step --------------------------------------------------------------------------
 
-
-def _given(equations: Matrix | None, sd: Matrix) -> Callable[[Matrix], Matrix]:
-    """Map from symmetric normal matrices with sds `sd` to their values given the equations."""
-    if equations is None:
-        return lambda matrices: matrices
-    upper = np.triu_indices(len(sd))
-    own = sd[upper]
-    span = np.linalg.qr((equations * own).T)[0]
-
-    def given(matrices: Matrix) -> Matrix:
-        out, unit = np.empty_like(matrices), matrices[..., *upper] / own
-        out[..., *upper] = out[..., upper[1], upper[0]] = (unit - unit @ span @ span.T) * own
-        return out
-
-    return given
-
-
-def positive_draws(mean: Matrix, sd: Matrix, equations: Matrix | None = None) -> Matrix:
-    """Draws of a symmetric normal matrix, held to positive definite ones, shape (DRAWS, q, q).
-
-    Entries are independent with these means and sds, given the equations. The density is multiplied
-    by the determinant of the matrix's correlations, which is zero at its border. Elliptical slice
-    sampling (Murray, Adams, and MacKay 2010) needs no tuning.
-    """
-    if not sd.any():
-        return mean[None]
-    size = len(mean)
-    upper = np.triu_indices(size)
-    given = _given(equations, sd)
-    mean = start = given(mean)
-    for _ in range(ALTERNATIONS):
-        values, vectors = np.linalg.eigh(start)
-        if values[0] >= 0.5 * START * values[-1]:
-            break
-        start = given((vectors * np.maximum(values, START * float(values[-1]))) @ vectors.T)
-    now, here = start - mean, _log_volume(start)
-    normals, uniforms = _normals(len(upper[0]))
-    out = np.empty((DRAWS, size, size))
-    others = np.zeros((len(normals), size, size))
-    others[:, upper[0], upper[1]] = others[:, upper[1], upper[0]] = normals
-    others = given(others * sd)
-    for step, (other, uniform) in enumerate(zip(others, uniforms, strict=True)):
-        level = here + np.log(uniform[0])
-        low, high = -2 * np.pi * uniform[1], 2 * np.pi * (1 - uniform[1])
-        angle = 0.0
-        for share in uniform[2:]:
-            angle = low + (high - low) * share
-            tried = now * np.cos(angle) + other * np.sin(angle)
-            there = _log_volume(mean + tried)
-            if there > level:
-                now, here = tried, there
-                break
-            low, high = (angle, high) if angle < 0 else (low, angle)
-        if step >= BURN:
-            out[step - BURN] = mean + now
-    return out
-
-
-ALTERNATIONS = 100
-"""Most alternations between matrices that satisfy the equations and positive definite ones."""
-
-START = 0.02
-"""Least eigenvalue of the first draw, relative to the largest."""
-
-
-def _log_volume(matrix: Matrix) -> float:
-    """Log determinant of the correlations of a matrix; -inf if it is not positive definite."""
-    diagonal = matrix.diagonal()
-    if diagonal.min() <= 0:
-        return -np.inf
-    root = np.sqrt(diagonal)
-    try:
-        lower = cholesky(matrix / np.outer(root, root), lower=True, check_finite=False)
-    except LinAlgError:
-        return -np.inf
-    return 2 * float(np.log(lower.diagonal()).sum())
+LIFT, LEAST_LIFT, MOST_LIFT = 1.2, 0.1, 0.6
+"""Eigenvalues of whitened moments are lifted to this many sds of their noise, within limits."""
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
-    """Mean of w z z', shape (p + 1, p + 1), with the noise sd of an entry off the diagonal.
+class SecondFit:
+    """Coefficients delta of u that the second step adds, and the parts of their covariance.
 
-    `usual` (p + 1,) are the sds of z that whitening aims at, and `clip` is the clip of the rows.
-    `meat` is the mean of (w r)^2 v v' after the second fit (None: not released), with noise sd
-    `meat_sd`. For HC1 both have the factor n / (n - p). `equations` hold for the moments
-    (`indicator_equations`).
+    `gram` are the moments of u, `noise` the covariance of the noise in their normal equations, and
+    `square` the mean squared residual.
     """
 
-    moments: Matrix
-    noise_sd: float
-    usual: Vector
-    clip: RowClip
-    rows: float
-    meat: Matrix | None = None
-    meat_sd: float = 0.0
-    equations: Matrix | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Rest:
-    """The second fit: mean and covariance of the coefficients that it adds, shape (p,).
-
-    `inverse` is the mean inverse of the mean w v v', and `square` the mean squared residual.
-    """
-
-    mean: Vector
-    cov: Matrix
-    inverse: Matrix
+    delta: Vector
+    gram: Matrix
+    noise: Matrix
     square: float
 
 
-def second_fit(found: Released) -> Rest:
-    """Coefficients of r on v over draws of the moments.
+def second_fit(
+    found: RowMoments, usual: Vector, weight: float, first: RowMoments, fit: FirstFit
+) -> SecondFit:
+    """Coefficients of r on u / usual, from the second step and, by `weight`, the first.
 
-    The prior of a moment is normal with a wide sd. Its mean is the value for perfect whitening and
-    a perfect first fit. It matters only if the noise is as large.
+    The moments of u are shrunken to the identity by the share of their noise. Directions with low
+    eigenvalues are lifted, and the interval shows that their slope is known to that share only.
     """
-    own, clip, t = found.usual, found.clip, found.clip.scale
-    left = clip.kept * clip.mean / float(own @ own)  # mean square of z, relative to the usual
-    wide = left * MOMENTS_SD * np.outer(own, own) * np.sqrt(1 + np.eye(len(own)))
-    noise = found.noise_sd * np.sqrt(1 + np.eye(len(own)))
-    keep = wide**2 / (wide**2 + noise**2)
-    mean = keep * found.moments + (1 - keep) * left * np.diag(own**2)
-    draws = positive_draws(mean, np.sqrt(keep) * noise, found.equations)
-    gram, cross = draws[:, :-1, :-1], draws[:, :-1, -1]
-    inverse = np.linalg.pinv(gram, rcond=1e-12, hermitian=True)
-    slopes = np.einsum("kij,kj->ki", inverse, cross)
-    rest = draws[:, -1, -1] - np.einsum("ki,ki->k", slopes, cross)
-    centre = slopes.mean(axis=0)
-    cov = (slopes - centre).T @ (slopes - centre) / len(slopes)
-    square = float(rest.mean()) / clip.kept
-    return Rest(centre / t, cov / t**2, inverse.mean(axis=0), square / t**2)
+    size, eye, sizes = len(usual), np.eye(len(usual)), np.outer(usual, usual)
+    other, missed = 1 - weight, first.cross - first.gram @ fit.coef
+    gram = weight * found.gram / sizes + other * fit.turn @ first.gram @ fit.turn.T
+    cross = weight * found.cross / usual + other * fit.turn @ missed / fit.scale
+    norm2 = (fit.turn**2).sum(axis=1)
+    variance = (weight * found.sd / sizes) ** 2 + (other * first.sd) ** 2 * np.outer(norm2, norm2)
+    variance = variance * (1 + eye)
+    gap = gram - eye
+    wide = max(float((gap**2).sum() - variance.sum()), 0.0) / (size * size + size) * (1 + eye)
+    keep = wide / np.maximum(wide + variance, TINY)
+    values, vectors = np.linalg.eigh(eye + keep * gap)
+    left = keep * variance
+    lift = float(np.clip(LIFT * math.sqrt(size * left.mean()), LEAST_LIFT, MOST_LIFT))
+    lift = lift if found.sd else 0.0
+    raised = np.maximum(values, lift + TINY)
+    gram = (vectors * raised) @ vectors.T
+    delta = (vectors / raised) @ vectors.T @ cross
+    noise = weight**2 * np.diag((found.sd / found.scale / usual) ** 2)
+    noise += (other * first.sd / first.scale / fit.scale) ** 2 * fit.turn @ fit.turn.T
+    slope = float(fit.coef @ fit.coef) / fit.scale**2
+    noise += (other * first.sd) ** 2 * slope * np.diag(norm2)
+    one = left / (1 + eye)
+    noise += np.diag(one @ delta**2) + one * np.outer(delta, delta)
+    short = np.where(lift > values, lift - np.maximum(values, 0.0), 0.0)
+    unknown = 2 * float(delta @ delta) / size + 0.1
+    noise += (vectors * (short**2 * unknown)) @ vectors.T
+    total = max(float(found.value[-1, -1]) / found.scale**2, 0.02)
+    return SecondFit(delta, gram, noise, max(total - float(delta @ cross), 0.05 * total))
+
+
+MEAT_GAP, LEAST_MEAT = 0.3, 0.3
+"""Prior sd of the meat's distance from equal variances, and its least eigenvalue, both relative."""
+
+
+def meat_cut(unit: float, square: float, cut: RowCut, usual: float) -> float:
+    """Norm at which rows of the meat are clipped: noise a tenth of the squares, within limits."""
+    if not unit:
+        return cut.lever * (cut.residual + cut.at / cut.scale)
+    least, most = 0.8 * usual * cut.residual, cut.lever * cut.residual
+    return float(np.clip(math.sqrt(0.1 * square / unit), least, max(least, most)))
+
+
+def robust_meat(found: Matrix, noise_sd: float, usual: Vector, rest: SecondFit) -> Matrix:
+    """The released mean of v v', shrunken to that for equal variances."""
+    sizes, eye, model = np.outer(usual, usual), np.eye(len(usual)), rest.square * rest.gram
+    gap, variance = found / sizes - model, (noise_sd / sizes) ** 2 * (1 + eye)
+    count = len(usual) * (len(usual) + 1)
+    wide = max(float((gap**2).sum() - variance.sum()) / count, (MEAT_GAP * rest.square) ** 2)
+    meat = model + wide * (1 + eye) / (wide * (1 + eye) + variance) * gap
+    root = np.sqrt(np.diag(model))
+    values, vectors = np.linalg.eigh(meat / np.outer(root, root))
+    least = LEAST_MEAT if noise_sd else 0.0
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T * np.outer(root, root))
 
 
 def estimate_coefficients(
     names: tuple[str, ...],
-    first: Vector,
+    own: Vector,
     lift: Matrix,
-    found: Released,
-    rest: Rest,
-    bias: float,
+    rest: SecondFit,
+    meat: Matrix,
+    count: float,
+    bias: Vector,
+    hidden: Vector,
 ) -> averages.AverageEstimate:
-    """Coefficients `first` + `lift` delta, with delta from the second fit.
-
-    Under homoskedasticity, residuals have the variance s2 = sum r^2 / (n - p), and G^-1 s2 is the
-    sampling covariance. With `Released.meat` the sampling covariance is G^-1 meat G^-1.
+    """Coefficients `own` + `lift` delta, with their covariance and the bounds of their bias.
 
     Parameters
     ----------
-    first : Vector
-        Coefficients of the first fit, shape (k,), in natural units.
     lift : Matrix
-        Map from whitened to natural coefficients, shape (k, p).
-    bias : float
-        Bound of the change of a mean of v r along any direction by clipping.
+        Map from delta to natural coefficients, shape (k, p).
+    meat : Matrix
+        Covariance of sqrt(n) times the normal equations, by sampling.
+    bias : Vector
+        Bound of the change of each coefficient by clipping, per unit of the norm of its row.
+    hidden : Vector
+        Sampling variance of the clipped amounts, per squared unit of the norm. Least squares on
+        all rows has it, and no interval is narrower than with it.
     """
-    n, p = found.rows, len(rest.mean)
-    by, gram = lift @ rest.inverse, np.asarray(np.linalg.pinv(rest.inverse, hermitian=True))
-    meat: Matrix = rest.square * n / max(n - p, 1.0) * gram
-    if found.meat is not None:
-        meat = _shrunken_meat(found, meat)
-    sampling, moved = by @ meat @ by.T / n, bias * by
-    estimate = first + lift @ rest.mean
+    by = lift @ np.linalg.inv(rest.gram)
+    estimate, moved = own + lift @ rest.delta, by * bias[:, None]
+    sampling, privacy = by @ meat @ by.T / count, by @ rest.noise @ by.T
+    clipped, norm2 = np.linalg.norm(moved, axis=1), (by**2).sum(axis=1)
+    half = covering(USUAL_Z, clipped, np.sqrt(np.diag(sampling + privacy)))
+    least = USUAL_Z**2 * (np.diag(sampling) + norm2 * hidden)
+    sampling += np.diag(np.maximum(least - half**2, 0.0) / USUAL_Z**2)
     return averages.AverageEstimate(
-        names, (), estimate, sampling, lift @ rest.cov @ lift.T,
-        np.linalg.norm(moved, axis=1), np.zeros(len(names)), n, moved=moved,
-        r2=_explained(estimate, lift, gram, rest.square),
+        names, (), estimate, sampling, privacy, clipped, np.zeros(len(names)), count, moved=moved,
+        r2=_explained(estimate, lift, rest),
     )  # fmt: skip
 
 
-def _explained(estimate: Vector, lift: Matrix, gram: Matrix, square: float) -> float:
-    """R squared: v = lift'x for the natural columns x, the first of which is 1."""
+def _explained(estimate: Vector, lift: Matrix, rest: SecondFit) -> float:
+    """R squared: u = lift'x for the natural columns x, the first of which is 1."""
     back = np.linalg.pinv(lift)
-    second = back.T @ gram @ back  # of x x', up to a factor
-    square, second = square / second[0, 0], second / second[0, 0]
+    second = back.T @ rest.gram @ back  # of x x', up to a factor
+    square, second = rest.square / float(second[0, 0]), second / second[0, 0]
     fitted = float(estimate @ second @ estimate) - float(second[0] @ estimate) ** 2
     return max(fitted, 0.0) / max(max(fitted, 0.0) + square, TINY)
-
-
-def _shrunken_meat(found: Released, model: Matrix) -> Matrix:
-    """The mean of r^2 v v', shrunken towards the homoskedastic model, and raised by one noise sd.
-
-    The difference between the meat and this model is multiplied by the share of its mean square
-    that noise does not explain. The root of this share times the noise remains in any direction
-    (its posterior sd).
-    """
-    assert found.meat is not None
-    gap, sd = found.meat - model, found.meat_sd
-    noise = np.full_like(gap, sd**2) + np.diag(np.full(len(gap), sd**2))
-    upper = np.triu_indices(len(gap))
-    keep = signal_share(gap[upper], float(noise[upper].mean()))
-    raised_by = float(np.sqrt(2 * keep)) * sd
-    return positive_part(model + keep * gap) + raised_by * np.eye(len(gap))

@@ -50,8 +50,12 @@ from privcausal.vault.queries.moments import (
     Gram,
     Marginals,
     PolynomialSums,
-    RegressionMoments,
     SizeHistogram,
+)
+from privcausal.vault.queries.regression import (
+    OutlierSums,
+    RegressionMoments,
+    ResidualMoments,
 )
 from privcausal.vault.queries.slopes import ArmMeans, InstrumentScores, SlopeScores, SlopeSums
 from privcausal.vault.queries.sums import (
@@ -87,7 +91,6 @@ from privcausal.vault.transforms import (
     Received,
     RegressionInfluence,
     RegressionRow,
-    RegressionScore,
     ResidualProduct,
     ScoreVector,
     SurveyWeight,
@@ -101,22 +104,22 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore",
-    "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums",
-    "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared",
-    "DeclaredFit", "Estimators", "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram",
-    "Grid", "ImputedEffect", "Influence", "Instrument", "InstrumentScores", "KernelAnswers",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
+    "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
+    "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared", "DeclaredFit",
+    "Estimators", "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram", "Grid",
+    "ImputedEffect", "Influence", "Instrument", "InstrumentScores", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
-    "OfArm", "OfCovariates", "Outcome", "OutcomeResidual", "OverlapMass", "OverlapRoot",
-    "OverlapScore", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process",
-    "PublishedAnswers", "PublishedAte", "PublishedEBM", "PublishedLogits", "PublishedProcess",
-    "Received", "RegressionInfluence", "RegressionMoments", "RegressionRow", "RegressionScore",
-    "Regressors", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums",
-    "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums",
-    "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform",
-    "TransformProduct", "TreatedMass", "TreatedScore", "TreatmentResidual", "Vault", "Weight",
-    "WeightedScore", "Weighting", "check_columns", "check_types", "file_labels", "from_table",
-    "inspect", "one_blas_thread", "open_source", "open_vault", "opening", "paid",
-    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file",
-    "ridge_price", "simulate", "typed",
+    "OfArm", "OfCovariates", "Outcome", "OutcomeResidual", "OutlierSums", "OverlapMass",
+    "OverlapRoot", "OverlapScore", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork",
+    "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM", "PublishedLogits",
+    "PublishedProcess", "Received", "RegressionInfluence", "RegressionMoments", "RegressionRow",
+    "Regressors", "ResidualMoments", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
+    "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
+    "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork",
+    "Transform", "TransformProduct", "TreatedMass", "TreatedScore", "TreatmentResidual", "Vault",
+    "Weight", "WeightedScore", "Weighting", "check_columns", "check_types", "file_labels",
+    "from_table", "inspect", "one_blas_thread", "open_source", "open_vault", "opening", "paid",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "ridge_price",
+    "simulate", "typed",
 ]  # fmt: skip

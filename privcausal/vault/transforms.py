@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap, Turned, norm_weight, squared_norm
+from privcausal.features.basis import FeatureMap, Turned, combine, norm_weight, squared_norm
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault.batch import Batch
@@ -154,68 +154,63 @@ class OfCovariates:
 
 @dataclass(frozen=True, eq=False)
 class RegressionRow:
-    """||z|| for z = f (phi(x), t r): features and a response r with a public `scale` t.
+    """||u|| for u = f phi(x): the leverage of a row; and its vector z = (w u, t e).
 
-    f is the root of the survey weight, or 1.
+    f is `unit` times the root of the survey weight, or 1. The weight w = min(1, L / ||u||) keeps
+    ||w u|| at the features' cut L. The response r gives e: w f r, clipped so that ||z|| is at most
+    the `cut`. t is the `scale`.
     """
 
     features: FeatureMap | Turned
     response: Transform
-    scale: float
     survey: SurveyWeight | None = None
+    unit: float = 1.0
+    scale: float = 1.0
+    cut: float = np.inf
 
     @property
     def bound(self) -> float:
-        return float(np.hypot(self.features.reach, self.scale * self.response.bound))
+        return self.features.reach * self.unit
 
-    def parts(self, batch: Batch) -> tuple[Vector | float, Vector, Vector]:
-        """f, ||z||^2 and t r, shapes (n,)."""
-        factor = 1.0 if self.survey is None else self.survey(batch)
-        last = self.scale * self.response(batch)
-        norm2 = squared_norm(batch.rows.phi(self.features)) + last**2
-        return factor, factor**2 * norm2, last
+    def _factor(self, batch: Batch) -> Vector | float:
+        return 1.0 if self.survey is None else self.unit * self.survey(batch)
 
     def __call__(self, batch: Batch) -> Vector:
-        return np.minimum(np.sqrt(self.parts(batch)[1]), self.bound)
+        size = np.sqrt(squared_norm(batch.rows.phi(self.features)))
+        return np.minimum(self._factor(batch) * size, self.bound)
 
+    def weighted(self, batch: Batch) -> tuple[Vector, Vector, Vector]:
+        """w f, f r, and ||w u||^2, shape (n,)."""
+        factor = self._factor(batch)
+        norm2 = factor**2 * squared_norm(batch.rows.phi(self.features))
+        square = norm_weight(norm2, self.features.cut)
+        return factor * np.sqrt(square), factor * self.response(batch), square * norm2
 
-@dataclass(frozen=True, eq=False)
-class RegressionScore:
-    """w f^2 ||phi(x)|| e for the row weight w of `RegressionMoments`, and a second response e.
+    def parts(self, batch: Batch) -> tuple[Vector, Vector]:
+        """w f and e, shape (n,)."""
+        weight, _, norm2 = self.weighted(batch)
+        most = np.sqrt(np.maximum(self.cut**2 - norm2, 0.0)) / self.scale
+        return weight, np.clip(weight * self.response(batch), -most, most)
 
-    It is clipped to |.| <= `bound`.
-    """
-
-    row: RegressionRow
-    cut: float
-    response: Transform
-    bound: float
-
-    def __call__(self, batch: Batch) -> Vector:
-        factor, norm2, _ = self.row.parts(batch)
-        weight = norm_weight(norm2, self.cut) * factor**2
-        size = np.sqrt(squared_norm(batch.rows.phi(self.row.features)))
-        return np.clip(weight * size * self.response(batch), -self.bound, self.bound)
+    def left(self, batch: Batch, delta: Vector) -> tuple[Vector, Vector]:
+        """w f and e - w u'delta, shape (n,)."""
+        weight, last = self.parts(batch)
+        return weight, last - weight * combine(batch.rows.phi(self.features), delta)
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionInfluence:
-    """w f^2 (b'phi(x)) e, the influence of a row on a coefficient; as in `RegressionScore`."""
+    """w u'by (e - w u'delta): the influence of a row on a coefficient, clipped to the `bound`."""
 
-    score: RegressionScore
+    row: RegressionRow
+    delta: Vector
     by: Vector
-
-    @property
-    def bound(self) -> float:
-        return self.score.bound
+    bound: float
 
     def __call__(self, batch: Batch) -> Vector:
-        factor, norm2, _ = self.score.row.parts(batch)
-        along = np.zeros(len(norm2))  # Summed in a fixed order, independent of the batch.
-        for column, slope in zip(batch.rows.phi(self.score.row.features).T, self.by, strict=True):
-            along += slope * column
-        weight = norm_weight(norm2, self.score.cut) * factor**2
-        return np.clip(weight * along * self.score.response(batch), -self.bound, self.bound)
+        weight, left = self.row.left(batch, self.delta)
+        along = weight * combine(batch.rows.phi(self.row.features), self.by)
+        return np.clip(along * left, -self.bound, self.bound)
 
 
 @dataclass(frozen=True)

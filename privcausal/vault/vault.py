@@ -143,7 +143,7 @@ class Vault(Opaque):
         self._exit = Exit(plan, noise_source)
         self._progress = passes.Progress(plan, watch)
         self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
-        self._gathered: dict[str, tuple[Mechanism, list[Integers]]] = {}
+        self._gathered: dict[str, list[tuple[Mechanism, list[Integers]]]] = {}
 
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
@@ -157,20 +157,27 @@ class Vault(Opaque):
 
     @guarded
     def gather(
-        self, sums: Mapping[StageKey, Mechanism], by_fold: Mapping[StageKey, Mechanism]
+        self,
+        sums: Mapping[StageKey, Mechanism | Sequence[Mechanism]],
+        by_fold: Mapping[StageKey, Mechanism],
     ) -> None:
         """Compute in one pass the sums that `release` and `release_folds` will need later.
 
         This step releases nothing and spends nothing. The vault stores the exact sums until then.
+        A stage may have several queries. Its release answers one of them and drops the others.
         """
-        parts = {key: (part_number(self._plan, self._plan.stage(key).part),) for key in sums}
-        folds = dict.fromkeys(by_fold, tuple(range(FOLDS)))
-        queries = {**sums, **by_fold}
-        asked = [(queries[key], at) for key, at in {**parts, **folds}.items()]
-        self._progress.start(next(iter(queries)))
-        self.passes -= len(queries) - 1  # Each stage adds one when it is spent.
-        for (key, query), found in zip(queries.items(), self._passes.sums(asked), strict=True):
-            self._gathered[key] = query, found
+        asked: list[tuple[StageKey, Mechanism, tuple[int | None, ...]]] = []
+        for key, queries in sums.items():
+            part = (part_number(self._plan, self._plan.stage(key).part),)
+            several = [queries] if isinstance(queries, Mechanism) else queries
+            asked += [(key, query, part) for query in several]
+        asked += [(key, query, tuple(range(FOLDS))) for key, query in by_fold.items()]
+        stages = dict.fromkeys(key for key, _, _ in asked)
+        self._progress.start(next(iter(stages)))
+        self.passes -= len(stages) - 1  # Each stage adds one when it is spent.
+        found = self._passes.sums([(query, parts) for _, query, parts in asked])
+        for (key, query, _), exact in zip(asked, found, strict=True):
+            self._gathered.setdefault(key, []).append((query, exact))
 
     def _exact(
         self, stage: Stage, query: Mechanism, parts: tuple[int | None, ...]
@@ -178,7 +185,7 @@ class Vault(Opaque):
         """Exact sums over the parts, taken from `gather` or computed in a separate pass."""
         if stage.name not in self._gathered:
             return self._passes.sums([(query, parts)])[0]
-        return self._gathered.pop(stage.name)[1]
+        return next(found for own, found in self._gathered.pop(stage.name) if own is query)
 
     # -- releases ----------------------------------------------------------------------------
 
@@ -336,7 +343,7 @@ class Vault(Opaque):
         if key not in self._unspent:
             raise BudgetError(f"Stage {key!r} is not in the plan, or was already spent.")
         stage = self._unspent[key]
-        if key in self._gathered and self._gathered[key][0] is not order:
+        if all(query is not order for query, _ in self._gathered.get(key, [(order, [])])):
             raise CapabilityError(f"A different query was collected for stage {key!r}.")
         law = "gaussian" if stage.rho else "laplace"
         if isinstance(order, Query) and getattr(order, "law", law) != law:

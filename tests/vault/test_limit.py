@@ -23,6 +23,7 @@ from vault_helpers import (
     random_rows,
     raw_mechanisms,
     rescaled,
+    second_slopes,
     study,
     table,
     turned,
@@ -32,6 +33,7 @@ from privcausal import testing
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import passes
+from privcausal.vault.queries.moments import RowProducts
 
 N = 300
 
@@ -115,21 +117,33 @@ def outlaid(s: Study, c: Clean) -> Matrix:
 def whitened(s: Study, c: Clean, product: Vector) -> dict[str, Vector]:
     """Sums of combinations of features, by their definition."""
     u = c.phi @ turned(s.features).turn
-    norm = np.linalg.norm(u, axis=1)
-    along, weight = u / norm[:, None], np.minimum(1, (turned(s.features).cut / norm) ** 2)
+    weight = np.minimum(1, (turned(s.features).cut / np.linalg.norm(u, axis=1)) ** 2)
+    plain, share = np.ones(len(u)), 1.5 * np.clip(c.frame["X2"] / 5.0, 0, 1)
     return {
         "gram turned": upper((u.T * weight) @ u),
-        "gram of directions": upper((along.T * (c.t - c.e) ** 2) @ along),
-        "gram of a regression": regression_moments(u, c.y, np.ones(len(u)), 3.0),
-        "gram of a regression, survey weights": regression_moments(
-            u, c.y, np.clip(c.frame["X2"] / 5.0, 0, 1), 0.8
-        ),
+        **regression_sums(s, u, c.y - 2.0, plain, 4.0, ""),
+        **regression_sums(s, u, c.y - 2.0, share, 2.0, ", survey weights"),
     }
 
 
-def regression_moments(u: Matrix, y: Vector, survey: Vector, bound: float) -> Vector:
-    z = np.c_[u, 0.4 * (y - 2.0)] * np.sqrt(survey)[:, None]
-    return upper((z.T * np.minimum(1, bound**2 / (z**2).sum(axis=1))) @ z)
+def regression_sums(
+    s: Study, u: Matrix, r: Vector, survey: Vector, cut: float, name: str
+) -> dict[str, Vector]:
+    """Moments, squared residual moments, and outliers by sign, of rows cut at their limits."""
+    v, r = u * np.sqrt(survey)[:, None], r * np.sqrt(survey)
+    size = np.maximum(np.linalg.norm(v, axis=1), 1e-300)
+    w = np.minimum(1, 2.0 / size)
+    most = np.sqrt(9.0 - (w * size) ** 2) / 0.4
+    e = np.clip(w * r, -most, most)
+    z, own = np.c_[v * w[:, None], 0.4 * e], v * w[:, None]
+    left = own * (e - own @ second_slopes(s))[:, None]
+    left /= np.maximum(1, np.linalg.norm(left, axis=1) / cut)[:, None]
+    beyond = np.clip((np.abs(r) - 1.5) / 1.5, 0, 1) * np.minimum(1, 0.8 / size)
+    return {
+        f"gram of a regression{name}": upper(z.T @ z),
+        f"squared residual moments{name}": upper(left.T @ left),
+        f"outliers{name}": np.r_[(beyond * (r > 0)) @ v, (beyond * (r < 0)) @ v],
+    }
 
 
 def together(s: Study, c: Clean) -> dict[str, Vector]:
@@ -358,9 +372,9 @@ def test_no_noise_gives_the_textbook_sums(name: str, made: tuple[Study, list[Any
         out = vault.release("s", mechanism)
     truth = expected(s, clean)[name]
     # each row errs by about a unit of a factor's grid in each coordinate
-    grain = np.sqrt(mechanism.units) if name.startswith("gram") else mechanism.units
-    if name.startswith("gram"):
-        grain = 2 * s.features.cut * grain
+    grain = mechanism.units
+    if isinstance(mechanism, RowProducts):
+        grain = 2 * max(s.features.cut, mechanism.bound) * np.sqrt(mechanism.units)
     elif name.startswith("cross"):
         grain = mechanism.units * 2.0**17
     allowed = np.zeros_like(grain) if np.all(mechanism.units == 1) else clean.n * grain * 1.01

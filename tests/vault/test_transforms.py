@@ -16,9 +16,10 @@ from vault_helpers import (
     corner_rows,
     hostile_tables,
     random_rows,
+    regression_row,
+    second_slopes,
     study,
     table,
-    turned,
 )
 
 from privcausal import testing
@@ -35,13 +36,10 @@ from privcausal.vault import (
     MassBalance,
     OfArm,
     Outcome,
-    OutcomeResidual,
     OverlapMass,
     OverlapRoot,
     OverlapScore,
     RegressionInfluence,
-    RegressionRow,
-    RegressionScore,
     ResidualProduct,
     ScoreVector,
     SurveyWeight,
@@ -124,20 +122,9 @@ def transforms(s: Study) -> list[Any]:
         TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
         TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
         TreatedMass(0.4),
-        RegressionScore(
-            RegressionRow(turned(s.features), OUTCOME, 0.4),
-            1.0,
-            OutcomeResidual(s.additive(5, LO, HI), OUTCOME),
-            0.5,
-        ),
+        replace(regression_row(s), features=s.features),
         RegressionInfluence(
-            RegressionScore(
-                RegressionRow(turned(s.features), OUTCOME, 0.4),
-                1.0,
-                OutcomeResidual(s.additive(5, LO, HI), OUTCOME),
-                0.1,
-            ),
-            np.linspace(-1.0, 1.0, s.features.size),
+            regression_row(s), second_slopes(s), np.linspace(-1.0, 1.0, s.features.size), 0.1
         ),
         Influence(TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4), None, -2.0),
         Influence(Aipw(s.nuisance, OUTCOME, CLIP), MassBalance(s.e, CLIP), 3.0),

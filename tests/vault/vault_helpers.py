@@ -14,7 +14,7 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from privcausal import testing
-from privcausal.features.basis import Directions, FeatureMap, Turned
+from privcausal.features.basis import FeatureMap, Turned
 from privcausal.features.design import Design
 from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.functions import Additive
@@ -43,11 +43,13 @@ from privcausal.vault import (
     OfArm,
     OfCovariates,
     Outcome,
+    OutlierSums,
     OverlapMass,
     OverlapScore,
     RegressionMoments,
     RegressionRow,
     Regressors,
+    ResidualMoments,
     ResidualProduct,
     ScoreSquares,
     ScoreSums,
@@ -337,9 +339,14 @@ def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...
     return vector, (s.balance, of_treated, of_overlap), (0, 2, 3)
 
 
-def regression_row(s: Study, survey: SurveyWeight | None = None) -> RegressionRow:
-    features = turned(s.features)
-    return RegressionRow(features, s.outcome, 0.4, survey)
+def regression_row(s: Study, lever: float = 2.0, *, weighted: bool = False) -> RegressionRow:
+    """Rows that are cut in leverage and residual, with survey weights up to 1.5 times the mean."""
+    survey = SurveyWeight("X2", 5.0, root=True) if weighted else None
+    return RegressionRow(turned(s.features, lever), s.outcome, survey, 1.5**0.5, 0.4, 3.0)
+
+
+def second_slopes(s: Study) -> np.ndarray:
+    return np.linspace(-0.5, 0.5, s.features.size)
 
 
 def mechanisms(s: Study) -> dict[str, Mechanism]:
@@ -356,11 +363,14 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
         "cross cut": Cross(f, product, 0.25 * product.bound, "product"),
         "cross stretched": Cross(rescaled(f), s.outcome, s.outcome.bound, "outcome"),
         "gram turned": Gram(turned(f)),
-        "gram of directions": Gram(Directions(turned(f)), residual),
-        "gram of a regression": RegressionMoments(regression_row(s), 3.0),
-        "gram of a regression, survey weights": RegressionMoments(
-            regression_row(s, SurveyWeight("X2", 5.0, root=True)), 0.8
+        "gram of a regression": RegressionMoments(regression_row(s)),
+        "gram of a regression, survey weights": RegressionMoments(regression_row(s, weighted=True)),
+        "squared residual moments": ResidualMoments(regression_row(s), second_slopes(s), 4.0),
+        "squared residual moments, survey weights": ResidualMoments(
+            regression_row(s, weighted=True), second_slopes(s), 2.0
         ),
+        "outliers": OutlierSums(regression_row(s, 0.8), 1.5),
+        "outliers, survey weights": OutlierSums(regression_row(s, 0.8, weighted=True), 1.5),
         "marginals": Marginals(s.design.variables, s.schema),
         "ranges": Marginals(("X1", "X2"), s.schema, 64),
         "count": Marginals((), s.schema),

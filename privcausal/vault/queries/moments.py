@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import ONE_FACTOR, TWO_FACTOR, Mechanism, grid_scale, on_grid
 from privcausal.vault.queries.sums import HistogramQuery, symmetric, triangle_weights
-from privcausal.vault.transforms import Outcome, RegressionRow, Transform
+from privcausal.vault.transforms import Outcome, Transform
 
 PRODUCT_UNIT = float(1 << TWO_FACTOR)
 
@@ -34,7 +33,7 @@ def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
     ints = rows.matrix(features.size)
     for column, own in zip(basis.columns_of(features, rows), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)
-    return _surely(ints)
+    return surely(ints)
 
 
 def _made_rows(
@@ -50,10 +49,10 @@ def _made_rows(
     turned, ints = values.T, rows.matrix(features.size)  # Row-major in memory.
     np.rint(np.multiply(turned, factor, out=turned), out=turned)
     np.copyto(ints, values)
-    return _surely(ints)
+    return surely(ints)
 
 
-def _surely(ints: Matrix) -> Matrix:
+def surely(ints: Matrix) -> Matrix:
     """Set rows of whole numbers to zero if their norm exceeds the bound."""
     # Sums of whole numbers below 2^53 are exact in any order. Other sums are not below
     # 4^TWO_FACTOR.
@@ -114,7 +113,7 @@ class RowProducts(Mechanism):
 
     Privacy
     -------
-    u is on the grid, with ||u||^2 <= 4^k in integers; `_surely` checks each row. The upper
+    u is on the grid, with ||u||^2 <= 4^k in integers; `surely` checks each row. The upper
     triangle, with weights 1 on the diagonal and sqrt(2) off it, has the Frobenius norm of u u'. Two
     such matrices are PSD, so their inner product is nonnegative. Therefore replacing a row changes
     the sum by at most sqrt(2) 4^k, and adding a row changes it by at most 4^k.
@@ -194,35 +193,6 @@ class Gram(RowProducts):
         if self.factor is not None:
             root = root * np.clip(self.factor(batch), -1.0, 1.0)
         return grid_rows(self.features, batch.rows, root)
-
-
-@dataclass(frozen=True)
-class RegressionMoments(RowProducts):
-    """Sum of w z z' over rows, with z from `joint`: all moments of a regression of r on phi.
-
-    The weight w = min(1, (cut / ||z||)^2) of a row bounds u = sqrt(w) z by the cut.
-    """
-
-    joint: RegressionRow
-    cut: float
-
-    @property
-    def size(self) -> int:
-        return self.joint.features.size + 1
-
-    @property
-    def bound(self) -> float:
-        return self.cut
-
-    def rows(self, batch: Batch) -> Matrix:
-        factor, norm2, last = self.joint.parts(batch)
-        root = np.sqrt(basis.norm_weight(norm2, self.cut))
-        root *= factor * (row_scale(self.size) / self.cut)
-        out = batch.rows.matrix(self.size)
-        phi = basis.columns_of(self.joint.features, batch.rows)
-        for column, own in zip(chain(phi, (last,)), out.T, strict=True):
-            np.rint(np.multiply(column, root, out=own), out=own)
-        return _surely(out)
 
 
 @dataclass(frozen=True)
