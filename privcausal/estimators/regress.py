@@ -214,13 +214,12 @@ RAREST = 0.01
 class _First:
     """The first step: its moments, the fit and its residuals.
 
-    `features` have the sizes `usual`, and Q = `square` is the squared norm of these. The response
+    Q = `square` is the squared norm of the sizes of whitened features. The response
     was cut at `reach`. `natural` maps coefficients of the features to natural ones, and `own` are
     the natural coefficients of the fit. `sparse`: most outcomes are at single values.
     """
 
     features: FeatureMap
-    usual: Vector
     moments: RowMoments
     reach: float
     fit: FirstFit
@@ -231,11 +230,11 @@ class _First:
 
     @property
     def square(self) -> float:
-        return float(self.usual @ self.usual)
+        return float(self.fit.usual @ self.fit.usual)
 
     def turned(self, lever: float) -> basis.Turned:
         """Whitened columns u, with a cut of their norm."""
-        return basis.Turned(self.features, self.fit.turn.T * self.usual, lever)
+        return basis.Turned(self.features, self.fit.turn.T * self.fit.usual, lever)
 
 
 def _scaled(state: survey.Survey) -> tuple[FeatureMap, Vector]:
@@ -271,14 +270,15 @@ def _first_fit(state: survey.Survey) -> _First:
     )  # fmt: skip
     found = _moments(state, budget.Stages.GRAM, row)
     scaled = replace(state, features=features, weights=None)
-    fit = first_fit(found, survey.shrunken_gram(scaled, found.gram, found.sd), usual, spread)
+    shrunk = survey.shrunken_gram(scaled, found.gram, found.sd)
+    fit = first_fit(found, shrunk, usual, spread, _focus(state))
     eta, natural = Additive(features, fit.coef, middle), _natural(features)
     far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
     wide = vault.Outcome(min(outcome.lo, middle - far), max(outcome.hi, middle + far))
     own = natural @ fit.coef
     own[0] += middle
     residual = vault.OutcomeResidual(eta, wide)
-    return _First(features, usual, found, reach, fit, residual, natural, own, single)
+    return _First(features, found, reach, fit, residual, natural, own, single)
 
 
 def _rows(state: survey.Survey) -> float:
@@ -287,6 +287,16 @@ def _rows(state: survey.Survey) -> float:
     if size is None or state.session.plan.request.trust.unit is not None:
         return max(found.count, 1.0)
     return float(size) if size - found.count <= 2 * found.count_sd else max(found.count, 1.0)
+
+
+def _focus(state: survey.Survey) -> int | None:
+    """The feature of the first term, if it has one column of two values, as a treatment has."""
+    formula, columns = state.session.plan.request.formula, state.design.columns
+    first = next((t.name for t in (*formula.modifiers, *formula.controls)), None)
+    owners = [columns[block.column] for block in state.features.blocks]
+    found = [j for j, one in enumerate(owners, 1) if one.term == first]
+    two = len(found) == 1 and owners[found[0] - 1].kind == "indicator"
+    return found[0] if two else None
 
 
 def _survey(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:
@@ -325,14 +335,14 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     law, leverage, pull = _looked_at(state, first, lift)
     effect = 1.0 if state.weights is None else state.weights.design_effect
     lost = float(law.excess(first.reach / scale))
-    step = first_noise(first.moments, first.fit, first.usual, lost)
+    step = first_noise(first.moments, first.fit, lost)
     cut = row_cut(law, leverage, pull, _unit(state, SECOND_MOMENTS), step, effect / count)
     row = vault.RegressionRow(
         first.turned(cut.lever), first.residual, *_survey(state), cut.scale / scale, cut.at
     )
     found = _moments(state, SECOND_MOMENTS, row)
     found = replace(found, scale=cut.scale)
-    rest = second_fit(found, first.usual, cut.weight, first.moments, first.fit)
+    rest = second_fit(found, cut.weight, first.moments, first.fit)
     meat: Matrix = rest.square * rest.gram * count / max(count - len(lift), 1.0)
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, rest)
@@ -397,7 +407,7 @@ def _looked_at(
     at = outlier_start(law, starts, noise, count)
     release = session.release(OUTLIERS, outliers[at])
     sums = outliers[at].split(release.value)[0]
-    across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.usual
+    across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.fit.usual
     rows = float(outlier_share(law, starts[at])) * count
     return (
         law,
@@ -429,12 +439,12 @@ def _meat(
     count, scale = _rows(state), first.fit.scale
     usual = math.sqrt(first.square)
     most = scale * meat_cut(_unit(state, MEAT), rest.square, cut, usual)
-    query = vault.ResidualMoments(row, rest.delta / first.usual * scale, most)
+    query = vault.ResidualMoments(row, rest.delta / first.fit.usual * scale, most)
     release, unit = state.session.release(MEAT, query), 1 / (count * scale**2)
     if state.session.plan.request.cov_type == "HC1":
         unit *= count / max(count - len(rest.delta), 1.0)
     matrix, sd = query.matrix(release.value), survey.off_diagonal_sd(query, release)
-    return robust_meat(unit * matrix, unit * sd, first.usual, rest)
+    return robust_meat(unit * matrix, unit * sd, first.fit.usual, rest)
 
 
 INFLUENCE_CUT = 5.0
@@ -448,8 +458,8 @@ def _influences(
     """Influences of rows on each coefficient, times the number of rows."""
     n, scores, scale = out.size, [], first.fit.scale
     most = INFLUENCE_CUT if out.privacy.any() else np.inf
-    delta = rest.delta / first.usual * scale
-    by_each = lift @ np.linalg.inv(rest.gram) / first.usual / scale
+    delta = rest.delta / first.fit.usual * scale
+    by_each = lift @ np.linalg.inv(rest.gram) / first.fit.usual / scale
     for by, variance in zip(by_each, np.diag(out.sampling), strict=True):
         cut = float(min(most, np.sqrt(n)) * np.sqrt(n * variance))  # No influence exceeds sqrt(n).
         influence = vault.RegressionInfluence(row, delta, by, cut)

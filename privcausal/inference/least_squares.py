@@ -30,7 +30,7 @@ from privcausal.typing import Matrix, Vector
 # -- the first step ---------------------------------------------------------------------------
 
 LEVER, REACH = 2.0, 2.5
-"""Squared leverage in units of Q, and outcome in sds, at which rows of the first step are clipped."""
+"""Limits of the first step: squared leverage in units of Q, and the outcome in sds."""
 
 LEAST_SQUARE = 0.15
 """Least variance of a column after the first step, relative to its histogram's."""
@@ -75,15 +75,24 @@ def normal_outcome(
 
 @dataclass(frozen=True, eq=False)
 class FirstFit:
-    """Coefficients of the features (p,), a map to whitened ones (p, p), and a residual scale."""
+    """Coefficients of the features (p,), a map to whitened ones (p, p), and a residual scale.
+
+    `usual` are the sizes of the whitened features u, shape (p,).
+    """
 
     coef: Vector
     turn: Matrix
+    usual: Vector
     scale: float
 
 
-def first_fit(found: RowMoments, shrunk: GramEstimate, usual: Vector, spread: float) -> FirstFit:
+def first_fit(
+    found: RowMoments, shrunk: GramEstimate, usual: Vector, spread: float, focus: int | None = None
+) -> FirstFit:
     """Ridge regression on centered features, by the share of the slopes that is not noise.
+
+    The feature `focus` is whitened last: its u is its part that the others do not explain, with a
+    larger size.
 
     Parameters
     ----------
@@ -113,11 +122,23 @@ def first_fit(found: RowMoments, shrunk: GramEstimate, usual: Vector, spread: fl
     if signal > 0:
         slopes = np.linalg.solve(cov + noise / signal * np.eye(len(cross)), cross)
     rest = max(left - 2 * slopes @ cross + slopes @ cov @ slopes, LEAST_LEFT * left)
-    values, vectors = np.linalg.eigh(cov)
-    turn = np.eye(len(usual))
-    turn[1:, 1:] = (vectors / np.sqrt(values)) @ vectors.T
+    turn, sizes = np.eye(len(usual)), usual.copy()
+    others = np.arange(1, len(usual))
+    if focus is not None:
+        others, k = others[others != focus], focus - 1
+        beside = cov[np.ix_(others - 1, others - 1)]
+        along = np.linalg.solve(beside, cov[others - 1, k])
+        turn[focus, others] = -along
+        turn[focus] /= math.sqrt(cov[k, k] - along @ cov[others - 1, k])
+        sizes[focus] = math.sqrt(FOCUS * (1 + float(usual[others] @ usual[others])))
+    values, vectors = np.linalg.eigh(cov[np.ix_(others - 1, others - 1)])
+    turn[np.ix_(others, others)] = (vectors / np.sqrt(values)) @ vectors.T
     turn[1:, 0] = -turn[1:, 1:] @ centre
-    return FirstFit(np.r_[level - centre @ slopes, slopes], turn, math.sqrt(rest))
+    return FirstFit(np.r_[level - centre @ slopes, slopes], turn, sizes, math.sqrt(rest))
+
+
+FOCUS = 0.5
+"""Squared size of the first column's u, relative to all others together. Public data."""
 
 
 LEVEL_SD = 0.1
@@ -202,6 +223,9 @@ SCALES = np.geomspace(0.002, 30.0, 45)
 START_SDS = 12.0
 """The tail starts at the last border with more rows beyond it than this many noise sds."""
 
+MISFIT = 0.2
+"""Sd of the count of a cell around the Weibull distribution, relative to the count. Public data."""
+
 TAIL_SDS = 0.5
 """Posterior sds that are added to the mean excess beyond a threshold. Public data."""
 
@@ -258,11 +282,11 @@ def _weibull(counts: Vector, sd: float, ends: Vector, count: float) -> tuple[flo
     upto = survival(ends)
     law = -np.diff(upto, axis=1)
     rows = np.full(len(law), max(float(counts.sum()), 1.0))
-    for _ in range(2):
-        variance = sd**2 + rows[:, None] * law
+    for _ in range(3):
+        mean = rows[:, None] * law
+        variance = sd**2 + mean + (MISFIT * mean) ** 2
         told = np.maximum((law**2 / variance).sum(axis=1), TINY)
         rows = np.clip((counts * law / variance).sum(axis=1) / told, 1.0, count)
-    variance = sd**2 + rows[:, None] * law
     log = -0.5 * ((counts - rows[:, None] * law) ** 2 / variance + np.log(variance)).sum(axis=1)
     log[(upto[:, 1] > 1 - 1e-4) | (upto[:, 1] < 1e-8)] = -np.inf  # not told apart from a point
     chance = np.exp(log - log.max()) if np.isfinite(log.max()) else np.ones(len(log))
@@ -440,9 +464,9 @@ FIRST_WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 class RowCut:
     """Leverage L, norm C and scale t of the second step, and the mean excess that it clips.
 
-    `missed` is the mean distance of rows with clipped leverage from the line, and `weight` the weight
-    of the second step's moments; the rest belongs to the first. A detected pull is `growth` times
-    as large at the threshold.
+    `missed` is the mean distance of rows with clipped leverage from the line. The second step's
+    moments have the `weight`, and the first step's have 1 - `weight`. A detected pull is `growth`
+    times as large at the threshold.
     """
 
     lever: float
@@ -455,7 +479,7 @@ class RowCut:
     growth: float
 
     def hidden(self, law: ResidualLaw, pull: Pull) -> Vector:
-        """Mean squares of residuals beyond the threshold, at most, in the direction of a coefficient."""
+        """Mean squares of residuals beyond the threshold, at most, for each coefficient."""
         beyond = max(float(law.kept[-1] - law.square(self.residual)), 0.0)
         return np.asarray(beyond * np.maximum(1.0, pull.at(self.growth) / USUAL_PULL) ** 2)
 
@@ -477,10 +501,10 @@ class FirstNoise(NamedTuple):
     excess: float
 
 
-def first_noise(first: RowMoments, fit: FirstFit, usual: Vector, excess: float) -> FirstNoise:
+def first_noise(first: RowMoments, fit: FirstFit, excess: float) -> FirstNoise:
     norm2 = (fit.turn**2).sum(axis=1)
     each = norm2 * ((1 / first.scale) ** 2 + float(fit.coef @ fit.coef))
-    each *= (first.sd / fit.scale * usual) ** 2
+    each *= (first.sd / fit.scale * fit.usual) ** 2
     return FirstNoise(float(each[1:].mean() if len(each) > 1 else each[0]), excess)
 
 
@@ -526,7 +550,8 @@ def row_cut(
             second * sampling + (weight * noise) ** 2 + (1 - weight) ** 2 * first.variance
         )
         bias = size * (weight * excess + (1 - weight) * first.excess) + missed * far * along
-        half = folded_quantile(bias / error) * error
+        # a row with weight w has w^2 of its information
+        half = folded_quantile(bias / error) * error / (share @ (kept * at) ** 2)
         i, j = np.unravel_index(int(np.argmin(half)), half.shape)
         if half[i, j] < best:
             best, cut = float(half[i, j]), float(cuts[j])
@@ -558,15 +583,14 @@ class SecondFit:
     square: float
 
 
-def second_fit(
-    found: RowMoments, usual: Vector, weight: float, first: RowMoments, fit: FirstFit
-) -> SecondFit:
+def second_fit(found: RowMoments, weight: float, first: RowMoments, fit: FirstFit) -> SecondFit:
     """Coefficients of r on u / usual, from the second step and, by `weight`, the first.
 
     The moments of u are shrunken to the identity by the share of their noise. Directions with low
     eigenvalues are lifted, and the interval shows that their slope is known to that share only.
     """
-    size, eye, sizes = len(usual), np.eye(len(usual)), np.outer(usual, usual)
+    usual, size = fit.usual, len(fit.usual)
+    eye, sizes = np.eye(size), np.outer(usual, usual)
     other, missed = 1 - weight, first.cross - first.gram @ fit.coef
     gram = weight * found.gram / sizes + other * fit.turn @ first.gram @ fit.turn.T
     cross = weight * found.cross / usual + other * fit.turn @ missed / fit.scale

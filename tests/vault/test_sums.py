@@ -24,6 +24,7 @@ from vault_helpers import (
     mechanisms,
     random_rows,
     raw_mechanisms,
+    regression_row,
     study,
     table,
 )
@@ -37,6 +38,7 @@ from privcausal.vault import Source, open_source, passes
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
 from privcausal.vault.queries.moments import Cross, Gram, row_scale
+from privcausal.vault.queries.regression import OutlierSums
 from privcausal.vault.queries.sums import ScoreSums
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out
@@ -218,6 +220,20 @@ def test_what_was_gathered_is_released_for_its_own_query_only() -> None:
     vault.release("cross outcome", one)
     with pytest.raises(BudgetError, match="already spent"):
         vault.release("cross outcome", one)
+
+
+def test_one_of_several_gathered_queries_is_released() -> None:
+    s = study("substitute")
+    with testing.zero_noise():
+        vault = s.vault(table(ROWS), s.plan(["outliers"]))
+        near, far = (OutlierSums(regression_row(s, 0.8), at) for at in (1.0, 2.0))
+        vault.gather({"outliers": [near, far]}, {})
+        assert vault.passes == 0
+        found = vault.release("outliers", far)
+        alone = s.vault(table(ROWS), s.plan(["outliers"])).release("outliers", far)
+    np.testing.assert_array_equal(found.value, alone.value)
+    with pytest.raises(BudgetError, match="already spent"):
+        vault.release("outliers", near)
 
 
 @pytest.mark.slow
