@@ -20,32 +20,8 @@ from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant
+from privcausal.inference import least_squares as ls
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.least_squares import (
-    LEVER,
-    OUTLIER_REACH,
-    REACH,
-    FirstFit,
-    Leverage,
-    Pull,
-    ResidualLaw,
-    RowCut,
-    RowMoments,
-    SecondFit,
-    estimate_coefficients,
-    first_fit,
-    first_noise,
-    leverage_edges,
-    meat_cut,
-    normal_outcome,
-    outlier_share,
-    outlier_start,
-    residual_edges,
-    residual_law,
-    robust_meat,
-    row_cut,
-    second_fit,
-)
 from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -189,7 +165,7 @@ def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
     ends = outcome.lo + np.r_[0.0, outcome_edges(Interval(outcome.lo, outcome.hi))]
     held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
     if held.sum() < MOST_HIDDEN * _rows(state) and noise_sd:
-        return *normal_outcome(counts, noise_sd, ends, _rows(state)), False
+        return *ls.normal_outcome(counts, noise_sd, ends, _rows(state)), False
     at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
     middle = float(mass @ at)
     hidden = min(max(HIDDEN_SDS * hidden, 1 - float(held.sum()) / _rows(state)), 1.0)
@@ -220,9 +196,9 @@ class _First:
     """
 
     features: FeatureMap
-    moments: RowMoments
+    moments: ls.RowMoments
     reach: float
-    fit: FirstFit
+    fit: ls.FirstFit
     residual: vault.OutcomeResidual
     natural: Matrix
     own: Vector
@@ -254,7 +230,7 @@ def _scaled(state: survey.Survey) -> tuple[FeatureMap, Vector]:
             size, sd = min(1.0, root * deviation / max(share, 1 - share)), deviation * block.gain
         blocks.append(replace(block, gain=block.gain * size / max(sd, TINY)))
         usual.append(size)
-    lever = math.sqrt(LEVER * float(np.square(usual).sum()))
+    lever = math.sqrt(ls.LEVER * float(np.square(usual).sum()))
     return FeatureMap(features.design, tuple(blocks), lever), np.array(usual)
 
 
@@ -262,16 +238,16 @@ def _first_fit(state: survey.Survey) -> _First:
     outcome = state.outcome
     middle, spread, single = _outcome(state)
     features, usual = _scaled(state)
-    reach = min(REACH * spread, 1.02 * max(middle - outcome.lo, outcome.hi - middle))
-    root = features.cut / math.sqrt(LEVER)
+    reach = min(ls.REACH * spread, 1.02 * max(middle - outcome.lo, outcome.hi - middle))
+    root = features.cut / math.sqrt(ls.LEVER)
     row = vault.RegressionRow(
         features, vault.OutcomeResidual(Constant(middle), outcome), *_survey(state),
-        root * math.sqrt(2 * (LEVER - 1)) / reach, root * math.sqrt(2 * LEVER - 1),
+        root * math.sqrt(2 * (ls.LEVER - 1)) / reach, root * math.sqrt(2 * ls.LEVER - 1),
     )  # fmt: skip
     found = _moments(state, budget.Stages.GRAM, row)
     scaled = replace(state, features=features, weights=None)
     shrunk = survey.shrunken_gram(scaled, found.gram, found.sd)
-    fit = first_fit(found, shrunk, usual, spread, _focus(state))
+    fit = ls.first_fit(found, shrunk, usual, spread, _focus(state))
     eta, natural = Additive(features, fit.coef, middle), _natural(features)
     far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
     wide = vault.Outcome(min(outcome.lo, middle - far), max(outcome.hi, middle + far))
@@ -307,12 +283,12 @@ def _survey(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:
     return vault.SurveyWeight(law.column, law.top, root=True), math.sqrt(law.top / law.mean)
 
 
-def _moments(state: survey.Survey, stage: StageKey, row: vault.RegressionRow) -> RowMoments:
+def _moments(state: survey.Survey, stage: StageKey, row: vault.RegressionRow) -> ls.RowMoments:
     query = vault.RegressionMoments(row)
     release = state.session.release(stage, query)
     count = _rows(state)
     sd = survey.off_diagonal_sd(query, release)
-    return RowMoments(query.matrix(release.value) / count, sd / count, row.scale)
+    return ls.RowMoments(query.matrix(release.value) / count, sd / count, row.scale)
 
 
 def _unit(state: survey.Survey, stage: StageKey) -> float:
@@ -335,14 +311,14 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     law, leverage, pull = _looked_at(state, first, lift)
     effect = 1.0 if state.weights is None else state.weights.design_effect
     lost = float(law.excess(first.reach / scale))
-    step = first_noise(first.moments, first.fit, lost)
-    cut = row_cut(law, leverage, pull, _unit(state, SECOND_MOMENTS), step, effect / count)
+    step = ls.first_noise(first.moments, first.fit, lost)
+    cut = ls.row_cut(law, leverage, pull, _unit(state, SECOND_MOMENTS), step, effect / count)
     row = vault.RegressionRow(
         first.turned(cut.lever), first.residual, *_survey(state), cut.scale / scale, cut.at
     )
     found = _moments(state, SECOND_MOMENTS, row)
     found = replace(found, scale=cut.scale)
-    rest = second_fit(found, cut.weight, first.moments, first.fit)
+    rest = ls.second_fit(found, cut.weight, first.moments, first.fit)
     meat: Matrix = rest.square * rest.gram * count / max(count - len(lift), 1.0)
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, rest)
@@ -350,7 +326,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
         bias += cut.lever * session.beyond.lost / count / scale
     names = ("Intercept", *(c.name for c in state.design.columns))
-    out = estimate_coefficients(
+    out = ls.estimate_coefficients(
         names,
         first.own,
         lift * scale,
@@ -367,7 +343,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
 
 def _looked_at(
     state: survey.Survey, first: _First, lift: Matrix
-) -> tuple[ResidualLaw, Leverage, Pull]:
+) -> tuple[ls.ResidualLaw, ls.Leverage, ls.Pull]:
     """Sizes of residuals and rows, and how outliers pull each coefficient: one pass."""
     session, count, scale = state.session, _rows(state), first.fit.scale
     root, unit = _survey(state)
@@ -375,18 +351,18 @@ def _looked_at(
     top = residual.bound * unit
     if root is None:
         top = min(top, 1.05 * 2 * state.outcome.bound)
-    edges = residual_edges(top / scale)
+    edges = ls.residual_edges(top / scale)
     starts = edges[(edges >= 1.0) & (edges < edges[-1])]
     starts = starts if len(starts) else edges[:1]
     plain = vault.RegressionRow(first.turned(np.inf), first.residual, root, unit)
-    most = math.sqrt(OUTLIER_REACH * first.square)
+    most = math.sqrt(ls.OUTLIER_REACH * first.square)
     row = replace(plain, features=first.turned(most))
     asked = {
         budget.Stages.RESIDUAL_SIZES: vault.SizeHistogram(
             residual, edges * scale / unit, budget.Stages.RESIDUAL_SIZES.query
         ),
         ROW_SIZES: vault.SizeHistogram(
-            plain, leverage_edges(first.square, plain.bound), ROW_SIZES.query
+            plain, ls.leverage_edges(first.square, plain.bound), ROW_SIZES.query
         ),
     }
     outliers = [vault.OutlierSums(row, start * scale) for start in starts.tolist()]
@@ -399,25 +375,25 @@ def _looked_at(
     )
     anywhere = session.plan.request.tails == "any"
     law, leverage = (
-        residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere),
-        Leverage.read(norms, count, first.square),
+        ls.residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere),
+        ls.Leverage.read(norms, count, first.square),
     )
     change = 2.0 if session.plan.request.trust.neighbors == "substitute" else 1.0
     noise = session.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
-    at = outlier_start(law, starts, noise, count)
+    at = ls.outlier_start(law, starts, noise, count)
     release = session.release(OUTLIERS, outliers[at])
     sums = outliers[at].split(release.value)[0]
     across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.fit.usual
-    rows = float(outlier_share(law, starts[at])) * count
+    rows = float(ls.outlier_share(law, starts[at])) * count
     return (
         law,
         leverage,
-        Pull.read(sums, noise, rows, across, float(starts[at]), sparse=first.sparse),
+        ls.Pull.read(sums, noise, rows, across, float(starts[at]), sparse=first.sparse),
     )
 
 
 def _alerts(
-    outcome: str, out: AverageEstimate, law: ResidualLaw, leverage: Leverage
+    outcome: str, out: AverageEstimate, law: ls.ResidualLaw, leverage: ls.Leverage
 ) -> dict[str, str]:
     biased = [name for name, far in zip(out.terms, out.clipping > out.sd, strict=True) if far]
     told = {
@@ -433,18 +409,22 @@ LONG_SHARE = 0.1
 
 
 def _meat(
-    state: survey.Survey, first: _First, row: vault.RegressionRow, cut: RowCut, rest: SecondFit
+    state: survey.Survey,
+    first: _First,
+    row: vault.RegressionRow,
+    cut: ls.RowCut,
+    rest: ls.SecondFit,
 ) -> Matrix:
     """Squared residuals of the second fit, at all columns."""
     count, scale = _rows(state), first.fit.scale
     usual = math.sqrt(first.square)
-    most = scale * meat_cut(_unit(state, MEAT), rest.square, cut, usual)
+    most = scale * ls.meat_cut(_unit(state, MEAT), rest.square, cut, usual)
     query = vault.ResidualMoments(row, rest.delta / first.fit.usual * scale, most)
     release, unit = state.session.release(MEAT, query), 1 / (count * scale**2)
     if state.session.plan.request.cov_type == "HC1":
         unit *= count / max(count - len(rest.delta), 1.0)
     matrix, sd = query.matrix(release.value), survey.off_diagonal_sd(query, release)
-    return robust_meat(unit * matrix, unit * sd, first.fit.usual, rest)
+    return ls.robust_meat(unit * matrix, unit * sd, first.fit.usual, rest)
 
 
 INFLUENCE_CUT = 5.0
@@ -453,7 +433,7 @@ influences. Normal columns and residuals exceed it for three rows in a thousand.
 
 
 def _influences(
-    row: vault.RegressionRow, first: _First, rest: SecondFit, out: AverageEstimate, lift: Matrix
+    row: vault.RegressionRow, first: _First, rest: ls.SecondFit, out: AverageEstimate, lift: Matrix
 ) -> list[ClusterScore]:
     """Influences of rows on each coefficient, times the number of rows."""
     n, scores, scale = out.size, [], first.fit.scale

@@ -269,7 +269,11 @@ def residual_law(
     return ResidualLaw(at, over, square + np.minimum(middle[:start], at[:, None]) ** 2 @ low)
 
 
-def _weibull(counts: Vector, sd: float, ends: Vector, count: float) -> tuple[float, Matrix, Matrix]:
+Points = tuple[Vector, Vector]
+"""Coordinates of a curve."""
+
+
+def _weibull(counts: Vector, sd: float, ends: Vector, count: float) -> tuple[float, Points, Points]:
     """Share of rows beyond the first border, and curves of their excess and their squares."""
     shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, SCALES))
     first = (ends[0] / scale) ** shape
