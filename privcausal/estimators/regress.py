@@ -385,11 +385,9 @@ def _looked_at(
     sums = outliers[at].split(release.value)[0]
     across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.fit.usual
     rows = float(ls.outlier_share(law, starts[at])) * count
-    return (
-        law,
-        leverage,
-        ls.Pull.read(sums, noise, rows, across, float(starts[at]), sparse=first.sparse),
-    )
+    prior = ls.prior_pull(law, first.fit.along(lift), sparse=first.sparse)
+    pull = ls.Pull.read(sums, noise, rows, across, float(starts[at]), prior)
+    return law, leverage, pull
 
 
 def _alerts(

@@ -14,7 +14,7 @@ that are clipped for their leverage, residuals are on average at most `LEVERAGE_
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +85,13 @@ class FirstFit:
     usual: Vector
     scale: float
 
+    def along(self, by: Matrix) -> Vector:
+        """Cosines of the rows of `by`, shape (k, p), with the direction of the fit."""
+        slopes = np.zeros(len(self.coef))
+        slopes[1:] = np.linalg.solve(self.turn[1:, 1:].T, self.coef[1:])
+        size = np.linalg.norm(by, axis=1) * float(np.linalg.norm(slopes))
+        return np.asarray(np.clip(by @ slopes / np.maximum(size, TINY), -1.0, 1.0))
+
 
 def first_fit(
     found: RowMoments, shrunk: GramEstimate, usual: Vector, spread: float, focus: int | None = None
@@ -137,7 +144,7 @@ def first_fit(
     return FirstFit(np.r_[level - centre @ slopes, slopes], turn, sizes, math.sqrt(rest))
 
 
-FOCUS = 0.5
+FOCUS = 0.3
 """Squared size of the first column's u, relative to all others together. Public data."""
 
 
@@ -226,8 +233,12 @@ START_SDS = 12.0
 MISFIT = 0.2
 """Sd of the count of a cell around the Weibull distribution, relative to the count. Public data."""
 
-TAIL_SDS = 0.5
-"""Posterior sds that are added to the mean excess beyond a threshold. Public data."""
+TAIL_SDS, LONG_TAIL_SDS = 0.5, 1.5
+"""Posterior sds that are added to the mean excess beyond a threshold. The second is for a long
+tail, where the distributions that fit the detected sizes underestimate it. Public data."""
+
+LONG_TAIL = 0.2
+"""Share of the squared residuals beyond `OUTLIER` sds in a long tail. By hand."""
 
 
 def residual_law(
@@ -261,20 +272,24 @@ def residual_law(
         over = tail * np.maximum(ends[-1] - at, 0.0)
         square = tail * np.minimum(ends[-1], at) ** 2
     else:
-        tail, past, squares = _weibull(counts[start:], sd, ends[start:], count)
-        over = np.interp(at, *past) + tail * np.maximum(ends[start] - at, 0.0)
-        square = tail * np.minimum(at, ends[start]) ** 2 + np.interp(at, *squares)
+        tail, curves = _weibull(counts[start:], sd, ends[start:], count)
+        over, spread, square = (np.interp(at, *curve) for curve in curves)
+        over += tail * np.maximum(ends[start] - at, 0.0)
+        square += tail * np.minimum(at, ends[start]) ** 2
     over += np.maximum(middle[:start] - at[:, None], 0.0) @ low
     low = low * max(1 - tail, 0.0) / max(float(low.sum()), TINY)
-    return ResidualLaw(at, over, square + np.minimum(middle[:start], at[:, None]) ** 2 @ low)
+    law = ResidualLaw(at, over, square + np.minimum(middle[:start], at[:, None]) ** 2 @ low)
+    if anywhere:
+        return law
+    long = min(law.far / LONG_TAIL, 1.0)
+    return replace(law, over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
 
 
-Points = tuple[Vector, Vector]
-"""Coordinates of a curve."""
-
-
-def _weibull(counts: Vector, sd: float, ends: Vector, count: float) -> tuple[float, Points, Points]:
-    """Share of rows beyond the first border, and curves of their excess and their squares."""
+def _weibull(
+    counts: Vector, sd: float, ends: Vector, count: float
+) -> tuple[float, list[tuple[Vector, Vector]]]:
+    """Share of rows beyond the first border, and curves of their mean excess, its posterior sd, and
+    their mean squares."""
     shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, SCALES))
     first = (ends[0] / scale) ** shape
 
@@ -303,9 +318,8 @@ def _weibull(counts: Vector, sd: float, ends: Vector, count: float) -> tuple[flo
     square = np.c_[none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=1)]
     mean = (chance * rows) @ over
     spread = (chance * (rows**2 + 1 / told)) @ over**2 - mean**2
-    upper = (mean + TAIL_SDS * np.sqrt(np.maximum(spread, 0.0))) / count
-    tail = float(chance @ rows) / count
-    return tail, (x, upper), (x, (chance * rows) @ square / count)
+    curves = mean, np.sqrt(np.maximum(spread, 0.0)), (chance * rows) @ square
+    return float(chance @ rows) / count, [(x, curve / count) for curve in curves]
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,9 +388,17 @@ OUTLIER_SDS = 4.0
 OUTLIER_REACH = 1.5
 """Squared leverage at which rows are clipped in the sums of outliers, in units of Q."""
 
-LEAST_PULL, SPARSE_PULL = 0.15, 0.4
-"""Prior sd of the mean of a coefficient's direction among outliers. The second is for outcomes
-that mostly have one value, because their outliers are few. Public data, and by hand."""
+LEAST_PULL, MOST_PULL = 0.15, 0.4
+"""Prior sd of the mean of a coefficient's direction among outliers. The second is for outcomes that
+mostly have one value, because their outliers are few, and along the fit if residuals have a long
+tail, because its scale often grows with the fit. Public data, and by hand."""
+
+
+def prior_pull(law: ResidualLaw, along: Vector, *, sparse: bool) -> Vector:
+    """Prior sd of the pull of coefficients whose directions have these cosines with the fit."""
+    share = 1.0 if sparse else np.abs(along) * min(law.far / LONG_TAIL, 1.0)
+    return np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
+
 
 PULL_SDS = 0.35
 """Posterior sds that are added to the size of this mean. Public data."""
@@ -413,8 +435,7 @@ class Pull:
         rows: float,
         across: Matrix,
         start: float,
-        *,
-        sparse: bool = False,
+        prior: Vector,
     ) -> Pull:
         """From sums of u over outliers above and below the fit, shape (2, p).
 
@@ -430,7 +451,7 @@ class Pull:
         for one in sums:
             mean = across @ one / max(rows, 1.0)
             seen = np.maximum(mean**2 - 3 * noise**2, 0.0)
-            size = np.maximum((SPARSE_PULL if sparse else LEAST_PULL) ** 2, seen)
+            size = np.maximum(prior**2, seen)
             keep = size / (size + noise**2)
             mean, sd = keep * mean, np.sqrt(keep) * noise + TINY
             total += sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * (mean / sd) ** 2)
@@ -489,10 +510,7 @@ class RowCut:
 
     def bias(self, pull: Pull, first: FirstNoise, by: Matrix, fit: FirstFit) -> Vector:
         """Bound of the bias of each coefficient, per unit of the norm of its row of `by`."""
-        along = np.zeros(by.shape[1])
-        along[1:] = np.linalg.solve(fit.turn[1:, 1:].T, fit.coef[1:])
-        size = np.linalg.norm(by, axis=1) * max(float(np.linalg.norm(along)), TINY)
-        share = np.minimum(np.abs(by @ along) / np.maximum(size, TINY), 1.0) ** 2
+        share = fit.along(by) ** 2
         gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
         lost = self.weight * self.excess + (1 - self.weight) * first.excess
         return np.asarray(lost * pull.at(self.growth) + self.missed * pull.lever * gap)

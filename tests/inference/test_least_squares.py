@@ -74,7 +74,9 @@ def test_a_detected_pull_grows_towards_the_threshold() -> None:
     one, two = law.grown(1.0, np.array([1.0, 4.0]))
     assert 1 <= one < two
     across = np.eye(3)
-    strong = Pull.read(np.array([[0.0, 300.0, 0.0], [0.0, 0.0, 0.0]]), 20.0, 300.0, across, 1.0)
+    strong = Pull.read(
+        np.array([[0.0, 300.0, 0.0], [0.0, 0.0, 0.0]]), 20.0, 300.0, across, 1.0, np.full(3, 0.15)
+    )
     assert strong.at(2.0)[1] > 1.8 * strong.at(1.0)[1] - 0.3
     np.testing.assert_array_equal(strong.at(2.0)[[0, 2]], strong.at(1.0)[[0, 2]])
     assert strong.size[1] > 0.9
