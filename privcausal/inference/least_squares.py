@@ -474,11 +474,11 @@ class Pull:
 USUAL_PULL = 0.8
 """Mean size of a coefficient's direction over all rows, for normal columns."""
 
-LEVERAGE_GAP, GAP_ALONG = 0.04, 0.3
+LEVERAGE_GAP, GAP_ALONG = 0.2, 0.3
 """Mean distance of rows with leverage from the line, in residual sds: in any direction, and along
 the fit. Public data."""
 
-LEVERS = (1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+LEVERS = (1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 """Squared leverages h at which rows may be clipped, in units of Q."""
 
 FIRST_WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
