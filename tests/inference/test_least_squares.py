@@ -7,6 +7,7 @@ import pytest
 
 from privcausal.inference.intervals import covering, folded_quantile
 from privcausal.inference.least_squares import (
+    FOCUS,
     Leverage,
     Pull,
     RowMoments,
@@ -102,7 +103,7 @@ def test_a_first_fit_of_exact_moments_is_least_squares() -> None:
         fit = first_fit(moments, GramEstimate(gram, 1e-9, gram), np.ones(4), float(y.std()), focus)
         np.testing.assert_allclose(fit.coef, np.linalg.lstsq(x, y, rcond=None)[0], atol=1e-6)
         np.testing.assert_allclose(fit.turn @ gram @ fit.turn.T, np.eye(4), atol=1e-8)
-    assert fit.usual[2] > 1  # the column in focus: its part that the others do not explain
+    assert fit.usual[2] == pytest.approx(np.sqrt(FOCUS * 3))
     np.testing.assert_allclose(fit.turn[2] @ gram[:, [0, 1, 3]], 0, atol=1e-8)
 
 
