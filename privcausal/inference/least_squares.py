@@ -237,7 +237,7 @@ TAIL_SDS, LONG_TAIL_SDS = 0.5, 1.5
 """Posterior sds that are added to the mean excess beyond a threshold. The second is for a long
 tail, where the distributions that fit the detected sizes underestimate it. Public data."""
 
-LONG_TAIL = 0.2
+LONG_FROM = 0.2
 """Share of the squared residuals beyond `OUTLIER` sds in a long tail. By hand."""
 
 
@@ -281,7 +281,7 @@ def residual_law(
     law = ResidualLaw(at, over, square + np.minimum(middle[:start], at[:, None]) ** 2 @ low)
     if anywhere:
         return law
-    long = min(law.far / LONG_TAIL, 1.0)
+    long = min(law.far / LONG_FROM, 1.0)
     return replace(law, over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
 
 
@@ -396,7 +396,7 @@ tail, because its scale often grows with the fit. Public data, and by hand."""
 
 def prior_pull(law: ResidualLaw, along: Vector, *, sparse: bool) -> Vector:
     """Prior sd of the pull of coefficients whose directions have these cosines with the fit."""
-    share = 1.0 if sparse else np.abs(along) * min(law.far / LONG_TAIL, 1.0)
+    share = 1.0 if sparse else np.abs(along) * min(law.far / LONG_FROM, 1.0)
     return np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
 
 
