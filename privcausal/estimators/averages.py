@@ -84,7 +84,7 @@ class Target:
     extremes : Extremes
         Largest possible scores.
     mass_spread : float
-        Prior sd of the mean mass around 1.
+        Prior sd of the mean mass around 1, without survey weights.
     own_mass : bool
         Whether the estimand gives rows unequal masses, as the ATT and the ATO do.
     weighted : bool
@@ -109,6 +109,11 @@ class Target:
     def group_masses(self) -> bool:
         """Whether groups are weighted by their own mass. If False, they are weighted by rows."""
         return self.own_mass or self.weighted
+
+    @property
+    def spread(self) -> float:
+        """Prior sd of the mean mass around 1; with survey weights, their mean is a rough number."""
+        return WEIGHTED_MASS_SD if self.weighted else self.mass_spread
 
     def kept(self, cut: float, rms: float) -> float:
         """Share of the slope in a constant effect that remains after clipping; 1 for the ATE.
@@ -300,13 +305,10 @@ STAGES: Keys = (
 
 def averages_needs(request: Request) -> list[budget.StageWeight]:
     """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
-    binary, looks = survey.is_binary(request), arm_needs(request, STAGES[0])
-    if request.weights is not None or not binary:
-        looks = [budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)]
-    if not binary:
-        looks.append(budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range))
+    sizes = budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)
+    look = budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range)
     return [
-        *looks,
+        *look_needs(request, sizes, look),
         budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
         *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
@@ -320,6 +322,18 @@ def square_needs(request: Request, stage: StageKey, weight: float) -> list[budge
 def with_meat(request: Request) -> bool:
     """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
     return request.cov_type == "HC0" and not request.asked.arms
+
+
+def look_needs(
+    request: Request, sizes: budget.StageWeight, look: budget.StageWeight
+) -> list[budget.StageWeight]:
+    """Sizes of the scores, and a look at the outcome unless it is binary.
+
+    The sizes of a binary outcome's scores are known, unless rows have survey weights.
+    """
+    if not survey.is_binary(request):
+        return [sizes, look]
+    return arm_needs(request, sizes.key) if request.weights is None else [sizes]
 
 
 def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
@@ -393,9 +407,7 @@ def averages(
     for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
         place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
         if aim.mass is not None:
-            # the mean weight is a rough number
-            spread = WEIGHTED_MASS_SD if aim.weighted else aim.mass_spread
-            place, mass_spread = 1 + masses.index(id(aim.mass)), spread
+            place, mass_spread = 1 + masses.index(id(aim.mass)), aim.spread
         frame = SumsContext(
             aim.centre + cut.middle, float(np.clip(value.size[0, 0], *limits)), points, units,
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,

@@ -355,15 +355,13 @@ class LocalAverage(private.AverageLearner):
         said, found = super().describe(estimate), estimate.averages
         if found is None:
             return said
-        tests, many = instruments_of.instrument_tests(found), len(found.terms) > len(ONE_INSTRUMENT)
+        tests = instruments_of.instrument_tests(found)
         p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
-        agree = (("Instruments agree", p),) if many else ()
+        agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
         return replace(
             said, rows=(*said.rows, ("First-stage F", f"{tests.strength:.1f} (noisy)"), *agree)
         )
 
-
-ONE_INSTRUMENT = instruments_of.reduced_terms(("Z",))
 
 CONTRADICT = (
     "The instruments contradict each other: no effect is compatible with all of them, so there is "
@@ -410,9 +408,7 @@ def _late_learnt(
     stages: dict[StageKey, vault.Transform] = {budget.Stages.TREATMENT: vault.Received()}
     own, names = instrument_stages(request), request.formula.instruments
     if known is None:
-        several: list[vault.Transform] = [vault.Instrument(k) for k in range(len(names))]
-        targets = several if len(names) > 1 else [vault.Assigned()]
-        stages = {**dict(zip(own, targets, strict=True)), **stages}
+        stages = {stage: vault.Instrument(k) for k, stage in enumerate(own)} | stages
     state, grams = nu.moments_of(state, stages)
     etas = nu.outcomes(state, grams)
 

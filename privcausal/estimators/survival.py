@@ -105,7 +105,7 @@ def measured(request: Request) -> str:
     formula, horizon = request.formula, f"{request.horizon:g}"
     if request.estimand == "risk":
         return f"the risk of {formula.event} by {formula.outcome} = {horizon}"
-    return f"the mean of {formula.outcome}, restricted to {horizon},"
+    return f"the mean of {formula.outcome} up to {horizon}"
 
 
 def survival_described(said: words.Description, request: Request) -> words.Description:

@@ -593,10 +593,13 @@ def interval_plot(
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(
-        f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
-    )
+    said = f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
+    ax.set_xlabel("\n".join(textwrap.wrap(said, MOST_OF_AXIS)))
     return ax
+
+
+MOST_OF_AXIS = 70
+"""Maximum characters in a line below the axis of an interval."""
 
 
 def nested(

@@ -15,8 +15,8 @@ from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
-from privcausal.request.request import Request, is_real
-from privcausal.request.schema import Domain, Interval, label_key
+from privcausal.request.request import Request
+from privcausal.request.schema import Domain, Interval, is_real, label_key
 from privcausal.stored import stored
 
 if TYPE_CHECKING:

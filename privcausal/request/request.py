@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
 from privcausal.request.factors import parse_group
@@ -17,6 +17,7 @@ from privcausal.request.schema import (
     Interval,
     Levels,
     Schema,
+    is_real,
     number_key,
 )
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
@@ -75,11 +76,6 @@ def _positive(name: str, value: Any, *, upper: float) -> None:
         if upper < math.inf:
             domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
         raise BudgetError(f"{name} must be {domain}, not {_public(value)}. Write {usual}.")
-
-
-def is_real(value: object) -> TypeGuard[float]:
-    """Whether the value is a plain Python int or float; a bool does not count."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 SUM_TOLERANCE = 1e-6

@@ -15,7 +15,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 from uuid import UUID
 
 import numpy as np
@@ -64,6 +64,11 @@ class Header:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))
         raise DataError(f"Column {name!r} is not in the data. Columns of the data: {known}.")
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether the value is a plain Python int or float; a bool does not count."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:

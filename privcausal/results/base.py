@@ -345,6 +345,8 @@ class ReleasedFit(Printed):
 
         The limits are the estimate plus and minus c times `bse`. The factor c is the normal
         quantile if nothing was clipped. Otherwise it is larger, to cover the bias: see `max_bias`.
+        The LATE has the least and the largest value of its `confidence_set`, or NaN if that is
+        empty.
 
         Parameters
         ----------

@@ -19,8 +19,8 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
-from privcausal.request.request import RATIOS, RISKS, is_real
-from privcausal.request.schema import Binary, Interval, Levels, level_names
+from privcausal.request.request import RATIOS, RISKS
+from privcausal.request.schema import Binary, Interval, Levels, is_real, level_names
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("

@@ -62,7 +62,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
     return view.FitView(
         title="Private Average Treatment Effects" if several else words.title,
         outcome=named,
-        treatment=formula.treatment,
+        treatment="treatment" if request.estimand == COHORTS else formula.treatment,
         left=(
             ("Dep. variable", f"change in {named}" if changes else named),
             *((("Periods", f"{panel[0]} to {panel[-1]}"),) if panel else ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 from unittest import mock
@@ -101,7 +102,11 @@ def test_weak_instruments_have_half_lines() -> None:
         found = fit(study(3000, 3, strength=0.02), eps=1)
     assert found.confidence_set()[0][0] == -np.inf
     assert "instrument" in found.alerts
-    assert "confidence set of the LATE" in str(found.summary())
+    assert "confidence set of the LATE: any value" in " ".join(str(found.summary()).split())
+    (_, below), (above, _) = found.confidence_set(0.5)
+    assert below < above
+    words = " ".join(str(found.summary(alpha=0.5)).split())
+    assert re.search(r"50% confidence set of the LATE: below -?[\d.]+ or above -?[\d.]+\.", words)
 
 
 # -- the set -------------------------------------------------------------------------------------
