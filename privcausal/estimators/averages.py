@@ -187,7 +187,9 @@ def average_target(
     if state.known is None and state.weights is None:
         mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
-    return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
+    if tau is None:
+        return found
+    return _with_pilot(found, state, nuisances, tau, within or state.outcome)
 
 
 SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
@@ -246,15 +248,22 @@ def _target(
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
-    ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    ends = _ends(scores[0], rows, outcome)
     extremes = Extremes(
-        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
-        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
+        np.abs(ends).max(axis=1),
+        (ends[:, 1] - ends[:, 0]) / (2 * outcome.bound),
         np.stack([1 - p, p]),
-        (float(np.min(ends)), float(np.max(ends))),
+        (float(ends.min()), float(ends.max())),
     )
     target = by_fold(lambda s: s, scores)
     return Target(centre, target, mass, extremes, weighted=law is not None)
+
+
+def _ends(score: Score, rows: Rows, outcome: vault.Outcome) -> Matrix:
+    """Scores of the smallest and the largest outcome in each arm, shape (2, 2, N)."""
+    return np.array([
+        [score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)
+    ])  # fmt: skip
 
 
 def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.Transform | None:
@@ -266,11 +275,19 @@ def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.T
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
-def _pilot(
-    state: survey.Survey, nuisances: Sequence[functions.NuisanceTriple], tau: functions.Function
-) -> EffectCentre | None:
+def _with_pilot(
+    found: Target,
+    state: survey.Survey,
+    nuisances: Sequence[functions.NuisanceTriple],
+    tau: functions.Function,
+    outcome: vault.Outcome,
+) -> Target:
+    """The target, with scores of the slopes that are centered at the projection of tau.
+
+    Both kinds of scores are clipped at the same thresholds, so the span has the ends of both.
+    """
     if not len(state.linear):
-        return None
+        return found
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
@@ -278,8 +295,13 @@ def _pilot(
         state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes)
     )
     scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
-    coef = np.r_[centre.offset, slopes / state.regressors.alpha]
-    return EffectCentre(by_fold(lambda s: s, scores), coef)
+    pilot = EffectCentre(
+        by_fold(lambda s: s, scores), np.r_[centre.offset, slopes / state.regressors.alpha]
+    )
+    ends, span = _ends(scores[0], state.rows, outcome), found.extremes.span
+    if span is not None:
+        span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
+    return replace(found, pilot=pilot, extremes=replace(found.extremes, span=span))
 
 
 def _held(state: survey.Survey, centre: float) -> float:

@@ -256,3 +256,23 @@ def test_nothing_is_charged_for_what_is_refused(tmp_path: Path) -> None:
     assert ledger.history.empty
     pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, ledger=ledger)
     assert ledger.history["query"].tolist() == ["outcome", "sums"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "top"), [("exponential", 500), ("lognormal", 2000), ("far from the middle", 100)]
+)
+def test_standard_errors_of_skewed_outcomes_are_welchs(kind: str, top: float) -> None:
+    """At eps = 4, noise is small beside the sampling error of 20,000 rows, and so is the clip."""
+    rng = np.random.default_rng(5)
+    draws: Any = {
+        "exponential": lambda n: rng.exponential(10, n),
+        "lognormal": lambda n: rng.lognormal(3, 0.8, n),
+        "far from the middle": lambda n: rng.normal(95, 1, n),
+    }
+    y = draws[kind](20_000).clip(0, top)
+    frame = pd.DataFrame({"Y": y, "T": rng.integers(0, 2, len(y))})
+    textbook, found = welch(frame).bse["T"], []
+    for seed in range(5):
+        with seeded_noise(seed):
+            found.append(pc.private("Y ~ T", frame, eps=4, bounds={"Y": (0, top)}).bse["ATE"])
+    assert 0.97 * textbook < np.median(found) < 1.15 * textbook
