@@ -26,7 +26,7 @@ from privcausal.errors import (
 from privcausal.errors import warn as warn_user
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Stages, Undeclared, resolve_domains
+from privcausal.estimators.budget import Stages, Undeclared, check_rows, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
@@ -216,8 +216,9 @@ def run(
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
     # Counting units requires reading rows. The summary compares their number with delta.
-    counts = not plan.pure and request.trust.unit is None
-    warn_of_weak(plan, public_size(source, request) if counts else None)
+    size = public_size(source, request) if request.trust.unit is None else None
+    check_rows(plan, undeclared, size)
+    warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:

@@ -175,7 +175,9 @@ class CateLearner(EffectLearner):
         state = learnt.state
         found = None
         if session.plan.has(STAGES[1]):
-            state = survey.look_at_outcome(state, budget.Stages.AVERAGE_RANGE)
+            state = survey.look_at_outcome(
+                state, survey.outcome_histogram(state, budget.Stages.AVERAGE_RANGE)
+            )
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))

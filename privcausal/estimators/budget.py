@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
+
 from privcausal import accounting
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
+from privcausal.inference.bought import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
 from privcausal.request.request import Request
@@ -535,6 +538,32 @@ def make_plan(
     else:
         stages += _in_parts(wanted, shares, left)
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
+
+
+def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None:
+    """Refuse bounds that noise would hide among this public number of rows, before any charge.
+
+    The required number falls with the budget of the bounds, and grows with the number of columns.
+
+    Raises
+    ------
+    BudgetError
+        There are fewer rows than `bought.rows_to_find`.
+    """
+    columns, trust = len(undeclared.numbers), fit.request.trust
+    if rows is None or not fit.has(Stages.MAGNITUDES):
+        return
+    change = np.sqrt((2.0 if trust.neighbors == "substitute" else 1.0) * columns) * trust.max_rows
+    rho = fit.stage(Stages.MAGNITUDES).rho / accounting.PICO
+    needed = rows_to_find(float(change / np.sqrt(2 * rho)))
+    if rows < needed:
+        raise BudgetError(
+            f"The data have too few rows to estimate bounds of {columns} "
+            f"{'column' if columns == 1 else 'columns'} with this budget: about {needed:,.0f} rows "
+            f"are required, or eps={fit.request.budget.epsilon * needed / rows:.2g}. No budget was "
+            "spent. Declare the bounds of numeric columns: "
+            f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}."
+        )
 
 
 def _check_ratios(request: Request, undeclared: Undeclared) -> None:

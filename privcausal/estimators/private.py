@@ -265,8 +265,5 @@ def looked(session: survey.FitRun) -> survey.Survey:
     state = survey.prepare(
         session, linear_terms=False, looks={budget.Stages.OUTCOME_RANGE: outcome_edges}
     )
-    state = survey.look_at_outcome(state, budget.Stages.OUTCOME_RANGE)
-    if state.look is not None:
-        window = state.look.window
-        state = replace(state, window=vault.Outcome(window.lo, window.hi))
-    return state
+    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    return survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)

@@ -14,7 +14,7 @@ from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
-from privcausal.inference import ranges
+from privcausal.inference import bought, ranges
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.population import (
     GramEstimate,
@@ -237,11 +237,10 @@ class FitRun:
         rough = self.release(budget.Stages.MAGNITUDES, first)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
         sd, ends = float(rough.noise_sd[0]), first.edges()
+        sizes = {name: ranges.LookCounts(c, sd, ends) for name, c in counts.items()}
         coarse = {
-            name: ranges.outcome_scale(ranges.LookCounts(c, sd, ends), name)
-            if name == outcome
-            else ranges.coarse_range(c, sd, ends, name, public)
-            for name, c in counts.items()
+            name: bought.coarse_range(one, name, public, outcome=name == outcome)
+            for name, one in sizes.items()
         }
         fine = self.release(budget.Stages.GRID, Grid(names, tuple(coarse.values())))
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
@@ -249,18 +248,22 @@ class FitRun:
         for (name, c), grid in zip(counts.items(), cells, strict=True):
             range_ = coarse[name]
             whole = name in self.undeclared.integers
-            if name == outcome:
-                steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
-                both = ranges.LookCounts(c, sd, ends), ranges.LookCounts(grid, fine_sd, steps)
+            steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
+            both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
+            if bought.looks_binary(*both, whole=whole):
+                found[name] = Interval(0.0, 1.0)
+                if name == outcome:
+                    self.note((("binary", words.LOOKS_BINARY.format(name=name)),))
+            elif name == outcome:
                 # Noise sd of a sum over the rows for the whole budget, per unit of its range.
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
-                window = ranges.outcome_range(*both, float(least))
-                self.beyond = window.kept(ranges.rounded(window.interval, whole))
+                window = bought.outcome_range(*both, float(least))
+                self.beyond = window.kept(bought.rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
-                seen = ranges.fine_range(grid, fine_sd, range_, ranges.present_rows(c, sd, public))
-                found[name] = ranges.rounded(seen, whole)
+                seen = bought.fine_range(grid, fine_sd, range_, bought.present_rows(c, sd, public))
+                found[name] = bought.rounded(seen, whole)
         return found
 
     def _buy_levels(self, name: str) -> Levels:
@@ -323,7 +326,7 @@ class Survey:
         Bases of the nuisances and of the effect.
     rows : Rows
         The synthetic population.
-    window : Outcome or None
+    window : MeanWindow or None
         Interval to which outcomes are clipped when their mean is learned.
     look : Look or None
         Histogram of the outcome for averages.
@@ -343,7 +346,7 @@ class Survey:
     features: FeatureMap
     effect_features: FeatureMap
     rows: Rows
-    window: Outcome | None = None
+    window: ranges.MeanWindow | None = None
     look: ranges.Look | None = None
     weights: WeightLaw | None = None
     floor: float = 0.5
@@ -368,9 +371,26 @@ class Survey:
         return root if factor is None else TransformProduct(root, factor)
 
     @property
-    def centre(self) -> Outcome:
+    def clipping(self) -> Outcome:
         """Clipping interval for learning the mean outcome: released, or the public bounds."""
-        return self.window or self.outcome
+        if self.window is None:
+            return self.outcome
+        return Outcome(self.window.interval.lo, self.window.interval.hi)
+
+    @property
+    def centre(self) -> Outcome:
+        """Range of the mean outcome: the clipping interval, as much wider as clipping shrinks it.
+
+        It has the same middle.
+        """
+        own = self.clipping
+        wider = 0.0 if self.window is None else own.bound * (1 / self.window.kept - 1)
+        return Outcome(own.lo - wider, own.hi + wider)
+
+    @property
+    def variance(self) -> float:
+        """Variance of the outcome as released, or the largest that its bounds allow."""
+        return self.outcome.bound**2 if self.window is None else self.window.variance
 
     @property
     def outcome(self) -> Outcome:
@@ -577,11 +597,11 @@ def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | No
     return release
 
 
-def look_at_outcome(state: Survey, stage: StageKey) -> Survey:
-    release, outcome = outcome_histogram(state, stage), state.outcome
+def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey:
+    """The state with the summary of a histogram of the outcome, if one was released."""
     if release is None:
         return state
-    bounds = Interval(outcome.lo, outcome.hi)
+    bounds = Interval(state.outcome.lo, state.outcome.hi)
     return replace(state, look=ranges.read_look(release.value, float(release.noise_sd[0]), bounds))
 
 

@@ -598,6 +598,12 @@ ALL_ABSENT = (
     "Almost no rows have any of the declared levels of {name} (noisy counts). Check their spelling."
 )
 
+LOOKS_BINARY = (
+    "By noisy counts, outcome {name!r} is 0 or 1. Its bounds are (0, 1), and other values were "
+    "clipped. Declare bounds={{{name!r}: [0, 1]}} at no cost. If there are other values, declare "
+    "(lo, hi)."
+)
+
 NO_LEVEL = (
     "No level of {name} is frequent enough to be released, so it is not adjusted for. Declare its "
     "levels: bounds={{{name}: ['a', 'b']}}."

@@ -354,9 +354,9 @@ class ScoreSums(BlockSums):
     x in R^J is the row's vector of scores, or its one score. q_k in [0, 1] are the masses: the
     estimands' denominator weights, divided by their bounds. `by_group` lists the quantities that
     are also summed in groups, in addition to the scores, by position in (1, q_1, q_2, ...).
-    `slopes` requires a single score. Products with z then use the score `slopes`, clipped around the
-    same middle at the same threshold. With `squares`, the query also sums the upper triangle of x x' over all rows
-    and in each group.
+    `slopes` requires a single score. Products with z then use the score `slopes`, clipped around
+    the same middle at the same threshold. With `squares`, the query also sums the upper triangle of
+    x x' over all rows and in each group.
 
     Privacy
     -------
