@@ -508,6 +508,11 @@ def make_plan(
             "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
             "privcate(), with base 'gam' or 'linear'."
         )
+    if request.cov_type != "nonrobust" and not any("squared" in n.key.query for n in needs):
+        raise CapabilityError(
+            f"cov_type={request.cov_type!r} has no use here, because all standard errors of this "
+            "fit allow for unequal variances. Omit cov_type=."
+        )
     selection = _selection_delta(request, undeclared)
     budget = request.budget
     failing = sum(need.failing for need in needs)

@@ -51,8 +51,6 @@ class EventStudy(Learner):
         return super().accepted(base)
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        if request.cov_type != "nonrobust":
-            raise CapabilityError("Event studies have robust standard errors. Omit cov_type=.")
         return [
             budget.StageWeight(PATH_SIZES, budget.SHARES.private_sizes),
             budget.StageWeight(COHORT_SUMS, budget.SHARES.private_scores),
