@@ -169,9 +169,10 @@ def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
     held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
     at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
     middle = float(mass @ at)
-    hidden = max(1 - float(held.sum() / max(counts.sum(), 1.0)), 0.0)
+    # if all rows seem to be in one cell, its noise may hide others
+    hidden = max(1 - float(held.sum() / max(counts.sum(), 1.0)), noise_sd / max(held.sum(), 1.0))
     variance = (1 - hidden) * float(mass @ (at - middle) ** 2) + hidden * even**2
-    return middle, math.sqrt(variance), False
+    return middle, math.sqrt(variance) or even, False
 
 
 @dataclass(frozen=True, eq=False)

@@ -446,6 +446,10 @@ class Request:
             raise SchemaError(
                 f"Outcome {self.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
             )
+        if self.trust.panel and len({name.casefold() for name in self.read}) < len(self.read):
+            raise SchemaError(
+                "The names of two columns differ only in upper and lower case. Rename one."
+            )
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"Unit column {self.trust.unit!r} cannot also be in the formula.")
 

@@ -18,7 +18,7 @@ from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerErr
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
 from privcausal.request.factors import Group
-from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.plan import Plan, Stage, StageKey, check_numbers
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
@@ -280,7 +280,6 @@ class Vault(Opaque):
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
         """Run all rounds. The budget table shows them as one Gaussian query of the same cost."""
         leave, ones = self._exit, np.ones(boosting.width)
-        leave.check_size(boosting.width * boosting.rounds)
         self.passes += boosting.rounds - 1
         moved = boosting.sensitivity(leave.neighbors, whole=True)
         whole = leave.noise_query(stage, boosting.query, ones, moved)
@@ -345,6 +344,10 @@ class Vault(Opaque):
             )
         if isinstance(order, Query) and not stage.rho:
             order.l1_sensitivity(self._exit.neighbors)  # Raises if there is no such bound.
+        if self._plan.gdp and isinstance(order, Query):
+            check_numbers(len(order.units), "columns or terms")
+        if self._plan.gdp and isinstance(order, Boosting):
+            check_numbers(order.width * order.rounds, "columns or rounds")
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)
