@@ -435,6 +435,16 @@ def _check_finite(request: Request, schema: Schema) -> None:
     design_of(known, schema, full_rank=False)
 
 
+def check_covariance(found: plan.Plan) -> None:
+    """Refuse a kind of covariance that no release of the plan serves."""
+    kind = found.request.cov_type
+    if kind != "nonrobust" and not any("squared" in stage.query for stage in found.stages):
+        raise CapabilityError(
+            f"cov_type={kind!r} has no use here, because all standard errors of this fit allow for "
+            "unequal variances. Omit cov_type=."
+        )
+
+
 def check_features(request: Request, schema: Schema, functions: int) -> None:
     """Refuse more columns of a Gram than `MOST_COLUMNS`; smooth columns have several functions.
 
@@ -529,11 +539,6 @@ def make_plan(
             "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
             "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
             "privcate(), with base 'gam' or 'linear'."
-        )
-    if request.cov_type != "nonrobust" and not any("squared" in n.key.query for n in needs):
-        raise CapabilityError(
-            f"cov_type={request.cov_type!r} has no use here, because all standard errors of this "
-            "fit allow for unequal variances. Omit cov_type=."
         )
     selection = _selection_delta(request, undeclared)
     budget = request.budget

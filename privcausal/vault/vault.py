@@ -145,6 +145,11 @@ class Vault(Opaque):
         self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
         self._gathered: dict[str, tuple[Mechanism, list[Integers]]] = {}
 
+    @property
+    def unspent(self) -> tuple[Stage, ...]:
+        """Stages of the plan that were not spent, in order."""
+        return tuple(self._unspent.values())
+
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
     ) -> None:
