@@ -1233,7 +1233,9 @@ PANELS: dict[str, Case] = {
     "periods backwards": (panel(periods=(2019, 2018)), *_ORDER),
     "periods backwards as text": (panel(periods=("2019", "2018")), *_ORDER),
     "dates backwards": (panel(time="day", periods=("2019-01-01", "2018-01-01")), *_ORDER),
-    "levels backwards": (panel(periods=None, bounds={"Y": (0, 1), "year": ["2019", "2018"]}), *_ORDER),
+    "levels backwards": (
+        panel(periods=None, bounds={"Y": (0, 1), "year": ["2019", "2018"]}), *_ORDER,
+    ),
     "an event study backwards": (events(periods=[2003, 2002, 2001, 2000]), *_ORDER),
     "a cluster in other case": (
         panel(control=pc.Control(cluster="y", max_cluster_rows=9)), *_CASE,

@@ -118,6 +118,18 @@ def test_an_instrument_that_is_a_combination_of_others(more: str, of: dict[str, 
     assert noisy.alerts["collinear"] == other.alerts["collinear"]
 
 
+@pytest.mark.parametrize("formula", ["Y ~ T | X | T ~ Z + W", "Y ~ T | X | T ~ Z"])
+def test_rows_that_are_all_equal_have_no_limits(formula: str) -> None:
+    """With this noise, the number of rows seems to be 0, and all chances 1."""
+    data = pd.DataFrame([dict.fromkeys("YTXZW", 1.0)] * 400)
+    bounds = {"Y": (0, 1), "X": (-1, 1), **{name: [0, 1] for name in "TZW"}}
+    for seed in (1054, 1055):
+        with seeded_noise(seed):
+            found = fit(data, formula, bounds=bounds, eps=0.2)
+        assert found.confidence_set() == [(-np.inf, np.inf)]
+        assert "instrument" in found.alerts
+
+
 def test_weak_instruments_have_half_lines() -> None:
     with seeded_noise(3):
         found = fit(study(3000, 3, strength=0.02), eps=1)
