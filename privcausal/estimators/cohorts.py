@@ -22,7 +22,7 @@ from privcausal.inference.cohorts import CohortTotals, estimate_cohorts
 from privcausal.inference.cuts import Cut, Extremes, score_cut
 from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import StageKey, check_numbers
+from privcausal.request.plan import StageKey, check_release
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
 
@@ -51,7 +51,7 @@ class EventStudy(Learner):
         return super().accepted(base)
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        check_numbers(len(_sums(request, request.schema).units), "periods or cohorts")
+        check_release(len(_sums(request, request.schema).units), "periods or cohorts")
         return [
             budget.StageWeight(PATH_SIZES, budget.SHARES.private_sizes),
             budget.StageWeight(COHORT_SUMS, budget.SHARES.private_scores),

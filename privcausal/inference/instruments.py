@@ -67,7 +67,7 @@ def estimate_reduced(
     LATE is two-stage least squares: the slopes' ratio, each weighted by the covariance of its
     instrument with the fitted treatment.
 
-    Instruments that are combinations of others are left out (`distinct`): their slopes are unknown.
+    Slopes are unknown for instruments that are combinations of others (`not_collinear`).
 
     `centre` is (c, k). `remainder` has the root mean square errors of the means of d (Y - eta) and
     d (T - e), shape (2, J). `units` are the widths that scaled the instruments and the treatment.
@@ -77,7 +77,7 @@ def estimate_reduced(
     """
     total, mass, square = value
     mass, mass_sd = posterior_mass(mass, sd[1], model, size)
-    used = distinct(mass, mass_sd)
+    used = not_collinear(mass, mass_sd)
     both = np.r_[used, used + len(mass)]
     mass, mass_sd, model = (m[np.ix_(used, used)] for m in (mass, mass_sd, model))
     total, noise_sd, remainder = total[both], sd[0][both], remainder[:, used]
@@ -109,9 +109,9 @@ def estimate_reduced(
     privacy = back @ np.diag(noise_sd**2 + (size * bias_sd) ** 2) @ back.T + common @ common.T
     moved, at, terms = size * bias * back, np.r_[0, 1 + both], reduced_terms(instruments)
 
-    def placed(values: Vector, rest: float = 0.0) -> Vector:
-        """Entries of all terms from those of the terms in use, along the first axis."""
-        out = np.full((len(terms), *values.shape[1:]), rest)
+    def placed(values: Vector, fill: float = 0.0) -> Vector:
+        """Entries for all terms, given the entries for the terms in use, along the first axis."""
+        out = np.full((len(terms), *values.shape[1:]), fill)
         out[at] = values
         return out
 
@@ -123,10 +123,10 @@ def estimate_reduced(
     )  # fmt: skip
 
 
-def distinct(mass: Matrix, sd: Matrix) -> Integers:
-    """Places of instruments that differ from combinations of those before them.
+def not_collinear(mass: Matrix, sd: Matrix) -> Integers:
+    """Positions of instruments that are not combinations of earlier instruments.
 
-    `sd` are the sds of the entries of `mass`, the sum d d'. An instrument is left out if noise may
+    `sd` has the sds of the entries of `mass`, the sum d d'. An instrument is excluded if noise may
     explain its distance from all combinations of the instruments in use.
     """
     scale = np.sqrt(np.maximum(np.diag(mass), np.diag(sd)))

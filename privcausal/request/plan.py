@@ -302,16 +302,16 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     return {name: share / total for name, share in shares.items()}
 
 
-MOST_NUMBERS = NUMBERS // FOLDS
+LARGEST_RELEASE = NUMBERS // FOLDS
 """Maximum count of numbers in one release."""
 
 
-def check_numbers(numbers: int, what: str) -> None:
+def check_release(numbers: int, what: str) -> None:
     """Refuse a release of more numbers than its cost allows; `what` it has too many of."""
-    if numbers > MOST_NUMBERS:
+    if numbers > LARGEST_RELEASE:
         raise CapabilityError(
-            f"A release would have {numbers:,} numbers, but at most {MOST_NUMBERS:,} are allowed. "
-            f"Use fewer {what}."
+            f"A release would have {numbers:,} numbers, but at most {LARGEST_RELEASE:,} are "
+            f"allowed. Use fewer {what}."
         )
 
 

@@ -18,7 +18,7 @@ from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerErr
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
 from privcausal.request.factors import Group
-from privcausal.request.plan import Plan, Stage, StageKey, check_numbers
+from privcausal.request.plan import Plan, Stage, StageKey, check_release
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
@@ -350,9 +350,9 @@ class Vault(Opaque):
         if isinstance(order, Query) and not stage.rho:
             order.l1_sensitivity(self._exit.neighbors)  # Raises if there is no such bound.
         if self._plan.gdp and isinstance(order, Query):
-            check_numbers(len(order.units), "columns or terms")
+            check_release(len(order.units), "columns or terms")
         if self._plan.gdp and isinstance(order, Boosting):
-            check_numbers(order.width * order.rounds, "columns or rounds")
+            check_release(order.width * order.rounds, "columns or rounds")
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)

@@ -10,7 +10,7 @@ import pytest
 
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.effects import estimate_slopes
-from privcausal.inference.instruments import distinct, estimate_reduced
+from privcausal.inference.instruments import estimate_reduced, not_collinear
 from privcausal.typing import Matrix, Vector
 
 SIZE = 1000.0
@@ -95,13 +95,15 @@ def test_a_copy_and_the_last_dummy_are_left_out(noise: float, unit: float) -> No
     z = np.column_stack([quarter[:, None] == np.arange(4), number, 0.5 * number]) * 1.0
     error = rng.normal(0, noise, (6, 6))
     by = np.outer(*[np.where(np.arange(6) > 3, unit, 1.0)] * 2)
-    used = distinct((gram(z) + (error + error.T) / np.sqrt(2)) * by, np.full((6, 6), noise) * by)
+    used = not_collinear(
+        (gram(z) + (error + error.T) / np.sqrt(2)) * by, np.full((6, 6), noise) * by
+    )
     assert used.tolist() == [0, 1, 2, 4]
 
 
 def test_one_instrument_is_always_in_use() -> None:
-    assert distinct(np.array([[1.0]]), np.array([[5.0]])).tolist() == [0]
-    assert distinct(np.zeros((2, 2)), np.zeros((2, 2))).tolist() == [0]
+    assert not_collinear(np.array([[1.0]]), np.array([[5.0]])).tolist() == [0]
+    assert not_collinear(np.zeros((2, 2)), np.zeros((2, 2))).tolist() == [0]
 
 
 def test_what_is_left_out_has_no_slopes_and_costs_nothing() -> None:

@@ -225,6 +225,6 @@ def test_levels_that_make_too_many_columns_stop_the_fit(ledger: pc.Ledger) -> No
 
 def test_a_release_of_too_many_numbers_is_refused_by_its_size(monkeypatch: Any) -> None:
     """The size of a query is public: the message is not that of a step on rows."""
-    monkeypatch.setattr(plan, "MOST_NUMBERS", 5)
+    monkeypatch.setattr(plan, "LARGEST_RELEASE", 5)
     with pytest.raises(CapabilityError, match=r"numbers, but at most 5 are allowed.*stopped after"):
         pc.private(FORMULA, rows(), bounds=BOUNDS)
