@@ -26,13 +26,7 @@ from privcausal.errors import (
 from privcausal.errors import warn as warn_user
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import (
-    Stages,
-    Undeclared,
-    check_covariance,
-    check_features,
-    resolve_domains,
-)
+from privcausal.estimators.budget import Stages, Undeclared, check_plan, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
@@ -221,9 +215,7 @@ def run(
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
-    check_covariance(plan)
-    if plan.has(Stages.GRAM):
-        check_features(request, schema, learner.accepted(base).functions)
+    check_plan(plan, schema, learner.accepted(base).functions)
     # Counting units requires reading rows. The summary compares their number with delta.
     counts = not plan.pure and request.trust.unit is None
     warn_of_weak(plan, public_size(source, request) if counts else None)

@@ -435,14 +435,16 @@ def _check_finite(request: Request, schema: Schema) -> None:
     design_of(known, schema, full_rank=False)
 
 
-def check_covariance(found: plan.Plan) -> None:
-    """Refuse a kind of covariance that no release of the plan serves."""
+def check_plan(found: plan.Plan, schema: Schema, functions: int) -> None:
+    """Refuse a kind of covariance that no release serves, and a Gram with too many columns."""
     kind = found.request.cov_type
     if kind != "nonrobust" and not any("squared" in stage.query for stage in found.stages):
         raise CapabilityError(
             f"cov_type={kind!r} has no use here, because all standard errors of this fit allow for "
             "unequal variances. Omit cov_type=."
         )
+    if found.has(Stages.GRAM):
+        check_features(found.request, schema, functions)
 
 
 def check_features(request: Request, schema: Schema, functions: int) -> None:

@@ -51,7 +51,7 @@ class EventStudy(Learner):
         return super().accepted(base)
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        check_release(len(_sums(request, request.schema).units), "periods or cohorts")
+        check_release(len(_sums(request, request.schema)[0].units), "periods or cohorts")
         return [
             budget.StageWeight(PATH_SIZES, budget.SHARES.private_sizes),
             budget.StageWeight(COHORT_SUMS, budget.SHARES.private_scores),
@@ -59,11 +59,8 @@ class EventStudy(Learner):
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema
-        panel, outcome = request.trust.panel, schema[request.formula.outcome]
-        assert isinstance(panel, Staggered)
-        assert isinstance(outcome, Interval)
         session.vault.set_layout(schema, (), ())
-        sums, labels = _sums(request, schema), labels_of(schema, panel)
+        sums, labels = _sums(request, schema)
         size = sums.size
         sizes = row_sizes(session, PATH_SIZES, size, "sizes of paths")
         rows = max(float(sizes.counts.sum()), 1.0)
@@ -85,12 +82,12 @@ class EventStudy(Learner):
         )
         found = estimate_cohorts(
             comparisons(request), labels, value, sd, size.contrasts,
-            (cut.bias * rows, cut.doubt * rows), outcome.width,
+            (cut.bias * rows, cut.doubt * rows), size.width,
         )  # fmt: skip
         small = [label for label, seen in zip(labels[0], value.seen(sd), strict=True) if not seen]
         if small:
             names = words.listed(small)
-            session.alerts["cohorts"] = SMALL.format(names=names, column=panel.cohort)
+            session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
         design, alerts = Design((), schema, full_rank=True), tuple(session.alerts.items())
         return session.finished(design, averages=found, alerts=alerts)
 
@@ -108,15 +105,18 @@ class EventStudy(Learner):
         )
 
 
-def _sums(request: Request, schema: Schema) -> vault.CohortSums:
-    """The query for the sums by cohort, without clipping."""
+def _sums(
+    request: Request, schema: Schema
+) -> tuple[vault.CohortSums, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The query for the sums by cohort, without clipping, and the labels."""
     panel, outcome = request.trust.panel, schema[request.formula.outcome]
     assert isinstance(panel, Staggered)
     assert isinstance(outcome, Interval)
     levels, size = schema[panel.cohort], vault.PathSize(panel.wide, outcome.width)
     assert isinstance(levels, Levels)
-    cohorts = tuple(map(levels.labels.index, labels_of(schema, panel)[0]))
-    return vault.CohortSums(size, panel.cohort, cohorts, size.bound, request.trust.neighbors)
+    labels, neighbors = labels_of(schema, panel), request.trust.neighbors
+    cohorts = tuple(map(levels.labels.index, labels[0]))
+    return vault.CohortSums(size, panel.cohort, cohorts, size.bound, neighbors), labels
 
 
 COHORT_METHOD = (

@@ -404,9 +404,14 @@ def bounded_inverse(mass: Matrix, sd: Matrix, model: Matrix, size: float) -> Mat
     """Inverse of the sum d d', whose eigenvalues relative to the `model` are above their noise."""
     own = np.maximum(np.diag(model), 1e-6 * size)
     relative = float(np.linalg.norm(sd / np.sqrt(np.outer(own, own))))
-    floor = np.clip(FEW_SDS * relative, PRIORS.least_distinct, PRIORS.eigenvalues[0])
+    floor = np.clip(FEW_SDS * relative, LEAST_DISTINCT, PRIORS.eigenvalues[0])
     values, vectors = eigh(mass, model + np.diag(1e-3 * own))
     return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
+
+
+LEAST_DISTINCT = 1e-3
+"""Least share of an instrument that the others do not explain. Errors of the nuisance models of
+equal instruments may leave less. By hand."""
 
 
 def mass_changes(slopes: Matrix, inverse: Matrix, sd: Matrix) -> Matrix:

@@ -19,6 +19,7 @@ from scipy.stats import chi2, norm
 
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.effects import (
+    LEAST_DISTINCT,
     VectorSums,
     bounded_inverse,
     mass_changes,
@@ -26,7 +27,6 @@ from privcausal.inference.effects import (
     raised_covariance,
 )
 from privcausal.inference.intervals import covering, p_value
-from privcausal.inference.priors import PRIORS
 from privcausal.typing import Integers, Matrix, Vector
 
 REDUCED = ("reduced form", "first stage")
@@ -140,7 +140,7 @@ def not_collinear(mass: Matrix, sd: Matrix) -> Integers:
         apart /= np.linalg.norm(apart)
         weights = np.outer(apart, apart) * (2 - np.eye(len(mass)))
         noise = float(np.linalg.norm(np.triu(weights * error)))
-        if apart @ gram @ apart > max(FEW_SDS * noise, PRIORS.least_distinct):
+        if apart @ gram @ apart > max(FEW_SDS * noise, LEAST_DISTINCT):
             used.append(k)
     return np.array(used or [0])
 

@@ -180,9 +180,6 @@ class Priors:
     eigenvalues: tuple[float, float] = (0.4, 2.5)
     """Limits of a noisy Gram's eigenvalues, relative to the population's. They bound a slope's
     variance. By hand."""
-    least_distinct: float = 1e-3
-    """Least share of an instrument that the others do not explain. Errors of the nuisance models of
-    equal instruments may leave less. By hand."""
     slope_doubt: float = 3.0
     """The sd of a slope's loss by clipping (ATT, ATO) is the loss over this, as the model is rough.
     By hand."""

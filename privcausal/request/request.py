@@ -199,8 +199,8 @@ class Control(Made):
         interval is rarely narrow.
     cov_type : {"nonrobust", "HC0", "HC1"}
         Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
-        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`. Other standard errors
-        are always robust and have no choice.
+        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`. All other standard
+        errors are robust, without this option.
     cluster, max_cluster_rows : str, int, optional
         Column of clusters whose rows may depend on one another, and the largest number of rows of a
         cluster, which is public. Standard errors are then cluster-robust, also if treatment is
