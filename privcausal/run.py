@@ -26,13 +26,13 @@ from privcausal.errors import (
 from privcausal.errors import warn as warn_user
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Stages, Undeclared, check_rows, resolve_domains
+from privcausal.estimators.budget import Stages, Undeclared, check_plan, check_rows, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Plan, assume
+from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import (
     Budget,
     Clusters,
@@ -215,6 +215,7 @@ def run(
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
+    check_plan(plan, schema, learner.accepted(base).functions)
     # Counting units requires reading rows. The summary compares their number with delta.
     size = public_size(source, request) if request.trust.unit is None else None
     check_rows(plan, undeclared, size)
@@ -234,8 +235,14 @@ def run(
             raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
+        stopped: PrivcausalError | None = None
         with one_blas_thread(), np.errstate(under="ignore"):
-            estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
+            try:
+                estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
+            except (BudgetError, CapabilityError) as error:
+                stopped = type(error)(f"{error} {_used(plan, vault.unspent, ledger)}")
+    if stopped is not None:  # raised here, so that it does not keep the first error as context
+        raise stopped
     return with_warnings(result(estimate, call, ledger_line(ledger)))
 
 
@@ -260,6 +267,17 @@ def with_warnings(result: ResultT) -> ResultT:
             error.fit = result
             raise
     return result
+
+
+def _used(plan: Plan, left: Sequence[Stage], ledger: accounting.Ledger | None) -> str:
+    """The share of its budget that a stopped fit used, and what was charged."""
+    whole = plan.rho or plan.epsilon
+    used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
+    said = f"The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} stages"
+    said += f", with {used / whole:.0%} of its budget."
+    if ledger is None:
+        return said
+    return f"{said} The ledger was charged for all stages before the first and returns nothing."
 
 
 MOST_BOUGHT = 5

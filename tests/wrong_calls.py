@@ -1198,6 +1198,68 @@ COMMANDS: dict[str, Case] = {
 }
 
 
+# -- panels and slopes: facts of the call that once were found only after the charge ---------------
+
+
+def panel(formula: str = "Y ~ T", **options: Any) -> Callable[[Any], Any]:
+    """`did` on two rows of each unit, waiting for a ledger."""
+    frame = study(year=np.arange(N) % 2 + 2018, y=np.arange(N) % 7, day="2018-01-01")
+    own = {"unit": "pid", "time": "year", "periods": (2018, 2019), "bounds": {"Y": (0, 1)}}
+    return lambda ledger: pc.did(formula, frame, **(own | options), ledger=ledger)
+
+
+def events(count: int = 4, **options: Any) -> Callable[[Any], Any]:
+    """An event study of yearly periods with a cohort in each but the first."""
+    years = list(range(2000, 2000 + count))
+    own = {"time": "X1", "cohort": "P", "periods": years}
+    return panel("Y ~ 1", **(own | {"bounds": {"Y": (0, 1), "P": [0, *years[1:]]}} | options))
+
+
+def slope(formula: str, estimand: str = "LATE", **options: Any) -> Callable[[Any], Any]:
+    frame = study(Z=np.arange(N) % 2, Z2=np.arange(N) % 3)
+    return ate(formula, frame, estimand=estimand, **options)
+
+
+def robust(call: Callable[..., Callable[[Any], Any]], *words: Any, **options: Any) -> Case:
+    control = pc.Control(cov_type="HC0")
+    return call(*words, control=control, **options), CapabilityError, "Omit cov_type="
+
+
+_ORDER = (SchemaError, "ascending order")
+_CASE = (SchemaError, "differ only in upper and lower case")
+_WIDE = pd.DataFrame({f"V{k}": np.linspace(0, 1, N) for k in range(400)})
+
+PANELS: dict[str, Case] = {
+    "periods backwards": (panel(periods=(2019, 2018)), *_ORDER),
+    "periods backwards as text": (panel(periods=("2019", "2018")), *_ORDER),
+    "dates backwards": (panel(time="day", periods=("2019-01-01", "2018-01-01")), *_ORDER),
+    "levels backwards": (
+        panel(periods=None, bounds={"Y": (0, 1), "year": ["2019", "2018"]}), *_ORDER,
+    ),
+    "an event study backwards": (events(periods=[2003, 2002, 2001, 2000]), *_ORDER),
+    "a cluster in other case": (
+        panel(control=pc.Control(cluster="y", max_cluster_rows=9)), *_CASE,
+    ),
+    "a covariate in other case": (panel("Y ~ T | y", bounds={"Y": (0, 1), "y": (0, 6)}), *_CASE),
+    "a group in other case": (panel(groups=["y"], bounds={"Y": (0, 1), "y": [0, 1]}), *_CASE),
+    "too many periods": (events(120), CapabilityError, "Use fewer periods or cohorts"),
+    "too many smooth columns": (
+        ate(f"Y ~ T | {' + '.join(_WIDE)}", pd.concat([study(), _WIDE], axis=1),
+            bounds={"Y": (0, 1)} | dict.fromkeys(_WIDE, (0, 1))),
+        CapabilityError, "makes 1,200 columns",
+    ),
+    "robust slope": robust(slope, "Y ~ T | X1", estimand="PLR"),
+    "robust LATE": robust(slope, "Y ~ T | X1 | T ~ Z"),
+    "robust arms": robust(slope, "Y ~ Z2 | X1", estimand="ATE", bounds=bounds(Z2=[0, 1, 2])),
+    "robust trial": robust(ate, "Y ~ T"),
+    "robust cells": robust(cate, "Y ~ T | X1", learner="adum"),
+    "robust events": robust(events),
+    "an instrument twice": (slope("Y ~ T | X1 | T ~ Z + Z"), FormulaError, "another role"),
+    "an instrument as dummies": (slope("Y ~ T | X1 | T ~ C(Z2)"), FormulaError, "one column name"),
+    "an instrument among covariates": (slope("Y ~ T | Z | T ~ Z"), FormulaError, "another role"),
+}  # fmt: skip
+
+
 def families() -> Iterator[tuple[str, dict[str, Case]]]:
     """The tables of this module by the kind of call."""
     yield from (
@@ -1213,4 +1275,5 @@ def families() -> Iterator[tuple[str, dict[str, Case]]]:
         ("ledger", LEDGERS),
         ("schemas", SCHEMAS),
         ("command", COMMANDS),
+        ("panels", PANELS),
     )

@@ -18,7 +18,7 @@ from privcausal.inference.bought import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
 from privcausal.request.request import Request
-from privcausal.request.schema import Binary, Header, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
 
 # -- division of rho ---------------------------------------------------------------------------
 #
@@ -436,6 +436,40 @@ def _check_finite(request: Request, schema: Schema) -> None:
         )
     known = tuple(t for t in terms if all(v in schema for v in t.variables))
     design_of(known, schema, full_rank=False)
+
+
+def check_plan(found: plan.Plan, schema: Schema, functions: int) -> None:
+    """Refuse a kind of covariance that no release serves, and a Gram with too many columns."""
+    kind = found.request.cov_type
+    if kind != "nonrobust" and not any("squared" in stage.query for stage in found.stages):
+        raise CapabilityError(
+            f"cov_type={kind!r} has no use here, because all standard errors of this fit allow for "
+            "unequal variances. Omit cov_type=."
+        )
+    if found.has(Stages.GRAM):
+        check_features(found.request, schema, functions)
+
+
+def check_features(request: Request, schema: Schema, functions: int) -> None:
+    """Refuse more columns of a Gram than `MOST_COLUMNS`; smooth columns have several functions.
+
+    A column without a domain counts as a number, or as one level.
+    """
+    terms = (*request.formula.modifiers, *request.formula.controls)
+    names = {name for term in terms for name in term.variables if name not in schema}
+    labels = set(request.formula.categorical) & names
+    some: dict[str, Domain] = dict.fromkeys(names, Interval(0.0, 1.0))
+    some |= dict.fromkeys(labels, Levels(["other"], other=True))
+    design = design_of(terms, schema.with_columns(some), full_rank=functions == 1)
+    smooth = [c for c in design.columns if c.kind == "numeric" and functions > 1]
+    asked = [design.smooth.get(c.variable or "") or functions for c in smooth]
+    count = len(design.columns) + sum(asked) - len(smooth)
+    if count > MOST_COLUMNS:
+        raise CapabilityError(
+            f"The formula makes {count:,} columns with this base, but at most {MOST_COLUMNS:,} are "
+            "allowed. Use fewer covariates or levels, or base='linear', which has one column per "
+            "number."
+        )
 
 
 def check_levels(request: Request) -> None:

@@ -163,10 +163,10 @@ def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
     counts, noise_sd = release.value, float(release.noise_sd[0])
     look = read_look(counts, noise_sd, Interval(lo, hi))
     even = look.window.width / math.sqrt(12)
-    if look.mostly or not look.scaled:
-        return look.window.mid, even, True
     ends = lo + np.r_[0.0, outcome_edges(Interval(lo, hi))]
     held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
+    if look.mostly or not look.scaled or np.count_nonzero(held) < 2:
+        return look.window.mid, even, True
     at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
     middle = float(mass @ at)
     hidden = max(1 - float(held.sum() / max(counts.sum(), 1.0)), 0.0)

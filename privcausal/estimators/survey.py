@@ -463,6 +463,7 @@ def prepare(
     """
     session.buy_bounds()
     request, formula = session.plan.request, session.plan.request.formula
+    budget.check_features(request, session.schema, session.base.functions)
     terms = (*formula.modifiers, *formula.controls)
     groups = resolve_groups(request.groups, session.schema)
 

@@ -168,8 +168,7 @@ def rounded(found: Interval, whole: bool) -> Interval:
 def _not_found(name: str) -> BudgetError:
     return BudgetError(
         f"Could not estimate bounds for {name!r}: the budget is too small for this number of "
-        f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase shares={{'bounds': ...}}. "
-        "The budget of this fit has been spent."
+        f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase shares={{'bounds': ...}}."
     )
 
 

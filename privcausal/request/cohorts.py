@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.request.formula import CausalFormula
-from privcausal.request.panels import ControlGroup, Panel, Staggered, check_panel_columns
+from privcausal.request.panels import (
+    ControlGroup,
+    Panel,
+    Staggered,
+    check_order,
+    check_panel_columns,
+    numbers_of,
+)
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
 
@@ -66,13 +72,14 @@ def cohorts_of(
             f"did() requires the levels of {cohort!r}: the first treated periods, and one level "
             f"for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
         )
-    numbers, outside = _numbers(found.values), [x for x in levels.values if x not in found.values]
-    between = any(numbers and numbers[0] < x < numbers[-1] for x in _numbers(outside))
-    if numbers != sorted(numbers) or len(outside) > 1 or between:
+    check_order(time, found.values)
+    numbers, outside = numbers_of(found.values), [x for x in levels.values if x not in found.values]
+    between = any(numbers and numbers[0] < x < numbers[-1] for x in numbers_of(outside))
+    if len(outside) > 1 or between:
         raise SchemaError(
-            f"periods= must be in ascending order. One level of {cohort!r} may be outside them; it "
-            "marks never-treated units. Leave out levels of units treated before the first period, "
-            "and code units treated after the last period as never treated."
+            f"One level of {cohort!r} may be outside the periods; it marks never-treated units. "
+            "Leave out levels of units treated before the first period, and code units treated "
+            "after the last period as never treated."
         )
     # These names are longer than the name of any column, so none occurs twice.
     wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))
@@ -85,13 +92,6 @@ def cohorts_of(
             "write control_group='notyettreated'."
         )
     return schema, panel
-
-
-def _numbers(labels: Sequence[str]) -> list[float]:
-    try:
-        return [float(label) for label in labels]
-    except ValueError:
-        return []
 
 
 def labels_of(schema: Schema, panel: Staggered) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
@@ -99,6 +100,7 @@ def panel_of(
             f"did() compares two periods of {time!r}. Name them, the earlier one first: "
             "periods=(2018, 2019)."
         )
+    check_order(time, both.values)
     width = domain.width if isinstance(domain, Interval) else 1.0
     found = {name: Interval(-width, width), time: both}
     return schema.with_columns(found), Panel(time, Schema({name: domain}))
@@ -124,11 +126,26 @@ def check_panel_columns(
         raise SchemaError(f"Time column {time!r} cannot also be in the formula or be the unit.")
     if {*more} & {unit, time, *formula.variables}:
         raise SchemaError("The column of cohort= cannot also be the unit, time, or outcome.")
-    names = {unit, time, *more, *formula.variables, *of_groups}
-    if len({name.casefold() for name in names}) < len(names):
+
+
+def check_order(time: str, periods: Sequence[str]) -> None:
+    """Check that periods that are numbers or dates ascend."""
+    found = numbers_of(periods)
+    if found != sorted(found):
         raise SchemaError(
-            "The names of two columns differ only in upper and lower case. Rename one."
+            f"The periods of {time!r} must be in ascending order. Write the earlier one first: "
+            "periods=(2018, 2019)."
         )
+
+
+def numbers_of(labels: Sequence[str]) -> list[float]:
+    """The labels as numbers or ISO dates; empty if one is neither."""
+    for read in (float, lambda label: float(date.fromisoformat(label).toordinal())):
+        try:
+            return [read(label) for label in labels]
+        except ValueError:
+            continue
+    return []
 
 
 def _check_arms(name: str, domain: Domain | None) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from privcausal.accounting.charge import PICO, Cost
-from privcausal.accounting.price import EVENTS
+from privcausal.accounting.price import EVENTS, NUMBERS
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
-from privcausal.request.request import Request
+from privcausal.request.request import FOLDS, Request
 from privcausal.request.schema import Domain, Interval, is_real, label_key
 from privcausal.stored import stored
 
@@ -300,6 +300,19 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
         raise BudgetError(f"shares must leave a budget for this fit, which uses only {known}.")
     # Redistribute shares that this fit does not need (for example, bounds if all are declared).
     return {name: share / total for name, share in shares.items()}
+
+
+LARGEST_RELEASE = NUMBERS // FOLDS
+"""Maximum count of numbers in one release."""
+
+
+def check_release(numbers: int, what: str) -> None:
+    """Refuse a release of more numbers than its cost allows; `what` it has too many of."""
+    if numbers > LARGEST_RELEASE:
+        raise CapabilityError(
+            f"A release would have {numbers:,} numbers, but at most {LARGEST_RELEASE:,} are "
+            f"allowed. Use fewer {what}."
+        )
 
 
 KNOWN_SHARES = ("bounds", "nuisance", "effect", "average")

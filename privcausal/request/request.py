@@ -195,7 +195,8 @@ class Control(Made):
         interval is rarely narrow.
     cov_type : {"nonrobust", "HC0", "HC1"}
         Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
-        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`.
+        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`. All other standard
+        errors are robust, without this option.
     cluster, max_cluster_rows : str, int, optional
         Column of clusters whose rows may depend on one another, and the largest number of rows of a
         cluster, which is public. Standard errors are then cluster-robust, also if treatment is
@@ -441,6 +442,10 @@ class Request:
         if isinstance(domain, Levels) and len(domain.values) != 2:
             raise SchemaError(
                 f"Outcome {self.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
+            )
+        if self.trust.panel and len({name.casefold() for name in self.read}) < len(self.read):
+            raise SchemaError(
+                "The names of two columns differ only in upper and lower case. Rename one."
             )
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"Unit column {self.trust.unit!r} cannot also be in the formula.")
