@@ -10,9 +10,10 @@ Laws are in `everyday_laws.py`: public data sets, random laws, and first calls. 
 on the building half. `--set` replaces constants of `inference.priors`. Rows and noise are seeded by
 law, number of rows and repetition, so that builds and settings are paired. The oracle is AIPW with
 the true nuisances, without privacy; "boosted" is cross-fitted AIPW with boosted trees, without
-privacy. First calls are "dr" at eps = 1 without bounds, and "private" with them, without delta.
-"refused" is a fit that fails before a charge, "lost" one that fails after it. Shares are those of
-the squared half-width. Repetition r of a law takes the r-th of its sizes.
+privacy. First calls are "dr" without bounds and "private" with them, at eps = 1 and the default
+delta. "refused" is a fit that fails before noise is drawn, "lost" one that fails after it, when its
+budget is spent. Shares are those of the squared half-width. Repetitions of a data set differ in
+their number of rows. A random law is fitted once, unless `--repeat` is given.
 """
 
 from __future__ import annotations
