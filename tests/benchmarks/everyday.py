@@ -130,7 +130,7 @@ def table(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     found = groups.agg(
         laws=("law", "nunique"), fits=("covered", "size"), covered=("covered", "mean"),
         silent=("silent", "mean"), width=("width", lambda w: np.exp(np.log(w).mean())),
-        rmse=("z", lambda z: np.sqrt(np.mean(z**2))), error=("z", lambda z: np.nanmedian(np.abs(z))),
+        rmse=("z", lambda z: np.sqrt(np.mean(z**2))), error=("z", lambda z: z.abs().median()),
         alerts=("alerted", "mean"), **{name: (name, "mean") for name in SHARES},
     ).round(3)  # fmt: skip
     for status in ("refused", "lost"):
