@@ -23,7 +23,7 @@ from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import NuisanceTriple
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import Plan
@@ -280,12 +280,6 @@ COVARIATES_ALERT = (
     "distinguished from noise. Declare them in bounds=."
 )
 
-MOST_INCOMPLETE = 0.5
-COMPLETE_ALERT = (
-    "Fewer than half of the rows are complete (noisy count); incomplete rows are ignored. Check "
-    "that the labels in bounds= match the data."
-)
-
 UNSEEN_NOTE = (
     "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
     "0/1 or the declared labels count as missing. If the arm is empty, the interval is meaningless."
@@ -360,11 +354,6 @@ def _alerts(state: survey.Survey, found: AverageEstimate | None, cut: float) -> 
         alerts["arm"] = UNSEEN_NOTE if request.trust.panel is None else words.PANEL_ARM
     if found is None:
         return alerts
-    rows, whole = found.size + FEW_SDS * found.size_sd, state.session.vault.size
-    if whole is not None and request.trust.unit is None:
-        share = state.session.plan.stages[-1].rows
-        if rows < MOST_INCOMPLETE * share * whole:
-            alerts["complete"] = COMPLETE_ALERT
     alerts |= nuisance_alert(found)
     if cut > MOST_CUT and _divides(state, found) and "arm" not in alerts:
         alerts["overlap"] = OVERLAP_NOTE.format(share=cut, **_ends(state))

@@ -48,6 +48,11 @@ UNSEEN_ARM = (
     "arm."
 )
 
+HIDDEN_ARM = (
+    "Noise hides how many rows one treatment arm has, so only the outcome bounds inform the mean "
+    "of this arm. Use more rows or budget."
+)
+
 
 @dataclass(frozen=True)
 class DifferenceInMeans(Learner):
@@ -109,9 +114,10 @@ class DifferenceInMeans(Learner):
         value, sd = (
             difference.ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd)
         )
+        arms, count_sd = value.count[:, 0], float(sd.count[:, 0].max())
+        session.look_for(arms, count_sd)
         if isinstance(request.propensity, float):
-            sds = float(sd.count[:, 0].max())
-            session.look_at_arms(value.count[:, 0], sds, request.propensity)
+            session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
         value, sd, noise = difference.agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
         more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
@@ -124,13 +130,13 @@ class DifferenceInMeans(Learner):
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
-        lost = bool(difference.unseen(value, sd)[:, 0].any())
-        said = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
-        return Estimate(
-            session.plan, schema, Design((), schema, full_rank=True),
-            Population(schema, {}, np.eye(0), found.size), None, None, found,
-            tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=tuple((session.alerts | ({"arm": said} if lost else {})).items()),
+        if session.unseen:
+            session.alerts["arm"] = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
+        elif difference.unseen(value, sd)[:, 0].any():
+            session.alerts["arm"] = HIDDEN_ARM
+        return session.finished(
+            Design((), schema, full_rank=True), Population(schema, {}, np.eye(0), found.size),
+            averages=found, alerts=tuple(session.alerts.items()),
         )  # fmt: skip
 
     @classmethod

@@ -15,7 +15,8 @@ from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.alerts import lacks_arm
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -163,8 +164,8 @@ class FitRun:
         largest = change * plan.request.trust.max_rows * unit
         return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
 
-    def look_for(self, rows: float, noise_sd: float) -> None:
-        self.unseen |= rows <= FEW_SDS * noise_sd
+    def look_for(self, arms: Vector, noise_sd: float) -> None:
+        self.unseen |= lacks_arm(arms, noise_sd)
 
     def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
@@ -172,11 +173,10 @@ class FitRun:
         self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
 
     def look_at_arms(
-        self, counts: Vector, noise_sd: float, declared: float, number: int = 1
+        self, counts: Vector, noise_sd: float, declared: tuple[float, float], number: int = 1
     ) -> None:
-        """Note whether noisy counts outside and inside an arm contradict its known share."""
-        for rows in counts:
-            self.look_for(float(rows), noise_sd)
+        """Note whether noisy counts outside and inside an arm contradict its `declared` share."""
+        self.look_for(counts, noise_sd)
         if self.unseen or "allocation" in self.alerts:
             return
         name, arms = self.plan.request.formula.assigned, self.plan.request.asked.arms

@@ -15,7 +15,7 @@ from privcausal.estimators import bases
 from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.words import listed
+from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
@@ -464,7 +464,7 @@ class ReleasedFit(Printed):
         - arm: an arm is absent or too small.
         - allocation: counts of the arms contradict the known propensity.
         - levels: a declared label seems to occur in no row, or a factor has no levels.
-        - complete: fewer than half of the rows are complete.
+        - complete: many rows are incomplete.
         - overlap: most propensities reach the clipping limits.
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
@@ -473,6 +473,7 @@ class ReleasedFit(Printed):
         - weights: survey weights vary much.
         - clusters: there are few clusters.
         - instrument: the first stage may be zero, or instruments contradict each other.
+        - collinear: some columns of a regression are collinear or constant.
         - tail: outliers of a regression's outcome may bias its coefficients.
         - censoring: few rows are followed to the horizon of a survival outcome.
 
@@ -486,7 +487,7 @@ class ReleasedFit(Printed):
         names = [n for n in found if n not in declared and _has_range(found[n])]
         bought = [f"{name} {_domain(found[name])}" for name in names]
         told = {"bounds": BOUGHT.format(", ".join(bought))} if bought and self._bought else {}
-        told |= dict(self.estimate.alerts)
+        told |= dict(self.estimate.alerts) | complete_alert(self.estimate)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:
             told["groups"] = FEW_GROUPS_ALERT.format(names=listed(averages.unseen))
