@@ -65,7 +65,7 @@ def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> t
     centred = (back - np.outer(back[:, 0], second[0] / second[0, 0]))[:, 1:]
     doubt = norm.isf(FALSE_ALARMS / 2 / p) * direction * (centred**2).sum(axis=0)
     variance = np.einsum("ij,ik,kj->j", centred, moments, centred) - doubt
-    seen = variance > 0
+    seen = variance > 1e-9 * np.diag(second)[1:]
     limit = np.where(seen, variance / INFLATION, (CONSTANT * half) ** 2)
     found = (lower < 1e-6 * limit) & (upper < limit)
     return found & seen, found & ~seen

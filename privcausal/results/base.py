@@ -463,6 +463,7 @@ class ReleasedFit(Printed):
         - covariates: no covariate remains.
         - arm: an arm is absent or too small.
         - allocation: counts of the arms contradict the known propensity.
+        - treatment: given the covariates, the treatment hardly varies.
         - levels: a declared label seems to occur in no row, or a factor has no levels.
         - complete: many rows are incomplete.
         - overlap: most propensities reach the clipping limits.
