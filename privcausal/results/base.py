@@ -378,9 +378,9 @@ class ReleasedFit(Printed):
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
         frame = average_frame(found, z, groups=groups)
-        # The privacy share would reveal the noise scale.
+        # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
-            frame["privacy_share"] = np.nan
+            frame["se_sampling"] = np.nan
         every = groups or self.plan.request.asked.jointly
         whole = len(frame) if every else 1  # Slopes have no such range.
         if self.plan.request.estimand == "OLS":
@@ -415,18 +415,17 @@ class ReleasedFit(Printed):
 
     @property
     def ate(self) -> pd.DataFrame:
-        """The average effect: estimate std_error max_bias conf_low conf_high privacy_share.
+        """The average effect: estimate std_error max_bias conf_low conf_high se_sampling.
 
         One row, or one row for each arm but the reference if there are several arms.
 
-        `privacy_share` is a lower bound on the share of the variance due to privacy noise. It
-        counts the noise on the averages' own sums. Noise on the moments of nuisance models is part
-        of the nuisance error, and is not counted separately.
+        `se_sampling` is the standard error of the same estimator from sampling alone: without
+        privacy noise, and without the allowance for what noise hides from the nuisance models.
 
         Examples
         --------
         >>> fit.ate.columns.tolist()
-        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'privacy_share']
+        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'se_sampling']
         """
         arms = max(len(self.plan.request.asked.arms) - 1, 1)
         return self._terms_table().iloc[:arms].drop(columns="p_value")

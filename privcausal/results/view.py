@@ -276,22 +276,21 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
     table = result._table(groups=False, z=frames.quantile(alpha))
     row = table.iloc[result._lead]
-    share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
     if request.estimand == "OLS":
+        told = tables.error_text(row["std_error"], row["se_sampling"])
         return (
             f"{outcome} was regressed on {_listed(result)}.",
-            f"Privacy noise accounts for at least {share:.0%} of the variance of {row.name}.",
+            f"The standard error of {row.name} is {told}.",
         )
     if request.estimand == COHORTS:
         treatment, table = "treatment", result._table(groups=True, z=frames.quantile(alpha))
         row = table.iloc[-1]  # The overall average is the last group.
-        share = float(np.nan_to_num(row["privacy_share"]))
         if np.isnan(row["estimate"]):
             return ("No cohort and its controls are large enough to detect.",)
     noise = (
         "The interval accounts for sampling and for privacy noise."
         if request.mode == "paper"
-        else f"Privacy noise accounts for at least {share:.0%} of the variance of the estimate."
+        else f"The standard error is {tables.error_text(row['std_error'], row['se_sampling'])}."
     )
     over = words_of(request).over
     if request.asked.per_unit:
