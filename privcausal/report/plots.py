@@ -513,7 +513,7 @@ def gate_plot(
         places = places[: len(gates)]
     _intervals(ax, places, gates)
     estimate = finite(gates["estimate"])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         kept = np.clip(finite(gates["se_sampling"]) / finite(gates["std_error"]), 0, 1)
     low = estimate - kept * (estimate - finite(gates["conf_low"]))
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)

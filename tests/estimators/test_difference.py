@@ -43,7 +43,7 @@ def noiseless(frame: pd.DataFrame, formula: str = "Y ~ T", **options: Any) -> An
 def assert_same(row: pd.Series, textbook: Any) -> None:
     assert row["estimate"] == pytest.approx(textbook.params["T"], rel=GRID, abs=GRID)
     assert row["std_error"] == pytest.approx(textbook.bse["T"], rel=1e-5)
-    assert row["privacy_share"] == 0
+    assert row["se_sampling"] == row["std_error"]
 
 
 # -- limit -----------------------------------------------------------------------------------
