@@ -125,13 +125,13 @@ LONG_TAIL = (
 LOGARITHM = "Use its logarithm as the outcome."
 OTHERWISE = "Use more rows or budget, or an outcome with fewer outliers."
 
-VARIED = 0.5
+LOG_SPREAD = 0.5
 """Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
 
 
 def _advice(state: survey.Survey, middle: float, sd: float) -> str:
     """Advice on a long tail; the logarithm, if the outcome is not negative and not one already."""
-    amount = state.outcome.lo >= 0 and sd > VARIED * middle
+    amount = state.outcome.lo >= 0 and sd > LOG_SPREAD * middle
     logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", state.session.plan.request.formula.outcome)
     return LOGARITHM if amount and not logged else OTHERWISE
 

@@ -11,20 +11,20 @@ from privcausal.typing import Mask, Matrix, Vector
 FALSE_ALARMS = 0.01
 """Largest chance that noise alone raises an alert on harmless data."""
 
-LEAST_ARM = 0.1
+SMALL_ARM = 0.1
 """Share of the rows above which an arm is harmless. Many trials treat a tenth of the rows."""
 
 
 def lacks_arm(arms: Vector, noise_sd: float) -> bool:
     """Whether an arm may be empty and is small, from noisy counts or shares of all arms.
 
-    The noise cannot explain a harmless arm: if all arms have a share of `LEAST_ARM` or more, a
+    The noise cannot explain a harmless arm: if all arms have a share of `SMALL_ARM` or more, a
     false alarm has at most the chance `FALSE_ALARMS`. If the noise hides all arms, there is no
     alert.
     """
     margin = float(norm.isf(FALSE_ALARMS)) * noise_sd
     least, rows = float(np.min(arms)), float(np.sum(arms))
-    return least <= FEW_SDS * noise_sd and least + margin <= LEAST_ARM * rows
+    return least <= FEW_SDS * noise_sd and least + margin <= SMALL_ARM * rows
 
 
 INFLATION, CONSTANT = 10.0, 0.05

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privcausal.inference.alerts import FALSE_ALARMS, LEAST_ARM, collinear, lacks_arm
+from privcausal.inference.alerts import FALSE_ALARMS, SMALL_ARM, collinear, lacks_arm
 
 DRAWS = 4000
 MOST = int(binom.isf(1e-6, DRAWS, FALSE_ALARMS))
 
 
-@pytest.mark.parametrize("share", [LEAST_ARM, 0.25, 185 / 445])
+@pytest.mark.parametrize("share", [SMALL_ARM, 0.25, 185 / 445])
 @pytest.mark.parametrize("sd", [0.01, 0.03, 0.1, 0.3, 1.0])
 def test_an_arm_of_a_tenth_is_rarely_called_small(share: float, sd: float) -> None:
     noise = np.random.default_rng(1).normal(0, sd, (DRAWS, 2))
