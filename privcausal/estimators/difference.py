@@ -23,7 +23,6 @@ from privcausal.estimators.words import (
     BY_LOT,
     MISSING,
     NO_INTERFERENCE,
-    PANEL_ARM,
     RANDOMISED,
     RATIO,
     SUMS,
@@ -41,12 +40,6 @@ from privcausal.request.request import OVER_ALL, RISKS, Request
 from privcausal.request.schema import Interval
 
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
-
-UNSEEN_ARM = (
-    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
-    "0/1 or the declared labels count as missing. Only the outcome bounds inform the mean of this "
-    "arm."
-)
 
 HIDDEN_ARM = (
     "Noise hides how many rows one treatment arm has, so only the outcome bounds inform the mean "
@@ -130,14 +123,10 @@ class DifferenceInMeans(Learner):
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
-        if session.unseen:
-            session.alerts["arm"] = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
-        elif difference.unseen(value, sd)[:, 0].any():
-            session.alerts["arm"] = HIDDEN_ARM
-        return session.finished(
-            Design((), schema, full_rank=True), Population(schema, {}, np.eye(0), found.size),
-            averages=found, alerts=tuple(session.alerts.items()),
-        )  # fmt: skip
+        if difference.unseen(value, sd)[:, 0].any():
+            session.alerts.setdefault("arm", HIDDEN_ARM)
+        population = Population(schema, {}, np.eye(0), found.size)
+        return session.finished(Design((), schema, full_rank=True), population, averages=found)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:

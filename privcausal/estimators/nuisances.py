@@ -138,7 +138,7 @@ def compare_arms(state: survey.Survey, partials: Sequence[FoldFit], share: float
             covariance = float(np.mean((e - e.mean()) * (baseline - baseline.mean())))
             gaps.append(covariance / (share * (1 - share) * (float(baseline.std()) + 1e-300)))
     gap = abs(float(np.mean(gaps))) if gaps else 0.0
-    if rarer < FEW and gap > UNLIKE and not state.session.unseen:
+    if rarer < FEW and gap > UNLIKE and "arm" not in state.session.alerts:
         text = UNLIKE_ALERT.format(share=rarer, gap=gap)
         state.session.alerts["overlap"] = text
 

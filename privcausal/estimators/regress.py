@@ -83,11 +83,7 @@ class LeastSquares(Learner):
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
         found = _second_fit(state, _first_fit(state, *_outcome(state)))
-        return words.Estimate(
-            session.plan, session.schema, state.design, state.population, None, None, found,
-            tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=tuple(session.alerts.items()),
-        )  # fmt: skip
+        return session.finished(state.design, state.population, averages=found)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

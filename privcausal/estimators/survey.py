@@ -66,10 +66,8 @@ class FitRun:
         Base that learns from sums.
     option : AnyBase
         Base as given in the call. For some learners it does not learn from sums.
-    unseen : bool
-        Whether the rarer arm may be empty, by a noisy count of its rows.
     alerts : dict of str to str
-        Other serious problems that releases show, by code.
+        Serious problems that releases show, by code.
     beyond : Window or None
         Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     asked : dict
@@ -85,7 +83,6 @@ class FitRun:
     base: bases.PrivateBase
     option: bases.AnyBase
     releases: list[accounting.Release] = field(default_factory=list)
-    unseen: bool = False
     alerts: dict[str, str] = field(default_factory=dict)
     beyond: ranges.Window | None = None
     asked: dict[StageKey, Mechanism] = field(default_factory=dict)
@@ -108,14 +105,14 @@ class FitRun:
         nuisances: words.Nuisances | None = None,
         averages: AverageEstimate | None = None,
         notes: tuple[str, ...] = (),
-        alerts: words.Alerts = (),
     ) -> words.Estimate:
         """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
         return words.Estimate(
             self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
-            tuple(self.releases), vault.size, vault.real_noise, notes, alerts,
+            tuple(self.releases), vault.size, vault.real_noise, notes,
+            tuple(self.alerts.items()),
         )  # fmt: skip
 
     def gather(
@@ -165,7 +162,10 @@ class FitRun:
         return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
 
     def look_for(self, arms: Vector, noise_sd: float) -> None:
-        self.unseen |= lacks_arm(arms, noise_sd)
+        """Note whether an arm may be empty, from noisy counts of the arms."""
+        if lacks_arm(arms, noise_sd):
+            panel = self.plan.request.trust.panel
+            self.alerts["arm"] = words.UNSEEN_ARM if panel is None else words.PANEL_ARM
 
     def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
@@ -177,7 +177,7 @@ class FitRun:
     ) -> None:
         """Note whether noisy counts outside and inside an arm contradict its `declared` share."""
         self.look_for(counts, noise_sd)
-        if self.unseen or "allocation" in self.alerts:
+        if "arm" in self.alerts or "allocation" in self.alerts:
             return
         name, arms = self.plan.request.formula.assigned, self.plan.request.asked.arms
         coding = self.schema[name]

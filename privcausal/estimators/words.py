@@ -576,6 +576,11 @@ def limit_words(value: float) -> str:
     return f"{value:.{places}f}"
 
 
+UNSEEN_ARM = (
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
+    "0/1 or the declared labels count as missing. If the arm is empty, the interval is meaningless."
+)
+
 PANEL_ARM = (
     "One treatment arm is empty or too small to detect. The treatment must be 0 in the first "
     "period: if a column is 1 in both periods, use df['T'] = df['treated'] * df['post']."
