@@ -537,7 +537,7 @@ def plan(
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds)
     >>> plan.table.columns.tolist()
     ['n', 'eps', 'delta', 'rho', 'half-width', 'cautious', 'detectable', 'se_sampling',
-     'se_privacy', 'se_nuisances', 'max_bias', 'privacy_share', 'worst_case']
+     'se_privacy', 'se_nuisances', 'max_bias', 'worst_case']
     >>> survey = study.frame[["age", "severity"]]  # if these rows are public
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds, like=survey)
     """

@@ -25,6 +25,7 @@ from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
 from privcausal.features.rows import Rows
 from privcausal.inference.averages import (
+    FEW_SDS,
     AverageEstimate,
     JointAverage,
     JointData,
@@ -604,7 +605,7 @@ def _counts(
     session: survey.FitRun,
     stage: StageKey,
     histograms: Sequence[vault.ArmHistogram],
-    declared: Sequence[float],
+    declared: Sequence[tuple[float, float]],
 ) -> tuple[list[Matrix], float]:
     """Counts by arm for each histogram, and their noise sd.
 
@@ -620,14 +621,27 @@ def _counts(
     return counts, noise_sd
 
 
-def declared_shares(state: survey.Survey, targets: Sequence[Target] = ()) -> list[float]:
-    """Mean of the known propensities, or the known share of each target's arm, if declared."""
-    if state.known is not None:
-        return [float(np.mean(state.known(state.rows)))]
-    request = state.session.plan.request
+def declared_shares(
+    state: survey.Survey, targets: Sequence[Target] = ()
+) -> list[tuple[float, float]]:
+    """Limits of the mean known propensity, or the known share of each target's arm, if declared.
+
+    The mean of a column is known if the column is a covariate, from its released distribution.
+    """
+    request, known = state.session.plan.request, state.known
+    if isinstance(known, functions.Known):
+        column, count = state.rows.frame.get(str(request.propensity)), state.population.count
+        if column is None:
+            return [(known.lo, known.hi)]
+        mean = float(np.mean(column))
+        doubt = FEW_SDS * (known.hi - known.lo) * state.population.count_sd / count
+        return [(max(mean - doubt, known.lo), min(mean + doubt, known.hi))]
+    if isinstance(known, functions.Constant):
+        return [(known.value, known.value)]
     if not isinstance(request.propensity, Mapping):
         return []
-    return [float(request.propensity[request.asked.arms[one.arm]]) for one in targets]
+    shares = [float(request.propensity[request.asked.arms[one.arm]]) for one in targets]
+    return [(share, share) for share in shares]
 
 
 def row_sizes(
@@ -635,7 +649,7 @@ def row_sizes(
     stage: StageKey,
     target: vault.Transform,
     what: str = "score sizes",
-    declared: Sequence[float] = (),
+    declared: Sequence[tuple[float, float]] = (),
 ) -> ArmSizes:
     """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
     borders, alone = score_edges(target.bound), np.ones(1)

@@ -88,8 +88,7 @@ class EventStudy(Learner):
         if small:
             names = words.listed(small)
             session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
-        design, alerts = Design((), schema, full_rank=True), tuple(session.alerts.items())
-        return session.finished(design, averages=found, alerts=alerts)
+        return session.finished(Design((), schema, full_rank=True), averages=found)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

@@ -128,7 +128,7 @@ def clipped(
     pairs = [p.pair for p in partials if p.pair is not None]
     share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
     noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
-    state.session.look_for(min(share, 1 - share), noise)
+    state.session.look_for(np.array([1 - share, share]), noise)
     lower = floored(state, share, noise)
     if lower is state:
         return state, partials
@@ -158,7 +158,7 @@ def compare_arms(state: survey.Survey, partials: Sequence[FoldFit], share: float
             covariance = float(np.mean((e - e.mean()) * (baseline - baseline.mean())))
             gaps.append(covariance / (share * (1 - share) * (float(baseline.std()) + 1e-300)))
     gap = abs(float(np.mean(gaps))) if gaps else 0.0
-    if rarer < FEW and gap > UNLIKE and not state.session.unseen:
+    if rarer < FEW and gap > UNLIKE and "arm" not in state.session.alerts:
         text = UNLIKE_ALERT.format(share=rarer, gap=gap)
         state.session.alerts["overlap"] = text
 

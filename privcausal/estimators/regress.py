@@ -6,6 +6,7 @@ The private version of ``smf.ols("Y ~ X", data).fit()``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,6 +20,7 @@ from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dep
 from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
 from privcausal.features.functions import Additive, Constant
+from privcausal.inference.alerts import collinear
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.least_squares import (
     Released,
@@ -81,11 +83,7 @@ class LeastSquares(Learner):
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
         found = _second_fit(state, _first_fit(state, *_outcome(state)))
-        return words.Estimate(
-            session.plan, session.schema, state.design, state.population, None, None, found,
-            tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=tuple(session.alerts.items()),
-        )  # fmt: skip
+        return session.finished(state.design, state.population, averages=found)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -118,7 +116,26 @@ COEFFICIENT_READING = (
 
 LONG_TAIL = (
     "{outcome!r} has a long tail. Intervals are wide, because they allow for all outliers at one "
-    "end of the columns. Transform it, for example to its logarithm."
+    "end of the columns. {advice}"
+)
+LOGARITHM = "Use its logarithm as the outcome."
+OTHERWISE = "Use more rows or budget, or an outcome with fewer outliers."
+
+LOG_SPREAD = 0.5
+"""Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
+
+
+def _advice(state: survey.Survey, middle: float, sd: float) -> str:
+    """Advice on a long tail; the logarithm, if the outcome is not negative and not one already."""
+    amount = state.outcome.lo >= 0 and sd > LOG_SPREAD * middle
+    logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", state.session.plan.request.formula.outcome)
+    return LOGARITHM if amount and not logged else OTHERWISE
+
+
+COLLINEAR = (
+    "Collinear columns: {names}. Released moments cannot tell each of them from a linear function "
+    "of other columns, so their coefficients are imprecise. Leave one of them out.",
+    "Nearly constant columns: {names}. Leave them out, or declare narrower bounds.",
 )
 
 PROJECTION = (
@@ -265,7 +282,8 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     rows, residuals = _sizes(state, of)
     clip = row_clip(rows, residuals, unit, usual, first.sd, count, tail)
     if outliers_matter(residuals):
-        session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome)
+        advice = _advice(state, first.eta.offset, first.sd)
+        session.alerts["tail"] = LONG_TAIL.format(outcome=request.formula.outcome, advice=advice)
     row = replace(columns, scale=clip.scale)
     lift, own = _natural(state, first)
     query = vault.RegressionMoments(row, clip.at)
@@ -275,6 +293,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
         np.r_[first.spread, clip.scale * clip.sd], clip, count,
         equations=indicator_equations(lift, _factors(state)),
     )  # fmt: skip
+    _look_at_columns(state, found, lift)
     rest = second_fit(found)
     if request.cov_type != "nonrobust":
         found = _with_meat(state, first, row, found, rest)
@@ -285,6 +304,17 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     out = estimate_coefficients(names, own, lift, found, rest, bias)
     scores = [] if request.cluster is None else _influences(state, first, found, rest, out, lift)
     return with_weights(state, with_dependence(session, out, scores, len(names)))
+
+
+def _look_at_columns(state: survey.Survey, found: Released, lift: Matrix) -> None:
+    """Note collinear and constant columns. Absent levels have an alert of their own."""
+    columns = state.design.columns
+    half = np.array([0.0 if c.kind == "indicator" else 1 / c.per_unit for c in columns])
+    own = found.moments[:-1, :-1]
+    for mask, text in zip(collinear(own, found.noise_sd, lift, half), COLLINEAR, strict=True):
+        if mask.any():
+            names = words.listed([c.name for c, one in zip(columns, mask, strict=True) if one])
+            state.session.note((("collinear", text.format(names=names)),))
 
 
 def _sizes(

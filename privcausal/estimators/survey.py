@@ -15,7 +15,8 @@ from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import bought, ranges
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.alerts import lacks_arm
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -65,10 +66,8 @@ class FitRun:
         Base that learns from sums.
     option : AnyBase
         Base as given in the call. For some learners it does not learn from sums.
-    unseen : bool
-        Whether the rarer arm may be empty, by a noisy count of its rows.
     alerts : dict of str to str
-        Other serious problems that releases show, by code.
+        Serious problems that releases show, by code.
     beyond : Window or None
         Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     asked : dict
@@ -84,7 +83,6 @@ class FitRun:
     base: bases.PrivateBase
     option: bases.AnyBase
     releases: list[accounting.Release] = field(default_factory=list)
-    unseen: bool = False
     alerts: dict[str, str] = field(default_factory=dict)
     beyond: ranges.Window | None = None
     asked: dict[StageKey, Mechanism] = field(default_factory=dict)
@@ -107,14 +105,14 @@ class FitRun:
         nuisances: words.Nuisances | None = None,
         averages: AverageEstimate | None = None,
         notes: tuple[str, ...] = (),
-        alerts: words.Alerts = (),
     ) -> words.Estimate:
         """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
         return words.Estimate(
             self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
-            tuple(self.releases), vault.size, vault.real_noise, notes, alerts,
+            tuple(self.releases), vault.size, vault.real_noise, notes,
+            tuple(self.alerts.items()),
         )  # fmt: skip
 
     def gather(
@@ -163,8 +161,11 @@ class FitRun:
         largest = change * plan.request.trust.max_rows * unit
         return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
 
-    def look_for(self, rows: float, noise_sd: float) -> None:
-        self.unseen |= rows <= FEW_SDS * noise_sd
+    def look_for(self, arms: Vector, noise_sd: float) -> None:
+        """Note whether an arm may be empty, from noisy counts of the arms."""
+        if lacks_arm(arms, noise_sd):
+            panel = self.plan.request.trust.panel
+            self.alerts["arm"] = words.UNSEEN_ARM if panel is None else words.PANEL_ARM
 
     def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
@@ -172,12 +173,11 @@ class FitRun:
         self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
 
     def look_at_arms(
-        self, counts: Vector, noise_sd: float, declared: float, number: int = 1
+        self, counts: Vector, noise_sd: float, declared: tuple[float, float], number: int = 1
     ) -> None:
-        """Note whether noisy counts outside and inside an arm contradict its known share."""
-        for rows in counts:
-            self.look_for(float(rows), noise_sd)
-        if self.unseen or "allocation" in self.alerts:
+        """Note whether noisy counts outside and inside an arm contradict its `declared` share."""
+        self.look_for(counts, noise_sd)
+        if "arm" in self.alerts or "allocation" in self.alerts:
             return
         name, arms = self.plan.request.formula.assigned, self.plan.request.asked.arms
         coding = self.schema[name]

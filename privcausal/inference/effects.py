@@ -261,7 +261,7 @@ class RatioLimits(NamedTuple):
     max_bias: float
     low: float
     high: float
-    privacy_share: float
+    se_sampling: float
 
 
 def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: float) -> RatioLimits:
@@ -279,9 +279,9 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     kind : {"RR", "OR"}
     """
     rows = list(at)
-    risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
+    risk, sampling = found.estimate[rows], found.sampling[np.ix_(rows, rows)]
     # twice the squared bounds of bias: at least the squared bound for any difference of the two
-    random = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(found.remainder[rows] ** 2)
+    random = sampling + found.privacy[np.ix_(rows, rows)] + np.diag(found.remainder[rows] ** 2)
     cov = random + 2 * np.diag(found.clipping[rows] ** 2)
     none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
     if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
@@ -291,13 +291,10 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
         return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
     slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
-    variance, value = float(slope @ random @ slope), float(np.exp(log(risk)))
-    share = float(slope @ privacy @ slope) / variance if variance > 0 else np.nan
+    value = float(np.exp(log(risk)))
+    error, alone = (value * float(np.sqrt(slope @ part @ slope)) for part in (random, sampling))
     bias = value * float(np.abs(slope) @ found.clipping[rows])
-    return RatioLimits(
-        value, value * float(np.sqrt(variance)), bias, float(np.exp(low)), float(np.exp(high)),
-        share,
-    )  # fmt: skip
+    return RatioLimits(value, error, bias, float(np.exp(low)), float(np.exp(high)), alone)
 
 
 def _log_ratio(risk: Vector) -> float:

@@ -15,7 +15,7 @@ from privcausal.estimators import bases
 from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.words import listed
+from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
@@ -380,9 +380,9 @@ class ReleasedFit(Printed):
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
         frame = average_frame(found, z, groups=groups)
-        # The privacy share would reveal the noise scale.
+        # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
-            frame["privacy_share"] = np.nan
+            frame["se_sampling"] = np.nan
         every = groups or self.plan.request.asked.jointly
         whole = len(frame) if every else 1  # Slopes have no such range.
         if self.plan.request.estimand == "OLS":
@@ -417,18 +417,17 @@ class ReleasedFit(Printed):
 
     @property
     def ate(self) -> pd.DataFrame:
-        """The average effect: estimate std_error max_bias conf_low conf_high privacy_share.
+        """The average effect: estimate std_error max_bias conf_low conf_high se_sampling.
 
         One row, or one row for each arm but the reference if there are several arms.
 
-        `privacy_share` is a lower bound on the share of the variance due to privacy noise. It
-        counts the noise on the averages' own sums. Noise on the moments of nuisance models is part
-        of the nuisance error, and is not counted separately.
+        `se_sampling` is the standard error of the same estimator from sampling alone: without
+        privacy noise, and without the allowance for what noise hides from the nuisance models.
 
         Examples
         --------
         >>> fit.ate.columns.tolist()
-        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'privacy_share']
+        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'se_sampling']
         """
         arms = max(len(self.plan.request.asked.arms) - 1, 1)
         return self._terms_table().iloc[:arms].drop(columns="p_value")
@@ -465,8 +464,9 @@ class ReleasedFit(Printed):
         - covariates: no covariate remains.
         - arm: an arm is absent or too small.
         - allocation: counts of the arms contradict the known propensity.
+        - treatment: given the covariates, the treatment hardly varies.
         - levels: a declared label seems to occur in no row, or a factor has no levels.
-        - complete: fewer than half of the rows are complete.
+        - complete: many rows are incomplete.
         - overlap: most propensities reach the clipping limits.
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
@@ -475,6 +475,7 @@ class ReleasedFit(Printed):
         - weights: survey weights vary much.
         - clusters: there are few clusters.
         - instrument: the first stage may be zero, or instruments contradict each other.
+        - collinear: some columns of a regression are collinear or constant.
         - tail: outliers of a regression's outcome may bias its coefficients.
         - censoring: few rows are followed to the horizon of a survival outcome.
 
@@ -488,7 +489,7 @@ class ReleasedFit(Printed):
         names = [n for n in found if n not in declared and _has_range(found[n])]
         bought = [f"{name} {_domain(found[name])}" for name in names]
         told = {"bounds": BOUGHT.format(", ".join(bought))} if bought and self._bought else {}
-        told |= dict(self.estimate.alerts)
+        told |= dict(self.estimate.alerts) | complete_alert(self.estimate)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:
             told["groups"] = FEW_GROUPS_ALERT.format(names=listed(averages.unseen))

@@ -63,20 +63,19 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
 
 
 def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
-    """estimate std_error max_bias conf_low conf_high privacy_share p_value, by term or group."""
+    """estimate std_error max_bias conf_low conf_high se_sampling p_value, by term or group."""
     m = len(found.terms)
     names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
     estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
-    share, known = np.full(len(se), np.nan), np.isfinite(se) & (se > 0)
-    share[known] = np.diag(found.privacy)[at][known] / se[known] ** 2
+    known = np.isfinite(se)
     return pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
-            "max_bias": np.where(np.isfinite(se), found.clipping[at], np.nan),
+            "max_bias": np.where(known, found.clipping[at], np.nan),
             "conf_low": estimate - half,
             "conf_high": estimate + half,
-            "privacy_share": share,
+            "se_sampling": np.where(known, np.sqrt(np.diag(found.sampling)[at]), np.nan),
             "p_value": found.p[at],
         },
         index=pd.Index(names, name="term"),

@@ -151,7 +151,7 @@ class PlanResult(Printed):
         """Forecasts for the average effect, one row per n and epsilon.
 
         Columns: n eps delta rho half-width cautious detectable se_sampling se_privacy se_nuisances
-        max_bias privacy_share. If no `outcome_sd` was given, the column worst_case has the
+        max_bias. If no `outcome_sd` was given, the column worst_case has the
         half-width for the most variable outcome within its bounds.
 
         `cautious` is the largest half-width of the simulated fits. One of these has skewed columns
@@ -159,8 +159,8 @@ class PlanResult(Printed):
 
         `detectable` is the smallest effect whose interval excludes zero with the requested power,
         if clipping causes no bias. `max_bias` bounds the bias from clipping, and the half-width
-        allows for it. `privacy_share` is a share of the variance. An interval is infinite if the
-        fit would detect nothing. In pure epsilon, rho is NaN.
+        allows for it. `se_sampling` is the standard error from sampling alone. An interval is
+        infinite if the fit would detect nothing. In pure epsilon, rho is NaN.
 
         Examples
         --------
@@ -183,7 +183,6 @@ class PlanResult(Printed):
             "se_privacy": float(np.sqrt(found.privacy[at])),
             "se_nuisances": float(np.sqrt(found.nuisances[at])),
             "max_bias": float(found.bias[at]),
-            "privacy_share": float(found.privacy[at]) / variance if variance < np.inf else np.nan,
         }  # fmt: skip
         if self.worst is not None:
             row["worst_case"] = self.worst.at(n, eps).first(alpha)

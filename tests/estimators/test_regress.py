@@ -232,6 +232,38 @@ def test_a_long_tail_alerts() -> None:
     assert "tail" not in near.alerts
 
 
+def test_the_logarithm_is_advised_for_amounts_only() -> None:
+    """Not for an outcome that can be negative, nor for one that already is a logarithm."""
+    usual, rng = table(20_000, 3), np.random.default_rng(4)
+    tall = np.exp(1.5 * rng.normal(size=len(usual)))
+    far = {"wage": (tall, (0, 500)), "log_wage": (tall, (0, 500)), "gain": (tall - 2, (-2, 500)),
+           "pay": (np.clip(15 + tall / 5, 0, 100), (0, 100))}  # fmt: skip
+    for name, (values, bounds) in far.items():
+        with seeded_noise(2):
+            fit = pc.regress(
+                f"{name} ~ a + b", usual.assign(**{name: values}),
+                bounds={**BOUNDS, name: bounds}, eps=4,
+            )  # fmt: skip
+        assert f"{name!r} has a long tail" in fit.alerts["tail"]
+        assert ("logarithm" in fit.alerts["tail"]) == (name == "wage")
+
+
+def test_collinear_and_constant_columns_are_named() -> None:
+    """Whatever the noise: see `test_inference_alerts` for false alarms."""
+    own = table(5000, 3)
+    levels = {f"k{j}": (own["k"] == j).astype(int) for j in "uvw"}
+    rows = own.assign(twice=2 * own["a"], same=0.5, **levels)
+    bounds = {**BOUNDS, "twice": (0, 2), "same": (0, 1)} | dict.fromkeys(levels, (0, 1))
+    for formula, said in (
+        ("y ~ a + b + twice", "Collinear columns: 'a', 'twice'."),
+        ("y ~ a + ku + kv + kw", "Collinear columns: 'ku', 'kv', 'kw'."),
+        ("y ~ a + same", "Nearly constant columns: 'same'."),
+    ):
+        with seeded_noise(2):
+            fit = pc.regress(formula, rows, bounds=bounds, eps=4)
+        assert said in fit.alerts["collinear"]
+
+
 def test_rows_of_a_unit_may_be_alike() -> None:
     rows = ROWS.assign(who=np.arange(len(ROWS)) // 2)
     with zero_noise():
