@@ -55,7 +55,7 @@ def privcate(
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
@@ -104,8 +104,8 @@ def privcate(
         - ``"substitute"``: one unit's data are replaced, and the number of rows is public.
         - ``"add_remove"``: one unit's data are added or removed.
     unit, max_rows : str, int
-        Protect all rows of a unit, and use at most `max_rows` rows of each unit. Rows of a unit may
-        depend on one another in any way.
+        Protect all rows of a unit, and use at most `max_rows` rows of each unit: the first ones.
+        Rows of a unit may depend on one another in any way.
 
         - Averages, slopes, groups and cells: sampling variances are therefore `max_rows` times the
           variances for independent rows.
@@ -150,7 +150,7 @@ def privcate(
         asked, chosen = estimators.for_effect(learner), estimators.base_of(base)
         points = getattr(asked, "queries", None)
         request = request_of(
-            parsed, bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
+            parsed, bounds, eps, delta, Trust.of(neighbors, unit, max_rows), control,
             propensity=propensity,
             weights=weights,
             groups=groups_of(groups),
@@ -171,7 +171,7 @@ def private(
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
@@ -260,7 +260,7 @@ def private(
     first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
-            parse(formula, source), bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
+            parse(formula, source), bounds, eps, delta, Trust.of(neighbors, unit, max_rows), control,
             estimand=first,
             more=more,
             propensity=propensity,
@@ -390,7 +390,7 @@ def regress(
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
@@ -427,7 +427,7 @@ def regress(
     with open_source(data) as source:
         request = request_of(
             parse(formula, source, regression=True), bounds, eps, delta,
-            Trust(neighbors, unit, max_rows), control,
+            Trust.of(neighbors, unit, max_rows), control,
             estimand="OLS",
             weights=weights,
         )  # fmt: skip
@@ -449,7 +449,7 @@ def plan(
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
@@ -551,7 +551,7 @@ def plan(
     read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
         read(formula), bounds, question.first_epsilon, delta,
-        Trust(neighbors, unit, max_rows), control,
+        Trust.of(neighbors, unit, max_rows), control,
         estimand=first if average else "OLS" if regression else "CATE",
         more=more,
         propensity=propensity,

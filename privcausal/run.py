@@ -21,6 +21,7 @@ from privcausal.errors import (
     PrivcausalError,
     PrivcausalWarning,
     SchemaError,
+    plain,
     refuse_arguments,
 )
 from privcausal.errors import warn as warn_user
@@ -92,7 +93,7 @@ MOVED = {
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
-    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', ...).",
+    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', max_rows=1, ...).",
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
@@ -105,7 +106,7 @@ MOVED = {
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
-    """Wrap a call so that unknown keywords raise this package's own error."""
+    """Wrap a call: arguments are `plain`, and unknown keywords raise this package's own error."""
     known = inspect.signature(call).parameters
     first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
@@ -132,7 +133,7 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
                 options["bounds"] = Schema.of(options["bounds"])
-            return call(*data, **options)
+            return call(*map(plain, data), **{k: plain(v) for k, v in options.items()})
         finally:  # a traceback would keep these variables
             del data, options
 

@@ -169,7 +169,11 @@ SCHEMA: dict[str, Case] = {
         SchemaError,
         r"must be inside \(0, 1\)",
     ),
-    "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
+    "unit in the formula": (
+        ate(unit="G", max_rows=2),
+        SchemaError,
+        "cannot also be in the formula",
+    ),
     "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "Declare bounds within"),
     "levels of numbers": (
         cate("Y ~ T | C(X1)"),
@@ -269,7 +273,7 @@ UNKNOWN: dict[str, Case] = {
     "column": (ate("Y ~ T | X7"), FormulaError, "Column 'X7' is not in the data"),
     "outcome": (ate("Z ~ T | X1"), FormulaError, "Column 'Z' is not in the data"),
     "treatment": (ate("Y ~ Z | X1"), FormulaError, "Column 'Z' is not in the data"),
-    "unit": (ate(unit="person"), DataError, "'person' is not in the data"),
+    "unit": (ate(unit="person", max_rows=2), DataError, "'person' is not in the data"),
     "propensity column": (
         ate(propensity="Q", bounds=bounds(Q=(0.1, 0.9))),
         DataError,
@@ -355,7 +359,7 @@ DATA: dict[str, Case] = {
         "must be text",
     ),
     "dates": (ate("Y ~ T | day"), DataError, "cannot be read. Convert"),
-    "dates as unit": (ate(unit="day"), DataError, "cannot be read. Convert"),
+    "dates as unit": (ate(unit="day", max_rows=2), DataError, "cannot be read. Convert"),
     "complex numbers": (
         ate("Y ~ T | Z", data=_study().assign(Z=1j)),
         DataError,

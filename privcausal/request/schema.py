@@ -6,7 +6,6 @@ Declared domains are public. They fix names, shapes and noise before any row is 
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import DataError, Made, SchemaError, Strict
+from privcausal.errors import DataError, Made, SchemaError, Strict, is_number, plain
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -600,7 +599,8 @@ def _as_domain(value: Any) -> Domain:
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value)
-    if isinstance(value, tuple) and any(isinstance(v, numbers.Real) for v in value):
+    value = plain(value)  # an array of labels
+    if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
         if len(value) != 2:
             raise SchemaError(
                 f"An interval is a pair (lo, hi), not {len(value)} values. "
@@ -662,9 +662,12 @@ def _plain(domain: Domain) -> dict[str, Any]:
 
 
 def _interval_problem(lo: Any, hi: Any) -> str | None:
-    if not (_is_number(lo) and _is_number(hi)):
+    if not (is_number(lo) and is_number(hi)):
         kinds = f"{kind_of(lo)} and {kind_of(hi)}"
-        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or Binary() for bool."
+        other = "Binary() for bool"
+        if isinstance(lo, date | np.datetime64):
+            other = "convert dates to numbers, for example to days since January 1"
+        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or {other}."
     try:
         low, high = float(lo), float(hi)
     except OverflowError:
@@ -688,6 +691,7 @@ def _interval_problem(lo: Any, hi: Any) -> str | None:
 
 def _label_keys(values: Any) -> tuple[str, ...]:
     """Distinct labels. Messages quote only positions, because the labels may be observed data."""
+    values = plain(values)
     if not isinstance(values, tuple | list | range):
         raise SchemaError(f"Labels must be a list, not {kind_of(values)}. Write ['a', 'b'].")
     seen: dict[str, int] = {}
@@ -718,12 +722,7 @@ def _is_numeral(value: object) -> bool:
 
 
 def _two_numbers(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _is_number(value: object) -> bool:
-    # To Python a bool is an int, but True is not a valid bound.
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
 
 
 def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from privcausal.vault.guard import Opaque
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RawColumn(Opaque):
-    """One column of a block as read: label codes (-1 is missing) or numbers (not finite: missing)."""
+    """One column of a block as read: numbers or label codes. NaN, infinity, and -1 are missing."""
 
     numbers: Vector | None = None
     codes: Integers | None = None

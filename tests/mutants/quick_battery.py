@@ -733,7 +733,9 @@ def first_lines_are_not_quoted(first: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.csv"
         file.write_text(f"{first}\n0.2,0,Bob,neg\n")
-        ended = _ended(lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="id"))
+        ended = _ended(
+            lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="id", max_rows=1)
+        )
         assert isinstance(ended, PrivcausalError)
         assert "Alice" not in str(ended)
 

@@ -87,7 +87,7 @@ def test_frame_tells_type_consequence_count_and_examples():
     line = frame[frame["problem"] == "above 100"].iloc[0]
     assert tuple(line) == ("y", "numeric", "above 100", "becomes 100", 1, (4,))
     fate = frame.set_index("problem")["consequence"]
-    assert fate["infinite"] == fate["missing"] == "is ignored (incomplete row)"
+    assert fate["infinite"] == "is ignored (incomplete row)"
     assert fate["undeclared level 'nrth'"] == "belongs to no level"
     assert fate["undeclared level 'clerk'"] == "becomes 'other'"
     assert fate["neither '0' nor '1' but '2'"] == "is ignored (incomplete row)"

@@ -331,7 +331,9 @@ def test_a_file_that_breaks_midway_stays_paid_for(tmp_path: Path) -> None:
     assert not ledger.history.empty
 
 
-@pytest.mark.parametrize("options", [{"control": pc.Control(split="disjoint")}, {"unit": "pid"}])
+@pytest.mark.parametrize(
+    "options", [{"control": pc.Control(split="disjoint")}, {"unit": "pid", "max_rows": 2}]
+)
 def test_a_relation_has_no_order_for_parts_and_units(options: Any, tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     table = places(tmp_path)["relation"]

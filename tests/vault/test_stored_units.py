@@ -302,7 +302,13 @@ def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     with pytest.raises(DataError, match="could not be read and sorted by unit") as caught:
         pc.privcate(
-            "Y ~ T | X1", file, bounds=BOUNDS, unit="pid", neighbors="add_remove", ledger=ledger
+            "Y ~ T | X1",
+            file,
+            bounds=BOUNDS,
+            unit="pid",
+            max_rows=1,
+            neighbors="add_remove",
+            ledger=ledger,
         )
     assert caught.value.__context__ is None
     assert "CANARY" not in str(caught.value)
