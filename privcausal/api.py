@@ -260,7 +260,8 @@ def private(
     first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
-            parse(formula, source), bounds, eps, delta, Trust.of(neighbors, unit, max_rows), control,
+            parse(formula, source), bounds, eps, delta,
+            Trust.of(neighbors, unit, max_rows), control,
             estimand=first,
             more=more,
             propensity=propensity,
@@ -336,8 +337,8 @@ def did(
 
     Other parameters and errors are the same as for `private`. Cohorts allow neither covariates nor
     groups, and have no plan: noise depends on the spread of changes within units. To plan a fit of
-    two periods, write
-    ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
+    two periods, plan the ATT of the changes: ``plan("Y ~ T | X", n=units, unit="id", max_rows=1,
+    estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
 
     Examples
     --------

@@ -93,7 +93,8 @@ MOVED = {
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
-    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', max_rows=1, ...).",
+    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', "
+    "max_rows=1, ...).",
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
@@ -292,12 +293,20 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
             f"privately, at {share:.1%} of the budget and {at_most(delta, 1)} of delta. If they "
             f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
-    treatment = plan.request.formula.treatment
-    if treatment and not quote and treatment not in plan.request.schema:
+    formula, schema = plan.request.formula, plan.request.schema
+    treatment = formula.treatment
+    if treatment and not quote and treatment not in schema:
         yield (
             f"Treatment {treatment!r} is read as 0/1, because the file has no column types. If it "
             f"holds labels, declare bounds={{{treatment!r}: ['no', 'yes']}}. Otherwise, declare "
             f"bounds={{{treatment!r}: pc.Binary()}}."
+        )
+    known = {treatment, *schema, *formula.categorical, *formula.rest}
+    unsure = [name for name in formula.variables if name not in known]
+    if unsure and not quote:
+        yield (
+            f"The file has no column types. These columns are read as numbers: {_some(unsure)}. If "
+            "a column holds labels, declare them, or write C(column)."
         )
 
 

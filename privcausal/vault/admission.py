@@ -88,6 +88,8 @@ class Changes:
     ) -> Self:
         """Read all columns of the request; `more` are the further fields."""
         labels: dict[str, memory.AsLabels] = {str(request.trust.unit): "units"}
+        if request.cluster is not None:
+            labels.setdefault(request.cluster.column, "units")
         for name in request.read:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
             bought = kind == "text" or (kind != "bool" and name in request.formula.categorical)
@@ -250,6 +252,8 @@ class Source(guard.Opaque):
 @guard.opening
 def open_source(data: Frame) -> Source:
     """Open a frame, a path to files, or a DuckDB relation. This step releases nothing."""
+    if isinstance(data, memory.RowSource):  # from `read_file`
+        return Source(data)
     if isinstance(data, str | os.PathLike):
         return Source(open_path(data))
     kind = type(data)  # Compare names, to avoid importing the libraries.

@@ -274,6 +274,8 @@ def units_stay_apart(held: str) -> None:
     }  # fmt: skip
     if held == "panel":
         call |= {"learner": "did", "time": "year", "periods": (0, 1)}
+    else:
+        call["max_rows"] = 1
     tables: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         for first, y in ((one, 0.0), (other, 1.0)):
@@ -952,7 +954,7 @@ def plans_cost_what_they_promise() -> None:
     """Every stage's noise is paid for, of parts that run in parallel the dearest."""
     for split, unit in (("full", None), ("disjoint", None), ("crossfit", None), ("disjoint", "P")):
         options: dict[str, Any] = {"control": pc.Control(split=split)} | (
-            {"unit": unit} if unit else {}
+            {"unit": unit, "max_rows": 1} if unit else {}
         )
         # at this eps the second half's stages sum to one unit more than the first's
         options |= {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 2.51}

@@ -95,9 +95,8 @@ def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) 
 def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
     """Types are what formula and bounds say: labels for G and the unit, else numbers."""
     file = places(tmp_path)["csv"]
-    labels = {"G": frozenset(BOUNDS["G"]), "pid": frozenset[str]()}
     options = {"unit": "pid", "max_rows": 2, "base": "linear"}
-    expected = document(read_file(file, lambda _: labels), tmp_path, **options)
+    expected = document(read_file(file), tmp_path, **options)
     monkeypatch.setattr(stored, "STREAM", 211)
     assert document(file, tmp_path, **options) == expected
 

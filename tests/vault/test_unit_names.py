@@ -297,7 +297,7 @@ BOUNDS: dict[str, Any] = {"Y": (0, 1)}
 
 def moves(one: Any, two: Any, **options: Any) -> list[float]:
     """How far queries move, in their sensitivities, and that all else is alike."""
-    made = {"bounds": BOUNDS, "unit": "id", **options}
+    made = {"bounds": BOUNDS, "unit": "id", "max_rows": 1, **options}
     with testing.recorded(3) as first:
         fit = pc.private("Y ~ T", one, **made)
     with testing.recorded(3, first.calls) as second:
