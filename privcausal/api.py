@@ -213,6 +213,9 @@ def private(
           horizon h, E[min(T, h)], or on the probability P(T <= h) of an event, over all rows.
           The scores are doubly robust also for censoring (Robins and Rotnitzky 1992), which must
           be independent of survival within each arm. See `AteResult.survival` for the curves.
+          The event is 1 and a censored time 0; other values are missing. Declare other codes, the
+          censored one first: ``bounds={"died": [1, 2]}``. Times below 0 count as 0. Competing
+          events, such as codes 0, 1, and 2, have no estimand here.
 
         To choose among ATE, ATT and ATO:
 

@@ -42,7 +42,7 @@ from privcausal.request.request import (
     Trust,
 )
 from privcausal.request.schema import Schema, with_levels
-from privcausal.request.survival import PLAN_SURVIVAL, followed
+from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
@@ -133,7 +133,8 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__}() accepts only {' and '.join(first)} by position. {instead}"
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
-                options["bounds"] = Schema.of(options["bounds"])
+                events = events_of(data[0] if data else options.get("formula"))
+                options["bounds"] = Schema.of(options["bounds"], events)
             return call(*map(plain, data), **{k: plain(v) for k, v in options.items()})
         finally:  # a traceback would keep these variables
             del data, options

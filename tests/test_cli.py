@@ -490,6 +490,7 @@ def test_csv_columns_get_their_types_from_the_call(tmp_path):
     assert table["k"].to_pylist() == ["1", "2", "NA"]
 
 
+@pytest.mark.filterwarnings("always")
 def test_undeclared_columns_of_a_csv_are_told_before_the_fit(tmp_path, capsys):
     rows = "y,t,x,w\n" + "\n".join(f"{k % 7},{k % 2},{k % 3},{'ab'[k % 5 > 2]}" for k in range(300))
     (tmp_path / "t.csv").write_text(rows)

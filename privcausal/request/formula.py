@@ -424,7 +424,8 @@ def _survival(part: Sequence[Token]) -> tuple[str, str]:
     if [[token.kind for token in side] for side in sides] != [["name"], ["name"]]:
         raise FormulaError(
             "Surv() takes two columns: the time of follow-up, and whether the event occurred at "
-            "that time. Write 'Surv(days, died) ~ T | X1 + X2'."
+            "that time. Write 'Surv(days, died) ~ T | X1 + X2'. If the event is coded 1 and 2, "
+            "declare the censored label first: bounds={'died': [1, 2]}."
         )
     return sides[0][0].text, sides[1][0].text
 

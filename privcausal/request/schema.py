@@ -248,8 +248,23 @@ def least_width(lo: float, hi: float) -> float:
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
+class _Labels(Made):
+    """Labels of a column. `numeric` says whether they were declared as numbers."""
+
+    __slots__ = ()
+
+    def refuse_numbers(self, name: str) -> None:
+        """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
+        labels = level_names(self)  # type: ignore[arg-type]  # one of both subclasses
+        if OTHER not in labels and not any(map(_is_numeral, labels)):
+            raise SchemaError(
+                f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
+                f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
+            )
+
+
 @dataclass(frozen=True, init=False)
-class Levels(Made):
+class Levels(_Labels):
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -273,9 +288,11 @@ class Levels(Made):
 
     values: tuple[str, ...]
     other: bool
+    numeric: bool = field(default=False, repr=False, compare=False)
 
     def __init__(self, values: object, other: bool = False) -> None:
         keys = _label_keys(values)
+        object.__setattr__(self, "numeric", _are_numbers(values))
         if not isinstance(other, bool):
             raise SchemaError("other must be True or False.")
         if not keys and not other:
@@ -291,7 +308,7 @@ class Levels(Made):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Binary(Made):
+class Binary(_Labels):
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
@@ -319,9 +336,11 @@ class Binary(Made):
     """
 
     labels: tuple[str, str] | None
+    numeric: bool = field(default=False, compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys = _label_keys(labels)
+        object.__setattr__(self, "numeric", _are_numbers(labels))
         if len(keys) != 2:
             raise SchemaError(
                 f"Binary() requires two labels, not {len(keys)}. Write the label for 0 first: "
@@ -413,14 +432,19 @@ class Schema(Strict):
         object.__setattr__(self, "complete", complete)
 
     @classmethod
-    def of(cls, bounds: object) -> Schema:
+    def of(cls, bounds: object, labels: Sequence[str] = ()) -> Schema:
         """Return a schema from a value of `bounds=`: None, a dict or a schema.
+
+        A list of two numbers declares two labels of the columns in `labels`.
 
         Examples
         --------
         >>> pc.Schema.of({"age": (18, 95)})["age"].width
         77.0
         """
+        if labels and isinstance(bounds, Mapping):
+            own = {n: bounds[n] for n in labels if _two_numbers(bounds.get(n))}
+            bounds = {**bounds, **{n: {"labels": values} for n, values in own.items()}}
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
@@ -712,6 +736,10 @@ def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
         known = ", ".join(map(repr, keys[:10]))
         raise SchemaError(f"ref={first!r} is not among the labels. Choose one of {known}.")
     return (*(k for k in keys if k == first), *(k for k in keys if k != first))
+
+
+def _are_numbers(values: Any) -> bool:
+    return len(values) > 0 and all(isinstance(v, int | float) for v in values)
 
 
 def _is_numeral(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from privcausal.errors import SchemaError, is_number
@@ -26,6 +27,16 @@ PLAN_SURVIVAL = (
     "A survival outcome has no plan. Plan its time up to the horizon as a number, for example "
     "pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)}). Censoring widens the interval."
 )
+
+
+def events_of(formula: object) -> tuple[str, ...]:
+    """The event's column of a formula ``Surv(time, event) ~ ...``, whatever the rest of it is.
+
+    Two numbers declared for it are labels: an event has no interval.
+    """
+    if not isinstance(formula, str):
+        return ()
+    return tuple(re.findall(r"^\s*Surv\s*\([^,()]*,\s*`?([^,()`]+?)`?\s*\)", formula))
 
 
 def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:

@@ -322,13 +322,22 @@ def check_types(header: Header, request: Request) -> None:
                 f"Column {name!r} contains text but has numeric bounds. Convert the column to "
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
             )
+        if text and isinstance(domain, Levels | Binary) and domain.numeric:
+            raise SchemaError(
+                f"Column {name!r} contains text, but its declared labels are numbers. Write the "
+                f"labels as in the data: bounds={{{name!r}: ['a', 'b']}}. If the texts are digits, "
+                f"quote them: bounds={{{name!r}: ['0', '1']}}."
+            )
+        if header.kinds[name] == "numeric" and isinstance(domain, Levels | Binary):
+            domain.refuse_numbers(name)
     formula = request.formula
     roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
     for name, role in (roles | {formula.event: "Event"}).items():
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
+            labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
             raise SchemaError(
                 f"{role} {name!r} contains text. Declare its two labels, the reference first: "
-                f"bounds={{{name!r}: ['control', 'treated']}}."
+                f"bounds={{{name!r}: {labels}}}."
             )
 
 
