@@ -99,9 +99,9 @@ def warn(text: str) -> None:
 def plain(value: Any) -> Any:
     """An argument in Python's own types. Never raises.
 
-    Numbers of NumPy, of `decimal`, and of `fractions` become int or float, also within lists,
-    tuples, and dicts, and so do arrays without dimensions. An array with one dimension becomes a
-    list, but not in a dict, which may hold columns.
+    Numbers of NumPy, `decimal`, and `fractions` become int or float, also within lists, tuples, and
+    dicts, and so do arrays without dimensions. An array with one dimension becomes a list, but not
+    in a dict, which may hold columns.
     """
     if isinstance(value, np.ndarray) and value.ndim < 2:
         value = value[()] if value.ndim == 0 else list(value)
@@ -109,7 +109,7 @@ def plain(value: Any) -> Any:
         return type(value)(map(plain, value))
     if type(value) is dict:
         return {k: v if getattr(v, "ndim", 0) else plain(v) for k, v in value.items()}
-    if not isinstance(value, _NUMBERS) or isinstance(value, bool | np.timedelta64 | Enum):
+    if not isinstance(value, _SCALARS) or isinstance(value, bool | np.timedelta64 | Enum):
         return value
     try:
         return next(kind for known, kind in _KINDS if isinstance(value, known))(value)
@@ -120,9 +120,9 @@ def plain(value: Any) -> Any:
 
 
 _KINDS: tuple[tuple[Any, type], ...] = (
-    (np.bool_, bool), (int | np.integer, int), (float | np.floating | Decimal | Fraction, float),
+    (np.bool_, bool), (np.str_, str), (int | np.integer, int), (float | np.floating | Decimal | Fraction, float),
 )  # fmt: skip
-_NUMBERS = np.bool_ | int | np.integer | float | np.floating | Decimal | Fraction
+_SCALARS = np.bool_ | np.str_ | int | np.integer | float | np.floating | Decimal | Fraction
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -7,6 +7,7 @@ declared, no treated row, one row only: each gives a result, because a refusal w
 from __future__ import annotations
 
 import contextlib
+import datetime
 import re
 import sqlite3
 import textwrap
@@ -123,6 +124,26 @@ SCHEMA: dict[str, Case] = {
     "too wide": (ate(bounds=bounds(X1=(-1e30, 1e30))), SchemaError, "wider"),
     "too narrow": (ate(bounds=bounds(X1=(0, 1e-200))), SchemaError, "too narrow"),
     "three ends": (ate(bounds=bounds(X1=(0, 1, 2))), SchemaError, "pair"),
+    "dates": (
+        ate(bounds=bounds(X1=(datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)))),
+        SchemaError,
+        "convert dates to numbers",
+    ),
+    "numbers for texts": (
+        ate(data=study(G=pd.Series(["a", "b"] * (N // 2), dtype="str")), bounds=bounds(G=[0, 1])),
+        SchemaError,
+        "contains text, but its declared labels are numbers",
+    ),
+    "texts for numbers": (
+        ate(bounds=bounds(T=["no", "yes"])),
+        SchemaError,
+        "contains numbers, but its declared",
+    ),
+    "units without a number of rows": (
+        ate(unit="pid"),
+        BudgetError,
+        r"Write unit='pid', max_rows=5",
+    ),
     "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "The bounds are text"),
     "one number": (ate(bounds=bounds(X1=5)), SchemaError, "A domain must be"),
     "an ambiguous list": (ate(bounds=bounds(X1=[0, 10])), SchemaError, "interval or two labels"),
