@@ -120,7 +120,8 @@ def plain(value: Any) -> Any:
 
 
 _KINDS: tuple[tuple[Any, type], ...] = (
-    (np.bool_, bool), (np.str_, str), (int | np.integer, int), (float | np.floating | Decimal | Fraction, float),
+    (np.bool_, bool), (np.str_, str), (int | np.integer, int),
+    (float | np.floating | Decimal | Fraction, float),
 )  # fmt: skip
 _SCALARS = np.bool_ | np.str_ | int | np.integer | float | np.floating | Decimal | Fraction
 
