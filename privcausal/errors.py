@@ -26,8 +26,6 @@ from fractions import Fraction
 from functools import wraps
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
-import numpy as np
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -96,38 +94,38 @@ def warn(text: str) -> None:
 # -- arguments -------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """An argument in Python's own types. Never raises.
 
     Numbers of NumPy, `decimal`, and `fractions` become int or float, also within lists, tuples, and
     dicts, and so do arrays without dimensions. An array with one dimension becomes a list, but not
     in a dict, which may hold columns.
     """
+    import numpy as np  # not above, because importing it takes time
+
     if isinstance(value, np.ndarray) and value.ndim < 2:
         value = value[()] if value.ndim == 0 else list(value)
     if type(value) in (list, tuple):
-        return type(value)(map(plain, value))
+        return type(value)(map(as_plain, value))
     if type(value) is dict:
-        return {k: v if getattr(v, "ndim", 0) else plain(v) for k, v in value.items()}
-    if not isinstance(value, _SCALARS) or isinstance(value, bool | np.timedelta64 | Enum):
+        return {k: v if getattr(v, "ndim", 0) else as_plain(v) for k, v in value.items()}
+    if isinstance(value, bool | np.timedelta64 | Enum):
         return value
+    kinds: tuple[tuple[Any, type], ...] = (
+        (np.bool_, bool), (np.str_, str), (int | np.integer, int),
+        (float | np.floating | Decimal | Fraction, float),
+    )  # fmt: skip
+    kind = next((own for known, own in kinds if isinstance(value, known)), None)
     try:
-        return next(kind for known, kind in _KINDS if isinstance(value, known))(value)
+        return value if kind is None else kind(value)
     except OverflowError:
         return math.inf
     except Exception:  # a subclass may do anything
         return math.nan
 
 
-_KINDS: tuple[tuple[Any, type], ...] = (
-    (np.bool_, bool), (np.str_, str), (int | np.integer, int),
-    (float | np.floating | Decimal | Fraction, float),
-)  # fmt: skip
-_SCALARS = np.bool_ | np.str_ | int | np.integer | float | np.floating | Decimal | Fraction
-
-
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether the value, after `plain`, is a number; a bool does not count."""
+    """Whether the value, after `as_plain`, is a number; a bool does not count."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -210,7 +208,7 @@ def refuse_arguments(
 
 
 def named(call: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a call: arguments are `plain`, and wrong keywords raise this package's own error."""
+    """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error."""
     name, own = call.__name__, dict(inspect.signature(call).parameters)
     if name == "__init__":
         name = call.__qualname__.split(".")[-2]
@@ -223,7 +221,7 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **options: P.kwargs) -> R:
         try:
             refuse_arguments(name, own, len(args) - held, list(options))
-            return call(*map(plain, args), **{k: plain(v) for k, v in options.items()})
+            return call(*map(as_plain, args), **{k: as_plain(v) for k, v in options.items()})
         finally:  # arguments may be rows, which a traceback would keep
             del args, options
 
@@ -240,11 +238,13 @@ class _Making(ABCMeta):
         if options:
             known = dict(inspect.signature(cls).parameters)
             _unknown(cls.__name__, known, list(options), {})
-        return super().__call__(*map(plain, args), **{k: plain(v) for k, v in options.items()})
+        return super().__call__(
+            *map(as_plain, args), **{k: as_plain(v) for k, v in options.items()}
+        )
 
 
 class Made(metaclass=_Making):
-    """Base of classes that users create, from `plain` arguments.
+    """Base of classes that users create, from arguments that pass `as_plain`.
 
     Unknown keywords raise this package's own error.
     """

@@ -21,7 +21,7 @@ from privcausal.errors import (
     PrivcausalError,
     PrivcausalWarning,
     SchemaError,
-    plain,
+    as_plain,
     refuse_arguments,
 )
 from privcausal.errors import warn as warn_user
@@ -107,7 +107,7 @@ MOVED = {
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
-    """Wrap a call: arguments are `plain`, and unknown keywords raise this package's own error."""
+    """Wrap a call: arguments are `as_plain`, and unknown keywords raise this package's own error."""
     known = inspect.signature(call).parameters
     first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
@@ -135,7 +135,7 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
             if "bounds" in options:  # first, because it may have been swapped with the data
                 events = events_of(data[0] if data else options.get("formula"))
                 options["bounds"] = Schema.of(options["bounds"], events)
-            return call(*map(plain, data), **{k: plain(v) for k, v in options.items()})
+            return call(*map(as_plain, data), **{k: as_plain(v) for k, v in options.items()})
         finally:  # a traceback would keep these variables
             del data, options
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.errors import PrivcausalError, is_number, plain
+from privcausal.errors import PrivcausalError, as_plain, is_number
 from privcausal.testing import seeded_noise
 
 N = 300
@@ -119,15 +119,15 @@ OTHERS: list[Any] = [
 
 @pytest.mark.parametrize("value", OTHERS, ids=lambda value: type(value).__name__)
 def test_other_values_stay_and_are_no_numbers(value: Any) -> None:
-    assert plain(value) is value
-    assert isinstance(value, Code) or not is_number(plain(value))
+    assert as_plain(value) is value
+    assert isinstance(value, Code) or not is_number(as_plain(value))
 
 
 def test_numbers_beyond_floats_do_not_raise() -> None:
-    assert plain(Fraction(10**400)) == plain(Decimal("1e400")) == np.inf
-    assert np.isnan(plain(Decimal("sNaN")))
-    assert plain(np.bool_(True)) is True
-    assert plain({"a": (np.int8(1), [np.array(2)])}) == {"a": (1, [2])}
+    assert as_plain(Fraction(10**400)) == as_plain(Decimal("1e400")) == np.inf
+    assert np.isnan(as_plain(Decimal("sNaN")))
+    assert as_plain(np.bool_(True)) is True
+    assert as_plain({"a": (np.int8(1), [np.array(2)])}) == {"a": (1, [2])}
 
 
 REFUSED: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, get_args
 
-from privcausal.errors import BudgetError, is_number, plain
+from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.stored import stored
 from privcausal.typing import Neighbors, Vector
 
@@ -26,7 +26,7 @@ def exact(amount: float) -> Fraction:
 
 def pico(amount: float) -> int:
     """The smallest integer number of pico-units that is at least `amount` (finite, >= 0)."""
-    amount = plain(amount)
+    amount = as_plain(amount)
     if not is_number(amount) or not 0 <= amount < math.inf:
         raise BudgetError("A privacy amount must be a finite, nonnegative number.")
     # Exact arithmetic: a float product may round down, and charging too little would be a leak.

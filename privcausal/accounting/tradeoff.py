@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from privcausal.accounting import price
 from privcausal.accounting.charge import pico
-from privcausal.errors import BudgetError, is_number, plain
+from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.prices import at_most
 from privcausal.stored import stored
 from privcausal.typing import Vector
@@ -283,7 +283,7 @@ def _losses(mu: float) -> Vector:
 
 
 def _need(name: str, value: float, low: float, high: float) -> float:
-    value = plain(value)
+    value = as_plain(value)
     if not is_number(value) or not low <= value <= high:
         raise BudgetError(f"{name} of a trade-off function must be in [{low:g}, {high:g}].")
     return value

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, SchemaError, plain
+from privcausal.errors import CapabilityError, SchemaError, as_plain
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
 from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
@@ -315,7 +315,7 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
     domain = schema[name]
     if not isinstance(domain, Interval):
         return LevelAxis(name, level_names(domain))
-    how = plain(how)
+    how = as_plain(how)
     if isinstance(how, int) and not isinstance(how, bool):
         return RegularAxis(name, domain.lo, domain.hi, how)
     numbers = isinstance(how, Sequence) and not isinstance(how, str)

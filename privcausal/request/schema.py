@@ -19,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import DataError, Made, SchemaError, Strict, is_number, plain
+from privcausal.errors import DataError, Made, SchemaError, Strict, as_plain, is_number
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -444,7 +444,7 @@ class Schema(Strict):
         """
         if labels and isinstance(bounds, Mapping):
             own = {n: bounds[n] for n in labels if _two_numbers(bounds.get(n))}
-            bounds = {**bounds, **{n: {"labels": values} for n, values in own.items()}}
+            bounds = {**bounds, **{n: Levels(values) for n, values in own.items()}}
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
@@ -623,7 +623,7 @@ def _as_domain(value: Any) -> Domain:
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value)
-    value = plain(value)  # an array of labels
+    value = as_plain(value)  # an array of labels
     if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
         if len(value) != 2:
             raise SchemaError(
@@ -715,7 +715,7 @@ def _interval_problem(lo: Any, hi: Any) -> str | None:
 
 def _label_keys(values: Any) -> tuple[str, ...]:
     """Distinct labels. Messages quote only positions, because the labels may be observed data."""
-    values = plain(values)
+    values = as_plain(values)
     if not isinstance(values, tuple | list | range):
         raise SchemaError(f"Labels must be a list, not {kind_of(values)}. Write ['a', 'b'].")
     seen: dict[str, int] = {}
