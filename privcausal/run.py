@@ -107,7 +107,7 @@ MOVED = {
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
-    """Wrap a call: arguments are `as_plain`, and unknown keywords raise this package's own error."""
+    """Wrap a call: its arguments pass `as_plain`, and unknown keywords raise an own error."""
     known = inspect.signature(call).parameters
     first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
