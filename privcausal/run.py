@@ -21,6 +21,7 @@ from privcausal.errors import (
     PrivcausalError,
     PrivcausalWarning,
     SchemaError,
+    as_plain,
     refuse_arguments,
 )
 from privcausal.errors import warn as warn_user
@@ -41,7 +42,7 @@ from privcausal.request.request import (
     Trust,
 )
 from privcausal.request.schema import Schema, with_levels
-from privcausal.request.survival import PLAN_SURVIVAL, followed
+from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
@@ -92,7 +93,8 @@ MOVED = {
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
-    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', ...).",
+    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', "
+    "max_rows=1, ...).",
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
@@ -105,7 +107,7 @@ MOVED = {
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
-    """Wrap a call so that unknown keywords raise this package's own error."""
+    """Wrap a call: its arguments pass `as_plain`, and unknown keywords raise an own error."""
     known = inspect.signature(call).parameters
     first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
@@ -131,8 +133,9 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__}() accepts only {' and '.join(first)} by position. {instead}"
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
-                options["bounds"] = Schema.of(options["bounds"])
-            return call(*data, **options)
+                events = events_of(data[0] if data else options.get("formula"))
+                options["bounds"] = Schema.of(options["bounds"], events)
+            return call(*map(as_plain, data), **{k: as_plain(v) for k, v in options.items()})
         finally:  # a traceback would keep these variables
             del data, options
 
@@ -310,12 +313,20 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
             f"privately, at {share:.1%} of the budget and {at_most(delta, 1)} of delta. If they "
             f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
-    treatment = plan.request.formula.treatment
-    if treatment and not quote and treatment not in plan.request.schema:
+    formula, schema = plan.request.formula, plan.request.schema
+    treatment = formula.treatment
+    if treatment and not quote and treatment not in schema:
         yield (
             f"Treatment {treatment!r} is read as 0/1, because the file has no column types. If it "
             f"holds labels, declare bounds={{{treatment!r}: ['no', 'yes']}}. Otherwise, declare "
             f"bounds={{{treatment!r}: pc.Binary()}}."
+        )
+    known = {treatment, *schema, *formula.categorical, *formula.rest}
+    unsure = [name for name in formula.variables if name not in known]
+    if unsure and not quote:
+        yield (
+            f"The file has no column types. These columns are read as numbers: {_some(unsure)}. If "
+            "a column holds labels, declare them, or write C(column)."
         )
 
 

@@ -310,7 +310,7 @@ SOURCES: dict[str, Case] = {
         CapabilityError,
         "in a fixed order",
     ),
-    "a relation of units": (sql(SQL, unit="pid"), CapabilityError, "in a fixed order"),
+    "a relation of units": (sql(SQL, unit="pid", max_rows=2), CapabilityError, "in a fixed order"),
     "a relation without rows": (sql(f"{SQL} WHERE false"), DataError, "The data have no rows"),
     "a relation without a column": (sql("SELECT Y, T, G FROM frame"), FormulaError, "not in the"),
     "a relation of dates": (sql(SQL, formula="Y ~ T | day"), DataError, "cannot be read. Convert"),

@@ -223,12 +223,14 @@ class FitRun:
         request, name = self.plan.request, self.plan.request.formula.outcome
         self.vault.set_layout(self.schema, (), ())
         query = SurvivalCounts(survival.follow_up(request))
-        self.curves = survival.arm_curves(request, self.release(survival.SURVIVAL_COUNTS, query))
+        release = self.release(survival.SURVIVAL_COUNTS, query)
+        self.curves = survival.arm_curves(request, release)
         score, raw = survival.survival_scores(request, self.curves), self.schema[name]
         assert isinstance(raw, Interval)
         self.schema = self.schema.with_columns({name: Transformed(score.lo, score.hi, raw)})
         self.vault.score_survival(score)
         self.alerts |= survival.censoring_alert(request, self.curves)
+        self.alerts |= survival.coding_alerts(request, release)
 
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         outcome = self.plan.request.formula.outcome

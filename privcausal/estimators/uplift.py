@@ -11,9 +11,9 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.accounting import PICO, Release
-from privcausal.accounting.charge import exact, is_number
+from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
-from privcausal.errors import CapabilityError, SchemaError
+from privcausal.errors import CapabilityError, SchemaError, is_number
 from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.survey import FitRun, outcome_of

@@ -95,7 +95,7 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
     domain = design.schema[name]
     if isinstance(domain, schema.Interval):
         found = numbers(series)
-        there = ~np.isnan(found)
+        there = np.isfinite(found)
         return np.clip(np.where(there, found, domain.mid), domain.lo, domain.hi), there
     codes, texts = labels(series)
     if isinstance(domain, schema.Levels):

@@ -11,6 +11,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Any, Literal, NamedTuple
@@ -420,11 +421,14 @@ def _survival(part: Sequence[Token]) -> tuple[str, str]:
     if len(part) != 1 or not re.match(r"Surv\s*\(", part[0].text):
         return "", ""
     inside = part[0].text.partition("(")[2][:-1]
-    sides = [tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)]
+    sides = []
+    with suppress(FormulaError):  # for example, of `died == 2`
+        sides = [tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)]
     if [[token.kind for token in side] for side in sides] != [["name"], ["name"]]:
         raise FormulaError(
             "Surv() takes two columns: the time of follow-up, and whether the event occurred at "
-            "that time. Write 'Surv(days, died) ~ T | X1 + X2'."
+            "that time. Write 'Surv(days, died) ~ T | X1 + X2'. If the event is coded 1 and 2, "
+            "declare the censored label first: bounds={'died': [1, 2]}."
         )
     return sides[0][0].text, sides[1][0].text
 

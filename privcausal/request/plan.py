@@ -12,11 +12,11 @@ import numpy as np
 from privcausal.accounting.charge import PICO, Cost
 from privcausal.accounting.price import EVENTS, NUMBERS
 from privcausal.accounting.tradeoff import TradeOff
-from privcausal.errors import BudgetError, CapabilityError
+from privcausal.errors import BudgetError, CapabilityError, is_number
 from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
 from privcausal.request.request import FOLDS, Request
-from privcausal.request.schema import Domain, Interval, is_real, label_key
+from privcausal.request.schema import Domain, Interval, label_key
 from privcausal.stored import stored
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
             raise BudgetError(
                 f"shares= cannot contain {str(name)!r}. The shares of this fit are {known}."
             )
-        if not (is_real(value) and 0 <= value <= 1):
+        if not (is_number(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1.")
     if given.get("average") and "average" not in defaults:
         raise BudgetError(
@@ -438,16 +438,16 @@ class Assumptions:
     def __post_init__(self) -> None:
         most = 0.5 * self.width
         least = LEAST_SPREAD * self.width
-        if not (is_real(self.outcome_sd) and least <= self.outcome_sd <= most * (1 + 1e-9)):
+        if not (is_number(self.outcome_sd) and least <= self.outcome_sd <= most * (1 + 1e-9)):
             raise CapabilityError(
                 f"outcome_sd must be a number from {least:.4g} to {most:.4g}. A standard deviation "
                 "cannot exceed half the width of the outcome bounds."
             )
-        if not (is_real(self.r2) and 0 <= self.r2 <= 0.99):
+        if not (is_number(self.r2) and 0 <= self.r2 <= 0.99):
             raise CapabilityError("r2 must be a number from 0 to 0.99.")
-        if not (is_real(self.icc) and 0 <= self.icc <= 1):
+        if not (is_number(self.icc) and 0 <= self.icc <= 1):
             raise CapabilityError("icc must be a number from 0 to 1.")
-        if not (is_real(self.treated) and 0.01 <= self.treated <= 0.99):
+        if not (is_number(self.treated) and 0.01 <= self.treated <= 0.99):
             raise CapabilityError("treated must be a number from 0.01 to 0.99.")
 
     @property
@@ -482,7 +482,7 @@ def assume(
     domain = request.schema.get(name)
     given = {} if like is None else _public_rows(request, like)
     if domain is None:
-        if outcome_sd is None or not (is_real(outcome_sd) and 0 < outcome_sd < math.inf):
+        if outcome_sd is None or not (is_number(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
                 f"A plan requires the scale of the outcome {name!r}. Declare its bounds, "
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError, is_number
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
@@ -17,7 +17,6 @@ from privcausal.request.schema import (
     Interval,
     Levels,
     Schema,
-    is_real,
     number_key,
 )
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
@@ -71,7 +70,7 @@ class Budget:
 
 def _positive(name: str, value: Any, *, upper: float) -> None:
     # A whole number may be too large for a float, so compare it without converting it.
-    if not (is_real(value) and 0 < value < upper):
+    if not (is_number(value) and 0 < value < upper):
         domain, usual = "a finite number above 0", "eps=1.0"
         if upper < math.inf:
             domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
@@ -122,6 +121,17 @@ class Trust:
             )
         if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
             raise BudgetError("unit= must be the name of a column.")
+
+    @classmethod
+    def of(cls, neighbors: Any, unit: Any, max_rows: Any) -> Trust:
+        """The relation of a call. Its units must state their number of rows."""
+        made = cls(neighbors, unit, 1 if max_rows is None else max_rows)
+        if unit is not None and max_rows is None:
+            raise BudgetError(
+                "unit= requires max_rows=, the largest number of rows used of each unit. Write "
+                f"unit={unit!r}, max_rows=5. With max_rows=1, only the first row is used."
+            )
+        return made
 
     @property
     def protected(self) -> str:
@@ -243,7 +253,7 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
         )
     _choice("cov_type", cov_type, get_args(CovType))
     _choice("tails", tails, ("cubic", "any"))
-    if not (isinstance(clip, int | float) and LEAST_PROPENSITY <= clip < 0.5):
+    if not (is_number(clip) and LEAST_PROPENSITY <= clip < 0.5):
         raise SchemaError(
             f"propensity_clip must be a number below 0.5 and at least {LEAST_PROPENSITY:g}."
         )
@@ -468,7 +478,7 @@ class Request:
                 )
         elif isinstance(p, Mapping):
             self._check_shares(p)
-        elif not (is_real(p) and _inside(p)):
+        elif not (is_number(p) and _inside(p)):
             raise SchemaError(
                 "propensity must be a number in (0, 1) or the name of a column. A number must be "
                 f"at least {LEAST_PROPENSITY:g} from 0 and 1."
@@ -481,7 +491,7 @@ class Request:
                 "propensity= by arm requires a treatment with at least three declared arms. For "
                 "two arms, give the share of the treated, for example propensity=0.5."
             )
-        numbers = all(is_real(p) and _inside(p) for p in shares.values())
+        numbers = all(is_number(p) and _inside(p) for p in shares.values())
         if {*shares} != {*arms} or not numbers or abs(sum(shares.values()) - 1) > SUM_TOLERANCE:
             raise SchemaError(
                 f"propensity= must give a share in (0, 1) for each of the arms {', '.join(arms)}. "

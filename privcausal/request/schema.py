@@ -6,7 +6,6 @@ Declared domains are public. They fix names, shapes and noise before any row is 
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from decimal import Decimal
 from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import DataError, Made, SchemaError, Strict
+from privcausal.errors import DataError, Made, SchemaError, Strict, as_plain, is_number
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -64,11 +63,6 @@ class Header:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))
         raise DataError(f"Column {name!r} is not in the data. Columns of the data: {known}.")
-
-
-def is_real(value: object) -> TypeGuard[float]:
-    """Whether the value is a plain Python int or float; a bool does not count."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
@@ -254,8 +248,23 @@ def least_width(lo: float, hi: float) -> float:
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
+class _Labels(Made):
+    """Labels of a column. `numeric` says whether they were declared as numbers."""
+
+    __slots__ = ()
+
+    def refuse_numbers(self, name: str) -> None:
+        """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
+        labels = level_names(self)  # type: ignore[arg-type]  # one of both subclasses
+        if OTHER not in labels and not any(map(_is_numeral, labels)):
+            raise SchemaError(
+                f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
+                f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
+            )
+
+
 @dataclass(frozen=True, init=False)
-class Levels(Made):
+class Levels(_Labels):
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -279,9 +288,11 @@ class Levels(Made):
 
     values: tuple[str, ...]
     other: bool
+    numeric: bool = field(default=False, repr=False, compare=False)
 
     def __init__(self, values: object, other: bool = False) -> None:
         keys = _label_keys(values)
+        object.__setattr__(self, "numeric", _are_numbers(values))
         if not isinstance(other, bool):
             raise SchemaError("other must be True or False.")
         if not keys and not other:
@@ -297,7 +308,7 @@ class Levels(Made):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Binary(Made):
+class Binary(_Labels):
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
@@ -325,9 +336,11 @@ class Binary(Made):
     """
 
     labels: tuple[str, str] | None
+    numeric: bool = field(default=False, compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys = _label_keys(labels)
+        object.__setattr__(self, "numeric", _are_numbers(labels))
         if len(keys) != 2:
             raise SchemaError(
                 f"Binary() requires two labels, not {len(keys)}. Write the label for 0 first: "
@@ -419,14 +432,19 @@ class Schema(Strict):
         object.__setattr__(self, "complete", complete)
 
     @classmethod
-    def of(cls, bounds: object) -> Schema:
+    def of(cls, bounds: object, labels: Sequence[str] = ()) -> Schema:
         """Return a schema from a value of `bounds=`: None, a dict or a schema.
+
+        A list of two numbers declares two labels of the columns in `labels`.
 
         Examples
         --------
         >>> pc.Schema.of({"age": (18, 95)})["age"].width
         77.0
         """
+        if labels and isinstance(bounds, Mapping):
+            own = {n: bounds[n] for n in labels if _two_numbers(bounds.get(n))}
+            bounds = {**bounds, **{n: Levels(values) for n, values in own.items()}}
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
@@ -605,7 +623,8 @@ def _as_domain(value: Any) -> Domain:
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value)
-    if isinstance(value, tuple) and any(isinstance(v, numbers.Real) for v in value):
+    value = as_plain(value)  # an array of labels
+    if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
         if len(value) != 2:
             raise SchemaError(
                 f"An interval is a pair (lo, hi), not {len(value)} values. "
@@ -667,9 +686,12 @@ def _plain(domain: Domain) -> dict[str, Any]:
 
 
 def _interval_problem(lo: Any, hi: Any) -> str | None:
-    if not (_is_number(lo) and _is_number(hi)):
+    if not (is_number(lo) and is_number(hi)):
         kinds = f"{kind_of(lo)} and {kind_of(hi)}"
-        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or Binary() for bool."
+        other = "Binary() for bool"
+        if isinstance(lo, date | np.datetime64):
+            other = "convert dates to numbers, for example to days since January 1"
+        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or {other}."
     try:
         low, high = float(lo), float(hi)
     except OverflowError:
@@ -693,6 +715,7 @@ def _interval_problem(lo: Any, hi: Any) -> str | None:
 
 def _label_keys(values: Any) -> tuple[str, ...]:
     """Distinct labels. Messages quote only positions, because the labels may be observed data."""
+    values = as_plain(values)
     if not isinstance(values, tuple | list | range):
         raise SchemaError(f"Labels must be a list, not {kind_of(values)}. Write ['a', 'b'].")
     seen: dict[str, int] = {}
@@ -715,6 +738,10 @@ def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
     return (*(k for k in keys if k == first), *(k for k in keys if k != first))
 
 
+def _are_numbers(values: Any) -> bool:
+    return len(values) > 0 and all(isinstance(v, int | float) for v in values)
+
+
 def _is_numeral(value: object) -> bool:
     try:
         return isinstance(value, str) and float(value) is not None
@@ -723,12 +750,7 @@ def _is_numeral(value: object) -> bool:
 
 
 def _two_numbers(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _is_number(value: object) -> bool:
-    # To Python a bool is an int, but True is not a valid bound.
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
 
 
 def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

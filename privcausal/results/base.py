@@ -102,7 +102,7 @@ def _call(
         ),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
-        ("max_rows", trust.max_rows, 1),
+        ("max_rows", trust.max_rows, 1 if trust.unit is None or trust.panel else None),
         ("propensity", request.propensity, None),
         ("weights", request.weights, None),
         ("groups", list(request.groups), []),

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal import accounting
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, is_number
 from privcausal.estimators import Estimate, survival
 from privcausal.features.rows import Rows
 from privcausal.inference import effects, instruments
@@ -20,7 +20,7 @@ from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
 from privcausal.request.request import RATIOS, RISKS
-from privcausal.request.schema import Binary, Interval, Levels, is_real, level_names
+from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
 MEAN_PREFIX = "E[Y("
@@ -32,7 +32,7 @@ _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneou
 
 def check_alpha(alpha: float) -> float:
     """`alpha` if it is in (0, 1); otherwise raises an error."""
-    if not (is_real(alpha) and 0 < alpha < 1):
+    if not (is_number(alpha) and 0 < alpha < 1):
         raise CapabilityError(
             "alpha must be a number in (0, 1), for example 0.05 for 95% intervals."
         )

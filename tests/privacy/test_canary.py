@@ -415,7 +415,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "numeric group": lambda: fitted("r", groups=["X1"]),
     "log of bounds with zero": lambda: pc.private("Y ~ T | log(X1)", rows(), bounds=BOUNDS),
     "log of bought bounds": lambda: pc.private("Y ~ T | log(secret)", rows(), bounds=BOUNDS),
-    "unit in the formula": lambda: fitted("r", unit="X2"),
+    "unit in the formula": lambda: fitted("r", unit="X2", max_rows=1),
     "propensity undeclared": lambda: fitted("r", propensity="P"),
     "propensity of text": lambda: fitted(
         "r", propensity="note", bounds=BOUNDS | {"note": (0.1, 0.9)}

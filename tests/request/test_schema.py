@@ -318,7 +318,7 @@ def test_spellings(spelling, domain):
         (5, "A domain must be"),
         (None, "labels, not None"),
         ({"a", "b"}, "A domain must be"),
-        (np.array([18, 95]), "A domain must be"),
+        (np.array([18, 95]), "Write (18, 95)"),
         (float, "A domain must be"),
         ({}, "keys lo and hi, or labels"),
         ({"lo": 1}, "keys lo and hi, or labels"),

@@ -174,7 +174,7 @@ def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc
     [
         {"control": pc.Control(split="disjoint")},
         {"control": pc.Control(split="crossfit")},
-        {"unit": "pid"},
+        {"unit": "pid", "max_rows": 1},
     ],
 )
 @pytest.mark.parametrize("place", ["relation", "polars"])
