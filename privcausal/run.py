@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
+from traceback import clear_frames
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -133,7 +134,10 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
             if "bounds" in options:  # first, because it may have been swapped with the data
                 options["bounds"] = Schema.of(options["bounds"])
             return call(*data, **options)
-        finally:  # a traceback would keep these variables
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
+            raise
+        finally:
             del data, options
 
     return checked

@@ -1070,6 +1070,11 @@ SCHEMAS: dict[str, Case] = {
         "not among",
     ),
     "complete=2": (made(lambda: pc.Schema({}, complete=2)), SchemaError, "complete"),
+    "a keyword of a class method": (
+        made(lambda: pc.Schema.from_dict(contents={})),
+        CapabilityError,
+        "Write content=",
+    ),
     "a name of a number": (made(lambda: pc.Schema({5: (0, 1)})), SchemaError, "must be text"),
     "a domain of a set": (made(lambda: pc.Schema({"a": {1, 2}})), SchemaError, "A domain must be"),
     "a domain of a dict": (made(lambda: pc.Schema({"a": {"tea": 1}})), SchemaError, "has the keys"),

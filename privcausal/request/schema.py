@@ -80,7 +80,6 @@ def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
         return
     table = nw.from_native(frame, pass_through=True)
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
-        del table  # a traceback shows local variables
         raise SchemaError(f"Data types cannot be read from {kind_of(frame)}. Pass a data frame.")
     for name, dtype in table.collect_schema().items():
         read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
