@@ -313,7 +313,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             continue
         kind = header.kinds[name]
         if name in (formula.treatment, *formula.instruments, formula.event) or kind == "bool":
-            free[name] = Binary()
+            free[name] = Binary([False, True] if kind == "bool" else [0, 1])
         elif kind == "text" or name in formula.categorical:
             labels.append(name)
         else:

@@ -248,6 +248,9 @@ class Factor:
     levels
         The labels of ``C(x, levels=["A", "B"])``, which declare the levels of x. They are not in
         `expr` either.
+    typed
+        The text that names the factor in results, if it is not `expr`: ``C(x, Sum)``, the spelling
+        of patsy for ``C(x, contr.sum)``.
     """
 
     expr: str
@@ -257,14 +260,15 @@ class Factor:
     ref: str | None = None
     options: tuple[tuple[str, Option], ...] = ()
     levels: tuple[str, ...] = ()
+    typed: str = ""
 
     def __str__(self) -> str:
         """The factor as a user would type it."""
         if self.kind == "numeric":
             return expressions.quoted(self.expr)
-        shown = [] if self.ref is None else [f"ref={self.ref!r}"]
+        shown = [] if self.ref is None or self.typed else [f"ref={self.ref!r}"]
         shown += [f"levels={[*self.levels]}"] if self.levels else []
-        return f"{', '.join([self.expr[:-1], *shown])})" if shown else self.expr
+        return f"{', '.join([(self.typed or self.expr)[:-1], *shown])})"
 
     @property
     def sums_to_one(self) -> bool:
@@ -275,7 +279,7 @@ class Factor:
     @property
     def evaluated(self) -> Factor:
         """The factor as passed to formulaic."""
-        return replace(self, ref=None, levels=())
+        return replace(self, ref=None, levels=(), typed="")
 
 
 def bare_factor(name: str) -> Factor:
@@ -301,7 +305,11 @@ def call_factor(text: str) -> Factor:
 # From call to factor, one builder per function
 
 
-CONTRASTS = ("sum", "helmert", "poly", "diff")
+CONTRASTS = ("treatment", "sum", "helmert", "poly", "diff")
+_SPELLINGS = {f"contr.{name}": name for name in CONTRASTS} | {
+    name.title(): name for name in CONTRASTS[:3]
+}
+"""Contrasts as in formulaic and as in patsy, which names the columns of Poly and Diff otherwise."""
 
 
 def _categorical(call: expressions.TypedCall) -> Factor:
@@ -317,42 +325,52 @@ def _categorical(call: expressions.TypedCall) -> Factor:
             raise call.refuse(
                 "levels= must list two or more different labels. Write levels=['A', 'B']."
             )
-    shown, kind = ast.unparse(call.node.args[0]), "categorical"
+    shown, kind, typed = ast.unparse(call.node.args[0]), "categorical", ""
     if "contr." in given:
         contrast = _contrast(call, given["contr."])
+        typed = f"C({shown}, {ast.unparse(given['contr.'])})"
+        if '"' in call.text and "'" not in call.text:
+            typed = typed.replace("'", '"')
         if contrast == "treatment":
             ref = _base(call, given["contr."], ref)
         elif ref is not None:
-            raise call.refuse(f"contr.{contrast} has no reference label. Remove ref=.")
+            raise call.refuse("This contrast has no reference label. Remove ref=.")
         else:
             shown, kind = f"{shown}, contr.{contrast}", "contrast"
-    return Factor(f"C({shown})", cast("FactorKind", kind), (name,), ref=ref, levels=levels)
+    expr = f"C({shown})"
+    return Factor(
+        expr, cast("FactorKind", kind), (name,),
+        ref=ref,
+        levels=levels,
+        typed="" if typed == expr else typed,
+    )  # fmt: skip
 
 
 def _contrast(call: expressions.TypedCall, node: ast.expr) -> str:
-    path = expressions.path_of(node.func if isinstance(node, ast.Call) else node) or ""
-    kind = path.removeprefix("contr.")
-    if path == "Treatment":
-        kind = "treatment"
-    elif not path.startswith("contr.") or kind not in (*CONTRASTS, "treatment"):
+    kind = _SPELLINGS.get(
+        expressions.path_of(node.func if isinstance(node, ast.Call) else node) or ""
+    )
+    if kind is None:
         raise call.refuse(
-            f'Write C(x), C(x, ref="A"), C(x, levels=["A", "B"]) or C(x, contr.sum). The contrasts '
-            f"are treatment, {', '.join(CONTRASTS)}."
+            "This contrast is unknown. Write C(x), C(x, ref='label') for another reference, "
+            f"C(x, levels=['A', 'B']), or C(x, {', '.join(_SPELLINGS)})."
         )
     if isinstance(node, ast.Call) and kind != "treatment" and (node.args or node.keywords):
         raise call.refuse(
-            f"contr.{kind} accepts no arguments. Add custom scores to the data as a column."
+            "This contrast accepts no arguments. Add custom scores to the data as a column."
         )
     return kind
 
 
 def _base(call: expressions.TypedCall, node: ast.expr, ref: str | None) -> str | None:
-    """The reference of ``contr.treatment("A")``, which is equivalent to ``C(x, ref="A")``."""
+    """The reference of ``Treatment("A")``, which is equivalent to ``C(x, ref="A")``."""
     if not isinstance(node, ast.Call):
         return ref
-    labels = [*node.args, *(k.value for k in node.keywords if k.arg == "base")]
+    labels = [*node.args, *(k.value for k in node.keywords if k.arg in ("base", "reference"))]
     if len(labels) != len(node.args) + len(node.keywords) or len(labels) > 1 or (labels and ref):
-        raise call.refuse('contr.treatment accepts one label: base="A".')
+        raise call.refuse(
+            f"{ast.unparse(node.func)}() accepts one label, the reference, and no ref= beside it."
+        )
     return _label(call, labels[0]) if labels else ref
 
 
@@ -360,7 +378,7 @@ def _label(call: expressions.TypedCall, node: ast.expr) -> str:
     value = node.value if isinstance(node, ast.Constant) else expressions.constant(node)
     key = label_key(value) if isinstance(value, str | int | float) else None
     if not key or ("'" in key and '"' in key):
-        raise call.refuse('A label must be text or a number. Write one declared label: ref="A".')
+        raise call.refuse("A label must be text in quotes or a number. Write one declared label.")
     return key
 
 

@@ -568,7 +568,9 @@ class _Placeholders:
                 f"{expressions.short(factor.expr)} has two lists of levels. Write only one levels=."
             )
         levels = known.levels or factor.levels
-        self.factors[name] = replace(known, ref=known.ref or factor.ref, levels=levels)
+        self.factors[name] = replace(
+            known, ref=known.ref or factor.ref, levels=levels, typed=known.typed or factor.typed
+        )
         if len(self.factors) > MAX_TERMS:
             raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
         return name

@@ -85,7 +85,7 @@ def panel_of(
     _check_arms(formula.treatment, schema.get(formula.treatment))
     domain = schema.get(name)
     if domain is None and kinds.get(name) == "bool":
-        domain = Binary()
+        domain = Binary([False, True])
     if isinstance(domain, Levels) and len(domain.labels) == 2:
         domain = Binary(list(domain.labels))
     if domain is None or isinstance(domain, Levels):

@@ -305,12 +305,14 @@ class Binary(Made):
     ----------
     labels : tuple of two str, or None
         None is the 0/1 coding.
+    zero, one : str
+        Names of both values in results.
 
     Notes
     -----
     ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
-    "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` mean the same. Any
-    other pair accepts only its two labels. All other values are missing.
+    "True" and "False". ``Binary([False, True])`` accepts the same values, and results name them
+    False and True. Any other pair accepts only its two labels. All other values are missing.
 
     Examples
     --------
@@ -319,6 +321,8 @@ class Binary(Made):
     """
 
     labels: tuple[str, str] | None
+    zero: str
+    one: str
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys = _label_keys(labels)
@@ -330,17 +334,13 @@ class Binary(Made):
         zero, one = _reference_first(keys, ref)
         coded = (zero, one) in (("0", "1"), ("False", "True"))
         object.__setattr__(self, "labels", None if coded else (zero, one))
+        object.__setattr__(self, "zero", zero)
+        object.__setattr__(self, "one", one)
 
     def __repr__(self) -> str:
-        return "Binary()" if self.labels is None else f"Binary({list(self.labels)!r})"
-
-    @property
-    def zero(self) -> str:
-        return "0" if self.labels is None else self.labels[0]
-
-    @property
-    def one(self) -> str:
-        return "1" if self.labels is None else self.labels[1]
+        if self.labels is None:
+            return "Binary()" if self.zero == "0" else "Binary([False, True])"
+        return f"Binary({list(self.labels)!r})"
 
     @property
     def zeros(self) -> tuple[str, ...]:
@@ -362,7 +362,7 @@ Domain: TypeAlias = Interval | Levels | Binary
 
 
 def level_names(domain: Levels | Binary) -> tuple[str, ...]:
-    """All labels of the domain, in order; of the 0/1 coding, "0" and "1"."""
+    """All labels of the domain, in order; of the 0/1 coding, the names of both values."""
     return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
 
 
@@ -477,7 +477,7 @@ class Schema(Strict):
         ['age']
         """
         found = {
-            name: Binary() if labels is None else {"labels": labels}
+            name: Binary([False, True]) if labels is None else {"labels": labels}
             for name, labels in dtype_labels(frame)
             if labels != []
         }

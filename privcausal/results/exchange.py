@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -552,6 +553,12 @@ def wald(
     return found
 
 
+def backticked(text: str, terms: Iterable[str]) -> str:
+    """The text with its terms in backticks, which allow any name in an expression."""
+    known = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", r"`\1`", text.replace("`", ""))
+
+
 def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
     """R, shape (k, m), and q, shape (k,), of hypotheses as for `Result.wald_test`."""
     from formulaic.utils.constraints import LinearConstraints
@@ -564,6 +571,10 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
             raise CapabilityError(
                 f"A matrix of hypotheses must have {len(terms)} columns, one per term."
             )
+    else:
+        hypotheses = backticked(hypotheses, terms)
+        if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
+            raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
     try:
         found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
     except Exception:
