@@ -181,7 +181,9 @@ def header(frame: Any) -> Header:
     text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
     objects = frozenset(name for name in text if holds_objects(frame[name]))
-    return Header(kinds, objects, integers=whole)
+    index = getattr(getattr(frame.to_native(), "index", None), "names", ())
+    advice = dict.fromkeys(index, "It is in the index of the data. Call data.reset_index().")
+    return Header(kinds, objects, integers=whole, elsewhere=advice)
 
 
 def holds_objects(series: Any) -> bool:

@@ -298,7 +298,7 @@ def call_factor(text: str) -> Factor:
     call = expressions.read_call(text)
     build = _BUILDERS.get(call.name)
     if build is None:
-        raise call.refuse(expressions.advice(call.name))
+        raise call.refuse(expressions.advice(call.name, call.node.args))
     return build(call)
 
 

@@ -93,7 +93,7 @@ def panel_of(
             f"did() requires bounds of the outcome {name!r}, because they limit its change. "
             f"Declare bounds={{{name!r}: (lo, hi)}}, or its two labels."
         )
-    both = schema.get(time) if periods is None else Levels(periods)
+    both = declared_periods(schema, time, periods)
     if not (isinstance(both, Levels) and len(both.values) == 2 and not both.other):
         raise SchemaError(
             f"did() compares two periods of {time!r}. Name them, the earlier one first: "
@@ -102,6 +102,15 @@ def panel_of(
     width = domain.width if isinstance(domain, Interval) else 1.0
     found = {name: Interval(-width, width), time: both}
     return schema.with_columns(found), Panel(time, Schema({name: domain}))
+
+
+def declared_periods(schema: Schema, time: str, periods: Any) -> Domain | None:
+    """The domain of the column of periods."""
+    if periods is None:
+        return schema.get(time)
+    if not isinstance(periods, list | tuple | range):
+        raise SchemaError("periods= must be a list or a range, for example range(2003, 2006).")
+    return Levels(periods)
 
 
 def check_panel_columns(

@@ -531,6 +531,12 @@ class Request:
         formula, horizon = self.formula, self.horizon
         if horizon is None and not formula.event and not {*SURVIVAL} & {self.estimand, *self.more}:
             return
+        if formula.event and self.estimand in SURVIVAL and horizon is None:
+            raise CapabilityError(
+                f"estimand={self.estimand!r} requires the end of the follow-up, for example "
+                f"horizon=180, in the units of {formula.outcome!r}. plan() has none: plan the time "
+                "as a number, pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)})."
+            )
         if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
             raise CapabilityError(REQUIRED + PLAN_SURVIVAL)
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel

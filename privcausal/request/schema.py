@@ -51,6 +51,8 @@ class Header:
     """Numeric columns of an integer type."""
     inexact: frozenset[str] = frozenset()
     """Columns that are read as floats although their type is more precise."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Names that are not columns, but levels of an index or names of folders, and what to do."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,6 +62,8 @@ class Header:
         """Raise `DataError` if the column does not exist."""
         if name in self.kinds:
             return
+        if name in self.elsewhere:
+            raise DataError(f"{name!r} is not a column. {self.elsewhere[name]}")
         if self.untyped:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))
@@ -610,7 +614,7 @@ def _as_domain(value: Any) -> Domain:
     if isinstance(value, list) and pair:
         if {label_key(v) for v in value if not isinstance(v, str)} in _CODINGS:
             return Binary(value)
-        if _two_numbers(value):
+        if _two_numbers(value) and None not in map(label_key, value):
             # Do not guess. As levels, every other number would silently be missing; as an
             # interval, a label would silently become a number.
             lo, hi = map(label_key, value)
@@ -692,7 +696,10 @@ def _label_keys(values: Any) -> tuple[str, ...]:
     seen: dict[str, int] = {}
     for place, key in enumerate(map(label_key, values), start=1):
         if key is None:
-            raise SchemaError(f"Label {place} is missing (None or NaN). Remove it.")
+            raise SchemaError(
+                f"Label {place} is missing (None or NaN). Remove it, or give these rows a label in "
+                "the data, for example fillna(0), and declare that label."
+            )
         if key in seen:
             raise SchemaError(
                 f"Labels {seen[key]} and {place} have the same text. Write each once."

@@ -354,7 +354,10 @@ _MEANT = {
         "to_latex as_latex to_html as_html to_markdown as_text"
     ),
     "see predict(newdata) of a fit of privcate": (
-        "effect cate tau const_marginal_effect get_prediction get_margeff"
+        "effect cate tau const_marginal_effect get_margeff"
+    ),
+    "see predict(newdata) of a fit of regress or privcate, which has standard errors and limits": (
+        "get_prediction"
     ),
     "for effects at new points, use pc.privcate": "predict",
     "fit with pc.private(..., estimand='ATT')": "att ATT",

@@ -293,7 +293,8 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
         if header.kinds[name] == "other":
             raise DataError(
                 f"Column {name!r} has a type that cannot be read. Convert it to numbers or labels "
-                "first, for example a date to days since January 1."
+                "first, for example a date to days since January 1, or a sparse column by "
+                f"df[{name!r}].sparse.to_dense()."
             )
 
 
