@@ -147,7 +147,7 @@ def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFo
     """Parse the formula and check it against the columns of the data."""
     header = source.header
     read = CausalFormula.regression if regression else CausalFormula.parse
-    return read(formula, header.names, quote=not header.untyped, elsewhere=header.elsewhere)
+    return read(formula, header.names, quote=not header.untyped, advice=header.advice)
 
 
 def request_of(

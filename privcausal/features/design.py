@@ -181,9 +181,13 @@ def header(frame: Any) -> Header:
     text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
     objects = frozenset(name for name in text if holds_objects(frame[name]))
-    index = getattr(getattr(frame.to_native(), "index", None), "names", ())
+    native = frame.to_native()
+    index = getattr(getattr(native, "index", None), "names", ())
     advice = dict.fromkeys(index, "It is in the index of the data. Call data.reset_index().")
-    return Header(kinds, objects, integers=whole, elsewhere=advice)
+    for name in (name for name, kind in kinds.items() if kind == "other"):
+        if hasattr(getattr(native[name], "array", None), "sp_values"):
+            advice[name] = f"It is sparse: pass df[{name!r}].sparse.to_dense()."
+    return Header(kinds, objects, integers=whole, advice=advice)
 
 
 def holds_objects(series: Any) -> bool:

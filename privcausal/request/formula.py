@@ -286,7 +286,7 @@ class CausalFormula:
         columns: Sequence[str] | None = None,
         *,
         quote: bool = True,
-        elsewhere: Mapping[str, str] = {},  # not modified
+        advice: Mapping[str, str] = {},  # not modified
     ) -> CausalFormula:
         """Read a formula such as ``"visit ~ mailed | age + C(region) | income"``.
 
@@ -300,8 +300,8 @@ class CausalFormula:
             use elsewhere, in this order. Names outside this list are refused.
         quote
             Whether that error may show columns that the formula does not name.
-        elsewhere
-            Other names of the data, with advice for that error.
+        advice
+            What that error says of some names that are not columns.
 
         Raises
         ------
@@ -324,7 +324,7 @@ class CausalFormula:
                 )
             z = _instruments(right)
         roles = tuple(filter(None, (y, t, *z, event)))
-        names = _Placeholders(roles, columns, quote, elsewhere)
+        names = _Placeholders(roles, columns, quote, advice)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {frozenset(term.factors) for term in modifiers}
@@ -338,7 +338,7 @@ class CausalFormula:
         columns: Sequence[str] | None = None,
         *,
         quote: bool = True,
-        elsewhere: Mapping[str, str] = {},  # not modified
+        advice: Mapping[str, str] = {},  # not modified
     ) -> CausalFormula:
         """Read ``"Y ~ X1 + C(g)"``, whose right side has only terms; otherwise like `parse`."""
         text = checked_text(text)
@@ -350,7 +350,7 @@ class CausalFormula:
                 "The right side is missing. Write 'Y ~ X1 + X2', or 'Y ~ 1' for a mean."
             )
         y, response = _outcome(outcome)
-        names = _Placeholders((y,), columns, quote, elsewhere)
+        names = _Placeholders((y,), columns, quote, advice)
         names.read(parts)
         return cls(text, y, "", names.terms(parts[0]), (), response)
 
@@ -546,7 +546,7 @@ class _Placeholders:
     roles: tuple[str, ...]
     columns: Sequence[str] | None
     quote: bool
-    elsewhere: Mapping[str, str]
+    advice: Mapping[str, str]
     factors: dict[str, Factor] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)  # expr to placeholder
     calls: dict[Token, str] = field(default_factory=dict)
@@ -561,8 +561,8 @@ class _Placeholders:
                     self.calls[token] = self._add(read(token.text))
         for name in self._used():
             if self.columns is not None and name not in self.columns:
-                if name in self.elsewhere:
-                    raise FormulaError(f"{name!r} is not a column. {self.elsewhere[name]}")
+                if name in self.advice:
+                    raise FormulaError(f"{name!r} is not a column. {self.advice[name]}")
                 raise _unknown(name, self.columns, quote=self.quote)
         if any(DOT in part for part in parts):
             self.rest = [self._add(factor) for factor in self._unused()]

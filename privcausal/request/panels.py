@@ -123,7 +123,7 @@ def check_panel_columns(
     if not all(isinstance(name, str) and name for name in (time, unit, *more)):
         raise SchemaError("unit=, time= and cohort= must be column names.")
     listed = (groups,) if isinstance(groups, str) else groups
-    of_groups = {parse_group(text).column for text in listed}
+    of_groups = {name for text in listed for name in parse_group(text).columns}
     if of_groups & {unit, time, formula.outcome, formula.treatment}:
         raise SchemaError(
             "did() takes groups from the first period of each unit. groups= cannot use the unit, "

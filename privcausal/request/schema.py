@@ -51,8 +51,9 @@ class Header:
     """Numeric columns of an integer type."""
     inexact: frozenset[str] = frozenset()
     """Columns that are read as floats although their type is more precise."""
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names that are not columns, but levels of an index or names of folders, and what to do."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do about names that are not readable columns: sparse columns, levels of an index, and
+    names of folders."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,8 +63,8 @@ class Header:
         """Raise `DataError` if the column does not exist."""
         if name in self.kinds:
             return
-        if name in self.elsewhere:
-            raise DataError(f"{name!r} is not a column. {self.elsewhere[name]}")
+        if name in self.advice:
+            raise DataError(f"{name!r} is not a column. {self.advice[name]}")
         if self.untyped:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))

@@ -353,7 +353,7 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
         opened.close()
         raise
     folders = {part.partition("=")[0] for file in files for part in file.parts[:-1] if "=" in part}
-    made.header = replace(made.header, elsewhere=dict.fromkeys(folders, FOLDERS))
+    made.header = replace(made.header, advice=dict.fromkeys(folders, FOLDERS))
     return made
 
 
