@@ -297,7 +297,7 @@ def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, Mapping):
         return f"The arms' shares are known: {_shares(request.propensity)}. "
     if request.propensity is not None:
-        return f"The propensity is known to be {request.propensity:g}. "
+        return f"The propensity is known to be {request.propensity:.4g}. "
     if not request.asked.divides:
         return "Propensities were not clipped, because no score divides by a propensity. "
     low, high = propensity_limits(request, clip)
@@ -558,7 +558,9 @@ def propensity_words(request: Request, clip: float) -> str:
         column = isinstance(request.propensity, str)
         if isinstance(request.propensity, Mapping):
             return f"known, {_shares(request.propensity)}"
-        return f"known, {'column ' if column else ''}{request.propensity}"
+        return (
+            f"known, column {request.propensity}" if column else f"known, {request.propensity:.4g}"
+        )
     if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instruments else "treatment"
         return f"mean of the {of}" if request.asked.dose else "one for each arm"

@@ -452,7 +452,7 @@ class Exchange(ReleasedFit):
 
     def __maketables_stat__(self, key: str) -> int | str | None:
         text = stat_text(self, key)
-        return int(text) if key == "N" and text else text
+        return int(text.replace(",", "")) if key == "N" and text else text
 
     @property
     def __maketables_depvar__(self) -> str:
@@ -518,7 +518,7 @@ def stat_text(fit: Exchange, key: str) -> str | None:
         return KINDS[fit.guarantee.kind]
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN if it is private.
-        return f"{value:.0f}" if math.isfinite(value) else None
+        return f"{value:,.0f}" if math.isfinite(value) else None
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")
 
