@@ -34,7 +34,7 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Condition:
     """Rows with `column == level`, or with `column` compared to a number."""
 
     column: str
@@ -47,7 +47,7 @@ class Group:
     """A declared subgroup: the rows of all its comparisons."""
 
     label: str
-    parts: tuple[Comparison, ...]
+    parts: tuple[Condition, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Group:
 
     @property
     def bare(self) -> bool:
-        """Whether it is a bare column name, which means all levels of the column."""
+        """Whether it is a column name, for all levels of the column."""
         return self.parts[0].value == ""
 
 
@@ -76,10 +76,10 @@ _COMPARISON = re.compile("==|!=|>=|<=|>|<")
 _FLIPPED: Mapping[str, Any] = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
 
 
-def _parts(text: str, piece: str) -> list[Comparison]:
+def _parts(text: str, piece: str) -> list[Condition]:
     """The comparisons of one piece between ``&``: two for a column between two numbers."""
     if not _COMPARISON.search(piece):
-        return [Comparison(piece.strip(), "==", "")]
+        return [Condition(piece.strip(), "==", "")]
     piece = re.sub(r"^\s*\((.*)\)\s*$", r"\1", piece)
     equal: Any = next((symbol for symbol in ("==", "!=") if symbol in piece), "")
     if equal:
@@ -94,7 +94,7 @@ def _parts(text: str, piece: str) -> list[Comparison]:
         found += [(sides[1], _FLIPPED[other], sides[0]) for other in first]
     if not all(column and value for column, _, value in found):
         raise SchemaError(f"Group {text!r} must have the form 'column >= 65'.")
-    return [Comparison(name, symbol, _value(text, symbol, v)) for name, symbol, v in found]
+    return [Condition(name, symbol, _value(text, symbol, v)) for name, symbol, v in found]
 
 
 def _value(text: str, comparison: str, value: str) -> str | float:
@@ -145,11 +145,11 @@ def _levels_of(name: str, domain: Domain) -> list[Group]:
     if isinstance(domain, Interval):
         raise numeric_group(name)
     return [
-        Group(f"{name}[{label}]", (Comparison(name, "==", label),)) for label in level_names(domain)
+        Group(f"{name}[{label}]", (Condition(name, "==", label),)) for label in level_names(domain)
     ]
 
 
-def _checked(part: Comparison, label: str, domain: Domain) -> Comparison:
+def _checked(part: Condition, label: str, domain: Domain) -> Condition:
     """The comparison, with the label on its right-hand side in the form of `label_key`."""
     if isinstance(domain, Interval):
         if isinstance(part.value, str):
@@ -173,12 +173,11 @@ def _checked(part: Comparison, label: str, domain: Domain) -> Comparison:
 
 def group_mask(group: Group, frame: Mapping[str, Vector | Integers], schema: Schema) -> Mask:
     """Mask of the rows that belong to the group, shape (n,), from the columns' cleaned values."""
-    return np.logical_and.reduce(
-        [_holds(part, frame[part.column], schema[part.column]) for part in group.parts]
-    )
+    inside = [_holds(part, frame[part.column], schema[part.column]) for part in group.parts]
+    return np.asarray(np.logical_and.reduce(inside))
 
 
-def _holds(part: Comparison, values: Vector | Integers, domain: Domain) -> Mask:
+def _holds(part: Condition, values: Vector | Integers, domain: Domain) -> Mask:
     if isinstance(domain, Levels):
         same = values == domain.labels.index(str(part.value))
         return np.asarray(same if part.comparison == "==" else ~same)
