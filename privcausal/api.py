@@ -117,7 +117,8 @@ def privcate(
         A column of survey or attrition weights, with declared bounds that are not negative. See
         `private`. The result then has no best linear projection.
     groups : sequence of str
-        Subgroups whose average effects you want: columns with levels, or ``"age >= 65"``. If the
+        Subgroups whose average effects you want: columns with levels, or comparisons such as
+        ``"age >= 65"``, ``"18 <= age < 65"``, and ``"age >= 65 & sex == F"``. If the
         groups of a column partition the rows, the group effects and the average are made to
         agree.
     control : Control

@@ -24,6 +24,7 @@ from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
 from functools import wraps
+from traceback import clear_frames
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 P = ParamSpec("P")
@@ -210,19 +211,22 @@ def refuse_arguments(
 def named(call: Callable[P, R]) -> Callable[P, R]:
     """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error."""
     name, own = call.__name__, dict(inspect.signature(call).parameters)
-    if name == "__init__":
+    if name in ("__init__", "__call__"):
         name = call.__qualname__.split(".")[-2]
     own.pop("self", None) or own.pop("cls", None)
-    if any(p.kind is p.VAR_KEYWORD for p in own.values()):
-        return call
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in own.values())
     held = len(inspect.signature(call).parameters) - len(own)
 
     @wraps(call)
     def checked(*args: P.args, **options: P.kwargs) -> R:
         try:
-            refuse_arguments(name, own, len(args) - held, list(options))
+            if not open_ended:
+                refuse_arguments(name, own, len(args) - held, list(options))
             return call(*map(as_plain, args), **{k: as_plain(v) for k, v in options.items()})
-        finally:  # arguments may be rows, which a traceback would keep
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
+            raise
+        finally:
             del args, options
 
     return checked
@@ -262,9 +266,11 @@ class Strict(Made):
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
             own = name == "__init__" and name in vars(cls)
-            if (name.startswith("_") and not own) or hasattr(method, "__wrapped__"):
+            # A classmethod always has __wrapped__, so look at its function.
+            plain = getattr(method, "__func__", method)
+            if (name.startswith("_") and not own) or hasattr(plain, "__wrapped__"):
                 continue
             if inspect.isfunction(method):
                 setattr(cls, name, named(method))
             elif isinstance(method, classmethod):
-                setattr(cls, name, classmethod(named(method.__func__)))
+                setattr(cls, name, classmethod(named(plain)))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
+from traceback import clear_frames
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -136,7 +137,10 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                 events = events_of(data[0] if data else options.get("formula"))
                 options["bounds"] = Schema.of(options["bounds"], events)
             return call(*map(as_plain, data), **{k: as_plain(v) for k, v in options.items()})
-        finally:  # a traceback would keep these variables
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
+            raise
+        finally:
             del data, options
 
     return checked
@@ -146,7 +150,7 @@ def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFo
     """Parse the formula and check it against the columns of the data."""
     header = source.header
     read = CausalFormula.regression if regression else CausalFormula.parse
-    return read(formula, header.names, quote=not header.untyped)
+    return read(formula, header.names, quote=not header.untyped, advice=header.advice)
 
 
 def request_of(

@@ -1070,6 +1070,11 @@ SCHEMAS: dict[str, Case] = {
         "not among",
     ),
     "complete=2": (made(lambda: pc.Schema({}, complete=2)), SchemaError, "complete"),
+    "a keyword of a class method": (
+        made(lambda: pc.Schema.from_dict(contents={})),
+        CapabilityError,
+        "Write content=",
+    ),
     "a name of a number": (made(lambda: pc.Schema({5: (0, 1)})), SchemaError, "must be text"),
     "a domain of a set": (made(lambda: pc.Schema({"a": {1, 2}})), SchemaError, "A domain must be"),
     "a domain of a dict": (made(lambda: pc.Schema({"a": {"tea": 1}})), SchemaError, "has the keys"),
@@ -1100,6 +1105,81 @@ SCHEMAS: dict[str, Case] = {
     },
     "an unknown setup": (made(lambda: pc.datasets.niu("Z")), CapabilityError, "is unknown"),
     "an unknown data set": (made(lambda: pc.datasets.dpcate(7)), CapabilityError, "is unknown"),
+}
+
+
+# -- words that help -------------------------------------------------------------------------
+
+
+def event_study(data: Any = None, **options: Any) -> Callable[[Any], Any]:
+    """`did` with cohorts, on a panel of the study."""
+    kept = study(pid=range(N), first=[0, 2001] * (N // 2))
+    panel = pd.concat([kept.assign(year=year) for year in range(2000, 2003)])
+    given = {"unit": "pid", "time": "year", "cohort": "first", "periods": [2000, 2001, 2002]}
+    declared = {"bounds": {"Y": (0, 1), "first": [0, 2001, 2002]}}
+    return lambda ledger: pc.did(
+        "Y ~ 1",
+        panel if data is None else data(panel),
+        **(given | declared | options),
+        ledger=ledger,
+    )
+
+
+def hive() -> Path:
+    place = folder() / "hive"
+    if not place.exists():
+        _study().drop(columns="day").to_parquet(place, partition_cols=["T"])
+    return place
+
+
+WORDS: dict[str, Case] = {
+    "a product as treatment": (ate("Y ~ T * arm"), FormulaError, "D = treated \\* post"),
+    "a factor as treatment": (ate("Y ~ C(arm, ref='no')"), FormulaError, "the reference first"),
+    "an instrument twice": (
+        ate("Y ~ T | X1 | T ~ arm + arm", estimand="LATE"),
+        FormulaError,
+        "'arm' is written twice",
+    ),
+    "a name in Q()": (ate("Y ~ T | Q('X 1')"), FormulaError, "backticks: `X 1`"),
+    "controls of cohorts": (event_study(control_group="never"), CapabilityError, "^control_group="),
+    "groups of cohorts": (event_study(groups=["G"]), CapabilityError, "has no groups=. Fit"),
+    "a cohort between the periods": (
+        event_study(periods=[2000, 2002]),
+        SchemaError,
+        "2001 of 'first' lies between the periods. Recode it to the next period, 2002",
+    ),
+    "an array of periods": (
+        event_study(periods=np.arange(2000, 2003)),
+        SchemaError,
+        "periods= must be a list or a range",
+    ),
+    "periods in descending order": (
+        event_study(periods=[2002, 2001, 2000]),
+        SchemaError,
+        "ascending",
+    ),
+    "a missing cohort": (
+        event_study(bounds={"Y": (0, 1), "first": [np.nan, 2001]}),
+        SchemaError,
+        r"fillna\(0\), and declare",
+    ),
+    "a unit in the index": (
+        event_study(lambda panel: panel.set_index(["pid", "year"])),
+        DataError,
+        r"reset_index\(\)",
+    ),
+    "a covariate in the index": (ate(data=study().set_index("X1")), FormulaError, "reset_index"),
+    "a sparse column": (
+        ate(data=study(X1=pd.arrays.SparseArray(np.zeros(N)))),
+        DataError,
+        r"sparse.to_dense\(\)",
+    ),
+    "a column of folders": (late(hive), FormulaError, "'T' is not a column.*hive_partitioning"),
+    "no horizon": (
+        ate("Surv(Y, T) ~ arm", estimand="RMST"),
+        CapabilityError,
+        "the end of the follow-up, for example horizon=180, in the units of 'Y'",
+    ),
 }
 
 
@@ -1274,6 +1354,7 @@ def families() -> Iterator[tuple[str, dict[str, Case]]]:
         ("results", RESULTS),
         ("ledger", LEDGERS),
         ("schemas", SCHEMAS),
+        ("words", WORDS),
         ("command", COMMANDS),
         ("panels", PANELS),
     )

@@ -316,7 +316,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             continue
         kind = header.kinds[name]
         if name in (formula.treatment, *formula.instruments, formula.event) or kind == "bool":
-            free[name] = Binary()
+            free[name] = Binary([False, True] if kind == "bool" else [0, 1])
         elif kind == "text" or name in formula.categorical:
             labels.append(name)
         else:
@@ -493,17 +493,17 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
     known = []
     for text in request.groups:
         group = factors.parse_group(text)
-        if group.column in bought:
-            if group.column in undeclared.numbers and group.value == "":
-                raise factors.numeric_group(group.column)
-            continue
-        if group.column not in schema:
-            raise SchemaError(
-                f"Group {text!r} requires a declared domain for {group.column!r}. Write "
-                f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or "
-                "its labels."
-            )
-        known.append(text)
+        for name in group.columns:
+            if name in undeclared.numbers and name in bought and group.bare:
+                raise factors.numeric_group(name)
+            if name not in bought and name not in schema:
+                raise SchemaError(
+                    f"Group {text!r} requires a declared domain for {name!r}. Write "
+                    f"bounds={{{name!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or its "
+                    "labels."
+                )
+        if not bought & {*group.columns}:
+            known.append(text)
     groups = len(factors.resolve_groups(known, schema))
     averages = max(len(request.asked.arms) - 1, len(request.asked.averages), 1)
     if groups * averages > MOST_GROUPS:

@@ -302,7 +302,7 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     terms = (*formula.modifiers, *formula.controls)
     factors = [f for t in terms for f in t.factors]
     fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
-    fixed |= {parse_group(text).column for text in request.groups}
+    fixed |= {name for text in request.groups for name in parse_group(text).columns}
     if isinstance(request.propensity, str):  # a known propensity must not change
         fixed.add(request.propensity)
     names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))

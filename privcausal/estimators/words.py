@@ -299,7 +299,7 @@ def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, Mapping):
         return f"The arms' shares are known: {_shares(request.propensity)}. "
     if request.propensity is not None:
-        return f"The propensity is known to be {request.propensity:g}. "
+        return f"The propensity is known to be {request.propensity:.4g}. "
     if not request.asked.divides:
         return "Propensities were not clipped, because no score divides by a propensity. "
     low, high = propensity_limits(request, clip)
@@ -560,7 +560,9 @@ def propensity_words(request: Request, clip: float) -> str:
         column = isinstance(request.propensity, str)
         if isinstance(request.propensity, Mapping):
             return f"known, {_shares(request.propensity)}"
-        return f"known, {'column ' if column else ''}{request.propensity}"
+        return (
+            f"known, column {request.propensity}" if column else f"known, {request.propensity:.4g}"
+        )
     if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instruments else "treatment"
         return f"mean of the {of}" if request.asked.dose else "one for each arm"
@@ -591,15 +593,17 @@ SEEN = 6.0
 """Minimum count of a label of average frequency, in noise sds, for testing labels."""
 
 RARE = 0.02
-"""A label is reported as absent only if its share is below this, allowing for noise."""
+"""A label is reported as absent only if its share is below this, allowing for noise, and undeclared
+labels are reported if their share is above it."""
 
 ABSENT = (
     "Fewer than {share:.0%} of the rows, possibly none, have the level {labels} of {name} (noisy "
     "counts). Check its spelling."
 )
 UNDECLARED = (
-    "About {share:.0%} of the rows have an undeclared level of {name}; they count in no level and "
-    "no group. Declare all levels, or use pc.Levels([...], other=True)."
+    "About {share:.0%} of the rows have an undeclared level of {name}. They are used without their "
+    "level, which can bias estimates, and are in no group. Declare all levels, or use "
+    "pc.Levels([...], other=True)."
 )
 ALL_ABSENT = (
     "Almost no rows have any of the declared levels of {name} (noisy counts). Check their spelling."
@@ -722,7 +726,7 @@ def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
     said = ABSENT if seen.any() else ALL_ABSENT
     found = said.format(name=listed([name]), labels=listed(absent), share=RARE)
     told = [found] if absent or not seen.any() else []
-    if seen.any() and not own.other and others > MANY_AT_END * rows + FEW_SDS * noise_sd:
+    if seen.any() and not own.other and others > RARE * rows + FEW_SDS * noise_sd:
         told.append(UNDECLARED.format(share=others / rows, name=listed([name])))
     return (("levels", " ".join(told)),) if told else ()
 

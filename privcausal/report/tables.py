@@ -143,7 +143,7 @@ def relabelled(text: str, labels: Labels) -> str:
     if not labels:
         return text
     names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
-    column = rf"(?:C\((?P<inside>{names})(?:, [^)]*)?\)|(?P<name>{names})(?![\w(]))"
+    column = rf"(?:C\((?P<inside>{names})(?:, (?:[^()]|\([^()]*\))*)?\)|(?P<name>{names})(?![\w(]))"
 
     def told(found: re.Match[str]) -> str:
         label = labels[found["inside"] or found["name"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
@@ -12,6 +13,7 @@ from privcausal.request.panels import (
     Staggered,
     check_order,
     check_panel_columns,
+    declared_periods,
     numbers_of,
 )
 from privcausal.request.request import Request
@@ -56,15 +58,18 @@ def cohorts_of(
             "adjust for covariates, compare one cohort with untreated units in two periods: "
             f"did('{name} ~ treated | x', periods=(a, b))."
         )
-    if groups or control_group not in get_args(ControlGroup):
+    if groups:
         raise CapabilityError(
-            "did() with cohort= has no groups=; fit the rows of each group separately. "
+            "did() with cohort= has no groups=. Fit the rows of each group separately."
+        )
+    if control_group not in get_args(ControlGroup):
+        raise CapabilityError(
             f"control_group= must be {' or '.join(map(repr, get_args(ControlGroup)))}."
         )
     check_panel_columns(formula, unit, time, (), cohort)
     if not isinstance(domain, Interval):
         raise SchemaError(f"did() requires numeric bounds: bounds={{{name!r}: (lo, hi)}}.")
-    found, levels = schema.get(time) if periods is None else Levels(periods), schema.get(cohort)
+    found, levels = declared_periods(schema, time, periods), schema.get(cohort)
     if not (isinstance(found, Levels) and len(found.values) > 1 and not found.other):
         raise SchemaError(f"Name all periods of {time!r} in order: periods=[2003, 2004, 2005].")
     if not isinstance(levels, Levels) or levels.other:
@@ -74,12 +79,18 @@ def cohorts_of(
         )
     check_order(time, found.values)
     numbers, outside = numbers_of(found.values), [x for x in levels.values if x not in found.values]
-    between = any(numbers and numbers[0] < x < numbers[-1] for x in numbers_of(outside))
-    if len(outside) > 1 or between:
+    for level, number in zip(outside, numbers_of(outside), strict=False):
+        if numbers and numbers[0] < number < numbers[-1]:
+            after = found.values[bisect(numbers, number)]
+            raise SchemaError(
+                f"Level {level} of {cohort!r} lies between the periods. Recode it to the next "
+                f"period, {after}, or add {level} to periods=."
+            )
+    if len(outside) > 1:
         raise SchemaError(
-            f"One level of {cohort!r} may be outside the periods; it marks never-treated units. "
-            "Leave out levels of units treated before the first period, and code units treated "
-            "after the last period as never treated."
+            f"Only one level of {cohort!r} may be outside the periods. It marks never-treated "
+            "units. Leave out levels of units treated before the first period, and code units "
+            "treated after the last period as never treated."
         )
     # These names are longer than the name of any column, so none occurs twice.
     wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))

@@ -86,7 +86,7 @@ def panel_of(
     _check_arms(formula.treatment, schema.get(formula.treatment))
     domain = schema.get(name)
     if domain is None and kinds.get(name) == "bool":
-        domain = Binary()
+        domain = Binary([False, True])
     if isinstance(domain, Levels) and len(domain.labels) == 2:
         domain = Binary(list(domain.labels))
     if domain is None or isinstance(domain, Levels):
@@ -94,7 +94,7 @@ def panel_of(
             f"did() requires bounds of the outcome {name!r}, because they limit its change. "
             f"Declare bounds={{{name!r}: (lo, hi)}}, or its two labels."
         )
-    both = schema.get(time) if periods is None else Levels(periods)
+    both = declared_periods(schema, time, periods)
     if not (isinstance(both, Levels) and len(both.values) == 2 and not both.other):
         raise SchemaError(
             f"did() compares two periods of {time!r}. Name them, the earlier one first: "
@@ -104,6 +104,15 @@ def panel_of(
     width = domain.width if isinstance(domain, Interval) else 1.0
     found = {name: Interval(-width, width), time: both}
     return schema.with_columns(found), Panel(time, Schema({name: domain}))
+
+
+def declared_periods(schema: Schema, time: str, periods: Any) -> Domain | None:
+    """The domain of the column of periods."""
+    if periods is None:
+        return schema.get(time)
+    if not isinstance(periods, list | tuple | range):
+        raise SchemaError("periods= must be a list or a range, for example range(2003, 2006).")
+    return Levels(periods)
 
 
 def check_panel_columns(
@@ -116,7 +125,7 @@ def check_panel_columns(
     if not all(isinstance(name, str) and name for name in (time, unit, *more)):
         raise SchemaError("unit=, time= and cohort= must be column names.")
     listed = (groups,) if isinstance(groups, str) else groups
-    of_groups = {parse_group(text).column for text in listed}
+    of_groups = {name for text in listed for name in parse_group(text).columns}
     if of_groups & {unit, time, formula.outcome, formula.treatment}:
         raise SchemaError(
             "did() takes groups from the first period of each unit. groups= cannot use the unit, "

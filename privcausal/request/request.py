@@ -542,6 +542,12 @@ class Request:
         formula, horizon = self.formula, self.horizon
         if horizon is None and not formula.event and not {*SURVIVAL} & {self.estimand, *self.more}:
             return
+        if formula.event and self.estimand in SURVIVAL and horizon is None:
+            raise CapabilityError(
+                f"estimand={self.estimand!r} requires the end of the follow-up, for example "
+                f"horizon=180, in the units of {formula.outcome!r}. A survival outcome has no "
+                "plan: plan its time, pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)})."
+            )
         if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
             raise CapabilityError(REQUIRED + PLAN_SURVIVAL)
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
@@ -656,7 +662,7 @@ class Request:
     def columns(self) -> tuple[str, ...]:
         """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
-        extra += [parse_group(name).column for name in self.groups]
+        extra += [column for text in self.groups for column in parse_group(text).columns]
         every = dict.fromkeys([*self.needed, *extra])
         return tuple(name for name in every if name not in self.wide)
 

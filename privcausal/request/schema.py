@@ -50,6 +50,9 @@ class Header:
     """Numeric columns of an integer type."""
     inexact: frozenset[str] = frozenset()
     """Columns that are read as floats although their type is more precise."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do about names that are not readable columns: sparse columns, levels of an index, and
+    names of folders."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,6 +62,8 @@ class Header:
         """Raise `DataError` if the column does not exist."""
         if name in self.kinds:
             return
+        if name in self.advice:
+            raise DataError(f"{name!r} is not a column. {self.advice[name]}")
         if self.untyped:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))
@@ -79,7 +84,6 @@ def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
         return
     table = nw.from_native(frame, pass_through=True)
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
-        del table  # a traceback shows local variables
         raise SchemaError(f"Data types cannot be read from {kind_of(frame)}. Pass a data frame.")
     for name, dtype in table.collect_schema().items():
         read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
@@ -322,12 +326,14 @@ class Binary(_Labels):
     ----------
     labels : tuple of two str, or None
         None is the 0/1 coding.
+    zero, one : str
+        Names of both values in results.
 
     Notes
     -----
     ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
-    "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` mean the same. Any
-    other pair accepts only its two labels. All other values are missing.
+    "True" and "False". ``Binary([False, True])`` accepts the same values, and results name them
+    False and True. Any other pair accepts only its two labels. All other values are missing.
 
     Examples
     --------
@@ -336,6 +342,8 @@ class Binary(_Labels):
     """
 
     labels: tuple[str, str] | None
+    zero: str
+    one: str
     numeric: bool = field(default=False, compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
@@ -349,17 +357,13 @@ class Binary(_Labels):
         zero, one = _reference_first(keys, ref)
         coded = (zero, one) in (("0", "1"), ("False", "True"))
         object.__setattr__(self, "labels", None if coded else (zero, one))
+        object.__setattr__(self, "zero", zero)
+        object.__setattr__(self, "one", one)
 
     def __repr__(self) -> str:
-        return "Binary()" if self.labels is None else f"Binary({list(self.labels)!r})"
-
-    @property
-    def zero(self) -> str:
-        return "0" if self.labels is None else self.labels[0]
-
-    @property
-    def one(self) -> str:
-        return "1" if self.labels is None else self.labels[1]
+        if self.labels is None:
+            return "Binary()" if self.zero == "0" else "Binary([False, True])"
+        return f"Binary({list(self.labels)!r})"
 
     @property
     def zeros(self) -> tuple[str, ...]:
@@ -381,7 +385,7 @@ Domain: TypeAlias = Interval | Levels | Binary
 
 
 def level_names(domain: Levels | Binary) -> tuple[str, ...]:
-    """All labels of the domain, in order; of the 0/1 coding, "0" and "1"."""
+    """All labels of the domain, in order; of the 0/1 coding, the names of both values."""
     return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
 
 
@@ -501,7 +505,7 @@ class Schema(Strict):
         ['age']
         """
         found = {
-            name: Binary() if labels is None else {"labels": labels}
+            name: Binary([False, True]) if labels is None else {"labels": labels}
             for name, labels in dtype_labels(frame)
             if labels != []
         }
@@ -635,7 +639,7 @@ def _as_domain(value: Any) -> Domain:
     if isinstance(value, list) and pair:
         if {label_key(v) for v in value if not isinstance(v, str)} in _CODINGS:
             return Binary(value)
-        if _two_numbers(value):
+        if _two_numbers(value) and None not in map(label_key, value):
             # Do not guess. As levels, every other number would silently be missing; as an
             # interval, a label would silently become a number.
             lo, hi = map(label_key, value)
@@ -721,7 +725,10 @@ def _label_keys(values: Any) -> tuple[str, ...]:
     seen: dict[str, int] = {}
     for place, key in enumerate(map(label_key, values), start=1):
         if key is None:
-            raise SchemaError(f"Label {place} is missing (None or NaN). Remove it.")
+            raise SchemaError(
+                f"Label {place} is missing (None or NaN). Remove it, or give these rows a label in "
+                "the data, for example fillna(0), and declare that label."
+            )
         if key in seen:
             raise SchemaError(
                 f"Labels {seen[key]} and {place} have the same text. Write each once."

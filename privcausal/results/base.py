@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from privcausal import estimators
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases
 from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
@@ -209,6 +209,7 @@ class NuisanceFunction:
     result: ReleasedFit
     function: Function
 
+    @named
     def __call__(self, newdata: Frame) -> pd.Series[float]:
         design = self.result.estimate.design
         rows, present, index = read_points(

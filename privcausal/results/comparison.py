@@ -320,4 +320,4 @@ def _tidy(
 def _said(outcome: object, made_by: object, n: Any, **more: str) -> Facts:
     known = n is not None and np.isfinite(float(n))
     facts = {"Outcome": str(outcome), "Estimator": type(made_by).__name__}
-    return facts | {"n": f"{float(n):.0f}" if known else "", **more, "Guarantee": "none"}
+    return facts | {"n": f"{float(n):,.0f}" if known else "", **more, "Guarantee": "none"}

@@ -191,8 +191,7 @@ def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
 
 
 BIAS_NOTE = (
-    "Max bias{of} from clipping: to cover it, the interval uses {factor:.2f} std err, not "
-    "{normal:.2f}."
+    "Max bias{of} from clipping: to cover it, the interval uses {factor} std err, not {normal}."
 )
 
 
@@ -201,7 +200,8 @@ def _bias(result: ReleasedFit, z: float) -> str:
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
     of = f" of {found.terms[at]}" if len(found.terms) + len(found.groups) > 1 else ""
-    return BIAS_NOTE.format(of=of, factor=found.half_widths(z)[at] / found.sd[at], normal=z)
+    factor, normal = f"{found.half_widths(z)[at] / found.sd[at]:.2f}", f"{z:.2f}"
+    return "" if factor == normal else BIAS_NOTE.format(of=of, factor=factor, normal=normal)
 
 
 def _set_words(result: ReleasedFit, z: float, alpha: float) -> str:

@@ -290,14 +290,17 @@ def public_size(source: Source, request: Request) -> int | None:
     return len(np.unique(codes[codes >= 0]))  # A categorical column may have unused labels.
 
 
+_CONVERT = "Convert it to numbers or labels first, for example a date to days since January 1."
+
+
 def check_columns(header: Header, names: Sequence[str]) -> None:
     """Check that every named column exists and has a readable type."""
     for name in names:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
             raise DataError(
-                f"Column {name!r} has a type that cannot be read. Convert it to numbers or labels "
-                "first, for example a date to days since January 1."
+                f"Column {name!r} has a type that cannot be read. "
+                f"{header.advice.get(name, _CONVERT)}"
             )
 
 

@@ -175,7 +175,9 @@ class Layout:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.needed, *(g.column for g in self.groups)]))
+        return tuple(
+            dict.fromkeys([*self.needed, *(name for g in self.groups for name in g.columns)])
+        )
 
 
 def reads_labels(domain: Domain, kind: ColumnKind) -> bool:
@@ -232,8 +234,9 @@ def _members(
 ) -> Matrix:
     out = np.zeros((size, len(groups)))
     for j, group in enumerate(groups):
-        values, present = clean[group.column]
-        out[:, j] = present & group_mask(group, values, schema[group.column])
+        present = np.logical_and.reduce([clean[name][1] for name in group.columns])
+        values = {name: clean[name][0] for name in group.columns}
+        out[:, j] = present & group_mask(group, values, schema)
     return out
 
 

@@ -48,6 +48,30 @@ def test_without_noise_it_is_least_squares(formula: str) -> None:
     np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "term",
+    [
+        "C(k, Treatment('v'))",
+        "C(k, Treatment(reference='v'))",
+        'C(k,Treatment(reference="v"))',
+        "C(k, Sum)",
+        "C(k, Helmert)",
+        "C(t)",
+        "C(t, Sum)",
+        "C(t) * a",
+        "C(i) + C(k, Sum) * a",
+    ],
+)
+def test_names_and_codings_are_those_of_statsmodels(term: str) -> None:
+    rows = ROWS.assign(t=ROWS.a < 0.4, i=1 * (ROWS.b > 2))
+    known = smf.ols(f"y ~ {term}", rows).fit()
+    for declared in ({}, {"t": [False, True]}):
+        with zero_noise():
+            fit = pc.regress(f"y ~ {term}", rows, bounds=BOUNDS | {"i": [0, 1]} | declared)
+        assert sorted(fit.params.index) == sorted(known.params.index)
+        np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("cov_type", ["HC0", "HC1"])
 def test_without_noise_hc_is_that_of_statsmodels(cov_type: Any) -> None:
     """To a thousandth: what is left of a row's score after the second fit is cut where it was
@@ -101,6 +125,36 @@ def test_what_is_explained_and_joint_tests_are_those_of_statsmodels() -> None:
     assert float(fit.t_test("a = 0").frame["statistic"].iloc[0]) == pytest.approx(
         known.tvalues["a"], rel=1e-3
     )
+
+
+@pytest.mark.parametrize(
+    "hypothesis",
+    [
+        "a:b = 0",
+        "a = 0, a:b = 1",
+        "(a = 0), (a:b = 0)",
+        "2 * a + 0.5 * a:b = 1",
+        "C(k, Treatment('v'))[T.u] = C(k, Treatment('v'))[T.w]",
+        "C(k, Treatment('v'))[T.w]",
+    ],
+)
+def test_constraints_name_terms_as_in_statsmodels(hypothesis: str) -> None:
+    formula = "y ~ a * b + C(k, Treatment('v'))"
+    known = smf.ols(formula, ROWS).fit().wald_test(hypothesis, use_f=False, scalar=True)
+    fit = without_noise(formula)
+    assert float(fit.wald_test(hypothesis).statistic) == pytest.approx(known.statistic, rel=1e-3)
+
+
+def test_constraints_on_names_with_spaces() -> None:
+    with zero_noise():
+        rows = ROWS.rename(columns={"a": "a b"})
+        fit = pc.regress("y ~ `a b` * b", rows, bounds=BOUNDS | {"a b": (0, 1)})
+    own = fit.contrast("a b").frame["statistic"].iloc[0]
+    for name in ("a b", "`a b`"):
+        assert float(fit.wald_test(f"{name} = 0").statistic) == pytest.approx(own**2)
+    assert fit.wald_test("a b:b = 0").df_denom == 1
+    with pytest.raises(pc.errors.CapabilityError, match="one = in each hypothesis"):
+        fit.wald_test("a b = b = 0")
 
 
 def test_a_prediction_is_that_of_statsmodels() -> None:

@@ -202,7 +202,7 @@ def test_survival_requires_a_survival_outcome() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
-    "no horizon": ({"horizon": None}, CapabilityError, "require each other"),
+    "no horizon": ({"horizon": None}, CapabilityError, "for example horizon=180"),
     "no event": (
         {"formula": "days ~ T", "bounds": {"days": (0, 9)}}, CapabilityError, "each other",
     ),

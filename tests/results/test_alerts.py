@@ -116,6 +116,22 @@ def test_all_labels_absent() -> None:
     assert "any of the declared levels of 'G'" in fit.alerts["levels"]
 
 
+def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
+    """Two of them confound the ATE, which is 0: the tutorial says so. The seed makes it certain."""
+    rng = np.random.default_rng(3)
+    g = rng.choice(["a", "b", "y", "z"], 20_000, p=[0.45, 0.45, 0.05, 0.05])
+    treated = rng.random(len(g)) < pd.Series(g).map({"a": 0.5, "b": 0.4, "y": 0.9, "z": 0.1})
+    frame = pd.DataFrame({"G": g, "T": treated, "Y": 10 * (g == "y") + rng.normal(size=len(g))})
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="About 10% of the rows"):
+        fit = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b"]})
+    assert fit.params["ATE"] > 0.3
+    assert "without their level, which can bias" in fit.alerts["levels"]
+    with seeded_noise(1):
+        whole = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]})
+    assert abs(whole.params["ATE"]) < 0.2
+    assert "levels" not in whole.alerts
+
+
 def test_an_arm_of_a_trial_that_is_absent() -> None:
     assert "arm" in told(rows(chance=1.0), "Y ~ T").alerts
 

@@ -336,6 +336,12 @@ def _known(suffixes: Iterable[str]) -> str:
     )
 
 
+FOLDERS = (
+    "It is in the names of the folders, which are not read. Pass a DuckDB relation instead: "
+    "duckdb.sql(\"SELECT * FROM read_parquet('folder/**/*.parquet', hive_partitioning=true)\")."
+)
+
+
 def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     """Open a Parquet or CSV file, a folder of files, or a pattern such as ``"visits/*.parquet"``.
 
@@ -354,10 +360,13 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     suffix = files[0].suffix.lower()
     opened = stored.Connections()
     try:
-        return (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
+        made = (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
     except BaseException:
         opened.close()
         raise
+    folders = {part.partition("=")[0] for file in files for part in file.parts[:-1] if "=" in part}
+    made.header = replace(made.header, advice=dict.fromkeys(folders, FOLDERS))
+    return made
 
 
 def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.Stored:
