@@ -507,6 +507,7 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
             one.target.extremes, noise, own, state.look, state.population.count,
             anywhere=state.session.plan.request.tails == "any", doubtful=True,
             movable=len(asked) == 1 and one.target.mass is None,
+            spread=0.0 if state.window is None else float(np.sqrt(state.window.variance)),
         )  # fmt: skip
         rms = 0.0 if own is None else own.rms(cut.at)
         found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt, cut.middle))

@@ -565,7 +565,7 @@ def outcome_window(
 
 
 def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vector:
-    """Shares of the bins: normal distributions averaged by likelihood, plus detected counts."""
+    """Shares of the bins: detected counts, and normal distributions averaged by likelihood."""
     if noise_sd == 0:
         return np.asarray(counts / max(counts.sum(), 1.0))
     centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
@@ -576,8 +576,10 @@ def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vect
     chance = likelihoods(counts, noise_sd, laws)
     model = chance @ laws / chance.sum()
     keep = signal_share(counts - model, noise_sd**2)
-    seen = np.where(counts > STANDS_OUT * noise_sd, counts, 0.0)
-    mixed = (1 - keep) * model + keep * seen
+    seen = counts > STANDS_OUT * noise_sd
+    mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
+    # rows that the detected bins lack lie elsewhere, as the model has them
+    mixed += np.where(seen, 0.0, model) * max(count - mixed.sum(), 0.0) / model[~seen].sum()
     return np.asarray(mixed / mixed.sum())
 
 
