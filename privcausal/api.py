@@ -55,7 +55,7 @@ def privcate(
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
@@ -104,8 +104,8 @@ def privcate(
         - ``"substitute"``: one unit's data are replaced, and the number of rows is public.
         - ``"add_remove"``: one unit's data are added or removed.
     unit, max_rows : str, int
-        Protect all rows of a unit, and use at most `max_rows` rows of each unit. Rows of a unit may
-        depend on one another in any way.
+        Protect all rows of a unit, and use at most `max_rows` rows of each unit: the first ones.
+        Rows of a unit may depend on one another in any way.
 
         - Averages, slopes, groups and cells: sampling variances are therefore `max_rows` times the
           variances for independent rows.
@@ -117,7 +117,8 @@ def privcate(
         A column of survey or attrition weights, with declared bounds that are not negative. See
         `private`. The result then has no best linear projection.
     groups : sequence of str
-        Subgroups whose average effects you want: columns with levels, or ``"age >= 65"``. If the
+        Subgroups whose average effects you want: columns with levels, or comparisons such as
+        ``"age >= 65"``, ``"18 <= age < 65"``, and ``"age >= 65 & sex == F"``. If the
         groups of a column partition the rows, the group effects and the average are made to
         agree.
     control : Control
@@ -150,7 +151,7 @@ def privcate(
         asked, chosen = estimators.for_effect(learner), estimators.base_of(base)
         points = getattr(asked, "queries", None)
         request = request_of(
-            parsed, bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
+            parsed, bounds, eps, delta, Trust.of(neighbors, unit, max_rows), control,
             propensity=propensity,
             weights=weights,
             groups=groups_of(groups),
@@ -171,7 +172,7 @@ def private(
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
@@ -213,6 +214,9 @@ def private(
           horizon h, E[min(T, h)], or on the probability P(T <= h) of an event, over all rows.
           The scores are doubly robust also for censoring (Robins and Rotnitzky 1992), which must
           be independent of survival within each arm. See `AteResult.survival` for the curves.
+          The event is 1 and a censored time 0; other values are missing. Declare other codes, the
+          censored one first: ``bounds={"died": [1, 2]}``. Times below 0 count as 0. Competing
+          events, such as codes 0, 1, and 2, have no estimand here.
 
         To choose among ATE, ATT and ATO:
 
@@ -260,7 +264,8 @@ def private(
     first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
-            parse(formula, source), bounds, eps, delta, Trust(neighbors, unit, max_rows), control,
+            parse(formula, source), bounds, eps, delta,
+            Trust.of(neighbors, unit, max_rows), control,
             estimand=first,
             more=more,
             propensity=propensity,
@@ -336,8 +341,8 @@ def did(
 
     Other parameters and errors are the same as for `private`. Cohorts allow neither covariates nor
     groups, and have no plan: noise depends on the spread of changes within units. To plan a fit of
-    two periods, write
-    ``plan("Y ~ T | X", n=units, unit="id", estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
+    two periods, plan the ATT of the changes: ``plan("Y ~ T | X", n=units, unit="id", max_rows=1,
+    estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
 
     Examples
     --------
@@ -390,7 +395,7 @@ def regress(
     bounds: Bounds = None,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     control: Control = DEFAULT,
     ledger: accounting.Ledger | None = None,
     progress: bool = False,
@@ -427,7 +432,7 @@ def regress(
     with open_source(data) as source:
         request = request_of(
             parse(formula, source, regression=True), bounds, eps, delta,
-            Trust(neighbors, unit, max_rows), control,
+            Trust.of(neighbors, unit, max_rows), control,
             estimand="OLS",
             weights=weights,
         )  # fmt: skip
@@ -449,7 +454,7 @@ def plan(
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
     unit: str | None = None,
-    max_rows: int = 1,
+    max_rows: int | None = None,
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
@@ -537,7 +542,7 @@ def plan(
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds)
     >>> plan.table.columns.tolist()
     ['n', 'eps', 'delta', 'rho', 'half-width', 'cautious', 'detectable', 'se_sampling',
-     'se_privacy', 'se_nuisances', 'max_bias', 'privacy_share', 'worst_case']
+     'se_privacy', 'se_nuisances', 'max_bias', 'worst_case']
     >>> survey = study.frame[["age", "severity"]]  # if these rows are public
     >>> plan = pc.plan(study.formula, n=5000, eps=1, bounds=study.bounds, like=survey)
     """
@@ -551,7 +556,7 @@ def plan(
     read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
         read(formula), bounds, question.first_epsilon, delta,
-        Trust(neighbors, unit, max_rows), control,
+        Trust.of(neighbors, unit, max_rows), control,
         estimand=first if average else "OLS" if regression else "CATE",
         more=more,
         propensity=propensity,

@@ -301,7 +301,7 @@ def _fit(chosen: argparse.Namespace) -> None:
 
     job = _read_job(chosen.spec)
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
-    data = _read_data(chosen.data, job)
+    data = _read_data(chosen.data)
     call = getattr(pc, job.task)
     shown = sys.stderr.isatty() if chosen.progress is None else chosen.progress
     fit = call(
@@ -531,30 +531,10 @@ def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
 # -- the data --------------------------------------------------------------------------------
 
 
-def _read_data(path: Path, job: FileCall) -> Any:
-    """A path that the call opens, or a pyarrow table in memory."""
+def _read_data(path: Path) -> Any:
+    """A path that the call opens, or rows in memory."""
     if path.suffix.lower() in (".parquet", ".dta", ".sav", ".rds"):
         return path
     from privcausal.vault import read_file
 
-    return read_file(path, partial(_label_columns, job, path.name))
-
-
-def _label_columns(job: FileCall, place: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Columns of labels in an untyped file, and the declared labels of each."""
-    from privcausal.request.formula import CausalFormula
-
-    read = CausalFormula.regression if job.task == "regress" else CausalFormula.parse
-    formula = read(job.formula, names, quote=False)
-    asked = [*formula.categorical, job.options.get("time")]
-    found = job.schema.label_columns([name for name in asked if isinstance(name, str)])
-    unit = job.options.get("unit")
-    if isinstance(unit, str):  # units are compared as text, whatever is declared
-        found[unit] = frozenset()
-    unsure = [name for name in formula.variables if name not in job.schema and name not in found]
-    if unsure:
-        _say(
-            f"{place} has no column types. These columns are read as numbers: {', '.join(unsure)}. "
-            "If a column holds labels, declare them in [bounds], or write C(column)."
-        )
-    return found
+    return read_file(path)

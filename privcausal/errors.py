@@ -13,13 +13,19 @@ True
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 import warnings
+from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
+from enum import Enum
+from fractions import Fraction
 from functools import wraps
-from typing import Any, ParamSpec, Self, TypeVar
+from traceback import clear_frames
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,7 +92,43 @@ def warn(text: str) -> None:
     warnings.warn(text, PrivcausalWarning, stacklevel=level)
 
 
-# -- wrong arguments -------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
+
+
+def as_plain(value: Any) -> Any:
+    """An argument in Python's own types. Never raises.
+
+    Numbers of NumPy, `decimal`, and `fractions` become int or float, also within lists, tuples, and
+    dicts, and so do arrays without dimensions. An array with one dimension becomes a list, but not
+    in a dict, which may hold columns.
+    """
+    import numpy as np  # not above, because importing it takes time
+
+    if isinstance(value, np.ndarray) and value.ndim < 2:
+        value = value[()] if value.ndim == 0 else list(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(as_plain, value))
+    if type(value) is dict:
+        return {k: v if getattr(v, "ndim", 0) else as_plain(v) for k, v in value.items()}
+    if isinstance(value, bool | np.timedelta64 | Enum):
+        return value
+    kinds: tuple[tuple[Any, type], ...] = (
+        (np.bool_, bool), (np.str_, str), (int | np.integer, int),
+        (float | np.floating | Decimal | Fraction, float),
+    )  # fmt: skip
+    kind = next((own for known, own in kinds if isinstance(value, known)), None)
+    try:
+        return value if kind is None else kind(value)
+    except OverflowError:
+        return math.inf
+    except Exception:  # a subclass may do anything
+        return math.nan
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether the value, after `as_plain`, is a number; a bool does not count."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
 
 SWAPS = {
     **dict.fromkeys(("level", "conf_level", "confidence", "ci", "conf"), "alpha"),
@@ -167,36 +209,51 @@ def refuse_arguments(
 
 
 def named(call: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a call so that wrong keywords raise this package's own error."""
+    """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error."""
     name, own = call.__name__, dict(inspect.signature(call).parameters)
-    if name == "__init__":
+    if name in ("__init__", "__call__"):
         name = call.__qualname__.split(".")[-2]
     own.pop("self", None) or own.pop("cls", None)
-    if any(p.kind is p.VAR_KEYWORD for p in own.values()):
-        return call
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in own.values())
     held = len(inspect.signature(call).parameters) - len(own)
 
     @wraps(call)
     def checked(*args: P.args, **options: P.kwargs) -> R:
         try:
-            refuse_arguments(name, own, len(args) - held, list(options))
-            return call(*args, **options)
-        finally:  # arguments may be rows, which a traceback would keep
+            if not open_ended:
+                refuse_arguments(name, own, len(args) - held, list(options))
+            return call(*map(as_plain, args), **{k: as_plain(v) for k, v in options.items()})
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
+            raise
+        finally:
             del args, options
 
     return checked
 
 
-class Made:
-    """Base of classes that users create; unknown keywords raise this package's own error."""
+class _Making(ABCMeta):
+    @property
+    def __signature__(cls) -> inspect.Signature:  # of the class, not of `__call__`
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class's own
+        return own.replace(parameters=[*own.parameters.values()][1:])
 
-    __slots__ = ()
-
-    def __new__(cls, *_: Any, **options: Any) -> Self:
+    def __call__(cls, *args: Any, **options: Any) -> Any:
         if options:
             known = dict(inspect.signature(cls).parameters)
             _unknown(cls.__name__, known, list(options), {})
-        return super().__new__(cls)
+        return super().__call__(
+            *map(as_plain, args), **{k: as_plain(v) for k, v in options.items()}
+        )
+
+
+class Made(metaclass=_Making):
+    """Base of classes that users create, from arguments that pass `as_plain`.
+
+    Unknown keywords raise this package's own error.
+    """
+
+    __slots__ = ()
 
 
 class Strict(Made):
@@ -209,9 +266,11 @@ class Strict(Made):
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
             own = name == "__init__" and name in vars(cls)
-            if (name.startswith("_") and not own) or hasattr(method, "__wrapped__"):
+            # A classmethod always has __wrapped__, so look at its function.
+            plain = getattr(method, "__func__", method)
+            if (name.startswith("_") and not own) or hasattr(plain, "__wrapped__"):
                 continue
             if inspect.isfunction(method):
                 setattr(cls, name, named(method))
             elif isinstance(method, classmethod):
-                setattr(cls, name, classmethod(named(method.__func__)))
+                setattr(cls, name, classmethod(named(plain)))

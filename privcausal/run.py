@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
+from traceback import clear_frames
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -21,18 +22,19 @@ from privcausal.errors import (
     PrivcausalError,
     PrivcausalWarning,
     SchemaError,
+    as_plain,
     refuse_arguments,
 )
 from privcausal.errors import warn as warn_user
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Stages, Undeclared, resolve_domains
+from privcausal.estimators.budget import Stages, Undeclared, check_plan, check_rows, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
-from privcausal.request.plan import Plan, assume
+from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import (
     Budget,
     Clusters,
@@ -41,7 +43,7 @@ from privcausal.request.request import (
     Trust,
 )
 from privcausal.request.schema import Schema, with_levels
-from privcausal.request.survival import PLAN_SURVIVAL, followed
+from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
@@ -92,7 +94,8 @@ MOVED = {
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
-    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', ...).",
+    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', "
+    "max_rows=1, ...).",
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),
@@ -105,7 +108,7 @@ MOVED = {
 
 
 def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P, R]:
-    """Wrap a call so that unknown keywords raise this package's own error."""
+    """Wrap a call: its arguments pass `as_plain`, and unknown keywords raise an own error."""
     known = inspect.signature(call).parameters
     first = [name for name, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
@@ -131,9 +134,13 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__}() accepts only {' and '.join(first)} by position. {instead}"
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
-                options["bounds"] = Schema.of(options["bounds"])
-            return call(*data, **options)
-        finally:  # a traceback would keep these variables
+                events = events_of(data[0] if data else options.get("formula"))
+                options["bounds"] = Schema.of(options["bounds"], events)
+            return call(*map(as_plain, data), **{k: as_plain(v) for k, v in options.items()})
+        except BaseException as error:
+            clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
+            raise
+        finally:
             del data, options
 
     return checked
@@ -143,7 +150,7 @@ def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFo
     """Parse the formula and check it against the columns of the data."""
     header = source.header
     read = CausalFormula.regression if regression else CausalFormula.parse
-    return read(formula, header.names, quote=not header.untyped)
+    return read(formula, header.names, quote=not header.untyped, advice=header.advice)
 
 
 def request_of(
@@ -215,9 +222,11 @@ def run(
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
+    check_plan(plan, schema, learner.accepted(base).functions)
     # Counting units requires reading rows. The summary compares their number with delta.
-    counts = not plan.pure and request.trust.unit is None
-    warn_of_weak(plan, public_size(source, request) if counts else None)
+    size = public_size(source, request) if request.trust.unit is None else None
+    check_rows(plan, undeclared, size)
+    warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
@@ -233,8 +242,14 @@ def run(
             raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
+        stopped: PrivcausalError | None = None
         with one_blas_thread(), np.errstate(under="ignore"):
-            estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
+            try:
+                estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
+            except (BudgetError, CapabilityError) as error:
+                stopped = type(error)(f"{error} {_used(plan, vault.unspent, ledger)}")
+    if stopped is not None:  # raised here, so that it does not keep the first error as context
+        raise stopped
     return with_warnings(result(estimate, call, ledger_line(ledger)))
 
 
@@ -259,6 +274,17 @@ def with_warnings(result: ResultT) -> ResultT:
             error.fit = result
             raise
     return result
+
+
+def _used(plan: Plan, left: Sequence[Stage], ledger: accounting.Ledger | None) -> str:
+    """The share of its budget that a stopped fit used, and what was charged."""
+    whole = plan.rho or plan.epsilon
+    used = whole - sum(stage.charged if plan.rho else stage.epsilon for stage in left)
+    said = f"The fit stopped after {len(plan.stages) - len(left)} of {len(plan.stages)} stages"
+    said += f", with {used / whole:.0%} of its budget."
+    if ledger is None:
+        return said
+    return f"{said} The ledger was charged for all stages before the first and returns nothing."
 
 
 MOST_BOUGHT = 5
@@ -291,12 +317,20 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
             f"privately, at {share:.1%} of the budget and {at_most(delta, 1)} of delta. If they "
             f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
-    treatment = plan.request.formula.treatment
-    if treatment and not quote and treatment not in plan.request.schema:
+    formula, schema = plan.request.formula, plan.request.schema
+    treatment = formula.treatment
+    if treatment and not quote and treatment not in schema:
         yield (
             f"Treatment {treatment!r} is read as 0/1, because the file has no column types. If it "
             f"holds labels, declare bounds={{{treatment!r}: ['no', 'yes']}}. Otherwise, declare "
             f"bounds={{{treatment!r}: pc.Binary()}}."
+        )
+    known = {treatment, *schema, *formula.categorical, *formula.rest}
+    unsure = [name for name in formula.variables if name not in known]
+    if unsure and not quote:
+        yield (
+            f"The file has no column types. These columns are read as numbers: {_some(unsure)}. If "
+            "a column holds labels, declare them, or write C(column)."
         )
 
 

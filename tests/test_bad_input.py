@@ -7,6 +7,7 @@ declared, no treated row, one row only: each gives a result, because a refusal w
 from __future__ import annotations
 
 import contextlib
+import datetime
 import re
 import sqlite3
 import textwrap
@@ -123,6 +124,26 @@ SCHEMA: dict[str, Case] = {
     "too wide": (ate(bounds=bounds(X1=(-1e30, 1e30))), SchemaError, "wider"),
     "too narrow": (ate(bounds=bounds(X1=(0, 1e-200))), SchemaError, "too narrow"),
     "three ends": (ate(bounds=bounds(X1=(0, 1, 2))), SchemaError, "pair"),
+    "dates": (
+        ate(bounds=bounds(X1=(datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)))),
+        SchemaError,
+        "convert dates to numbers",
+    ),
+    "numbers for texts": (
+        ate(data=study(G=pd.Series(["a", "b"] * (N // 2), dtype="str")), bounds=bounds(G=[0, 1])),
+        SchemaError,
+        "contains text, but its declared labels are numbers",
+    ),
+    "texts for numbers": (
+        ate(bounds=bounds(T=["no", "yes"])),
+        SchemaError,
+        "contains numbers, but its declared",
+    ),
+    "units without a number of rows": (
+        ate(unit="pid"),
+        BudgetError,
+        r"Write unit='pid', max_rows=5",
+    ),
     "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "The bounds are text"),
     "one number": (ate(bounds=bounds(X1=5)), SchemaError, "A domain must be"),
     "an ambiguous list": (ate(bounds=bounds(X1=[0, 10])), SchemaError, "interval or two labels"),
@@ -169,7 +190,11 @@ SCHEMA: dict[str, Case] = {
         SchemaError,
         r"must be inside \(0, 1\)",
     ),
-    "unit in the formula": (ate(unit="G"), SchemaError, "cannot also be in the formula"),
+    "unit in the formula": (
+        ate(unit="G", max_rows=2),
+        SchemaError,
+        "cannot also be in the formula",
+    ),
     "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "Declare bounds within"),
     "levels of numbers": (
         cate("Y ~ T | C(X1)"),
@@ -269,7 +294,7 @@ UNKNOWN: dict[str, Case] = {
     "column": (ate("Y ~ T | X7"), FormulaError, "Column 'X7' is not in the data"),
     "outcome": (ate("Z ~ T | X1"), FormulaError, "Column 'Z' is not in the data"),
     "treatment": (ate("Y ~ Z | X1"), FormulaError, "Column 'Z' is not in the data"),
-    "unit": (ate(unit="person"), DataError, "'person' is not in the data"),
+    "unit": (ate(unit="person", max_rows=2), DataError, "'person' is not in the data"),
     "propensity column": (
         ate(propensity="Q", bounds=bounds(Q=(0.1, 0.9))),
         DataError,
@@ -355,7 +380,7 @@ DATA: dict[str, Case] = {
         "must be text",
     ),
     "dates": (ate("Y ~ T | day"), DataError, "cannot be read. Convert"),
-    "dates as unit": (ate(unit="day"), DataError, "cannot be read. Convert"),
+    "dates as unit": (ate(unit="day", max_rows=2), DataError, "cannot be read. Convert"),
     "complex numbers": (
         ate("Y ~ T | Z", data=_study().assign(Z=1j)),
         DataError,
@@ -490,7 +515,7 @@ def test_the_catalogue_is_long() -> None:
     for name, (_, _, message) in CASES.items():
         kinds[name.partition(":")[0]] += 1
         assert message
-    assert len(kinds) == 19
+    assert len(kinds) == 20
     assert min(kinds.values()) >= 10
 
 

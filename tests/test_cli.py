@@ -275,7 +275,8 @@ def test_no_output_may_overwrite_a_ledger_or_an_input(here, capsys):
         (f"control = 3\n{SPEC}", "Write [control]"),
         (SPEC + "[control]\ntea = 3", "Unknown key 'tea'"),
         (f"max_rows = 2\n{SPEC}", "max_rows"),
-        (f'unit = "nobody"\n{SPEC}', "nobody"),
+        (f'unit = "nobody"\nmax_rows = 2\n{SPEC}', "'nobody' is not in"),
+        (f'unit = "pid"\n{SPEC}', "unit= requires max_rows="),
         (f"unit = 3\n{SPEC}", "unit"),
         (SPEC + "[control]\npropensity_clip = 'a'", "propensity_clip"),
         (f"neighbors = []\n{SPEC}", "neighbors"),
@@ -471,22 +472,15 @@ def test_csv_spellings_of_the_same_values_give_the_same_fit(here, frame):
     assert estimate("data.csv") == estimate("data.parquet")
 
 
-def typed(text: str, spec: str, tmp_path: Path) -> pa.Table:
+def typed(text: str, tmp_path: Path) -> pa.Table:
     (tmp_path / "t.csv").write_text(text)
-    (tmp_path / "t.toml").write_text(spec)
-    return cli._read_data(tmp_path / "t.csv", cli._read_job(tmp_path / "t.toml"))
+    known = {"k": frozenset(["1", "2", "NA"]), "t": frozenset(["no", "yes"]), "w": frozenset()}
+    rows = cli._read_data(tmp_path / "t.csv").typed(lambda _: known)
+    return rows._frame.to_native()
 
 
-TYPED = """
-formula = "y ~ t | x + C(w)"
-[bounds]
-k = ["1", "2", "NA"]
-t = ["no", "yes"]
-"""
-
-
-def test_csv_columns_get_their_types_from_the_spec(tmp_path, capsys):
-    table = typed("y,t,x,w,k\n1,yes,0.5,a,1.0\n,no,?,NA,2\ninf,,1e3,3.0,NA\n", TYPED, tmp_path)
+def test_csv_columns_get_their_types_from_the_call(tmp_path):
+    table = typed("y,t,x,w,k\n1,yes,0.5,a,1.0\n,no,?,NA,2\ninf,,1e3,3.0,NA\n", tmp_path)
     assert table["y"].to_pylist()[0] == 1.0
     assert np.isnan(table["y"].to_pylist()[1])
     assert table["y"].to_pylist()[2] == np.inf
@@ -494,14 +488,24 @@ def test_csv_columns_get_their_types_from_the_spec(tmp_path, capsys):
     assert table["t"].to_pylist() == ["yes", "no", None]
     assert table["w"].to_pylist() == ["a", None, "3.0"]
     assert table["k"].to_pylist() == ["1", "2", "NA"]
+
+
+@pytest.mark.filterwarnings("always")
+def test_undeclared_columns_of_a_csv_are_told_before_the_fit(tmp_path, capsys):
+    rows = "y,t,x,w\n" + "\n".join(f"{k % 7},{k % 2},{k % 3},{'ab'[k % 5 > 2]}" for k in range(300))
+    (tmp_path / "t.csv").write_text(rows)
+    text = "task = 'private'\nformula = 'y ~ t | x + C(w)'\neps = 9\n[bounds]\ny = [0, 6]\n"
+    (tmp_path / "t.toml").write_text(text)
+    assert cli.main(["fit", str(tmp_path / "t.toml"), str(tmp_path / "t.csv")]) == 0
     said = capsys.readouterr().err
-    assert "read as numbers: y, x. If a column holds labels, declare" in said
+    assert "read as numbers: 'x'. If a column holds labels, declare" in said
+    assert "Treatment 't' is read as 0/1" in said
 
 
 def test_one_strange_value_in_a_csv_changes_no_other_row(tmp_path):
     rows = ["1,yes,0.5,a,1.0"] * 3
-    plain = typed("\n".join(["y,t,x,w,k", *rows, "2,no,1,b,2"]), TYPED, tmp_path)
-    strange = typed("\n".join(["y,t,x,w,k", *rows, "high,maybe,1 kg,3,x"]), TYPED, tmp_path)
+    plain = typed("\n".join(["y,t,x,w,k", *rows, "2,no,1,b,2"]), tmp_path)
+    strange = typed("\n".join(["y,t,x,w,k", *rows, "high,maybe,1 kg,3,x"]), tmp_path)
     assert plain.schema == strange.schema
     assert plain.slice(0, 3) == strange.slice(0, 3)
 

@@ -191,7 +191,7 @@ MISTAKES: list[tuple[str, str]] = [
         "Group 'ward == z' uses an undeclared level. Declared levels: a, b, c.",
     ),
     (
-        'private("Y ~ T | age", df, bounds=bounds, unit="person")',
+        'private("Y ~ T | age", df, bounds=bounds, unit="person", max_rows=3)',
         "Column 'person' is not in the data. Columns of the data: 'Y', 'T', 'age', 'ward', "
         "'arm', 'id', 'date', 'post'.",
     ),

@@ -193,7 +193,11 @@ def test_code_in_a_formula_never_runs(
 def test_code_in_groups_and_names_never_runs(code: str, tmp_path: Path) -> None:
     target = tmp_path / "made"
     text = code.format(target)
-    for options in ({"groups": [text]}, {"groups": [f"X1 >= {text}"]}, {"unit": text}):
+    for options in (
+        {"groups": [text]},
+        {"groups": [f"X1 >= {text}"]},
+        {"unit": text, "max_rows": 1},
+    ):
         with pytest.raises(PrivcausalError):
             pc.private("Y ~ T | X1", study(), bounds=BOUNDS, **options)
     with pytest.raises(PrivcausalError):

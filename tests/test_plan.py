@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {"bounds": {"Y": (0, 10), "X": (0, 1)}, "outcome_sd": 2.
 
 COLUMNS = [
     "n", "eps", "delta", "rho", "half-width", "cautious", "detectable", "se_sampling",
-    "se_privacy", "se_nuisances", "max_bias", "privacy_share",
+    "se_privacy", "se_nuisances", "max_bias",
 ]  # fmt: skip
 
 
@@ -188,7 +188,6 @@ def test_detectable_effect():
     # the quantile of |N(bias, se^2)|
     assert norm.sf((half - bias) / se) + norm.sf((half + bias) / se) == pytest.approx(0.1)
     assert row["detectable"] == pytest.approx(half + 1.281552 * se, rel=1e-6)
-    assert row["privacy_share"] == pytest.approx(row["se_privacy"] ** 2 / se**2)
 
 
 # -- questions -------------------------------------------------------------------------------
@@ -322,7 +321,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_whatever_can_be_fitted_can_be_planned(options):
     row = small(n=5000, eps=2, **options).table.iloc[0]
     assert 0.1 < row["half-width"] < 10
-    assert 0 < row["privacy_share"] < 1
+    assert 0 < row["se_sampling"] < row["half-width"]
 
 
 def test_groups_and_slopes_are_planned_too():
@@ -340,7 +339,6 @@ def test_a_fit_that_would_find_nothing_has_infinite_intervals():
     few, many = plan.table["half-width"]
     assert few == np.inf
     assert np.isfinite(many)
-    assert np.isnan(plan.table["privacy_share"][0])
     text = str(plan)
     assert "inf: no finite interval." in text
     whole = " ".join(text.split())

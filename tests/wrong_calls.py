@@ -310,7 +310,7 @@ SOURCES: dict[str, Case] = {
         CapabilityError,
         "in a fixed order",
     ),
-    "a relation of units": (sql(SQL, unit="pid"), CapabilityError, "in a fixed order"),
+    "a relation of units": (sql(SQL, unit="pid", max_rows=2), CapabilityError, "in a fixed order"),
     "a relation without rows": (sql(f"{SQL} WHERE false"), DataError, "The data have no rows"),
     "a relation without a column": (sql("SELECT Y, T, G FROM frame"), FormulaError, "not in the"),
     "a relation of dates": (sql(SQL, formula="Y ~ T | day"), DataError, "cannot be read. Convert"),
@@ -1070,6 +1070,11 @@ SCHEMAS: dict[str, Case] = {
         "not among",
     ),
     "complete=2": (made(lambda: pc.Schema({}, complete=2)), SchemaError, "complete"),
+    "a keyword of a class method": (
+        made(lambda: pc.Schema.from_dict(contents={})),
+        CapabilityError,
+        "Write content=",
+    ),
     "a name of a number": (made(lambda: pc.Schema({5: (0, 1)})), SchemaError, "must be text"),
     "a domain of a set": (made(lambda: pc.Schema({"a": {1, 2}})), SchemaError, "A domain must be"),
     "a domain of a dict": (made(lambda: pc.Schema({"a": {"tea": 1}})), SchemaError, "has the keys"),
@@ -1100,6 +1105,81 @@ SCHEMAS: dict[str, Case] = {
     },
     "an unknown setup": (made(lambda: pc.datasets.niu("Z")), CapabilityError, "is unknown"),
     "an unknown data set": (made(lambda: pc.datasets.dpcate(7)), CapabilityError, "is unknown"),
+}
+
+
+# -- words that help -------------------------------------------------------------------------
+
+
+def event_study(data: Any = None, **options: Any) -> Callable[[Any], Any]:
+    """`did` with cohorts, on a panel of the study."""
+    kept = study(pid=range(N), first=[0, 2001] * (N // 2))
+    panel = pd.concat([kept.assign(year=year) for year in range(2000, 2003)])
+    given = {"unit": "pid", "time": "year", "cohort": "first", "periods": [2000, 2001, 2002]}
+    declared = {"bounds": {"Y": (0, 1), "first": [0, 2001, 2002]}}
+    return lambda ledger: pc.did(
+        "Y ~ 1",
+        panel if data is None else data(panel),
+        **(given | declared | options),
+        ledger=ledger,
+    )
+
+
+def hive() -> Path:
+    place = folder() / "hive"
+    if not place.exists():
+        _study().drop(columns="day").to_parquet(place, partition_cols=["T"])
+    return place
+
+
+WORDS: dict[str, Case] = {
+    "a product as treatment": (ate("Y ~ T * arm"), FormulaError, "D = treated \\* post"),
+    "a factor as treatment": (ate("Y ~ C(arm, ref='no')"), FormulaError, "the reference first"),
+    "an instrument twice": (
+        ate("Y ~ T | X1 | T ~ arm + arm", estimand="LATE"),
+        FormulaError,
+        "'arm' is written twice",
+    ),
+    "a name in Q()": (ate("Y ~ T | Q('X 1')"), FormulaError, "backticks: `X 1`"),
+    "controls of cohorts": (event_study(control_group="never"), CapabilityError, "^control_group="),
+    "groups of cohorts": (event_study(groups=["G"]), CapabilityError, "has no groups=. Fit"),
+    "a cohort between the periods": (
+        event_study(periods=[2000, 2002]),
+        SchemaError,
+        "2001 of 'first' lies between the periods. Recode it to the next period, 2002",
+    ),
+    "an array of periods": (
+        event_study(periods=np.arange(2000, 2003)),
+        SchemaError,
+        "periods= must be a list or a range",
+    ),
+    "periods in descending order": (
+        event_study(periods=[2002, 2001, 2000]),
+        SchemaError,
+        "ascending",
+    ),
+    "a missing cohort": (
+        event_study(bounds={"Y": (0, 1), "first": [np.nan, 2001]}),
+        SchemaError,
+        r"fillna\(0\), and declare",
+    ),
+    "a unit in the index": (
+        event_study(lambda panel: panel.set_index(["pid", "year"])),
+        DataError,
+        r"reset_index\(\)",
+    ),
+    "a covariate in the index": (ate(data=study().set_index("X1")), FormulaError, "reset_index"),
+    "a sparse column": (
+        ate(data=study(X1=pd.arrays.SparseArray(np.zeros(N)))),
+        DataError,
+        r"sparse.to_dense\(\)",
+    ),
+    "a column of folders": (late(hive), FormulaError, "'T' is not a column.*hive_partitioning"),
+    "no horizon": (
+        ate("Surv(Y, T) ~ arm", estimand="RMST"),
+        CapabilityError,
+        "the end of the follow-up, for example horizon=180, in the units of 'Y'",
+    ),
 }
 
 
@@ -1198,6 +1278,68 @@ COMMANDS: dict[str, Case] = {
 }
 
 
+# -- panels and slopes: facts of the call that once were found only after the charge ---------------
+
+
+def panel(formula: str = "Y ~ T", **options: Any) -> Callable[[Any], Any]:
+    """`did` on two rows of each unit, waiting for a ledger."""
+    frame = study(year=np.arange(N) % 2 + 2018, y=np.arange(N) % 7, day="2018-01-01")
+    own = {"unit": "pid", "time": "year", "periods": (2018, 2019), "bounds": {"Y": (0, 1)}}
+    return lambda ledger: pc.did(formula, frame, **(own | options), ledger=ledger)
+
+
+def events(count: int = 4, **options: Any) -> Callable[[Any], Any]:
+    """An event study of yearly periods with a cohort in each but the first."""
+    years = list(range(2000, 2000 + count))
+    own = {"time": "X1", "cohort": "P", "periods": years}
+    return panel("Y ~ 1", **(own | {"bounds": {"Y": (0, 1), "P": [0, *years[1:]]}} | options))
+
+
+def slope(formula: str, estimand: str = "LATE", **options: Any) -> Callable[[Any], Any]:
+    frame = study(Z=np.arange(N) % 2, Z2=np.arange(N) % 3)
+    return ate(formula, frame, estimand=estimand, **options)
+
+
+def robust(call: Callable[..., Callable[[Any], Any]], *words: Any, **options: Any) -> Case:
+    control = pc.Control(cov_type="HC0")
+    return call(*words, control=control, **options), CapabilityError, "Omit cov_type="
+
+
+_ORDER = (SchemaError, "ascending order")
+_CASE = (SchemaError, "differ only in upper and lower case")
+_WIDE = pd.DataFrame({f"V{k}": np.linspace(0, 1, N) for k in range(400)})
+
+PANELS: dict[str, Case] = {
+    "periods backwards": (panel(periods=(2019, 2018)), *_ORDER),
+    "periods backwards as text": (panel(periods=("2019", "2018")), *_ORDER),
+    "dates backwards": (panel(time="day", periods=("2019-01-01", "2018-01-01")), *_ORDER),
+    "levels backwards": (
+        panel(periods=None, bounds={"Y": (0, 1), "year": ["2019", "2018"]}), *_ORDER,
+    ),
+    "an event study backwards": (events(periods=[2003, 2002, 2001, 2000]), *_ORDER),
+    "a cluster in other case": (
+        panel(control=pc.Control(cluster="y", max_cluster_rows=9)), *_CASE,
+    ),
+    "a covariate in other case": (panel("Y ~ T | y", bounds={"Y": (0, 1), "y": (0, 6)}), *_CASE),
+    "a group in other case": (panel(groups=["y"], bounds={"Y": (0, 1), "y": [0, 1]}), *_CASE),
+    "too many periods": (events(120), CapabilityError, "Use fewer periods or cohorts"),
+    "too many smooth columns": (
+        ate(f"Y ~ T | {' + '.join(_WIDE)}", pd.concat([study(), _WIDE], axis=1),
+            bounds={"Y": (0, 1)} | dict.fromkeys(_WIDE, (0, 1))),
+        CapabilityError, "makes 1,200 columns",
+    ),
+    "robust slope": robust(slope, "Y ~ T | X1", estimand="PLR"),
+    "robust LATE": robust(slope, "Y ~ T | X1 | T ~ Z"),
+    "robust arms": robust(slope, "Y ~ Z2 | X1", estimand="ATE", bounds=bounds(Z2=[0, 1, 2])),
+    "robust trial": robust(ate, "Y ~ T"),
+    "robust cells": robust(cate, "Y ~ T | X1", learner="adum"),
+    "robust events": robust(events),
+    "an instrument twice": (slope("Y ~ T | X1 | T ~ Z + Z"), FormulaError, "another role"),
+    "an instrument as dummies": (slope("Y ~ T | X1 | T ~ C(Z2)"), FormulaError, "one column name"),
+    "an instrument among covariates": (slope("Y ~ T | Z | T ~ Z"), FormulaError, "another role"),
+}  # fmt: skip
+
+
 def families() -> Iterator[tuple[str, dict[str, Case]]]:
     """The tables of this module by the kind of call."""
     yield from (
@@ -1212,5 +1354,7 @@ def families() -> Iterator[tuple[str, dict[str, Case]]]:
         ("results", RESULTS),
         ("ledger", LEDGERS),
         ("schemas", SCHEMAS),
+        ("words", WORDS),
         ("command", COMMANDS),
+        ("panels", PANELS),
     )

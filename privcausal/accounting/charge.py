@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
-from typing import Any, TypeGuard, get_args
+from typing import Any, get_args
 
-from privcausal.errors import BudgetError
+from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.stored import stored
 from privcausal.typing import Neighbors, Vector
 
@@ -20,11 +19,6 @@ PARALLEL = "(parallel)"
 """Suffix of a parallel charge's query, in ledgers and in fits saved before the field existed."""
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether `value` is a real number; not a bool or a string, though Python could add it."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def exact(amount: float) -> Fraction:
     """The decimal number that a float stands for: 0.1 is one tenth, not 0.1000000000000000055."""
     return Fraction(repr(float(amount)))
@@ -32,6 +26,7 @@ def exact(amount: float) -> Fraction:
 
 def pico(amount: float) -> int:
     """The smallest integer number of pico-units that is at least `amount` (finite, >= 0)."""
+    amount = as_plain(amount)
     if not is_number(amount) or not 0 <= amount < math.inf:
         raise BudgetError("A privacy amount must be a finite, nonnegative number.")
     # Exact arithmetic: a float product may round down, and charging too little would be a leak.

@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import erfcx, gammaln, logsumexp, ndtr, xlog1py
 
 from privcausal.accounting import charge
-from privcausal.errors import BudgetError
+from privcausal.errors import BudgetError, is_number
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.typing import Vector
 
@@ -361,7 +361,7 @@ MAX_RHO = 50_000 * charge.PICO
 
 def check_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float in [1e-6, 1e4], or raise a `BudgetError` with the range."""
-    if not charge.is_number(epsilon) or not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+    if not is_number(epsilon) or not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise BudgetError(
             f"epsilon must be a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}, not {epsilon!r}. "
             "Common choices are 0.1 to 4."
@@ -371,7 +371,7 @@ def check_epsilon(epsilon: float) -> float:
 
 def check_delta(delta: float) -> float:
     """Return `delta` as a float in (0, 1), or raise a `BudgetError` with the range."""
-    if not charge.is_number(delta) or not 0 < delta < 1:
+    if not is_number(delta) or not 0 < delta < 1:
         raise BudgetError(
             f"delta must be a number strictly between 0 and 1, not {delta!r}. A common choice is "
             "1e-5; delta should be far below 1/n."
@@ -441,7 +441,7 @@ def rho_of(epsilon: float, delta: float, gdp: bool = False) -> int:
 
 def noise_multiplier(rho: float) -> float:
     """sigma / Delta = 1 / sqrt(2 rho) of Gaussian noise that costs `rho` (natural units)."""
-    if not charge.is_number(rho) or not 0 < rho < math.inf:
+    if not is_number(rho) or not 0 < rho < math.inf:
         raise BudgetError(f"rho must be a finite number above 0, not {rho!r}.")
     return 1 / math.sqrt(2 * rho)
 

@@ -45,8 +45,8 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from privcausal.accounting import price
-from privcausal.accounting.charge import PARALLEL, Charge, is_number
-from privcausal.errors import BudgetError, LedgerError
+from privcausal.accounting.charge import PARALLEL, Charge
+from privcausal.errors import BudgetError, LedgerError, is_number
 
 # Contents of a ledger: its header, and one line per charge, as plain values for SQLite.
 

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privcausal.accounting import price
-from privcausal.accounting.charge import is_number, pico
-from privcausal.errors import BudgetError
+from privcausal.accounting.charge import pico
+from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.prices import at_most
 from privcausal.stored import stored
 from privcausal.typing import Vector
@@ -81,8 +81,7 @@ class TradeOff:
         >>> pc.TradeOff.from_dp(1.0, 1e-5).epsilon(1e-5)
         1.0000000000000098
         """
-        _need("epsilon", epsilon, 0, MAX_LOSS)
-        _need("delta", delta, 0, 1)
+        epsilon, delta = _need("epsilon", epsilon, 0, MAX_LOSS), _need("delta", delta, 0, 1)
         return cls._from_profile(np.array([epsilon], float), np.array([delta], float))
 
     @classmethod
@@ -97,7 +96,7 @@ class TradeOff:
         >>> round(pc.TradeOff.from_gaussian(1.0).delta(1.0), 4)
         0.1269
         """
-        _need("mu", mu, 1e-9, 30)
+        mu = _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
         return cls._from_profile(epsilon, price.gaussian_delta(epsilon, mu))
 
@@ -134,7 +133,7 @@ class TradeOff:
         >>> round(pc.TradeOff.from_zcdp(0.1).epsilon(1e-5), 2)
         1.91
         """
-        _need("rho", rho, 1e-12, min(450, price.MAX_RHO))
+        rho = _need("rho", rho, 1e-12, min(450, price.MAX_RHO))
         epsilon, curve = _losses(math.sqrt(2 * rho)), price.profile(pico(rho))
         return cls._from_profile(epsilon, np.array([curve.delta(e) for e in epsilon.tolist()]))
 
@@ -283,6 +282,8 @@ def _losses(mu: float) -> Vector:
     return np.concatenate([[0.0], epsilon[inside]])
 
 
-def _need(name: str, value: float, low: float, high: float) -> None:
+def _need(name: str, value: float, low: float, high: float) -> float:
+    value = as_plain(value)
     if not is_number(value) or not low <= value <= high:
         raise BudgetError(f"{name} of a trade-off function must be in [{low:g}, {high:g}].")
+    return value

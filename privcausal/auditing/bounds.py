@@ -443,7 +443,11 @@ def _domains(
     names = [
         *parsed.variables,
         *(name for name in known if isinstance(name, str)),
-        *(parse_group(name).column for name in ([groups] if isinstance(groups, str) else groups)),
+        *(
+            column
+            for text in ([groups] if isinstance(groups, str) else groups)
+            for column in parse_group(text).columns
+        ),
     ]
     found: dict[str, Domain] = {}
     for name in dict.fromkeys(names):

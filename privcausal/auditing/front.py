@@ -25,7 +25,7 @@ from privcausal.auditing.bounds import (
     mu_bound,
     product_bound,
 )
-from privcausal.errors import CapabilityError, named
+from privcausal.errors import CapabilityError, is_number, named
 from privcausal.estimators import ADUM, DPCATE
 from privcausal.estimators.options import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
@@ -251,7 +251,7 @@ def audit(
             "statistic= must be 'queries', 'fits', or a callable that takes a result."
         )
     check_whole("trials", trials, 2, 10**7)
-    if not (isinstance(level, float) and 0 < level < 1):
+    if not (is_number(level) and 0 < level < 1):
         raise CapabilityError("level= must be a number between 0 and 1.")
     run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
     with threadpool_limits(limits=1, user_api="blas"):

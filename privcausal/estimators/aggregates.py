@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from privcausal import accounting
-from privcausal.accounting.charge import is_number
-from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number
 from privcausal.estimators import check_object
 from privcausal.estimators.bases import BASES
 from privcausal.estimators.budget import Undeclared, as_coded

@@ -25,6 +25,7 @@ from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
 from privcausal.features.rows import Rows
 from privcausal.inference.averages import (
+    FEW_SDS,
     AverageEstimate,
     JointAverage,
     JointData,
@@ -84,7 +85,7 @@ class Target:
     extremes : Extremes
         Largest possible scores.
     mass_spread : float
-        Prior sd of the mean mass around 1.
+        Prior sd of the mean mass around 1, without survey weights.
     own_mass : bool
         Whether the estimand gives rows unequal masses, as the ATT and the ATO do.
     weighted : bool
@@ -109,6 +110,11 @@ class Target:
     def group_masses(self) -> bool:
         """Whether groups are weighted by their own mass. If False, they are weighted by rows."""
         return self.own_mass or self.weighted
+
+    @property
+    def spread(self) -> float:
+        """Prior sd of the mean mass around 1; with survey weights, their mean is a rough number."""
+        return WEIGHTED_MASS_SD if self.weighted else self.mass_spread
 
     def kept(self, cut: float, rms: float) -> float:
         """Share of the slope in a constant effect that remains after clipping; 1 for the ATE.
@@ -182,7 +188,9 @@ def average_target(
     if state.known is None and state.weights is None:
         mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
-    return found if tau is None else replace(found, pilot=_pilot(state, nuisances, tau))
+    if tau is None:
+        return found
+    return _with_pilot(found, state, nuisances, tau, within or state.outcome)
 
 
 SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
@@ -241,15 +249,22 @@ def _target(
         weight = vault.SurveyWeight(law.column, law.top)
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
-    ends = [[scores[0].at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)]
+    ends = _ends(scores[0], rows, outcome)
     extremes = Extremes(
-        np.stack([np.maximum(np.abs(low), np.abs(high)) for low, high in ends]),
-        np.stack([(high - low) / (2 * outcome.bound) for low, high in ends]),
+        np.abs(ends).max(axis=1),
+        (ends[:, 1] - ends[:, 0]) / (2 * outcome.bound),
         np.stack([1 - p, p]),
-        (float(np.min(ends)), float(np.max(ends))),
+        (float(ends.min()), float(ends.max())),
     )
     target = by_fold(lambda s: s, scores)
     return Target(centre, target, mass, extremes, weighted=law is not None)
+
+
+def _ends(score: Score, rows: Rows, outcome: vault.Outcome) -> Matrix:
+    """Scores of the smallest and the largest outcome in each arm, shape (2, 2, N)."""
+    return np.array([
+        [score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)
+    ])  # fmt: skip
 
 
 def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.Transform | None:
@@ -261,11 +276,19 @@ def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.T
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
-def _pilot(
-    state: survey.Survey, nuisances: Sequence[functions.NuisanceTriple], tau: functions.Function
-) -> EffectCentre | None:
+def _with_pilot(
+    found: Target,
+    state: survey.Survey,
+    nuisances: Sequence[functions.NuisanceTriple],
+    tau: functions.Function,
+    outcome: vault.Outcome,
+) -> Target:
+    """The target, with scores of the slopes that are centered at the projection of tau.
+
+    Both kinds of scores are clipped at the same thresholds, so the span has the ends of both.
+    """
     if not len(state.linear):
-        return None
+        return found
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
@@ -273,8 +296,13 @@ def _pilot(
         state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes)
     )
     scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
-    coef = np.r_[centre.offset, slopes / state.regressors.alpha]
-    return EffectCentre(by_fold(lambda s: s, scores), coef)
+    pilot = EffectCentre(
+        by_fold(lambda s: s, scores), np.r_[centre.offset, slopes / state.regressors.alpha]
+    )
+    ends, span = _ends(scores[0], state.rows, outcome), found.extremes.span
+    if span is not None:
+        span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
+    return replace(found, pilot=pilot, extremes=replace(found.extremes, span=span))
 
 
 def _held(state: survey.Survey, centre: float) -> float:
@@ -300,13 +328,10 @@ STAGES: Keys = (
 
 def averages_needs(request: Request) -> list[budget.StageWeight]:
     """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
-    binary, looks = survey.is_binary(request), arm_needs(request, STAGES[0])
-    if request.weights is not None or not binary:
-        looks = [budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)]
-    if not binary:
-        looks.append(budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range))
+    sizes = budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)
+    look = budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range)
     return [
-        *looks,
+        *look_needs(request, sizes, look),
         budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
         *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
@@ -320,6 +345,18 @@ def square_needs(request: Request, stage: StageKey, weight: float) -> list[budge
 def with_meat(request: Request) -> bool:
     """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
     return request.cov_type == "HC0" and not request.asked.arms
+
+
+def look_needs(
+    request: Request, sizes: budget.StageWeight, look: budget.StageWeight
+) -> list[budget.StageWeight]:
+    """Sizes of the scores, and a look at the outcome unless it is binary.
+
+    The sizes of a binary outcome's scores are known, unless rows have survey weights.
+    """
+    if not survey.is_binary(request):
+        return [sizes, look]
+    return arm_needs(request, sizes.key) if request.weights is None else [sizes]
 
 
 def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
@@ -393,9 +430,7 @@ def averages(
     for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
         place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
         if aim.mass is not None:
-            # the mean weight is a rough number
-            spread = WEIGHTED_MASS_SD if aim.weighted else aim.mass_spread
-            place, mass_spread = 1 + masses.index(id(aim.mass)), spread
+            place, mass_spread = 1 + masses.index(id(aim.mass)), aim.spread
         frame = SumsContext(
             aim.centre + cut.middle, float(np.clip(value.size[0, 0], *limits)), points, units,
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
@@ -472,6 +507,7 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
             one.target.extremes, noise, own, state.look, state.population.count,
             anywhere=state.session.plan.request.tails == "any", doubtful=True,
             movable=len(asked) == 1 and one.target.mass is None,
+            spread=0.0 if state.window is None else float(np.sqrt(state.window.variance)),
         )  # fmt: skip
         rms = 0.0 if own is None else own.rms(cut.at)
         found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt, cut.middle))
@@ -570,7 +606,7 @@ def _counts(
     session: survey.FitRun,
     stage: StageKey,
     histograms: Sequence[vault.ArmHistogram],
-    declared: Sequence[float],
+    declared: Sequence[tuple[float, float]],
 ) -> tuple[list[Matrix], float]:
     """Counts by arm for each histogram, and their noise sd.
 
@@ -586,14 +622,27 @@ def _counts(
     return counts, noise_sd
 
 
-def declared_shares(state: survey.Survey, targets: Sequence[Target] = ()) -> list[float]:
-    """Mean of the known propensities, or the known share of each target's arm, if declared."""
-    if state.known is not None:
-        return [float(np.mean(state.known(state.rows)))]
-    request = state.session.plan.request
+def declared_shares(
+    state: survey.Survey, targets: Sequence[Target] = ()
+) -> list[tuple[float, float]]:
+    """Limits of the mean known propensity, or the known share of each target's arm, if declared.
+
+    The mean of a column is known if the column is a covariate, from its released distribution.
+    """
+    request, known = state.session.plan.request, state.known
+    if isinstance(known, functions.Known):
+        column, count = state.rows.frame.get(str(request.propensity)), state.population.count
+        if column is None:
+            return [(known.lo, known.hi)]
+        mean = float(np.mean(column))
+        doubt = FEW_SDS * (known.hi - known.lo) * state.population.count_sd / count
+        return [(max(mean - doubt, known.lo), min(mean + doubt, known.hi))]
+    if isinstance(known, functions.Constant):
+        return [(known.value, known.value)]
     if not isinstance(request.propensity, Mapping):
         return []
-    return [float(request.propensity[request.asked.arms[one.arm]]) for one in targets]
+    shares = [float(request.propensity[request.asked.arms[one.arm]]) for one in targets]
+    return [(share, share) for share in shares]
 
 
 def row_sizes(
@@ -601,7 +650,7 @@ def row_sizes(
     stage: StageKey,
     target: vault.Transform,
     what: str = "score sizes",
-    declared: Sequence[float] = (),
+    declared: Sequence[tuple[float, float]] = (),
 ) -> ArmSizes:
     """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
     borders, alone = score_edges(target.bound), np.ones(1)

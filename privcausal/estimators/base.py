@@ -23,7 +23,7 @@ from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import NuisanceTriple
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import Plan
@@ -175,7 +175,9 @@ class CateLearner(EffectLearner):
         state = learnt.state
         found = None
         if session.plan.has(STAGES[1]):
-            state = survey.look_at_outcome(state, budget.Stages.AVERAGE_RANGE)
+            state = survey.look_at_outcome(
+                state, survey.outcome_histogram(state, budget.Stages.AVERAGE_RANGE)
+            )
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
@@ -261,36 +263,29 @@ def finish(
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> words.Estimate:
-    session = state.session
+    session, alerts = state.session, state.session.alerts
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
-    alerts = _alerts(state, found, cut)
+    if session.plan.request.formula.terms and not state.design.columns:
+        alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
     if found is not None:
+        alerts |= nuisance_alert(found)
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
-        if POOR_OVERLAP < cut <= MOST_CUT and _divides(state, found) and "arm" not in alerts:
-            notes = (OVERLAP_NOTE.format(share=cut, **_ends(state)), *notes)
-    return session.finished(
-        state.design, state.population, effect, nuisances, found, notes, tuple(alerts.items())
-    )
+        divides = not {*OVER_ALL}.isdisjoint(found.terms) and state.known is None
+        if cut > POOR_OVERLAP and divides and "arm" not in alerts:
+            told = OVERLAP_NOTE.format(share=cut, clip=state.clip, other=1 - state.clip)
+            if cut > MOST_CUT:
+                alerts["overlap"] = told
+            else:
+                notes = (told, *notes)
+    return session.finished(state.design, state.population, effect, nuisances, found, notes)
 
 
 COVARIATES_ALERT = (
     "No covariates remain, so the estimate is unadjusted. No level or range of {names} could be "
     "distinguished from noise. Declare them in bounds=."
 )
-
-MOST_INCOMPLETE = 0.5
-COMPLETE_ALERT = (
-    "Fewer than half of the rows are complete (noisy count); incomplete rows are ignored. Check "
-    "that the labels in bounds= match the data."
-)
-
-UNSEEN_NOTE = (
-    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
-    "0/1 or the declared labels count as missing. If the arm is empty, the interval is meaningless."
-)
-
 
 NOTED_REMAINDER, MOST_REMAINDER = 0.5, 0.95
 """Shares of an average's variance due to nuisance errors that add a note or an alert.
@@ -351,26 +346,6 @@ def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, 
     return tuple(notes)
 
 
-def _alerts(state: survey.Survey, found: AverageEstimate | None, cut: float) -> dict[str, str]:
-    """Serious problems of a fit, by code, from released numbers."""
-    request, alerts = state.session.plan.request, dict(state.session.alerts)
-    if request.formula.terms and not state.design.columns:
-        alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
-    if state.session.unseen:
-        alerts["arm"] = UNSEEN_NOTE if request.trust.panel is None else words.PANEL_ARM
-    if found is None:
-        return alerts
-    rows, whole = found.size + FEW_SDS * found.size_sd, state.session.vault.size
-    if whole is not None and request.trust.unit is None:
-        share = state.session.plan.stages[-1].rows
-        if rows < MOST_INCOMPLETE * share * whole:
-            alerts["complete"] = COMPLETE_ALERT
-    alerts |= nuisance_alert(found)
-    if cut > MOST_CUT and _divides(state, found) and "arm" not in alerts:
-        alerts["overlap"] = OVERLAP_NOTE.format(share=cut, **_ends(state))
-    return alerts
-
-
 def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
     return {"nuisances": _nuisance_note(found)} if _nuisance_share(found) > MOST_REMAINDER else {}
 
@@ -383,12 +358,3 @@ def _nuisance_share(found: AverageEstimate) -> float:
 
 def _nuisance_note(found: AverageEstimate) -> str:
     return NUISANCE_NOTE.format(share=_nuisance_share(found), estimand=found.terms[0])
-
-
-def _divides(state: survey.Survey, found: AverageEstimate) -> bool:
-    """Whether the average divides by an estimated propensity."""
-    return not {*OVER_ALL}.isdisjoint(found.terms) and state.known is None
-
-
-def _ends(state: survey.Survey) -> dict[str, float]:
-    return {"clip": state.clip, "other": 1 - state.clip}

@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
+
 from privcausal import accounting
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
+from privcausal.inference.bought import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
 from privcausal.request.request import Request
-from privcausal.request.schema import Binary, Header, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
 
 # -- division of rho ---------------------------------------------------------------------------
 #
@@ -317,7 +320,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             continue
         kind = header.kinds[name]
         if name in (formula.treatment, *formula.instruments, formula.event) or kind == "bool":
-            free[name] = Binary()
+            free[name] = Binary([False, True] if kind == "bool" else [0, 1])
         elif kind == "text" or name in formula.categorical:
             labels.append(name)
         else:
@@ -439,6 +442,40 @@ def _check_finite(request: Request, schema: Schema) -> None:
     design_of(known, schema, full_rank=False)
 
 
+def check_plan(found: plan.Plan, schema: Schema, functions: int) -> None:
+    """Refuse a kind of covariance that no release serves, and a Gram with too many columns."""
+    kind = found.request.cov_type
+    if kind != "nonrobust" and not any("squared" in stage.query for stage in found.stages):
+        raise CapabilityError(
+            f"cov_type={kind!r} has no use here, because all standard errors of this fit allow for "
+            "unequal variances. Omit cov_type=."
+        )
+    if found.has(Stages.GRAM):
+        check_features(found.request, schema, functions)
+
+
+def check_features(request: Request, schema: Schema, functions: int) -> None:
+    """Refuse more columns of a Gram than `MOST_COLUMNS`; smooth columns have several functions.
+
+    A column without a domain counts as a number, or as one level.
+    """
+    terms = (*request.formula.modifiers, *request.formula.controls)
+    names = {name for term in terms for name in term.variables if name not in schema}
+    labels = set(request.formula.categorical) & names
+    some: dict[str, Domain] = dict.fromkeys(names, Interval(0.0, 1.0))
+    some |= dict.fromkeys(labels, Levels(["other"], other=True))
+    design = design_of(terms, schema.with_columns(some), full_rank=functions == 1)
+    smooth = [c for c in design.columns if c.kind == "numeric" and functions > 1]
+    asked = [design.smooth.get(c.variable or "") or functions for c in smooth]
+    count = len(design.columns) + sum(asked) - len(smooth)
+    if count > MOST_COLUMNS:
+        raise CapabilityError(
+            f"The formula makes {count:,} columns with this base, but at most {MOST_COLUMNS:,} are "
+            "allowed. Use fewer covariates or levels, or base='linear', which has one column per "
+            "number."
+        )
+
+
 def check_levels(request: Request) -> None:
     """Refuse a factor with one declared level, because a shape needs at least two bins."""
     for term in request.formula.terms:
@@ -460,17 +497,17 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
     known = []
     for text in request.groups:
         group = factors.parse_group(text)
-        if group.column in bought:
-            if group.column in undeclared.numbers and group.value == "":
-                raise factors.numeric_group(group.column)
-            continue
-        if group.column not in schema:
-            raise SchemaError(
-                f"Group {text!r} requires a declared domain for {group.column!r}. Write "
-                f"bounds={{{group.column!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or "
-                "its labels."
-            )
-        known.append(text)
+        for name in group.columns:
+            if name in undeclared.numbers and name in bought and group.bare:
+                raise factors.numeric_group(name)
+            if name not in bought and name not in schema:
+                raise SchemaError(
+                    f"Group {text!r} requires a declared domain for {name!r}. Write "
+                    f"bounds={{{name!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or its "
+                    "labels."
+                )
+        if not bought & {*group.columns}:
+            known.append(text)
     groups = len(factors.resolve_groups(known, schema))
     averages = max(len(request.asked.arms) - 1, len(request.asked.averages), 1)
     if groups * averages > MOST_GROUPS:
@@ -539,6 +576,32 @@ def make_plan(
     else:
         stages += _in_parts(wanted, shares, left)
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
+
+
+def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None:
+    """Refuse bounds that noise would hide among this public number of rows, before any charge.
+
+    The required number falls with the budget of the bounds, and grows with the number of columns.
+
+    Raises
+    ------
+    BudgetError
+        There are fewer rows than `bought.rows_to_find`.
+    """
+    columns, trust = len(undeclared.numbers), fit.request.trust
+    if rows is None or not fit.has(Stages.MAGNITUDES):
+        return
+    change = np.sqrt((2.0 if trust.neighbors == "substitute" else 1.0) * columns) * trust.max_rows
+    rho = fit.stage(Stages.MAGNITUDES).rho / accounting.PICO
+    needed = rows_to_find(float(change / np.sqrt(2 * rho)))
+    if rows < needed:
+        raise BudgetError(
+            f"The data have too few rows to estimate bounds of {columns} "
+            f"{'column' if columns == 1 else 'columns'} with this budget: about {needed:,.0f} rows "
+            f"are required, or eps={fit.request.budget.epsilon * needed / rows:.2g}. No budget was "
+            "spent. Declare the bounds of numeric columns: "
+            f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}."
+        )
 
 
 def _check_ratios(request: Request, undeclared: Undeclared) -> None:

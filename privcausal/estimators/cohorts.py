@@ -22,9 +22,9 @@ from privcausal.inference.cohorts import CohortTotals, estimate_cohorts
 from privcausal.inference.cuts import Cut, Extremes, score_cut
 from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import StageKey
+from privcausal.request.plan import StageKey, check_release
 from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Levels
+from privcausal.request.schema import Interval, Levels, Schema
 
 PATH_SIZES = StageKey("effect", "sizes of paths")
 COHORT_SUMS = StageKey("effect", "sums by cohort")
@@ -51,8 +51,7 @@ class EventStudy(Learner):
         return super().accepted(base)
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        if request.cov_type != "nonrobust":
-            raise CapabilityError("Event studies have robust standard errors. Omit cov_type=.")
+        check_release(len(_sums(request, request.schema)[0].units), "periods or cohorts")
         return [
             budget.StageWeight(PATH_SIZES, budget.SHARES.private_sizes),
             budget.StageWeight(COHORT_SUMS, budget.SHARES.private_scores),
@@ -60,17 +59,11 @@ class EventStudy(Learner):
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema
-        panel, outcome = request.trust.panel, schema[request.formula.outcome]
-        assert isinstance(panel, Staggered)
-        assert isinstance(outcome, Interval)
         session.vault.set_layout(schema, (), ())
-        size, labels = vault.PathSize(panel.wide, outcome.width), labels_of(schema, panel)
+        sums, labels = _sums(request, schema)
+        size = sums.size
         sizes = row_sizes(session, PATH_SIZES, size, "sizes of paths")
         rows = max(float(sizes.counts.sum()), 1.0)
-        levels = schema[panel.cohort]
-        assert isinstance(levels, Levels)
-        cohorts = tuple(map(levels.labels.index, labels[0]))
-        sums = vault.CohortSums(size, panel.cohort, cohorts, size.bound, request.trust.neighbors)
         change, unit = sums.sensitivity(request.trust.neighbors), float(sums.units[0]) / size.bound
         largest, one = np.full((1, 1), size.bound), np.ones((1, 1))
         # The bias of a cohort's mean, like its noise, is the bias of the mean of all units over the
@@ -89,14 +82,13 @@ class EventStudy(Learner):
         )
         found = estimate_cohorts(
             comparisons(request), labels, value, sd, size.contrasts,
-            (cut.bias * rows, cut.doubt * rows), outcome.width,
+            (cut.bias * rows, cut.doubt * rows), size.width,
         )  # fmt: skip
         small = [label for label, seen in zip(labels[0], value.seen(sd), strict=True) if not seen]
         if small:
             names = words.listed(small)
-            session.alerts["cohorts"] = SMALL.format(names=names, column=panel.cohort)
-        design, alerts = Design((), schema, full_rank=True), tuple(session.alerts.items())
-        return session.finished(design, averages=found, alerts=alerts)
+            session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
+        return session.finished(Design((), schema, full_rank=True), averages=found)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -110,6 +102,20 @@ class EventStudy(Learner):
             methods=(*said.methods, words.SUMS, COHORT_METHOD),
             adjusts=False,
         )
+
+
+def _sums(
+    request: Request, schema: Schema
+) -> tuple[vault.CohortSums, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The query for the sums by cohort, without clipping, and the labels."""
+    panel, outcome = request.trust.panel, schema[request.formula.outcome]
+    assert isinstance(panel, Staggered)
+    assert isinstance(outcome, Interval)
+    levels, size = schema[panel.cohort], vault.PathSize(panel.wide, outcome.width)
+    assert isinstance(levels, Levels)
+    labels, neighbors = labels_of(schema, panel), request.trust.neighbors
+    cohorts = tuple(map(levels.labels.index, labels[0]))
+    return vault.CohortSums(size, panel.cohort, cohorts, size.bound, neighbors), labels
 
 
 COHORT_METHOD = (

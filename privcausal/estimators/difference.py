@@ -23,7 +23,6 @@ from privcausal.estimators.words import (
     BY_LOT,
     MISSING,
     NO_INTERFERENCE,
-    PANEL_ARM,
     RANDOMISED,
     RATIO,
     SUMS,
@@ -42,10 +41,9 @@ from privcausal.request.schema import Interval
 
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
-UNSEEN_ARM = (
-    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
-    "0/1 or the declared labels count as missing. Only the outcome bounds inform the mean of this "
-    "arm."
+HIDDEN_ARM = (
+    "Noise hides how many rows one treatment arm has, so only the outcome bounds inform the mean "
+    "of this arm. Use more rows or budget."
 )
 
 
@@ -109,9 +107,10 @@ class DifferenceInMeans(Learner):
         value, sd = (
             difference.ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd)
         )
+        arms, count_sd = value.count[:, 0], float(sd.count[:, 0].max())
+        session.look_for(arms, count_sd)
         if isinstance(request.propensity, float):
-            sds = float(sd.count[:, 0].max())
-            session.look_at_arms(value.count[:, 0], sds, request.propensity)
+            session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
         value, sd, noise = difference.agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
         more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
@@ -124,14 +123,10 @@ class DifferenceInMeans(Learner):
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
-        lost = bool(difference.unseen(value, sd)[:, 0].any())
-        said = UNSEEN_ARM if request.trust.panel is None else PANEL_ARM
-        return Estimate(
-            session.plan, schema, Design((), schema, full_rank=True),
-            Population(schema, {}, np.eye(0), found.size), None, None, found,
-            tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=tuple((session.alerts | ({"arm": said} if lost else {})).items()),
-        )  # fmt: skip
+        if difference.unseen(value, sd)[:, 0].any():
+            session.alerts.setdefault("arm", HIDDEN_ARM)
+        population = Population(schema, {}, np.eye(0), found.size)
+        return session.finished(Design((), schema, full_rank=True), population, averages=found)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:

@@ -75,7 +75,6 @@ def refine(
     own = partials[::-1]
     treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
     outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
-    half = state.centre.bound
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
     state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
@@ -92,7 +91,7 @@ def refine(
     ys = _regressions(
         state, psi, Stages.OUTCOME_INTERACTIONS,
         vault.Cross(psi, state.weigh(outcome), cut.at, Stages.OUTCOME_INTERACTIONS.query),
-        noise_var=(PRIORS.outcome_noise_sd * half) ** 2, spread=spread,
+        noise_var=PRIORS.outcome_noise_sd**2 * state.variance, spread=spread,
         lost=cut.bias,
     )  # fmt: skip
     pairs = [RegressionPair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
@@ -112,14 +111,11 @@ def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
 
 
 def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> float:
-    """Prior sd of the additive part: the public sd, or the sd of the fits if it is smaller.
-
-    The declared range of an outcome contains little information on its spread.
-    """
+    """Prior sd of the additive part: its usual sd, or the sd of the fits if it is smaller."""
     phi = state.rows.phi(state.features)
     fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
     found = float(np.sqrt((fitted * phi.var(axis=0))[state.features.order > 0].sum()))
-    return min(PRIORS.outcome_sd * state.centre.bound, found)
+    return min(PRIORS.outcome_sd * float(np.sqrt(state.variance)), found)
 
 
 def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Interactions | None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from privcausal import vault
+from privcausal.accounting import Release
 from privcausal.estimators import survey
 from privcausal.estimators.budget import Stages
 from privcausal.features import functions
@@ -19,9 +20,11 @@ from privcausal.inference import cuts, population
 from privcausal.inference.confounding import RegressionPair, Remainder
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_window
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageKey
 from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL, RISKS
+from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 
 # -- the additive fits ---------------------------------------------------------------------------
@@ -62,17 +65,34 @@ def additive_nuisances(
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
+def windowed(
+    state: survey.Survey, release: Release | None, borders: survey.Borders
+) -> survey.Survey:
+    """The state with outcomes clipped to the range of a released histogram, if there is one."""
+    if release is None:
+        return state
+    features, count = state.features, state.count
+    noise = cross_noise(state, Stages.OUTCOME, features.cut) / count
+    linear = int((features.order == 1).sum())
+    bounds = Interval(state.outcome.lo, state.outcome.hi)
+    window = outcome_window(
+        release.value, float(release.noise_sd[0]), bounds, borders(bounds), count,
+        noise * float(np.sqrt(linear)) / population.amplitude(len(features.blocks)),
+    )  # fmt: skip
+    return replace(state, window=window)
+
+
 def moments_of(
     state: survey.Survey, treatments: Mapping[StageKey, vault.Transform]
 ) -> tuple[survey.Survey, survey.Grams]:
     """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
-    centre = state.centre
-    outcome: vault.Transform = centre
+    window = state.clipping
+    outcome: vault.Transform = window
     if state.window is not None:
         outcome = vault.OutcomeResidual(
-            functions.Constant(0.5 * (centre.lo + centre.hi)), state.outcome
+            functions.Constant(0.5 * (window.lo + window.hi)), state.outcome
         )
-    bounds = {Stages.OUTCOME: centre.bound} | {k: t.bound for k, t in treatments.items()}
+    bounds = {Stages.OUTCOME: window.bound} | {k: t.bound for k, t in treatments.items()}
     targets = {k: state.weigh(t) for k, t in {Stages.OUTCOME: outcome, **treatments}.items()}
     crosses = {k: vault.Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
     return survey.gram_of(state, crosses)
@@ -108,7 +128,7 @@ def clipped(
     pairs = [p.pair for p in partials if p.pair is not None]
     share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
     noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
-    state.session.look_for(min(share, 1 - share), noise)
+    state.session.look_for(np.array([1 - share, share]), noise)
     lower = floored(state, share, noise)
     if lower is state:
         return state, partials
@@ -138,7 +158,7 @@ def compare_arms(state: survey.Survey, partials: Sequence[FoldFit], share: float
             covariance = float(np.mean((e - e.mean()) * (baseline - baseline.mean())))
             gaps.append(covariance / (share * (1 - share) * (float(baseline.std()) + 1e-300)))
     gap = abs(float(np.mean(gaps))) if gaps else 0.0
-    if rarer < FEW and gap > UNLIKE and not state.session.unseen:
+    if rarer < FEW and gap > UNLIKE and "arm" not in state.session.alerts:
         text = UNLIKE_ALERT.format(share=rarer, gap=gap)
         state.session.alerts["overlap"] = text
 
@@ -216,18 +236,29 @@ def _slope_variance(features: FeatureMap) -> float:
 
 
 def outcomes(state: survey.Survey, grams: survey.Grams) -> list[Posterior]:
-    return means(state, grams, Stages.OUTCOME, state.centre.bound)
+    kept = 1.0 if state.window is None else state.window.kept
+    return means(state, grams, Stages.OUTCOME, state.centre.bound, kept, state.variance)
 
 
 def means(
-    state: survey.Survey, grams: survey.Grams, stage: StageKey, half: float
+    state: survey.Survey,
+    grams: survey.Grams,
+    stage: StageKey,
+    half: float,
+    kept: float = 1.0,
+    variance: float = np.inf,
 ) -> list[Posterior]:
-    """Mean functions of a number within `half` of the middle of its range."""
+    """Mean functions of a number within `half` of the middle of its range.
+
+    Moments are divided by the share `kept` of the slopes that clipping left. The number has at most
+    this `variance`.
+    """
     found = []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
-    for gram, cross, sd in _crosses(state, grams, stage):
-        most = _most_variance(cross[0], sd, gram, half, relative)
+    for gram, clipped_cross, clipped_sd in _crosses(state, grams, stage):
+        cross, sd = clipped_cross / kept, clipped_sd / kept
+        most = min(_most_variance(cross[0], sd, gram, half, relative), variance)
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
         size = PRIORS.outcome_sd**2 * most / _slope_variance(state.features)
         spreads = (PRIORS.outcome_intercept_sd * half) ** 2, size

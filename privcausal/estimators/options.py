@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-from privcausal.accounting.charge import is_number
 from privcausal.accounting.tradeoff import TradeOff
-from privcausal.errors import CapabilityError, Made
+from privcausal.errors import CapabilityError, Made, is_number
 from privcausal.prices import pair
 from privcausal.typing import Matrix, Vector
 

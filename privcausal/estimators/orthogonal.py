@@ -28,13 +28,13 @@ from privcausal.estimators.nuisances import (
     residual_product,
     updated_for_effect,
     weights_gram,
+    windowed,
 )
 from privcausal.features.rows import Features
 from privcausal.inference import confounding, cuts, regression
 from privcausal.inference.effects import Effect
-from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import outcome_window
+from privcausal.inference.ranges import window_borders
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
@@ -96,26 +96,6 @@ class Residuals:
     sizes: cuts.AbsHistogram
 
 
-def _windowed(state: survey.Survey) -> survey.Survey:
-    """The state with the outcome clipped to a released range, if a range was planned."""
-    outcome = state.outcome
-    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
-    if release is None:
-        return state
-    features, count = state.features, state.count
-    noise = cross_noise(state, budget.Stages.OUTCOME, features.cut) / count
-    linear = int((features.order == 1).sum())
-    found = outcome_window(
-        release.value,
-        float(release.noise_sd[0]),
-        outcome.lo,
-        outcome.hi,
-        count,
-        noise * float(np.sqrt(linear)) / amplitude(len(features.blocks)),
-    )
-    return replace(state, window=vault.Outcome(*found))
-
-
 def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
     """Stages of both nuisances, with their interactions if the base learns interactions."""
     known, wide = request.propensity is not None, not survey.is_binary(request)
@@ -154,7 +134,8 @@ class NuisanceFit:
 
 def fit_nuisances(state: survey.Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
-    state, grams, partials = additive_nuisances(_windowed(state))
+    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    state, grams, partials = additive_nuisances(windowed(state, release, window_borders))
     state, partials = clipped(state, partials)
     return NuisanceFit(state, grams, *refined(state, partials))
 

@@ -14,8 +14,8 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     One,
     Target,
-    arm_needs,
     averages,
+    look_needs,
     one_arm_target,
     square_needs,
     weighted_mass,
@@ -121,8 +121,8 @@ def _means(
         crosses[residual] = nu.residual_cross(*own[-1], arm)
     state.session.gather(dict(crosses))
     found, notes = [], []
-    one = vault.OfCovariates(Constant(1.0), 1.0)  # each row counts as 1
-    mass = weighted_mass(state, one) or one
+    # each row counts as 1, or as its survey weight
+    mass = weighted_mass(state, None) or vault.OfCovariates(Constant(1.0), 1.0)
     for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
         tau = nu.residual_effect(mine, grams, partials, asked)
         nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
@@ -184,13 +184,12 @@ class Private(AverageLearner):
 
     def needs(self, request: Request, base: PrivateBase) -> list[budget.StageWeight]:
         sizes, scores, squares = AVERAGE_STAGES
-        arms, looks = request.asked.arms, arm_needs(request, sizes)
-        if request.weights is not None or not survey.is_binary(request):
-            looks = [budget.StageWeight(sizes, budget.SHARES.private_sizes)]
-        if not survey.is_binary(request):
-            looks.append(
-                budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range)
-            )
+        arms = request.asked.arms
+        looks = look_needs(
+            request,
+            budget.StageWeight(sizes, budget.SHARES.private_sizes),
+            budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range),
+        )
         first = (
             []
             if arms
@@ -266,8 +265,5 @@ def looked(session: survey.FitRun) -> survey.Survey:
     state = survey.prepare(
         session, linear_terms=False, looks={budget.Stages.OUTCOME_RANGE: outcome_edges}
     )
-    state = survey.look_at_outcome(state, budget.Stages.OUTCOME_RANGE)
-    if state.look is not None:
-        window = state.look.window
-        state = replace(state, window=vault.Outcome(window.lo, window.hi))
-    return state
+    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    return survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)

@@ -6,6 +6,7 @@ The private version of ``smf.ols("Y ~ X", data).fit()``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -21,6 +22,7 @@ from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference import least_squares as ls
+from privcausal.inference.alerts import collinear
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
 from privcausal.request.plan import StageKey
@@ -69,11 +71,7 @@ class LeastSquares(Learner):
         looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
         found = _second_fit(state, _first_fit(state))
-        return words.Estimate(
-            session.plan, session.schema, state.design, state.population, None, None, found,
-            tuple(session.releases), session.vault.size, session.vault.real_noise,
-            alerts=tuple(session.alerts.items()),
-        )  # fmt: skip
+        return session.finished(state.design, state.population, averages=found)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -106,8 +104,21 @@ COEFFICIENT_READING = (
 
 LONG_TAIL = (
     "{outcome!r} has a long tail. Intervals are wide, because they allow for the residuals that "
-    "are clipped. Transform it, for example to its logarithm."
+    "are clipped. {advice}"
 )
+LOGARITHM = "Use its logarithm as the outcome."
+OTHERWISE = "Use more rows or budget, or an outcome with fewer outliers."
+
+LOG_SPREAD = 0.5
+"""Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
+
+
+def _advice(state: survey.Survey, first: _First) -> str:
+    """Advice on a long tail; the logarithm, if the outcome is not negative and not one already."""
+    amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.middle
+    logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", state.session.plan.request.formula.outcome)
+    return LOGARITHM if amount and not logged else OTHERWISE
+
 
 ISOLATED = (
     "A few rows at a large distance from all others determine coefficients. Declare "
@@ -116,6 +127,12 @@ ISOLATED = (
 
 CLIPPING = (
     "Clipping may bias {names} by more than the standard error. The intervals allow for this bias."
+)
+
+COLLINEAR = (
+    "Collinear columns: {names}. Released moments cannot tell each of them from a linear function "
+    "of other columns, so their coefficients are imprecise. Leave one of them out.",
+    "Nearly constant columns: {names}. Leave them out, or declare narrower bounds.",
 )
 
 PROJECTION = (
@@ -192,7 +209,8 @@ class _First:
 
     Q = `square` is the squared norm of the sizes of whitened features. The response
     was cut at `reach`. `natural` maps coefficients of the features to natural ones, and `own` are
-    the natural coefficients of the fit. `sparse`: most outcomes are at single values.
+    the natural coefficients of the fit. `middle` is the mean outcome. `sparse`: most outcomes are
+    at single values.
     """
 
     features: FeatureMap
@@ -202,6 +220,7 @@ class _First:
     residual: vault.OutcomeResidual
     natural: Matrix
     own: Vector
+    middle: float
     sparse: bool
 
     @property
@@ -254,7 +273,7 @@ def _first_fit(state: survey.Survey) -> _First:
     own = natural @ fit.coef
     own[0] += middle
     residual = vault.OutcomeResidual(eta, wide)
-    return _First(features, found, reach, fit, residual, natural, own, single)
+    return _First(features, found, reach, fit, residual, natural, own, middle, single)
 
 
 def _rows(state: survey.Survey) -> float:
@@ -318,6 +337,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     )
     found = _moments(state, SECOND_MOMENTS, row)
     found = replace(found, scale=cut.scale)
+    _look_at_columns(state, found, lift * first.fit.usual)
     rest = ls.second_fit(found, cut.weight, first.moments, first.fit)
     meat: Matrix = rest.square * rest.gram * count / max(count - len(lift), 1.0)
     if request.cov_type != "nonrobust":
@@ -336,7 +356,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
         bias,
         cut.hidden(law, pull) * effect / count,
     )
-    session.alerts |= _alerts(request.formula.outcome, out, law, leverage)
+    session.alerts |= _alerts(state, first, out, law, leverage)
     scores = [] if request.cluster is None else _influences(row, first, rest, out, lift * scale)
     return with_weights(state, with_dependence(session, out, scores, len(names)))
 
@@ -390,12 +410,29 @@ def _looked_at(
     return law, leverage, pull
 
 
+def _look_at_columns(state: survey.Survey, found: ls.RowMoments, lift: Matrix) -> None:
+    """Note collinear and constant columns. Absent levels have an alert of their own."""
+    columns = state.design.columns
+    half = np.array([0.0 if c.kind == "indicator" else 1 / c.per_unit for c in columns])
+    for mask, text in zip(collinear(found.gram, found.sd, lift, half), COLLINEAR, strict=True):
+        if mask.any():
+            names = words.listed([c.name for c, one in zip(columns, mask, strict=True) if one])
+            state.session.note((("collinear", text.format(names=names)),))
+
+
 def _alerts(
-    outcome: str, out: AverageEstimate, law: ls.ResidualLaw, leverage: ls.Leverage
+    state: survey.Survey,
+    first: _First,
+    out: AverageEstimate,
+    law: ls.ResidualLaw,
+    leverage: ls.Leverage,
 ) -> dict[str, str]:
+    outcome = state.session.plan.request.formula.outcome
     biased = [name for name, far in zip(out.terms, out.clipping > out.sd, strict=True) if far]
     told = {
-        "tail": LONG_TAIL.format(outcome=outcome) if law.far > LONG_SHARE else "",
+        "tail": LONG_TAIL.format(outcome=outcome, advice=_advice(state, first))
+        if law.far > LONG_SHARE
+        else "",
         "leverage": ISOLATED if leverage.far > LONG_SHARE else "",
         "bias": CLIPPING.format(names=words.listed(biased)) if biased else "",
     }

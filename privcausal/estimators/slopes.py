@@ -28,7 +28,7 @@ from privcausal.estimators import averages, budget, interactions, private, surve
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, shown
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.words import Description, Estimate
+from privcausal.estimators.words import Description, Estimate, listed
 from privcausal.features import functions
 from privcausal.inference import effects
 from privcausal.inference import instruments as instruments_of
@@ -110,7 +110,8 @@ class PartiallyLinear(private.AverageLearner):
     def run(self, session: survey.FitRun) -> Estimate:
         request = session.plan.request
         state, parts, share, lost = _learnt(private.looked(session))
-        rows, unit = state.population.count, width_of(session.schema[request.formula.treatment])
+        rows = max(state.population.count, 1.0)
+        unit = width_of(session.schema[request.formula.treatment])
         terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.asked.arms[1:])
         known = partial(effects.estimate_slopes, terms or ("PLR",), model=rows * share, size=rows)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
@@ -273,6 +274,9 @@ def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vect
     return np.asarray(np.linalg.norm(np.column_stack([own, others * np.abs(slopes)]), axis=1))
 
 
+LEAST_SQUARE = 1e-3
+"""Least E[(Z - m)^2] of the model, for Z in [0, 1]: noise may leave a chance of 0 or 1. By hand."""
+
 WEAK = (
     "The first stage cannot be distinguished from zero, so the LATE has no finite interval. Use "
     "more rows or budget, narrower bounds, or a stronger instrument."
@@ -302,7 +306,8 @@ class LocalAverage(private.AverageLearner):
         state, instruments, treatments, e, squares = _late_learnt(
             replace(private.looked(session), floor=0.0)
         )
-        rows, domain = state.population.count, session.schema[formula.treatment]
+        squares = np.maximum(squares, LEAST_SQUARE).tolist()
+        rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
         taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
         doubts = [
             [nu.remainder(state, parts, "PLR").rms for parts in each]
@@ -344,6 +349,9 @@ class LocalAverage(private.AverageLearner):
         own = with_design_effect(own, request.trust.max_rows)
         own = replace(own, size_sd=state.population.count_sd)
         low, high = instruments_of.late_limits(own, float(norm.ppf(0.975)))
+        slopes = zip(formula.instruments, own.estimate[1:].tolist(), strict=False)
+        if same := [name for name, slope in slopes if np.isnan(slope)]:
+            session.alerts["collinear"] = REDUNDANT.format(names=listed(same))
         if np.isnan(low):
             session.alerts["instrument"] = CONTRADICT
         elif np.isinf(low) or np.isinf(high):
@@ -355,15 +363,19 @@ class LocalAverage(private.AverageLearner):
         said, found = super().describe(estimate), estimate.averages
         if found is None:
             return said
-        tests, many = instruments_of.instrument_tests(found), len(found.terms) > len(ONE_INSTRUMENT)
+        tests = instruments_of.instrument_tests(found)
         p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
-        agree = (("Instruments agree", p),) if many else ()
+        agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
         return replace(
             said, rows=(*said.rows, ("First-stage F", f"{tests.strength:.1f} (noisy)"), *agree)
         )
 
 
-ONE_INSTRUMENT = instruments_of.reduced_terms(("Z",))
+REDUNDANT = (
+    "Given the covariates, {names} cannot be distinguished from combinations of the instruments "
+    "before. The fit left them out, so their slopes have no estimates. Remove them from the "
+    "formula, or use more rows or budget."
+)
 
 CONTRADICT = (
     "The instruments contradict each other: no effect is compatible with all of them, so there is "
@@ -410,9 +422,7 @@ def _late_learnt(
     stages: dict[StageKey, vault.Transform] = {budget.Stages.TREATMENT: vault.Received()}
     own, names = instrument_stages(request), request.formula.instruments
     if known is None:
-        several: list[vault.Transform] = [vault.Instrument(k) for k in range(len(names))]
-        targets = several if len(names) > 1 else [vault.Assigned()]
-        stages = {**dict(zip(own, targets, strict=True)), **stages}
+        stages = {stage: vault.Instrument(k) for k, stage in enumerate(own)} | stages
     state, grams = nu.moments_of(state, stages)
     etas = nu.outcomes(state, grams)
 

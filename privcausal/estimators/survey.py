@@ -14,8 +14,9 @@ from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
-from privcausal.inference import ranges
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference import bought, ranges
+from privcausal.inference.alerts import lacks_arm
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.population import (
     GramEstimate,
     Population,
@@ -64,10 +65,8 @@ class FitRun:
         Base that learns from sums.
     option : AnyBase
         Base as given in the call. For some learners it does not learn from sums.
-    unseen : bool
-        Whether the rarer arm may be empty, by a noisy count of its rows.
     alerts : dict of str to str
-        Other serious problems that releases show, by code.
+        Serious problems that releases show, by code.
     beyond : Window or None
         Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     asked : dict
@@ -83,7 +82,6 @@ class FitRun:
     base: bases.PrivateBase
     option: bases.AnyBase
     releases: list[accounting.Release] = field(default_factory=list)
-    unseen: bool = False
     alerts: dict[str, str] = field(default_factory=dict)
     beyond: ranges.Window | None = None
     asked: dict[StageKey, Any] = field(default_factory=dict)
@@ -106,14 +104,14 @@ class FitRun:
         nuisances: words.Nuisances | None = None,
         averages: AverageEstimate | None = None,
         notes: tuple[str, ...] = (),
-        alerts: words.Alerts = (),
     ) -> words.Estimate:
         """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
         return words.Estimate(
             self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
-            tuple(self.releases), vault.size, vault.real_noise, notes, alerts,
+            tuple(self.releases), vault.size, vault.real_noise, notes,
+            tuple(self.alerts.items()),
         )  # fmt: skip
 
     def gather(
@@ -162,8 +160,11 @@ class FitRun:
         largest = change * plan.request.trust.max_rows * unit
         return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
 
-    def look_for(self, rows: float, noise_sd: float) -> None:
-        self.unseen |= rows <= FEW_SDS * noise_sd
+    def look_for(self, arms: Vector, noise_sd: float) -> None:
+        """Note whether an arm may be empty, from noisy counts of the arms."""
+        if lacks_arm(arms, noise_sd):
+            panel = self.plan.request.trust.panel
+            self.alerts["arm"] = words.UNSEEN_ARM if panel is None else words.PANEL_ARM
 
     def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
@@ -171,12 +172,11 @@ class FitRun:
         self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
 
     def look_at_arms(
-        self, counts: Vector, noise_sd: float, declared: float, number: int = 1
+        self, counts: Vector, noise_sd: float, declared: tuple[float, float], number: int = 1
     ) -> None:
-        """Note whether noisy counts outside and inside an arm contradict its known share."""
-        for rows in counts:
-            self.look_for(float(rows), noise_sd)
-        if self.unseen or "allocation" in self.alerts:
+        """Note whether noisy counts outside and inside an arm contradict its `declared` share."""
+        self.look_for(counts, noise_sd)
+        if "arm" in self.alerts or "allocation" in self.alerts:
             return
         name, arms = self.plan.request.formula.assigned, self.plan.request.asked.arms
         coding = self.schema[name]
@@ -222,12 +222,14 @@ class FitRun:
         request, name = self.plan.request, self.plan.request.formula.outcome
         self.vault.set_layout(self.schema, (), ())
         query = SurvivalCounts(survival.follow_up(request))
-        self.curves = survival.arm_curves(request, self.release(survival.SURVIVAL_COUNTS, query))
+        release = self.release(survival.SURVIVAL_COUNTS, query)
+        self.curves = survival.arm_curves(request, release)
         score, raw = survival.survival_scores(request, self.curves), self.schema[name]
         assert isinstance(raw, Interval)
         self.schema = self.schema.with_columns({name: Transformed(score.lo, score.hi, raw)})
         self.vault.score_survival(score)
         self.alerts |= survival.censoring_alert(request, self.curves)
+        self.alerts |= survival.coding_alerts(request, release)
 
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         outcome = self.plan.request.formula.outcome
@@ -236,11 +238,10 @@ class FitRun:
         rough = self.release(budget.Stages.MAGNITUDES, first)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
         sd, ends = float(rough.noise_sd[0]), first.edges()
+        sizes = {name: ranges.LookCounts(c, sd, ends) for name, c in counts.items()}
         coarse = {
-            name: ranges.outcome_scale(ranges.LookCounts(c, sd, ends), name)
-            if name == outcome
-            else ranges.coarse_range(c, sd, ends, name, public)
-            for name, c in counts.items()
+            name: bought.coarse_range(one, name, public, outcome=name == outcome)
+            for name, one in sizes.items()
         }
         fine = self.release(budget.Stages.GRID, Grid(names, tuple(coarse.values())))
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
@@ -248,18 +249,22 @@ class FitRun:
         for (name, c), grid in zip(counts.items(), cells, strict=True):
             range_ = coarse[name]
             whole = name in self.undeclared.integers
-            if name == outcome:
-                steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
-                both = ranges.LookCounts(c, sd, ends), ranges.LookCounts(grid, fine_sd, steps)
+            steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
+            both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
+            if bought.looks_binary(*both, whole=whole):
+                found[name] = Interval(0.0, 1.0)
+                if name == outcome:
+                    self.note((("binary", words.LOOKS_BINARY.format(name=name)),))
+            elif name == outcome:
                 # Noise sd of a sum over the rows for the whole budget, per unit of its range.
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
-                window = ranges.outcome_range(*both, float(least))
-                self.beyond = window.kept(ranges.rounded(window.interval, whole))
+                window = bought.outcome_range(*both, float(least))
+                self.beyond = window.kept(bought.rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
-                seen = ranges.fine_range(grid, fine_sd, range_, ranges.present_rows(c, sd, public))
-                found[name] = ranges.rounded(seen, whole)
+                seen = bought.fine_range(grid, fine_sd, range_, bought.present_rows(c, sd, public))
+                found[name] = bought.rounded(seen, whole)
         return found
 
     def _buy_levels(self, name: str) -> Levels:
@@ -296,7 +301,7 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     terms = (*formula.modifiers, *formula.controls)
     factors = [f for t in terms for f in t.factors]
     fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
-    fixed |= {parse_group(text).column for text in request.groups}
+    fixed |= {name for text in request.groups for name in parse_group(text).columns}
     if isinstance(request.propensity, str):  # a known propensity must not change
         fixed.add(request.propensity)
     names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))
@@ -322,7 +327,7 @@ class Survey:
         Bases of the nuisances and of the effect.
     rows : Rows
         The synthetic population.
-    window : Outcome or None
+    window : MeanWindow or None
         Interval to which outcomes are clipped when their mean is learned.
     look : Look or None
         Histogram of the outcome for averages.
@@ -342,7 +347,7 @@ class Survey:
     features: FeatureMap
     effect_features: FeatureMap
     rows: Rows
-    window: Outcome | None = None
+    window: ranges.MeanWindow | None = None
     look: ranges.Look | None = None
     weights: WeightLaw | None = None
     floor: float = 0.5
@@ -367,9 +372,26 @@ class Survey:
         return root if factor is None else TransformProduct(root, factor)
 
     @property
-    def centre(self) -> Outcome:
+    def clipping(self) -> Outcome:
         """Clipping interval for learning the mean outcome: released, or the public bounds."""
-        return self.window or self.outcome
+        if self.window is None:
+            return self.outcome
+        return Outcome(self.window.interval.lo, self.window.interval.hi)
+
+    @property
+    def centre(self) -> Outcome:
+        """Range of the mean outcome: the clipping interval, as much wider as clipping shrinks it.
+
+        It has the same middle.
+        """
+        own = self.clipping
+        wider = 0.0 if self.window is None else own.bound * (1 / self.window.kept - 1)
+        return Outcome(own.lo - wider, own.hi + wider)
+
+    @property
+    def variance(self) -> float:
+        """Variance of the outcome as released, or the largest that its bounds allow."""
+        return self.outcome.bound**2 if self.window is None else self.window.variance
 
     @property
     def outcome(self) -> Outcome:
@@ -442,6 +464,7 @@ def prepare(
     """
     session.buy_bounds()
     request, formula = session.plan.request, session.plan.request.formula
+    budget.check_features(request, session.schema, session.base.functions)
     terms = (*formula.modifiers, *formula.controls)
     groups = resolve_groups(request.groups, session.schema)
 
@@ -575,11 +598,11 @@ def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | No
     return release
 
 
-def look_at_outcome(state: Survey, stage: StageKey) -> Survey:
-    release, outcome = outcome_histogram(state, stage), state.outcome
+def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey:
+    """The state with the summary of a histogram of the outcome, if one was released."""
     if release is None:
         return state
-    bounds = Interval(outcome.lo, outcome.hi)
+    bounds = Interval(state.outcome.lo, state.outcome.hi)
     return replace(state, look=ranges.read_look(release.value, float(release.noise_sd[0]), bounds))
 
 

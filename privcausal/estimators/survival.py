@@ -88,6 +88,38 @@ def censoring_alert(
     return {}
 
 
+def coding_alerts(request: Request, release: Release) -> dict[str, str]:
+    """Alerts if no row is censored or many times are not above 0, and noise does not hide it."""
+    query = vault.SurvivalCounts(follow_up(request))
+    root, released = query.root, query.split(release.value)
+    before, at_zero = root[0] - root[-1], root[0] - root[1]  # weights of the two counts
+    censored, early = float(np.sum(released[:, 1] @ before)), float(np.sum(released @ at_zero))
+    noise = FEW_SDS * float(release.noise_sd[0]) * np.linalg.norm([before, at_zero], axis=1)
+    told = MOST_UNTOLD * float(np.sum(released @ root[0]))
+    names = {"time": request.formula.outcome, "event": request.formula.event}
+    found = {}
+    if abs(censored) <= np.sqrt(2) * noise[0] <= told:  # two arms
+        found["events"] = NONE_CENSORED.format(**names)
+    if early - 2 * noise[1] > told:  # two arms, two kinds of end
+        found["times"] = NOT_POSITIVE.format(**names)
+    return found
+
+
+MOST_UNTOLD = 0.1
+"""Share of rows that noise may hide, and of times at or below 0, for an alert on the coding."""
+
+NONE_CENSORED = (
+    "No row is censored before the horizon (noisy counts). Check the coding of {event!r}: 1 is an "
+    "event, 0 a censored time, and all other values are missing. If it is coded 1 and 2, declare "
+    "the censored label first: bounds={{{event!r}: ['1', '2']}}."
+)
+
+NOT_POSITIVE = (
+    "Many times {time!r} are 0 or negative (noisy counts). They count as 0. Check their origin and "
+    "their unit."
+)
+
+
 def with_noise(
     request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], found: AverageEstimate
 ) -> AverageEstimate:
@@ -105,7 +137,7 @@ def measured(request: Request) -> str:
     formula, horizon = request.formula, f"{request.horizon:g}"
     if request.estimand == "risk":
         return f"the risk of {formula.event} by {formula.outcome} = {horizon}"
-    return f"the mean of {formula.outcome}, restricted to {horizon},"
+    return f"the mean of {formula.outcome} up to {horizon}"
 
 
 def survival_described(said: words.Description, request: Request) -> words.Description:

@@ -11,9 +11,9 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.accounting import PICO, Release
-from privcausal.accounting.charge import exact, is_number
+from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
-from privcausal.errors import CapabilityError, SchemaError
+from privcausal.errors import CapabilityError, SchemaError, is_number
 from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.survey import FitRun, outcome_of
@@ -375,15 +375,9 @@ def assembled(
     )  # fmt: skip
 
 
-ABSENT_ARM = (
-    "One treatment arm is empty or too small to detect; check its 0/1 coding. If the arm is empty, "
-    "its mean and the effect are pure noise."
-)
-
-
 def absent_arm(found: CellTotals) -> words.Alerts:
     """Alert for an arm that may be empty according to its noisy count."""
-    return (("arm", ABSENT_ARM),) if found.unseen else ()
+    return (("arm", words.UNSEEN_ARM),) if found.unseen else ()
 
 
 def average_of(found: CellTotals) -> AverageEstimate:
@@ -568,10 +562,11 @@ class TM(EffectLearner):
         average = average_of(found)
         binary = not isinstance(schema[request.formula.outcome], Interval)
         middle = TM_NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
+        session.note(absent_arm(found))
         return session.finished(
             design, Population(schema, {}, np.eye(0), average.size),
             ArmPolynomials(polynomials, coef, half), None, average,
-            (middle, BINARY_NOTE) if binary else (middle,), absent_arm(found),
+            (middle, BINARY_NOTE) if binary else (middle,),
         )  # fmt: skip
 
     @classmethod

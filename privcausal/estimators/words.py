@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import norm
 
 from privcausal.accounting import Release
 from privcausal.estimators import bases
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Interactions
+from privcausal.inference.alerts import FALSE_ALARMS
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmPolynomials, Effect
@@ -20,7 +22,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import INDEX
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
-from privcausal.request.schema import Domain, Interval, Levels, Schema
+from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.stored import stored
 from privcausal.typing import Kind, Vector
 
@@ -297,7 +299,7 @@ def _propensity_text(request: Request, clip: float) -> str:
     if isinstance(request.propensity, Mapping):
         return f"The arms' shares are known: {_shares(request.propensity)}. "
     if request.propensity is not None:
-        return f"The propensity is known to be {request.propensity:g}. "
+        return f"The propensity is known to be {request.propensity:.4g}. "
     if not request.asked.divides:
         return "Propensities were not clipped, because no score divides by a propensity. "
     low, high = propensity_limits(request, clip)
@@ -558,7 +560,9 @@ def propensity_words(request: Request, clip: float) -> str:
         column = isinstance(request.propensity, str)
         if isinstance(request.propensity, Mapping):
             return f"known, {_shares(request.propensity)}"
-        return f"known, {'column ' if column else ''}{request.propensity}"
+        return (
+            f"known, column {request.propensity}" if column else f"known, {request.propensity:.4g}"
+        )
     if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instruments else "treatment"
         return f"mean of the {of}" if request.asked.dose else "one for each arm"
@@ -574,6 +578,11 @@ def limit_words(value: float) -> str:
     return f"{value:.{places}f}"
 
 
+UNSEEN_ARM = (
+    "One treatment arm is empty or too small to detect; check its 0/1 coding. Values other than "
+    "0/1 or the declared labels count as missing. If the arm is empty, the interval is meaningless."
+)
+
 PANEL_ARM = (
     "One treatment arm is empty or too small to detect. The treatment must be 0 in the first "
     "period: if a column is 1 in both periods, use df['T'] = df['treated'] * df['post']."
@@ -584,18 +593,26 @@ SEEN = 6.0
 """Minimum count of a label of average frequency, in noise sds, for testing labels."""
 
 RARE = 0.02
-"""A label is reported as absent only if its share is below this, allowing for noise."""
+"""A label is reported as absent only if its share is below this, allowing for noise, and undeclared
+labels are reported if their share is above it."""
 
 ABSENT = (
     "Fewer than {share:.0%} of the rows, possibly none, have the level {labels} of {name} (noisy "
     "counts). Check its spelling."
 )
 UNDECLARED = (
-    "About {share:.0%} of the rows have an undeclared level of {name}; they count in no level and "
-    "no group. Declare all levels, or use pc.Levels([...], other=True)."
+    "About {share:.0%} of the rows have an undeclared level of {name}. They are used without their "
+    "level, which can bias estimates, and are in no group. Declare all levels, or use "
+    "pc.Levels([...], other=True)."
 )
 ALL_ABSENT = (
     "Almost no rows have any of the declared levels of {name} (noisy counts). Check their spelling."
+)
+
+LOOKS_BINARY = (
+    "By noisy counts, outcome {name!r} is 0 or 1. Its bounds are (0, 1), and other values were "
+    "clipped. Declare bounds={{{name!r}: [0, 1]}} at no cost. If there are other values, declare "
+    "(lo, hi)."
 )
 
 NO_LEVEL = (
@@ -611,7 +628,7 @@ CLIPPED = (
 
 ALLOCATION = (
     "About {share:.0%} of the rows have {name} = {arm} (noisy count: {count:.0f}, standard error "
-    "{spread:.0f}), but propensity= declares {declared:.0%}. With a wrong propensity, the "
+    "{spread:.0f}), but propensity= declares {declared}. With a wrong propensity, the "
     "estimate and its interval are wrong. Correct propensity=, or omit it to estimate it."
 )
 
@@ -622,6 +639,52 @@ A bound with a share above `MANY_AT_END` is reported if its cell has over `PILED
 of the nearest occupied cell, which indicates a pile-up. A bound with a share above `MOST_AT_END`
 is also reported if its share may reach `ALL`, given the noise.
 """
+
+LEAST_COMPLETE, LEAST_CODED = 0.5, 0.75
+"""Shares of complete rows below which there is an alert; the second if the treatment is undeclared.
+
+Three equally frequent treatments coded 0, 1, and 2 leave two thirds of the rows.
+"""
+
+INCOMPLETE = (
+    "About {share:.0%} of the rows are complete (noisy count); incomplete rows are ignored. "
+    "{coding}Check that the labels in bounds= match the data."
+)
+CODING = "Values of {names} other than 0/1 count as missing; declare other labels in bounds=. "
+
+
+def complete_rows(estimate: Estimate) -> tuple[float, float]:
+    """The released number of complete rows and its noise sd, which is 0 if none was released.
+
+    If averages use a random share of all rows, the number is scaled up to all rows. The noise of
+    published mechanisms is not proven, so their numbers are not used.
+    """
+    found, size, sd = estimate.averages, estimate.population.count, estimate.population.count_sd
+    if estimate.plan.request.mode == "paper":
+        return size, 0.0
+    if found is not None and np.isfinite(found.size_sd):
+        share = estimate.plan.stages[-1].rows if estimate.plan.stages else 1.0
+        size = found.size / share
+        sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
+    # A public size includes all complete rows.
+    return (size if estimate.size is None else min(size, estimate.size)), sd
+
+
+def complete_alert(estimate: Estimate) -> dict[str, str]:
+    """An alert if many rows or units are incomplete; a false alarm needs three sds of noise."""
+    request, (rows, sd) = estimate.plan.request, complete_rows(estimate)
+    # The number of rows of units is not public, except that a unit of a panel is one row.
+    several = request.trust.unit is not None and request.trust.panel is None
+    if estimate.size is None or several or not sd > 0:
+        return {}
+    assigned = dict.fromkeys((request.formula.treatment, *request.formula.instruments))
+    coded = [name for name in assigned if estimate.schema.get(name) == Binary()]
+    free = any(name not in request.schema for name in coded)
+    if rows + FEW_SDS * sd >= (LEAST_CODED if free else LEAST_COMPLETE) * estimate.size:
+        return {}
+    coding = CODING.format(names=listed(coded)) if coded else ""
+    return {"complete": INCOMPLETE.format(share=max(rows, 0.0) / estimate.size, coding=coding)}
+
 
 MOST_NAMES, LONGEST_NAME = 3, 24
 """Limits of a list of names in a sentence; a warning has three lines."""
@@ -663,7 +726,7 @@ def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
     said = ABSENT if seen.any() else ALL_ABSENT
     found = said.format(name=listed([name]), labels=listed(absent), share=RARE)
     told = [found] if absent or not seen.any() else []
-    if seen.any() and not own.other and others > MANY_AT_END * rows + FEW_SDS * noise_sd:
+    if seen.any() and not own.other and others > RARE * rows + FEW_SDS * noise_sd:
         told.append(UNDECLARED.format(share=others / rows, name=listed([name])))
     return (("levels", " ".join(told)),) if told else ()
 
@@ -676,18 +739,20 @@ def _clipped(
     There is no alert for a bound at 0, common for counts and amounts, or for bounds declared as
     natural. For whole numbers the cells between values are empty, so the test uses the nearest
     occupied cell. A column of two values has no other cells and lies at its bounds naturally. Such
-    a column gives an alert only if all rows are at one bound.
+    a column gives an alert only if all rows are at one bound: with rows at both, it has at most
+    `FALSE_ALARMS`.
     """
     if declared.natural:
         return ()
     margin, ends = FEW_SDS * noise_sd, counts[[0, -1]]
     spread, rows = margin * float(np.sqrt(len(counts))), max(float(counts.sum()), 1.0)
     inside = counts[1:-1]
-    occupied = inside[inside > margin]
+    occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
     two_valued = inside.sum() <= spread and not len(occupied)
     beside = occupied[[0, -1]] if len(occupied) else np.full(2, margin)
     piled = (ends > PILED * beside) & (ends > MANY_AT_END * rows + spread) & (not two_valued)
-    told = piled | ((ends > MOST_AT_END * rows + spread) & (ends + margin > ALL * rows))
+    alone = (ends > MOST_AT_END * rows + spread) & (ends + margin > ALL * rows)
+    told = piled | (alone & (not (two_valued and ends.min() > margin)))
     for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
         if told[at] and end == kept != 0:
             share = min(float(ends[at]) / rows, 1.0)
@@ -699,24 +764,24 @@ def _clipped(
 
 
 def allocation_alert(
-    name: str, arm: str, counts: Vector, noise_sd: float, declared: float
+    name: str, arm: str, counts: Vector, noise_sd: float, declared: tuple[float, float]
 ) -> Alerts:
-    """Alert on a known propensity with mean `declared`, from noisy counts of both arms."""
-    rows = max(float(counts.sum()), 1.0)
-    chance = FEW_SDS * float(np.sqrt(rows * declared * (1 - declared)))
-    spread = FEW_SDS * noise_sd
-    if abs(counts[1] - declared * rows) <= spread + chance + OFF * rows:
+    """Alert on a known propensity with a mean in the range `declared`, from counts of both arms.
+
+    It allows for three sds of noise, three of chance, and `OFF`: at most 0.3% false alarms.
+    """
+    rows, (low, high) = max(float(counts.sum()), 1.0), declared
+    near = float(np.clip(counts[1] / rows, low, high))
+    chance = FEW_SDS * float(np.sqrt(rows * near * (1 - near)))
+    if abs(counts[1] - near * rows) <= FEW_SDS * noise_sd + chance + OFF * rows:
         return ()
     share = float(np.clip(counts[1] / rows, 0.0, 1.0))
     text = ALLOCATION.format(
         share=share, count=max(counts[1], 0.0), spread=noise_sd, name=listed([name]), arm=arm,
-        declared=declared,
+        declared=f"{low:.0%}" if low == high else f"{low:.0%} to {high:.0%}",
     )  # fmt: skip
     return (("allocation", text),)
 
 
 OFF = 0.02
-"""Deviation of the arms, as a share of the rows, that gives no alert.
-
-For a column of propensities, the mean is known only from a noisy histogram.
-"""
+"""Deviation of the arms, as a share of the rows, that gives no alert."""

@@ -7,6 +7,7 @@ domains. Terms learn everything from the skeleton: knots, polynomial coefficient
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -180,7 +181,13 @@ def header(frame: Any) -> Header:
     text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
     objects = frozenset(name for name in text if holds_objects(frame[name]))
-    return Header(kinds, objects, integers=whole)
+    native = frame.to_native()
+    index = getattr(getattr(native, "index", None), "names", ())
+    advice = dict.fromkeys(index, "It is in the index of the data. Call data.reset_index().")
+    for name in (name for name, kind in kinds.items() if kind == "other"):
+        if hasattr(getattr(native[name], "array", None), "sp_values"):
+            advice[name] = f"It is sparse: pass df[{name!r}].sparse.to_dense()."
+    return Header(kinds, objects, integers=whole, advice=advice)
 
 
 def holds_objects(series: Any) -> bool:
@@ -485,7 +492,20 @@ class Design:
             variable = factor.variables[0]
             number = factor.kind == "numeric" and isinstance(self.schema[variable], Interval)
             kind = "numeric" if number else "indicator"
-        return Column(name, term.name, kind, lo, hi, variable)
+        return Column(self._named(name, term), term.name, kind, lo, hi, variable)
+
+    def _named(self, name: str, term: Term) -> str:
+        """Formulaic's name of a column, with factors as typed and the labels of 0/1 columns."""
+        for factor in (f for f in term.factors if f.kind in LABEL_KINDS):
+            domain, shown = self.schema[factor.variables[0]], factor.typed or factor.expr
+            both = {"0.0": domain.zero, "1.0": domain.one} if isinstance(domain, Binary) else {}
+            name = re.sub(
+                rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)",
+                lambda found: shown + found[1] + both.get(found[2], found[2]),  # noqa: B023
+                name,
+                count=1,
+            )
+        return name
 
     def _code_tables(self) -> dict[int, Vector]:
         """Values of each indicator at the codes 0, 1, ... of its variable, and last at -1."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privcausal.errors import CapabilityError, DataError, PrivcausalError, warn
+from privcausal.errors import CapabilityError, DataError, warn
 from privcausal.features.design import Design, header, labels, numbers, open_frame
 from privcausal.request import schema
 from privcausal.request.request import Queries
@@ -31,20 +31,8 @@ def read_points(
     Raises
     ------
     DataError
-        If a required column is absent, has an unreadable type, or has an undeclared level. The
-        traceback ends here, because the frames below hold points.
+        If a required column is absent, has an unreadable type, or has an undeclared level.
     """
-    try:
-        return _read_all(design, variables, newdata, propensity)
-    except PrivcausalError as error:
-        refused = error.with_traceback(None)
-        refused.__cause__ = refused.__context__ = None
-    raise refused
-
-
-def _read_all(
-    design: Design, variables: tuple[str, ...], newdata: Frame, propensity: str | None
-) -> tuple[Rows, Mask, Any]:
     import pandas as pd
 
     frame = open_frame(_typed(newdata))
@@ -95,7 +83,7 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
     domain = design.schema[name]
     if isinstance(domain, schema.Interval):
         found = numbers(series)
-        there = ~np.isnan(found)
+        there = np.isfinite(found)
         return np.clip(np.where(there, found, domain.mid), domain.lo, domain.hi), there
     codes, texts = labels(series)
     if isinstance(domain, schema.Levels):

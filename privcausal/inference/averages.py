@@ -400,7 +400,8 @@ def _slopes(
     With a pilot, products with z use scores less a'pilot. The released sums of a turn the sum of
     (psi - center) into the sum of (psi - a'pilot). Then H^-1 sum a (psi - a'pilot) + pilot is the
     projection of psi for any pilot. The noise in H multiplies only the effect that the pilot
-    missed.
+    missed. The sums of a also turn distances from the middle of the clipping interval into
+    distances from a value near the average: H is shrunk, and its error multiplies the intercept.
     """
     total, k = np.r_[value.score[0], value.slope], 1 + len(value.slope)
     lift = np.zeros((k, k))
@@ -410,15 +411,18 @@ def _slopes(
     gram, keep = well_conditioned(value.outer, frame.model, sd.outer)
     inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
     lift[1:] = frame.units[:, None] * inverse[1:]
-    pilot = frame.pilot
-    away = np.zeros(k) if pilot is None else np.r_[pilot[0] - frame.centre, pilot[1:]]
+    pilot, middle = frame.pilot, frame.middle
+    near = frame.centre - middle
+    away = np.zeros(k) if pilot is None else np.r_[pilot[0] - near, pilot[1:]]
+    total += middle * value.outer[0]
     total[0] -= value.outer[0] @ away
     slopes = inverse @ total
     noise = keep**2 * lift[1:] ** 2 @ (sd.outer**2 @ slopes**2)
-    noise += lift[1:, 0] ** 2 * float(sd.outer[0] ** 2 @ away**2)
+    noise += (middle * lift[1:] - np.outer(lift[1:, 0], away)) ** 2 @ sd.outer[0] ** 2
     if pilot is not None:
         slopes = slopes + pilot
-        slopes[0] -= frame.centre
+        slopes[0] -= near
+    slopes[0] -= middle
     return lift, slopes, noise.tolist()
 
 

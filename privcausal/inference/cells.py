@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from privcausal.features.rows import Rows
-from privcausal.inference.averages import FEW_SDS
+from privcausal.inference.alerts import lacks_arm
 from privcausal.request.partition import Partition
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -84,7 +84,7 @@ class CellTotals:
     def unseen(self) -> bool:
         """Whether an arm is empty, or too small to detect."""
         noise = float(np.sqrt(len(self.count) * self.count_variance))
-        return bool(self.count.sum(axis=0).min() <= FEW_SDS * noise)
+        return lacks_arm(self.count.sum(axis=0), noise)
 
     @cached_property
     def means(self) -> Vector:

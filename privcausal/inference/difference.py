@@ -167,14 +167,13 @@ def _means(value: ArmTotals, sd: ArmTotals, window: Interval) -> tuple[Matrix, M
     rows = np.maximum(value.count, np.maximum(FEW_SDS * sd.count, 1.0))
     mean = np.clip(value.total / rows, -half, half)
     privacy = (sd.total**2 + (mean * sd.count) ** 2) / rows**2  # delta method
-    square, square_sd, least = np.full(rows.shape, half**2), np.zeros(rows.shape), 0.0
+    square, square_sd = np.full(rows.shape, half**2), np.zeros(rows.shape)
     if value.square is not None and sd.square is not None:
         square, square_sd = np.clip(value.square / rows, 0.0, half**2), sd.square / rows
-        least = 0.1
-    # Every variance is raised by one sd of its own noise (see `averages.raised`). This noise
-    # combines the noise of the square and of mean^2. The noise's variance also makes mean^2 too
-    # large.
+    # Every variance is at least zero, and raised by one sd of its own noise (see
+    # `averages.raised`). This noise combines the noise of the square and of mean^2. The noise's
+    # variance also makes mean^2 too large. A floor relative to the square would depend on the
+    # distance of the mean from the middle of the window.
     slack = np.hypot(square_sd, 2 * np.abs(mean) * np.sqrt(privacy))
-    variance = square + slack - np.maximum(mean**2 - privacy, 0.0)
-    variance = np.maximum(variance, least * square)
+    variance = np.maximum(square - np.maximum(mean**2 - privacy, 0.0), 0.0) + slack
     return mean + middle, variance / np.maximum(rows - 1, 1), privacy

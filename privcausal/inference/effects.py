@@ -37,7 +37,7 @@ from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.intervals import covering
 from privcausal.inference.priors import PRIORS
 from privcausal.stored import stored
@@ -261,7 +261,7 @@ class RatioLimits(NamedTuple):
     max_bias: float
     low: float
     high: float
-    privacy_share: float
+    se_sampling: float
 
 
 def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: float) -> RatioLimits:
@@ -279,9 +279,9 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     kind : {"RR", "OR"}
     """
     rows = list(at)
-    risk, privacy = found.estimate[rows], found.privacy[np.ix_(rows, rows)]
+    risk, sampling = found.estimate[rows], found.sampling[np.ix_(rows, rows)]
     # twice the squared bounds of bias: at least the squared bound for any difference of the two
-    random = found.sampling[np.ix_(rows, rows)] + privacy + np.diag(found.remainder[rows] ** 2)
+    random = sampling + found.privacy[np.ix_(rows, rows)] + np.diag(found.remainder[rows] ** 2)
     cov = random + 2 * np.diag(found.clipping[rows] ** 2)
     none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
     if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
@@ -291,13 +291,10 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
         return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
     slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
-    variance, value = float(slope @ random @ slope), float(np.exp(log(risk)))
-    share = float(slope @ privacy @ slope) / variance if variance > 0 else np.nan
+    value = float(np.exp(log(risk)))
+    error, alone = (value * float(np.sqrt(slope @ part @ slope)) for part in (random, sampling))
     bias = value * float(np.abs(slope) @ found.clipping[rows])
-    return RatioLimits(
-        value, value * float(np.sqrt(variance)), bias, float(np.exp(low)), float(np.exp(high)),
-        share,
-    )  # fmt: skip
+    return RatioLimits(value, error, bias, float(np.exp(low)), float(np.exp(high)), alone)
 
 
 def _log_ratio(risk: Vector) -> float:
@@ -376,12 +373,14 @@ def estimate_slopes(
     `model` is sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
-    inverse, keep = shrunken_inverse(mass, sd[1], model, size)
+    mass, mass_sd = posterior_mass(mass, sd[1], model, size)
+    inverse = bounded_inverse(mass, mass_sd, model, size)
     left = inverse @ total
     meat = raised_covariance(total, square, sd[2], size)
     sampling = inverse @ meat @ inverse / unit**2
-    noise = sd[0] ** 2 + keep * sd[1] ** 2 @ left**2 + (size * bias_sd) ** 2
-    privacy = inverse @ np.diag(noise) @ inverse / unit**2
+    noise = inverse @ np.diag(sd[0] ** 2 + (size * bias_sd) ** 2) @ inverse
+    moved = mass_changes(left[None], inverse, mass_sd)
+    privacy = (noise + moved @ moved.T) / unit**2
     theta = (centre + left) / unit
     clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
     clipping += lost * (np.abs(left) / unit + np.sqrt(np.diag(sampling + privacy)))
@@ -389,15 +388,41 @@ def estimate_slopes(
     return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
 
 
-def shrunken_inverse(
+def posterior_mass(
     mass: Matrix, noise_sd: Matrix, model: Matrix, size: float
-) -> tuple[Matrix, float]:
-    """Inverse of the sum d d', shrunk towards the `model`, and the share of it that is kept."""
-    typical = max(float(np.trace(model)) / len(model), 1e-6 * size)
-    keep = 1 / (1 + float((noise_sd**2).mean()) / (PRIORS.mass_sd * typical) ** 2)
-    prior = model + 1e-3 * typical * np.eye(len(model))
-    values, vectors = eigh(model + keep * (mass - model), prior)
-    return (vectors / np.maximum(values, PRIORS.eigenvalues[0])) @ vectors.T, keep
+) -> tuple[Matrix, Matrix]:
+    """The sum d d', shrunk towards the `model`, and the sds of its entries."""
+    scale = np.sqrt(np.maximum(np.diag(model), 1e-6 * size))
+    keep = 1 / (1 + (noise_sd / (PRIORS.mass_sd * np.outer(scale, scale))) ** 2)
+    return model + keep * (mass - model), np.sqrt(keep) * noise_sd
+
+
+def bounded_inverse(mass: Matrix, sd: Matrix, model: Matrix, size: float) -> Matrix:
+    """Inverse of the sum d d', whose eigenvalues relative to the `model` are above their noise."""
+    own = np.maximum(np.diag(model), 1e-6 * size)
+    relative = float(np.linalg.norm(sd / np.sqrt(np.outer(own, own))))
+    floor = np.clip(FEW_SDS * relative, LEAST_DISTINCT, PRIORS.eigenvalues[0])
+    values, vectors = eigh(mass, model + np.diag(1e-3 * own))
+    return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
+
+
+LEAST_DISTINCT = 1e-3
+"""Least share of an instrument that the others do not explain. Errors of the nuisance models of
+equal instruments may leave less. By hand."""
+
+
+def mass_changes(slopes: Matrix, inverse: Matrix, sd: Matrix) -> Matrix:
+    """Changes of all slopes by one sd of each entry of sum d d', as columns.
+
+    A change E of the sum changes slopes s, one row of `slopes` (k, J), by -inverse E s. An entry
+    (i, j) is also the entry (j, i), so E has both.
+    """
+    columns = []
+    for i, j in zip(*np.triu_indices(len(sd)), strict=True):
+        error = np.zeros(sd.shape)
+        error[i, j] = error[j, i] = sd[i, j]
+        columns.append(-(slopes @ error @ inverse).ravel())
+    return np.stack(columns, axis=1)
 
 
 def raised_covariance(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Matrix:

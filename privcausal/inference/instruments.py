@@ -17,10 +17,17 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2, norm
 
-from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.effects import VectorSums, raised_covariance, shrunken_inverse
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.effects import (
+    LEAST_DISTINCT,
+    VectorSums,
+    bounded_inverse,
+    mass_changes,
+    posterior_mass,
+    raised_covariance,
+)
 from privcausal.inference.intervals import covering, p_value
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 REDUCED = ("reduced form", "first stage")
 """Slopes of outcome and treatment on an instrument."""
@@ -60,66 +67,90 @@ def estimate_reduced(
     LATE is two-stage least squares: the slopes' ratio, each weighted by the covariance of its
     instrument with the fitted treatment.
 
+    Slopes are unknown for instruments that are combinations of others (`not_collinear`).
+
     `centre` is (c, k). `remainder` has the root mean square errors of the means of d (Y - eta) and
     d (T - e), shape (2, J). `units` are the widths that scaled the instruments and the treatment.
-    The rest is as in `estimate_slopes`. The noise of sum d d' is common to all slopes and cancels
-    in their ratio. The ratio's row is by the delta method; for its limits see `late_set`.
+    The rest is as in `estimate_slopes`. The noise of sum d d' is common to all slopes. The ratio's
+    row is by the delta method, which also holds if instruments have different effects (Lee 2018);
+    for its limits see `late_set`.
     """
     total, mass, square = value
-    inverse, keep = shrunken_inverse(mass, sd[1], model, size)
-    (c, k), (widths, taken), many = centre, units, len(inverse)
-    by = np.array(widths)
+    mass, mass_sd = posterior_mass(mass, sd[1], model, size)
+    used = not_collinear(mass, mass_sd)
+    both = np.r_[used, used + len(mass)]
+    mass, mass_sd, model = (m[np.ix_(used, used)] for m in (mass, mass_sd, model))
+    total, noise_sd, remainder = total[both], sd[0][both], remainder[:, used]
+    square, square_sd = (m[np.ix_(both, both)] for m in (square, sd[2]))
+    inverse = bounded_inverse(mass, mass_sd, model, size)
+    (c, k), taken, by, many = centre, units[1], np.array(units[0])[used], len(used)
     back = np.kron(np.array([[1.0, c / k], [0.0, taken / k]]), inverse) / np.tile(by, 2)[:, None]
     slopes = back @ total
     reduced, first = np.split(slopes, 2)
-    # the covariance of each instrument with the fitted treatment, up to a factor
-    along = by * (np.linalg.inv(inverse) @ (by * first))
-    along = along / np.linalg.norm(along) if along.any() else np.ones(many)
+    # the covariance of each instrument with the treatment, up to a factor
+    along = by * total[many:]
+    norm = float(np.linalg.norm(along)) or 1.0
+    along = along / norm if along.any() else np.ones(many)
     strength = float(along @ first)
     late = float(along @ reduced) / strength if strength else 0.0
-    by_first = np.r_[along, -late * along] / (strength or 1e-300)
-    all_ = np.vstack([by_first, np.eye(2 * many)])
+    by_slopes = np.vstack([np.r_[along, -late * along] / (strength or 1e-300), np.eye(2 * many)])
     size_of = size * np.abs(inverse) / by[:, None]
     errors = np.r_[size_of @ remainder[0], size_of @ remainder[1] * taken]
-    back, errors = all_ @ back, np.abs(all_) @ errors
+    common = mass_changes(np.stack([reduced, first]) * by, inverse, mass_sd)
+    common = by_slopes @ (common / np.tile(by, 2)[:, None])
+    back, errors = by_slopes @ back, np.abs(by_slopes) @ errors
+    # the weights of the instruments change with the covariances
+    back[0, many:] += by * (reduced - late * first) / (norm * (strength or 1e-300))
     # scale all scores to the same unit, or the floor of the largest would apply to the others
-    unit = np.sqrt(np.maximum(np.diag(square), np.diag(sd[2])))
+    unit = np.sqrt(np.maximum(np.diag(square), np.diag(square_sd)))
     units_ = np.outer(unit, unit)
-    spread = units_ * raised_covariance(total / unit, square / units_, sd[2] / units_, size)
+    spread = units_ * raised_covariance(total / unit, square / units_, square_sd / units_, size)
     sampling = back @ spread @ back.T
-    noise = sd[0] ** 2 + (size * bias_sd) ** 2
-    common = _common(slopes, inverse, np.sqrt(keep), sd[1], by)
-    privacy = back @ np.diag(noise) @ back.T + common @ common.T
-    moved = size * bias * back
+    privacy = back @ np.diag(noise_sd**2 + (size * bias_sd) ** 2) @ back.T + common @ common.T
+    moved, at, terms = size * bias * back, np.r_[0, 1 + both], reduced_terms(instruments)
+
+    def placed(values: Vector, fill: float = 0.0) -> Vector:
+        """Entries for all terms, given the entries for the terms in use, along the first axis."""
+        out = np.full((len(terms), *values.shape[1:]), fill)
+        out[at] = values
+        return out
+
+    unknown = np.diag(placed(np.zeros(len(at)), np.inf))
     return AverageEstimate(
-        reduced_terms(instruments), (), np.r_[late, slopes], sampling, privacy,
-        np.linalg.norm(moved, axis=1), errors, size, moved=moved,
+        terms, (), placed(np.r_[late, slopes], np.nan), placed(placed(sampling).T) + unknown,
+        placed(placed(privacy).T), placed(np.linalg.norm(moved, axis=1)), placed(errors), size,
+        moved=placed(moved),
     )  # fmt: skip
 
 
-def _common(slopes: Vector, inverse: Matrix, keep: float, sd: Matrix, by: Vector) -> Matrix:
-    """Changes of the LATE (0) and of all slopes by one sd of each entry of sum d d', as columns.
+def not_collinear(mass: Matrix, sd: Matrix) -> Integers:
+    """Positions of instruments that are not combinations of earlier instruments.
 
-    A change E of the sum changes slopes s by -inverse E s, in the units in which d was scaled.
+    `sd` has the sds of the entries of `mass`, the sum d d'. An instrument is excluded if noise may
+    explain its distance from all combinations of the instruments in use.
     """
-    columns = []
-    for i, j in zip(*np.triu_indices(len(by)), strict=True):
-        moved = [np.zeros(1)]
-        for own in np.split(slopes, 2):
-            change = own[j] * keep * (inverse[:, i] * sd[i, j]) * (by[j] / by)
-            if i != j:
-                change = change + own[i] * keep * (inverse[:, j] * sd[i, j]) * (by[i] / by)
-            moved.append(change)
-        columns.append(np.concatenate(moved))
-    return np.stack(columns, axis=1)
+    scale = np.sqrt(np.maximum(np.diag(mass), np.diag(sd)))
+    scale = np.where(scale > 0, scale, 1.0)
+    gram, error = mass / np.outer(scale, scale), sd / np.outer(scale, scale)
+    used = list[int]()
+    for k in range(len(mass)):
+        apart = np.zeros(len(mass))
+        apart[k] = 1.0
+        apart[used] = -np.linalg.lstsq(gram[np.ix_(used, used)], gram[used, k], rcond=None)[0]
+        apart /= np.linalg.norm(apart)
+        weights = np.outer(apart, apart) * (2 - np.eye(len(mass)))
+        noise = float(np.linalg.norm(np.triu(weights * error)))
+        if apart @ gram @ apart > max(FEW_SDS * noise, LEAST_DISTINCT):
+            used.append(k)
+    return np.array(used or [0])
 
 
 @dataclass(frozen=True, eq=False)
 class SlopeMoments:
     """Joint estimates of J reduced forms and J first stages, each in its own standard error.
 
-    At an angle, the moments are cos(angle) reduced - sin(angle) first. They are 0 at the angle
-    whose tangent is the effect, relative to `ratio`.
+    J counts the instruments in use. At an angle, the moments are cos(angle) reduced - sin(angle)
+    first. They are 0 at the angle whose tangent is the effect, relative to `ratio`.
     """
 
     estimate: Matrix
@@ -130,10 +161,11 @@ class SlopeMoments:
 
     @classmethod
     def of(cls, found: AverageEstimate) -> SlopeMoments | None:
-        """None if some slope is unknown."""
-        slopes = slice(1, None)
-        estimate, joint = found.estimate[slopes], (found.sampling + found.privacy)[slopes, slopes]
-        if not (np.isfinite(estimate).all() and np.isfinite(joint).all()):
+        """None if no slope is known."""
+        slopes = 1 + np.flatnonzero(np.isfinite(found.estimate[1:]))
+        estimate = found.estimate[slopes]
+        joint = (found.sampling + found.privacy)[np.ix_(slopes, slopes)]
+        if not (len(slopes) and np.isfinite(joint).all()):
             return None
         bound, many = found.clipping[slopes] ** 2, len(estimate) // 2
         sds = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
@@ -209,15 +241,17 @@ class Fit(NamedTuple):
 
 @lru_cache(maxsize=8)
 def instrument_tests(found: AverageEstimate) -> Fit:
-    many, own = (len(found.terms) - 1) // 2, SlopeMoments.of(found)
+    own = SlopeMoments.of(found)
     if own is None:
         return Fit(np.nan, np.nan, np.nan)
+    many = own.estimate.shape[1]
     mean, cov, _, errors = (part[0] for part in own.at(np.array([np.pi / 2])))
     total = cov + (many * errors**2 + LEAST_VARIANCE) * np.eye(many)
     strength = float(mean @ np.linalg.solve(total, mean)) / many
     if many == 1:
-        value, sd = found.estimate[1:2], found.sd[1:2]
-        return Fit(strength, np.nan, float(p_value(value, found.clipping[1:2], sd)[0]))
+        at = 1 + np.flatnonzero(np.isfinite(found.estimate[1:]))[:1]
+        p_zero = p_value(found.estimate[at], found.clipping[at], found.sd[at])
+        return Fit(strength, np.nan, float(p_zero[0]))
     least = own.distance(_nearest(own)[1])
     return Fit(strength, float(chi2.sf(least, many - 1)), float(chi2.sf(own.distance(0.0), many)))
 

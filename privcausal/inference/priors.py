@@ -32,22 +32,25 @@ class Priors:
     # nuisances
     window_explained: float = 0.5
     """Share of Var(Y) that covariates explain and clipping of Y shrinks. Half of the maximum."""
+    window_doubt: float = 0.5
+    """Share of this shrinkage that remains after Stein's correction of skewed outcomes. By hand."""
     propensity_intercept_sd: float = 0.5
     """Prior sd of the mean of T - 1/2: its largest possible distance from 0."""
     treatment_variance: float = 0.25
     """Variance of T around e(x): the largest possible value."""
-    propensity_sd: float = 0.12
-    """Sd of e(x) over the covariates, a quarter of the largest possible value. Random laws."""
+    propensity_sd: float = 0.17
+    """Sd of e(x) over the covariates: its root mean square over public data sets. Library."""
     even_variance: float = 0.1875
     """e (1 - e) with a quarter treated: below it, prior variances of e(x) fall with e (1 - e)."""
     least_variance: float = 0.05
     """Floor as a share of `even_variance`, if the noisy treated share is close to 0. A guard."""
     outcome_intercept_sd: float = 0.5
     """Prior sd of the mean of Y, in half ranges: half of the largest possible value."""
-    outcome_sd: float = 0.2
-    """Sd of E[Y | x], as a share of the largest sd of an outcome with this mean. Random laws."""
-    outcome_noise_sd: float = 0.25
-    """Sd of Y around E[Y | x], in the same unit, before it is fitted. By hand."""
+    outcome_sd: float = 0.42
+    """Sd of E[Y | x], as a share of the sd of Y: the root of the mean R squared of additive fits
+    over public data sets. Library."""
+    outcome_noise_sd: float = 0.9
+    """Sd of Y around E[Y | x], in the same unit: the rest. It is fitted, too. Library."""
     noise_pull: float = 0.5
     """Precision of the log of this variance: its sd is 1.4, a factor of four. By hand."""
     nuisance_pull: float = 0.25
@@ -62,7 +65,7 @@ class Priors:
     """Correlations of the coefficients of e(x) and the baseline: equally likely a priori."""
     baseline_least: float = 0.25
     """Least baseline variance after e tau is subtracted, as a share of Var(beta_y). A guard."""
-    law_inflation: float = 1.4
+    law_inflation: float = 1.2
     """Factor of sds: they then cover a fixed bias of 1.4 sds in 95% of repetitions. Random laws."""
 
     # interactions of the nuisances
@@ -70,26 +73,25 @@ class Priors:
     """Products use the columns that matter most. They give 28 pairs, which bounds the noise."""
     curved_columns: int = 3
     """Products with curvatures use this many columns: 9 more. Random laws."""
-    pairs_spread: float = 0.6
-    """Prior sd of the products of pairs together, relative to the additive part. Random laws."""
-    curved_spread: float = 0.2
-    """Prior sd of the products with curvatures, in the same unit: they are rarer. Random laws."""
+    pairs_spread: float = 0.2
+    """Prior sd of the products of pairs together, relative to the additive part: the median over
+    public data sets, as of the three spreads below. Library."""
+    curved_spread: float = 0.065
+    """Prior sd of the products with curvatures, in the same unit. Library."""
     index_steps: int = 7
     """Splits of each index, at its octiles. Additive fits leave most of a threshold on a score of
     several columns to them. Named laws."""
-    steps_spread: float = 0.5
-    """Prior sd of these steps together, as `pairs_spread`. After its additive part is removed, a
-    threshold in the middle of an index keeps 0.75 of that part's sd. Named laws."""
+    steps_spread: float = 0.1
+    """Prior sd of these steps together, as `pairs_spread`. Library."""
     trees: int = 12
     """Trees whose leaves are features: they fall into thresholds of one or several columns. Eight
     captured less, 16 took twice as long and captured little more. Named laws."""
     tree_depth: int = 3
     """Splits of a tree: one of an index of propensity or outcome, two of columns. Named laws."""
-    leaves_spread: float = 0.25
-    """Prior sd of the leaves together, as `pairs_spread`: 0.4 widened harmless intervals by a
-    tenth. Named laws."""
-    kinds_pull: float = 0.25
-    """As `nuisance_pull`, for the variance of a kind."""
+    leaves_spread: float = 0.1
+    """Prior sd of the leaves together, as `pairs_spread`. Library."""
+    kinds_pull: float = 0.5
+    """As `nuisance_pull`, for the variance of a kind: log sds differ by 0.5 to 0.85. Library."""
     interaction_norm_quantile: float = 0.8
     """As `norm_quantile`, for products: heavier tails do not justify their noise. Random laws."""
 
@@ -156,12 +158,12 @@ class Priors:
     """As `norm_quantile`; errors are flat from the 30th to the 70th percentile. Effect laws."""
 
     # averages
-    unseen_confounding: float = 0.25
+    unseen_confounding: float = 0.1
     """Prior sd of confounding that fitted interactions cannot express, as a share of what they
-    express. Random laws."""
-    rougher_confounding: float = 2.0
+    express: 0.06, with an error of 0.4, over public data sets. Library."""
+    rougher_confounding: float = 0.25
     """Prior sd of confounding by rougher functions, as a share of the most that the fitted steps
-    and leaves can cause. Without noise, these left 1.2 to 1.8 times what they found. Named laws."""
+    and leaves can cause: at most 0.45 over public data sets. Library."""
     lowest_cut: float = 0.1
     """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1

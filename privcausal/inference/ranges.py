@@ -14,7 +14,6 @@ small margin, and its noise is part of the standard error (`cuts.Cut.narrowest`)
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -23,7 +22,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from privcausal.errors import BudgetError
 from privcausal.inference.intervals import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
@@ -500,8 +498,11 @@ STANDS_OUT = 2.5
 """A bin counts in addition to the normal distributions at this many noise sds. Noise alone
 produces such a bin in 18% of histograms, which widens the interval."""
 
-TAILS = (0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
+TAILS = (0.15, 0.12, 0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
 """Shares of the rows that may be clipped on each side: a grid."""
+
+NARROW = 1e-6
+"""Least width of the interval, and least sd of the outcome, as shares of the bounds. A guard."""
 
 
 def window_borders(bounds: Interval) -> Vector:
@@ -509,84 +510,93 @@ def window_borders(bounds: Interval) -> Vector:
     return np.asarray(bounds.width * np.arange(1, LOOK_BINS + 1) / LOOK_BINS)
 
 
+class MeanWindow(NamedTuple):
+    """Clipping interval of outcomes, share of slopes that it keeps, and variance of outcomes."""
+
+    interval: Interval
+    kept: float
+    variance: float
+
+
 def outcome_window(
-    counts: Vector, noise_sd: float, lo: float, hi: float, count: float, noise_per_width: float
-) -> tuple[float, float]:
+    counts: Vector,
+    noise_sd: float,
+    bounds: Interval,
+    borders: Vector,
+    count: float,
+    noise_per_width: float,
+) -> MeanWindow:
     """Interval to which outcomes are clipped when their mean given covariates is learned.
 
-    Noise of the moments grows with the interval's width. Clipping shrinks slopes by the share of
-    clipped rows (Stein's lemma, for a normal outcome). The candidates are the declared range and
-    the intervals that clip equal shares on both sides. The candidate of least squared error is
-    returned.
+    Noise of the moments grows with the interval's width. Clipping multiplies slopes by the share of
+    outcomes in the interval (Stein's lemma, for a normal outcome), so moments are divided by it,
+    and the variance of the clipped outcomes by its square. For outcomes that are not normal, the
+    slopes keep an error of `PRIORS.window_doubt` times the clipped share. The candidates are the
+    declared range and the intervals that clip equal shares on both sides. The candidate of least
+    squared error is returned.
 
     Parameters
     ----------
     counts : Vector
-        Noisy counts of the bins, shape (LOOK_BINS,).
-    lo, hi : float
+        Noisy counts of Y - lo up to each of `borders`, shape (K,).
+    bounds : Interval
         The outcome's declared bounds.
+    borders : Vector
+        Ascending up to the width of the bounds, shape (K,).
     count : float
         (Noisy) number of rows.
     noise_per_width : float
         Noise sd of the fitted function per unit of half the interval's width.
     """
-    if noise_sd == 0:
-        return lo, hi
-    share = _shares(counts, noise_sd, count)
-    upper = np.cumsum(share)
-    grid = np.arange(LOOK_BINS + 1) / LOOK_BINS
-    middle = grid[:-1] + 0.5 / LOOK_BINS
+    grid = np.r_[0.0, borders] / bounds.width
+    share = _shares(counts, noise_sd, count, grid)
+    upper, middle = np.r_[0.0, np.cumsum(share)], 0.5 * (grid[1:] + grid[:-1])
     variance = float(share @ middle**2 - (share @ middle) ** 2)
+    wrong = PRIORS.window_explained * variance * PRIORS.window_doubt**2
 
     def loss(width: float, cut: float) -> float:
-        return (noise_per_width * 0.5 * width) ** 2 + PRIORS.window_explained * variance * cut**2
+        return (noise_per_width * 0.5 * width / (1 - cut)) ** 2 + wrong * cut**2
 
-    best, found = loss(1.0, 0.0), (0.0, 1.0)
-    for tail in TAILS:
-        low, high = np.interp([tail, 1 - tail], np.r_[0.0, upper], grid)
-        if high > low and loss(high - low, 2 * tail) < best:
-            best, found = loss(high - low, 2 * tail), (float(low), float(high))
-    return lo + (hi - lo) * found[0], lo + (hi - lo) * found[1]
+    least = max(NARROW, 2 * least_width(bounds.lo, bounds.hi) / bounds.width)
+    best, found, kept = loss(1.0, 0.0), np.array([0.0, 1.0]), 1.0
+    for tail in TAILS if noise_sd else ():
+        ends = np.interp([tail, 1 - tail], upper, grid)
+        if ends[1] - ends[0] > least and loss(ends[1] - ends[0], 2 * tail) < best:
+            best, found, kept = loss(ends[1] - ends[0], 2 * tail), ends, 1 - 2 * tail
+    held = np.clip(middle, *found)
+    variance = max(float(share @ held**2 - (share @ held) ** 2) / kept**2, least**2)
+    variance *= bounds.width**2
+    return MeanWindow(Interval(*(bounds.lo + bounds.width * found)), kept, variance)
 
 
-def _shares(counts: Vector, noise_sd: float, count: float) -> Vector:
-    """Shares of the bins: normal distributions averaged by likelihood, plus detected counts."""
-    grid = np.arange(LOOK_BINS + 1) / LOOK_BINS
+def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vector:
+    """Shares of the bins: detected counts, and normal distributions averaged by likelihood."""
+    if noise_sd == 0:
+        return np.asarray(counts / max(counts.sum(), 1.0))
     centres = np.linspace(0.0, 1.0, CENTRES)[:, None, None]
     spreads = np.geomspace(0.5 / LOOK_BINS, 0.5, SPREADS)[None, :, None]
     below = ndtr((grid - centres) / spreads)
     below[..., 0], below[..., -1] = 0.0, 1.0
-    laws = count * np.diff(below, axis=-1).reshape(-1, LOOK_BINS)
+    laws = count * np.diff(below, axis=-1).reshape(-1, len(counts))
     chance = likelihoods(counts, noise_sd, laws)
     model = chance @ laws / chance.sum()
     keep = signal_share(counts - model, noise_sd**2)
-    seen = np.where(counts > STANDS_OUT * noise_sd, counts, 0.0)
-    mixed = (1 - keep) * model + keep * seen
+    seen = counts > STANDS_OUT * noise_sd
+    mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
+    # rows that the detected bins lack lie elsewhere, as the model has them
+    mixed += np.where(seen, 0.0, model) * max(count - mixed.sum(), 0.0) / model[~seen].sum()
     return np.asarray(mixed / mixed.sum())
 
 
-# -- estimated bounds, and bounds that are too wide -------------------------------------------
-
-COARSE_STANDS_OUT, FINE_STANDS_OUT = 5.0, 4.0
-"""A cell counts as occupied at this many noise sds. A falsely detected coarse cell widens the
-range by powers of four, so false detections must be very rare: one of 61 empty cells exceeds 5 sd
-once in 60,000 columns. A falsely detected fine cell widens the range within the coarse range
-only."""
-
-INVENTED = 1e-5
-"""Chance that noise alone makes sizes of an outcome look occupied, which makes its bounds far too
-wide."""
-
-PAD = 0.25
-"""The range is widened by this share of its width on each side, for tails below the noise."""
+# -- bounds that are too wide -----------------------------------------------------------------
 
 
-MISSED, FAR_MISSED = 0.02, 0.1
-"""Thresholds for the share of rows outside the detected cells. Above the first, the coarse range
-is made symmetric. Above the second, it is also widened by a factor of four."""
+class LookCounts(NamedTuple):
+    """Noisy counts of the cells between `ends`, shapes (K,) and (K + 1,)."""
 
-BEYOND = 0.05
-"""Maximum share of the rows beyond the fine range before `PAD`, by estimate and noise."""
+    value: Vector
+    noise_sd: float
+    ends: Vector
 
 
 LUCKY = 0.05
@@ -635,165 +645,3 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
     # a range above half the declared width saves too little noise to justify the clipping
     worth = least_width(declared.lo, declared.hi) < high - low <= declared.width / 2
     return Interval(low, high) if worth else declared
-
-
-def present_rows(counts: Vector, noise_sd: float, public: float | None) -> float:
-    """Rows with a value: the public number, unless the noisy count shows that many lack a value."""
-    seen, noise = float(counts.sum()), noise_sd * np.sqrt(len(counts))
-    if public is None or public - seen > 3 * noise:
-        return max(seen, 1.0)
-    return float(public)
-
-
-def coarse_range(
-    counts: Vector, noise_sd: float, edges: Vector, name: str, public: float | None
-) -> Interval:
-    """Powers of four with detectable counts, widened if many rows lie outside them."""
-    occupied = np.flatnonzero(counts > COARSE_STANDS_OUT * noise_sd)
-    if len(occupied) == 0:
-        raise _not_found(name)
-    lo, hi = float(edges[occupied[0]]), float(edges[occupied[-1] + 1])
-    inside = float(counts[occupied[0] : occupied[-1] + 1].sum())
-    missed = 1.0 - inside / present_rows(counts, noise_sd, public)
-    if missed > MISSED:
-        hi = max(abs(lo), abs(hi)) * (4.0 if missed > FAR_MISSED else 1.0)
-        lo = -hi
-    return Interval(lo, hi)
-
-
-def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -> Interval:
-    """The cells of the coarse range that hold nearly all rows, widened by `PAD`.
-
-    Cells are merged until they are distinguishable from noise. If too many rows might lie beyond,
-    the coarse range is kept, because a wide bound costs noise but a narrow bound biases.
-    """
-    for merged in (1, 2, 4, 8):
-        cells, sd = counts.reshape(-1, merged).sum(axis=1), noise_sd * np.sqrt(merged)
-        occupied = np.flatnonzero(cells > FINE_STANDS_OUT * sd)
-        if len(occupied) == 0:
-            continue
-        first, last = occupied[0], occupied[-1] + 1
-        outside = np.r_[cells[:first], cells[last:]]
-        beyond = float(outside.sum()) + 2 * sd * np.sqrt(len(outside))
-        if beyond <= BEYOND * rows:
-            step = coarse.width / len(cells)
-            lo, hi = coarse.lo + first * step, coarse.lo + last * step
-            pad = PAD * (hi - lo)
-            return Interval(max(coarse.lo, lo - pad), min(coarse.hi, hi + pad))
-    return coarse
-
-
-ZERO_CELL = 2.0**-20
-"""Ends at most this far from zero are set to zero. The zero cell of a histogram by magnitude is as
-wide."""
-
-
-def rounded(found: Interval, whole: bool) -> Interval:
-    """The interval with short numbers for ends, at most 2% wider.
-
-    For a column of whole numbers, the ends are the least and the largest whole number within the
-    interval. Values inside are then not clipped; for values beyond see `Window.kept`. An end within
-    `ZERO_CELL` of zero becomes zero if the interval is far wider. This changes a value by at most
-    2^-20, which the allowances ignore.
-    """
-    near = ZERO_CELL if found.width >= 1.0 else 0.0
-    lo, hi = (0.0 if abs(end) <= near else end for end in (found.lo, found.hi))
-    if whole and least_width(lo, hi) < math.floor(hi) - math.ceil(lo):
-        return Interval(math.ceil(lo), math.floor(hi))
-    room = (hi - lo) / 100
-    power = 10.0 ** math.floor(math.log10(room))
-    step = next(m * power for m in (5, 2, 1) if m * power <= room * (1 + 1e-9))
-    digits = 1 - math.floor(math.log10(step))
-    ends = round(step * math.floor(lo / step), digits), round(step * math.ceil(hi / step), digits)
-    return Interval(min(ends[0], lo), max(ends[1], hi))
-
-
-def _not_found(name: str) -> BudgetError:
-    return BudgetError(
-        f"Could not estimate bounds for {name!r}: the budget is too small for this number of "
-        f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase shares={{'bounds': ...}}. "
-        "The budget of this fit has been spent."
-    )
-
-
-class LookCounts(NamedTuple):
-    """Noisy counts of the cells between `ends`, shapes (K,) and (K + 1,)."""
-
-    value: Vector
-    noise_sd: float
-    ends: Vector
-
-
-def outcome_scale(rough: LookCounts, name: str) -> Interval:
-    """Powers of four that hold the detectable values of an outcome.
-
-    An outcome needs detectable values other than zero, unlike a covariate. If only zeros are
-    detected (rare events, sparse amounts), the outcome has an unknown range: the other values may
-    lie anywhere, and they alone determine the mean.
-    """
-    zero = len(rough.value) // 2
-    seen = np.zeros(len(rough.value), bool)
-    others = np.arange(len(seen)) != zero
-    seen[others] = visible_cells(rough.value[others], rough.noise_sd, 1, INVENTED)
-    if not seen.any():
-        raise _not_found(name)
-    seen[zero] = rough.value[zero] > COARSE_STANDS_OUT * rough.noise_sd
-    at = np.flatnonzero(seen)
-    return Interval(float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1]))
-
-
-def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
-    """Bounds for an outcome, and limits of the rows beyond them, which bias averages.
-
-    On each side, the bound has the least squared noise plus squared bound of the bias of a sum over
-    the rows. At most rows x (c / reach)^-INDEX lie beyond a distance c from the middle. The reach
-    usually comes from the fine cells that are distinguishable from noise. Narrow cells can lose a
-    long tail in noise. If the fine cells do not account for the count of the outermost rough cell,
-    the reach is this cell's border.
-
-    Parameters
-    ----------
-    rough, fine : LookCounts
-        Counts by magnitude; and counts in equal cells of the range of `outcome_scale`, whose outer
-        cells include everything beyond.
-    noise : float
-        Noise sd of a sum over the rows per unit of the outcome's range.
-    """
-    lo, hi = float(fine.ends[0]), float(fine.ends[-1])
-    seen = visible_cells(fine.value, fine.noise_sd, 1)
-    middle = 0.5 * (lo + hi)
-    core = Core.of(seen, fine.value, fine.ends) or Core(middle, middle - lo, hi - middle)
-    zeros = float(rough.value[len(rough.value) // 2])
-    if zeros > MOSTLY * float(rough.value.sum()) and lo <= 0 <= hi:
-        others, at = fine.value.copy(), int(np.searchsorted(fine.ends, 0.0, side="right")) - 1
-        others[min(at, len(others) - 1)] -= zeros
-        core = core.stretched(others, fine.noise_sd, fine.ends, ERROR, sparse=True)
-    found = []
-    for sign, reach in ((-1, core.below), (1, core.above)):
-        # the cells by their distance from the middle on this side, nearest first
-        one, other = (
-            LookCounts(c.value[::sign], c.noise_sd, (sign * (c.ends - core.middle))[::sign])
-            for c in (rough, fine)
-        )
-        found.append(_side(one, other, seen[::sign], reach))
-    reaches, rows = np.array(found).T
-    wider = (rows / noise) ** 2 / (INDEX - 1)
-    cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
-    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), cuts, strict=True)]
-    interval = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
-    return Window(interval, np.stack([rows, rows]), np.array(lost))
-
-
-def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tuple[float, float]:
-    """Largest detected distance on one side, and the maximum number of rows beyond."""
-    last = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
-    inside = seen & (fine.ends[1:] > rough.ends[last - 1])
-    rest = rough.value[last - 1] - fine.value[inside].sum()
-    noise = np.hypot(rough.noise_sd, fine.noise_sd * np.sqrt(inside.sum()))
-    if rest > norm.isf(LUCKY) * noise:
-        reach = float(fine.ends[-1])
-    counts, at = fine, int(np.searchsorted(fine.ends, reach * (1 + 1e-9))) - 1
-    if at == len(fine.value):
-        counts, at = rough, last
-    ends = np.r_[reach, counts.ends[at + 1 :]]
-    return reach, hidden(counts.value[at:], counts.noise_sd, ends, 2)

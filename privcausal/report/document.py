@@ -158,8 +158,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "facts": _facts(view),
         "level": tables.confidence(view.alpha),
         "interval": tables.interval_sentence(view),
-        "privacy_share": sum(s.share for s in view.uncertainty if s.label == "privacy"),
-        "other_share": sum(s.share for s in view.uncertainty[2:]),
+        "errors": tables.error_text(*view.errors) if view.uncertainty else "",
         "pictures": {
             "interval": plots.interval_picture(view),
             "shapes": plots.shape_pictures(view),
@@ -276,9 +275,6 @@ def _environment() -> Environment:
     environment.filters["table"] = lambda grid: Markup(grid_html(grid))
     environment.filters["drawn"] = lambda picture: Markup(picture.svg)
     environment.filters |= {"chance": chance, "at_most": at_most}
-    environment.filters["percent"] = lambda share: (
-        f"{100 * share:.0f}%" if math.isfinite(share) else "an unknown share"
-    )
     return environment
 
 

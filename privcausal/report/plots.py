@@ -84,7 +84,7 @@ def interval_picture(view: FitView) -> Picture | None:
     caption = (
         f"{tables.confidence(view.alpha)} confidence interval. Solid: width from sampling alone. "
         "Hatched: added by privacy noise."
-        + (" Light: added by the allowance for errors of the method." if more else "")
+        + (" Light: added by allowances for clipping and for noisy models." if more else "")
     )
     return Picture(svg, caption)
 
@@ -124,7 +124,7 @@ def gate_picture(view: FitView) -> Picture | None:
     )  # fmt: skip
     caption = (
         f"Average effect by group. Thin line: {tables.confidence(view.alpha)} interval. Thick "
-        "line: interval without privacy noise."
+        "line: interval from sampling alone."
     )
     return Picture(svg, caption)
 
@@ -497,7 +497,7 @@ def gate_plot(
     alpha: float = 0.05,
     overall: pd.DataFrame | None = None,
 ) -> Axes:
-    """Group averages: a thin line for the interval, a thick line for it without privacy noise.
+    """Group averages: a thin line for the interval, a thick line for its part from sampling.
 
     With `overall`, which has the same columns, this is a forest plot. Its diamond spans the
     interval of the overall average.
@@ -505,7 +505,7 @@ def gate_plot(
     Parameters
     ----------
     gates : DataFrame
-        Index: groups; columns estimate, conf_low, conf_high, privacy_share (of the variance).
+        Index: groups; columns estimate, std_error, conf_low, conf_high, se_sampling.
     """
     ax, places = row_axes(ax, [*gates.index, *([] if overall is None else overall.index)])
     if overall is not None:
@@ -513,15 +513,15 @@ def gate_plot(
         places = places[: len(gates)]
     _intervals(ax, places, gates)
     estimate = finite(gates["estimate"])
-    # Variances add up, so half-widths shrink by the root of the remaining share.
-    kept = np.sqrt(np.clip(1 - finite(gates["privacy_share"]), 0, 1))
+    with np.errstate(all="ignore"):
+        kept = np.clip(finite(gates["se_sampling"]) / finite(gates["std_error"]), 0, 1)
     low = estimate - kept * (estimate - finite(gates["conf_low"]))
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     of = tables.effects_on(gates.index)
     ax.set_xlabel(
         f"average effect{of and f' on {of}'}; thin line: {tables.confidence(alpha)} interval,\n"
-        "thick: without privacy noise"
+        "thick: from sampling alone"
     )
     return ax
 
@@ -593,10 +593,13 @@ def interval_plot(
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(
-        f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
-    )
+    said = f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
+    ax.set_xlabel("\n".join(textwrap.wrap(said, MOST_OF_AXIS)))
     return ax
+
+
+MOST_OF_AXIS = 70
+"""Maximum characters in a line below the axis of an interval."""
 
 
 def nested(

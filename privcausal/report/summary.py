@@ -147,26 +147,21 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
 
 def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
     """Sources of the uncertainty and uses of the budget, one line each."""
-    sources = {source.label: source.share for source in view.uncertainty}
-    lines = [f"Std err{_of_first(view)}: {_shares(sources)} (of variance)."] if sources else []
-    stages = tables.stage_shares(view.budget)
-    lines += [line for line in (view.bias, view.tails) if line and sources]
-    lines += [NOISE_SHARE] if view.gates is not None and len(view.gates) else []
-    lines += [f"Budget: {_shares(stages)}."] if len(stages) > 1 else []
+    lines, stages = [], tables.stage_shares(view.budget)
+    if view.uncertainty:
+        lines.append(f"Std err{_of_first(view)}: {tables.error_text(*view.errors)}.")
+        lines += [line for line in (view.bias, view.tails) if line]
+    lines += [ALONE] if view.gates is not None and len(view.gates) else []
+    shares = (f"{SHOWN.get(name, name)} {tables.share_percent(s)}" for name, s in stages.items())
+    lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
     lines += [view.ledger] if view.ledger else []
     return [[tables.Prose(tuple(lines))]] if lines else []
 
 
-NOISE_SHARE = "Noise share: share of each group's variance that is due to privacy noise."
+ALONE = "Sampling: the standard error of each group from sampling alone."
 
-SHOWN = {"privacy": "privacy noise", "nuisances": "nuisance models", "nuisance": "nuisance models"}
-"""Display names of sources of uncertainty and of stages."""
-
-
-def _shares(of: Mapping[str, float]) -> str:
-    return ", ".join(
-        f"{SHOWN.get(name, name)} {tables.share_percent(share)}" for name, share in of.items()
-    )
+SHOWN = {"nuisance": "nuisance models"}
+"""Display names of stages."""
 
 
 def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:

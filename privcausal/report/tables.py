@@ -143,7 +143,7 @@ def relabelled(text: str, labels: Labels) -> str:
     if not labels:
         return text
     names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
-    column = rf"(?:C\((?P<inside>{names})(?:, [^)]*)?\)|(?P<name>{names})(?![\w(]))"
+    column = rf"(?:C\((?P<inside>{names})(?:, (?:[^()]|\([^()]*\))*)?\)|(?P<name>{names})(?![\w(]))"
 
     def told(found: re.Match[str]) -> str:
         label = labels[found["inside"] or found["name"]]
@@ -315,6 +315,12 @@ def _point(shape: Shape, index: int) -> str:
     return clean(place) if isinstance(place, str) else point_text(place)
 
 
+def error_text(std_error: float, se_sampling: float) -> str:
+    """A standard error beside its part from sampling: ``0.0290; 0.0130 from sampling alone``."""
+    whole, alone = alike([std_error, se_sampling], std_error)
+    return f"{whole}; {alone} from sampling alone"
+
+
 def interval_sentence(view: FitView) -> str:
     """The headline effect with its interval: ``0.0532 (95% interval 0.009 to 0.097)``."""
     if view.effects is None or view.effects.empty:
@@ -432,14 +438,16 @@ def _columns(cells: Sequence[tuple[str, ...]], count: int) -> list[tuple[str, ..
 
 ESTIMATES = ("estimate", "std_error", "conf_low", "conf_high")
 BIASED = ("estimate", "std_error", "max_bias", "conf_low", "conf_high")
+SAMPLED = ("estimate", "std_error", "se_sampling", "max_bias", "conf_low", "conf_high")
 
 
 def estimate_heads(alpha: float) -> dict[str, TableColumn]:
-    """Heads of `BIASED`, for intervals at level 1 - alpha."""
+    """Heads of `SAMPLED`, for intervals at level 1 - alpha."""
     level, (low, high) = confidence(alpha), limits(alpha)
     return {
         "estimate": TableColumn("estimate"),
         "std_error": TableColumn("std err", words="standard error"),
+        "se_sampling": TableColumn("sampling", words="standard error from sampling alone"),
         "max_bias": TableColumn("max bias", words="maximum bias from clipping"),
         "conf_low": TableColumn(low, words=f"{level} interval, low"),
         "conf_high": TableColumn(high, words=f"{level} interval, high"),
@@ -479,11 +487,9 @@ def effect_grid(
 
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
-    """Group averages; the last column shows the share of the variance due to privacy noise."""
-    noise = TableColumn("noise share", words="share of variance from privacy noise")
-    shares = ("--" if math.isnan(s) else share_percent(s) for s in gates["privacy_share"])
+    """Group averages, with the standard error from sampling alone."""
     names = labelled_names("Groups (noisy)", gates.index, "group")
-    columns = names, *estimated(gates, alpha), (noise, shares)
+    columns = names, *estimated(gates, alpha, SAMPLED)
     return filled("Average effect by group", *columns, frame=gates)
 
 

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -99,7 +100,7 @@ class FitView:
         - `effects` and `gates` also have max_bias.
         - `effects` also has p_value and `mark`: ``dp`` (released), ``post`` (computed from
           releases) or ``pub`` (declared public).
-        - `gates` also has privacy_share.
+        - `gates` also has se_sampling.
         - `cells` also has treated and control.
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
@@ -185,6 +186,12 @@ class FitView:
     checks: tuple[Check, ...] = ()
     methods: tuple[str, ...] = ()
     versions: tuple[Pair, ...] = ()
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """The standard error in row `lead` of `effects`, and its part from sampling alone."""
+        alone = sum(s.std_error for s in self.uncertainty if s.label == "sampling")
+        return math.hypot(*(s.std_error for s in self.uncertainty)), alone
 
     @property
     def more(self) -> bool:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect
 from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.request.formula import CausalFormula
-from privcausal.request.panels import ControlGroup, Panel, Staggered, check_panel_columns
+from privcausal.request.panels import (
+    ControlGroup,
+    Panel,
+    Staggered,
+    check_order,
+    check_panel_columns,
+    declared_periods,
+    numbers_of,
+)
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
 
@@ -50,15 +58,18 @@ def cohorts_of(
             "adjust for covariates, compare one cohort with untreated units in two periods: "
             f"did('{name} ~ treated | x', periods=(a, b))."
         )
-    if groups or control_group not in get_args(ControlGroup):
+    if groups:
         raise CapabilityError(
-            "did() with cohort= has no groups=; fit the rows of each group separately. "
+            "did() with cohort= has no groups=. Fit the rows of each group separately."
+        )
+    if control_group not in get_args(ControlGroup):
+        raise CapabilityError(
             f"control_group= must be {' or '.join(map(repr, get_args(ControlGroup)))}."
         )
     check_panel_columns(formula, unit, time, (), cohort)
     if not isinstance(domain, Interval):
         raise SchemaError(f"did() requires numeric bounds: bounds={{{name!r}: (lo, hi)}}.")
-    found, levels = schema.get(time) if periods is None else Levels(periods), schema.get(cohort)
+    found, levels = declared_periods(schema, time, periods), schema.get(cohort)
     if not (isinstance(found, Levels) and len(found.values) > 1 and not found.other):
         raise SchemaError(f"Name all periods of {time!r} in order: periods=[2003, 2004, 2005].")
     if not isinstance(levels, Levels) or levels.other:
@@ -66,13 +77,20 @@ def cohorts_of(
             f"did() requires the levels of {cohort!r}: the first treated periods, and one level "
             f"for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
         )
-    numbers, outside = _numbers(found.values), [x for x in levels.values if x not in found.values]
-    between = any(numbers and numbers[0] < x < numbers[-1] for x in _numbers(outside))
-    if numbers != sorted(numbers) or len(outside) > 1 or between:
+    check_order(time, found.values)
+    numbers, outside = numbers_of(found.values), [x for x in levels.values if x not in found.values]
+    for level, number in zip(outside, numbers_of(outside), strict=False):
+        if numbers and numbers[0] < number < numbers[-1]:
+            after = found.values[bisect(numbers, number)]
+            raise SchemaError(
+                f"Level {level} of {cohort!r} lies between the periods. Recode it to the next "
+                f"period, {after}, or add {level} to periods=."
+            )
+    if len(outside) > 1:
         raise SchemaError(
-            f"periods= must be in ascending order. One level of {cohort!r} may be outside them; it "
-            "marks never-treated units. Leave out levels of units treated before the first period, "
-            "and code units treated after the last period as never treated."
+            f"Only one level of {cohort!r} may be outside the periods. It marks never-treated "
+            "units. Leave out levels of units treated before the first period, and code units "
+            "treated after the last period as never treated."
         )
     # These names are longer than the name of any column, so none occurs twice.
     wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))
@@ -85,13 +103,6 @@ def cohorts_of(
             "write control_group='notyettreated'."
         )
     return schema, panel
-
-
-def _numbers(labels: Sequence[str]) -> list[float]:
-    try:
-        return [float(label) for label in labels]
-    except ValueError:
-        return []
 
 
 def labels_of(schema: Schema, panel: Staggered) -> tuple[tuple[str, ...], tuple[str, ...]]:

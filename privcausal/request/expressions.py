@@ -236,11 +236,11 @@ _ADVICE: Mapping[str, str] = {
     ),
     **dict.fromkeys(("power", "pow", "square"), "Write I(x**2) instead."),
     "lag": "A term can use values of its own row only. Add the lag to the data as a column.",
-    "Q": "Write the column name in backticks: `my column`.",
+    "Q": "Write the column name in backticks: `{column}`.",
 }
 
 
-def advice(name: str) -> str:
+def advice(name: str, arguments: Sequence[ast.expr] = ()) -> str:
     last = name.rpartition(".")[2]
     if last in FUNCTIONS and name != last:
         return f"Write {last}(x) instead of {name}(x)."
@@ -249,7 +249,9 @@ def advice(name: str) -> str:
     if name in FUNCTIONS:
         return f"{name}() cannot be used inside another function. Write {name}(x) as its own term."
     known = _ADVICE.get(name) or _ADVICE.get(last)
-    return known or (
+    given = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else None
+    column = given if isinstance(given, str) else "my column"
+    return (known and known.format(column=column)) or (
         "This function is not allowed, because it could use other rows or run code. Use "
         f"{', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}."
     )
@@ -308,7 +310,7 @@ def arithmetic(call: TypedCall, node: ast.expr, found: list[str], depth: int = 0
         case ast.Call(func=ast.Name(id=name), args=[part], keywords=[]) if name in CALLABLE:
             return _elementary(call, name, inside(part))
         case ast.Call():
-            raise call.refuse(advice(path_of(node.func) or "?"))
+            raise call.refuse(advice(path_of(node.func) or "?", node.args))
     return _logic(call, node, inside)
 
 

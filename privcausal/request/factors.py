@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -33,32 +34,70 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
 @dataclass(frozen=True)
-class Group:
-    """A declared subgroup: rows with `column == level`, or with `column` compared to a number."""
+class Condition:
+    """Rows with `column == level`, or with `column` compared to a number."""
 
-    label: str
     column: str
     comparison: Literal["==", "!=", ">=", "<=", ">", "<"]
     value: str | float
 
 
-def parse_group(text: Any) -> Group:
-    """Parse a group such as ``"age >= 65"`` or ``"sex == F"``, or a bare column name.
+@dataclass(frozen=True)
+class Group:
+    """A declared subgroup: the rows of all its comparisons."""
 
-    A bare column name gives a `Group` with an empty value. Its levels come from the schema.
+    label: str
+    parts: tuple[Condition, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return expressions.unique(part.column for part in self.parts)
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is a column name, for all levels of the column."""
+        return self.parts[0].value == ""
+
+
+def parse_group(text: Any) -> Group:
+    """Parse a group such as ``"age >= 65 & sex == F"``, ``"0 <= x < 5"``, or a bare column name.
+
+    A bare column name gives a comparison with an empty value. Its levels come from the schema.
     """
     if not isinstance(text, str) or not text.strip():
         raise SchemaError("groups= must contain column names or comparisons such as 'age >= 65'.")
-    for comparison in ("==", "!=", ">=", "<=", ">", "<"):
-        if comparison in text:
-            column, _, value = (part.strip() for part in text.partition(comparison))
-            if not column or not value:
-                raise SchemaError(f"Group {text!r} must have the form 'column {comparison} value'.")
-            return Group(text.strip(), column, comparison, _group_value(text, comparison, value))
-    return Group(text.strip(), text.strip(), "==", "")
+    pieces = text.split("&")
+    if not all(_COMPARISON.search(piece) for piece in pieces):  # & is part of a label
+        pieces = [text]
+    return Group(text.strip(), tuple(part for piece in pieces for part in _parts(text, piece)))
 
 
-def _group_value(text: str, comparison: str, value: str) -> str | float:
+_COMPARISON = re.compile("==|!=|>=|<=|>|<")
+_FLIPPED: Mapping[str, Any] = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
+
+
+def _parts(text: str, piece: str) -> list[Condition]:
+    """The comparisons of one piece between ``&``: two for a column between two numbers."""
+    if not _COMPARISON.search(piece):
+        return [Condition(piece.strip(), "==", "")]
+    piece = re.sub(r"^\s*\((.*)\)\s*$", r"\1", piece)
+    equal: Any = next((symbol for symbol in ("==", "!=") if symbol in piece), "")
+    if equal:
+        column, _, value = (part.strip() for part in piece.partition(equal))
+        found = [(column, equal, value)]
+    else:
+        *sides, last = (side.strip() for side in _COMPARISON.split(piece))
+        *first, symbol = _COMPARISON.findall(piece)
+        found = [(sides[-1], symbol, last)]
+        if len(sides) > 2 or any(other[0] != symbol[0] for other in first):
+            raise SchemaError(f"Group {text!r} must have the form '0 <= column < 5'.")
+        found += [(sides[1], _FLIPPED[other], sides[0]) for other in first]
+    if not all(column and value for column, _, value in found):
+        raise SchemaError(f"Group {text!r} must have the form 'column >= 65'.")
+    return [Condition(name, symbol, _value(text, symbol, v)) for name, symbol, v in found]
+
+
+def _value(text: str, comparison: str, value: str) -> str | float:
     try:
         number = float(value)
     except ValueError:
@@ -71,18 +110,24 @@ def _group_value(text: str, comparison: str, value: str) -> str | float:
 
 
 def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
-    """Check groups against the schema and expand bare columns to one group per level."""
+    """Check groups against the schema and expand bare columns to one group per level.
+
+    Each text gives groups that do not overlap, so a row is in at most one of them.
+    """
     groups: list[Group] = []
     for text in texts:
         group = parse_group(text)
-        domain = schema.get(group.column)
-        if domain is None:
-            raise SchemaError(f"Group {text!r} requires a declared domain for {group.column!r}.")
-        groups += _levels_of(group, domain) if group.value == "" else [_checked(group, domain)]
+        for name in group.columns:
+            if name not in schema:
+                raise SchemaError(f"Group {text!r} requires a declared domain for {name!r}.")
+        if group.bare:
+            groups += _levels_of(group.columns[0], schema[group.columns[0]])
+        else:
+            parts = (_checked(part, group.label, schema[part.column]) for part in group.parts)
+            groups.append(replace(group, parts=tuple(parts)))
     seen = set()
     for group in groups:
-        rows = group.column, group.comparison, group.value
-        if rows in seen:
+        if (rows := frozenset(group.parts)) in seen:
             raise SchemaError(f"Group {group.label!r} is declared twice.")
         seen.add(rows)
     return tuple(groups)
@@ -96,49 +141,51 @@ def numeric_group(column: str) -> SchemaError:
     )
 
 
-def _levels_of(group: Group, domain: Domain) -> list[Group]:
+def _levels_of(name: str, domain: Domain) -> list[Group]:
     if isinstance(domain, Interval):
-        raise numeric_group(group.column)
+        raise numeric_group(name)
     return [
-        Group(f"{group.column}[{label}]", group.column, "==", label)
-        for label in level_names(domain)
+        Group(f"{name}[{label}]", (Condition(name, "==", label),)) for label in level_names(domain)
     ]
 
 
-def _checked(group: Group, domain: Domain) -> Group:
-    """The group, with the label on its right-hand side in the form of `label_key`."""
+def _checked(part: Condition, label: str, domain: Domain) -> Condition:
+    """The comparison, with the label on its right-hand side in the form of `label_key`."""
     if isinstance(domain, Interval):
-        if isinstance(group.value, str):
+        if isinstance(part.value, str):
             raise SchemaError(
-                f"Group {group.label!r} must compare with a number, as its column is numeric."
+                f"Group {label!r} must compare with a number, as its column is numeric."
             )
-        return group
-    value = str(label_key(group.value))
+        return part
+    value = str(label_key(part.value))
     if isinstance(domain, Binary):
         if value not in (*domain.zeros, *domain.ones):
-            raise SchemaError(
-                f"Group {group.label!r} must compare with {domain.zero} or {domain.one}."
-            )
-    elif group.comparison not in ("==", "!="):
-        raise SchemaError(f"Group {group.label!r} must use == or !=, because it compares levels.")
+            raise SchemaError(f"Group {label!r} must compare with {domain.zero} or {domain.one}.")
+    elif part.comparison not in ("==", "!="):
+        raise SchemaError(f"Group {label!r} must use == or !=, because it compares levels.")
     elif value not in domain.labels:
         raise SchemaError(
-            f"Group {group.label!r} uses an undeclared level. Declared levels: "
+            f"Group {label!r} uses an undeclared level. Declared levels: "
             f"{', '.join(domain.labels)}."
         )
-    return replace(group, value=value)
+    return replace(part, value=value)
 
 
-def group_mask(group: Group, values: Vector | Integers, domain: Domain) -> Mask:
-    """Mask of the cleaned values that belong to the group, shape (n,)."""
+def group_mask(group: Group, frame: Mapping[str, Vector | Integers], schema: Schema) -> Mask:
+    """Mask of the rows that belong to the group, shape (n,), from the columns' cleaned values."""
+    inside = [_holds(part, frame[part.column], schema[part.column]) for part in group.parts]
+    return np.asarray(np.logical_and.reduce(inside))
+
+
+def _holds(part: Condition, values: Vector | Integers, domain: Domain) -> Mask:
     if isinstance(domain, Levels):
-        same = values == domain.labels.index(str(group.value))
-        return np.asarray(same if group.comparison == "==" else ~same)
-    if isinstance(domain, Binary) and isinstance(group.value, str):
-        number = 1.0 if group.value in domain.ones else 0.0
+        same = values == domain.labels.index(str(part.value))
+        return np.asarray(same if part.comparison == "==" else ~same)
+    if isinstance(domain, Binary) and isinstance(part.value, str):
+        number = 1.0 if part.value in domain.ones else 0.0
     else:
-        number = float(group.value)
-    return np.asarray(_COMPARE[group.comparison](values, number))
+        number = float(part.value)
+    return np.asarray(_COMPARE[part.comparison](values, number))
 
 
 _COMPARE = {
@@ -182,11 +229,12 @@ def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str])
         ``Levels(..., other=True)`` has a level for it.
     """
     found, certain = [], []
-    for column in dict.fromkeys(group.column for group in groups):
-        own = [j for j, group in enumerate(groups) if group.column == column]
+    for columns in dict.fromkeys(group.columns for group in groups if len(group.columns) == 1):
+        own = [j for j, group in enumerate(groups) if group.columns == columns]
+        (column,) = columns
         domain = schema[column]
         inside = [
-            np.sum([group_mask(groups[j], values, domain) for j in own], axis=0)
+            np.sum([group_mask(groups[j], {column: values}, schema) for j in own], axis=0)
             for values in _examples([groups[j] for j in own], domain)
         ]
         if not (inside[0] == 1).all():
@@ -206,7 +254,7 @@ def _examples(
         return np.arange(len(domain.labels)), np.array([] if domain.other else [-1])
     if isinstance(domain, Binary):
         return np.array([0.0, 1.0]), np.zeros(0)
-    cuts = [float(group.value) for group in groups]
+    cuts = [float(part.value) for group in groups for part in group.parts]
     ends = np.unique(np.clip([domain.lo, domain.hi, *cuts], domain.lo, domain.hi))
     return np.r_[ends, 0.5 * (ends[:-1] + ends[1:])], np.zeros(0)
 
@@ -248,6 +296,9 @@ class Factor:
     levels
         The labels of ``C(x, levels=["A", "B"])``, which declare the levels of x. They are not in
         `expr` either.
+    typed
+        The text that names the factor in results, if it is not `expr`: ``C(x, Sum)``, the spelling
+        of patsy for ``C(x, contr.sum)``.
     """
 
     expr: str
@@ -257,14 +308,15 @@ class Factor:
     ref: str | None = None
     options: tuple[tuple[str, Option], ...] = ()
     levels: tuple[str, ...] = ()
+    typed: str = ""
 
     def __str__(self) -> str:
         """The factor as a user would type it."""
         if self.kind == "numeric":
             return expressions.quoted(self.expr)
-        shown = [] if self.ref is None else [f"ref={self.ref!r}"]
+        shown = [] if self.ref is None or self.typed else [f"ref={self.ref!r}"]
         shown += [f"levels={[*self.levels]}"] if self.levels else []
-        return f"{', '.join([self.expr[:-1], *shown])})" if shown else self.expr
+        return f"{', '.join([(self.typed or self.expr)[:-1], *shown])})"
 
     @property
     def sums_to_one(self) -> bool:
@@ -275,7 +327,7 @@ class Factor:
     @property
     def evaluated(self) -> Factor:
         """The factor as passed to formulaic."""
-        return replace(self, ref=None, levels=())
+        return replace(self, ref=None, levels=(), typed="")
 
 
 def bare_factor(name: str) -> Factor:
@@ -294,14 +346,18 @@ def call_factor(text: str) -> Factor:
     call = expressions.read_call(text)
     build = _BUILDERS.get(call.name)
     if build is None:
-        raise call.refuse(expressions.advice(call.name))
+        raise call.refuse(expressions.advice(call.name, call.node.args))
     return build(call)
 
 
 # From call to factor, one builder per function
 
 
-CONTRASTS = ("sum", "helmert", "poly", "diff")
+CONTRASTS = ("treatment", "sum", "helmert", "poly", "diff")
+_SPELLINGS = {f"contr.{name}": name for name in CONTRASTS} | {
+    name.title(): name for name in CONTRASTS[:3]
+}
+"""Contrasts as in formulaic and as in patsy, which names the columns of Poly and Diff otherwise."""
 
 
 def _categorical(call: expressions.TypedCall) -> Factor:
@@ -317,42 +373,52 @@ def _categorical(call: expressions.TypedCall) -> Factor:
             raise call.refuse(
                 "levels= must list two or more different labels. Write levels=['A', 'B']."
             )
-    shown, kind = ast.unparse(call.node.args[0]), "categorical"
+    shown, kind, typed = ast.unparse(call.node.args[0]), "categorical", ""
     if "contr." in given:
         contrast = _contrast(call, given["contr."])
+        typed = f"C({shown}, {ast.unparse(given['contr.'])})"
+        if '"' in call.text and "'" not in call.text:
+            typed = typed.replace("'", '"')
         if contrast == "treatment":
             ref = _base(call, given["contr."], ref)
         elif ref is not None:
-            raise call.refuse(f"contr.{contrast} has no reference label. Remove ref=.")
+            raise call.refuse("This contrast has no reference label. Remove ref=.")
         else:
             shown, kind = f"{shown}, contr.{contrast}", "contrast"
-    return Factor(f"C({shown})", cast("FactorKind", kind), (name,), ref=ref, levels=levels)
+    expr = f"C({shown})"
+    return Factor(
+        expr, cast("FactorKind", kind), (name,),
+        ref=ref,
+        levels=levels,
+        typed="" if typed == expr else typed,
+    )  # fmt: skip
 
 
 def _contrast(call: expressions.TypedCall, node: ast.expr) -> str:
-    path = expressions.path_of(node.func if isinstance(node, ast.Call) else node) or ""
-    kind = path.removeprefix("contr.")
-    if path == "Treatment":
-        kind = "treatment"
-    elif not path.startswith("contr.") or kind not in (*CONTRASTS, "treatment"):
+    kind = _SPELLINGS.get(
+        expressions.path_of(node.func if isinstance(node, ast.Call) else node) or ""
+    )
+    if kind is None:
         raise call.refuse(
-            f'Write C(x), C(x, ref="A"), C(x, levels=["A", "B"]) or C(x, contr.sum). The contrasts '
-            f"are treatment, {', '.join(CONTRASTS)}."
+            "This contrast is unknown. Write C(x), C(x, ref='label') for another reference, "
+            f"C(x, levels=['A', 'B']), or C(x, {', '.join(_SPELLINGS)})."
         )
     if isinstance(node, ast.Call) and kind != "treatment" and (node.args or node.keywords):
         raise call.refuse(
-            f"contr.{kind} accepts no arguments. Add custom scores to the data as a column."
+            "This contrast accepts no arguments. Add custom scores to the data as a column."
         )
     return kind
 
 
 def _base(call: expressions.TypedCall, node: ast.expr, ref: str | None) -> str | None:
-    """The reference of ``contr.treatment("A")``, which is equivalent to ``C(x, ref="A")``."""
+    """The reference of ``Treatment("A")``, which is equivalent to ``C(x, ref="A")``."""
     if not isinstance(node, ast.Call):
         return ref
-    labels = [*node.args, *(k.value for k in node.keywords if k.arg == "base")]
+    labels = [*node.args, *(k.value for k in node.keywords if k.arg in ("base", "reference"))]
     if len(labels) != len(node.args) + len(node.keywords) or len(labels) > 1 or (labels and ref):
-        raise call.refuse('contr.treatment accepts one label: base="A".')
+        raise call.refuse(
+            f"{ast.unparse(node.func)}() accepts one label, the reference, and no ref= beside it."
+        )
     return _label(call, labels[0]) if labels else ref
 
 
@@ -360,7 +426,7 @@ def _label(call: expressions.TypedCall, node: ast.expr) -> str:
     value = node.value if isinstance(node, ast.Constant) else expressions.constant(node)
     key = label_key(value) if isinstance(value, str | int | float) else None
     if not key or ("'" in key and '"' in key):
-        raise call.refuse('A label must be text or a number. Write one declared label: ref="A".')
+        raise call.refuse("A label must be text in quotes or a number. Write one declared label.")
     return key
 
 

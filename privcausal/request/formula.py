@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Any, Literal, NamedTuple
@@ -166,7 +167,15 @@ def bare(part: Sequence[Token], role: Literal["outcome", "treatment", "instrumen
     if len(part) == 1 and part[0].kind == "name":
         return part[0].text
     if part[0].text.startswith(("C(", "factor(", "i(")) and role == "treatment":
-        advice = "Write its name and declare its labels: bounds={'T': pc.Binary(['no', 'yes'])}."
+        advice = (
+            "Write the name alone, and declare its labels, the reference first: bounds={'T': "
+            "['no', 'yes']}."
+        )
+    elif role == "treatment" and any(token.text in (":", "*") for token in part):
+        advice = (
+            "For a product, add a column such as D = treated * post to the data, and write "
+            "'Y ~ D'. Write effect modifiers after a bar: 'Y ~ T | X1 + X2'."
+        )
     elif role == "treatment":
         advice = "Write covariates after a bar: 'Y ~ T | X1 + X2'."
     elif role == "instrument":
@@ -273,7 +282,12 @@ class CausalFormula:
 
     @classmethod
     def parse(
-        cls, text: str, columns: Sequence[str] | None = None, *, quote: bool = True
+        cls,
+        text: str,
+        columns: Sequence[str] | None = None,
+        *,
+        quote: bool = True,
+        advice: Mapping[str, str] = {},  # not modified
     ) -> CausalFormula:
         """Read a formula such as ``"visit ~ mailed | age + C(region) | income"``.
 
@@ -287,6 +301,8 @@ class CausalFormula:
             use elsewhere, in this order. Names outside this list are refused.
         quote
             Whether that error may show columns that the formula does not name.
+        advice
+            What that error says of some names that are not columns.
 
         Raises
         ------
@@ -309,7 +325,7 @@ class CausalFormula:
                 )
             z = _instruments(right)
         roles = tuple(filter(None, (y, t, *z, event)))
-        names = _Placeholders(roles, columns, quote)
+        names = _Placeholders(roles, columns, quote, advice)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
         known = {frozenset(term.factors) for term in modifiers}
@@ -318,7 +334,12 @@ class CausalFormula:
 
     @classmethod
     def regression(
-        cls, text: str, columns: Sequence[str] | None = None, *, quote: bool = True
+        cls,
+        text: str,
+        columns: Sequence[str] | None = None,
+        *,
+        quote: bool = True,
+        advice: Mapping[str, str] = {},  # not modified
     ) -> CausalFormula:
         """Read ``"Y ~ X1 + C(g)"``, whose right side has only terms; otherwise like `parse`."""
         text = checked_text(text)
@@ -330,7 +351,7 @@ class CausalFormula:
                 "The right side is missing. Write 'Y ~ X1 + X2', or 'Y ~ 1' for a mean."
             )
         y, response = _outcome(outcome)
-        names = _Placeholders((y,), columns, quote)
+        names = _Placeholders((y,), columns, quote, advice)
         names.read(parts)
         return cls(text, y, "", names.terms(parts[0]), (), response)
 
@@ -420,11 +441,14 @@ def _survival(part: Sequence[Token]) -> tuple[str, str]:
     if len(part) != 1 or not re.match(r"Surv\s*\(", part[0].text):
         return "", ""
     inside = part[0].text.partition("(")[2][:-1]
-    sides = [tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)]
+    sides = []
+    with suppress(FormulaError):  # for example, of `died == 2`
+        sides = [tokens_of(side) for side in re.split(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)", inside)]
     if [[token.kind for token in side] for side in sides] != [["name"], ["name"]]:
         raise FormulaError(
             "Surv() takes two columns: the time of follow-up, and whether the event occurred at "
-            "that time. Write 'Surv(days, died) ~ T | X1 + X2'."
+            "that time. Write 'Surv(days, died) ~ T | X1 + X2'. If the event is coded 1 and 2, "
+            "declare the censored label first: bounds={'died': [1, 2]}."
         )
     return sides[0][0].text, sides[1][0].text
 
@@ -457,7 +481,9 @@ def _check_roles(formula: CausalFormula) -> None:
             f"The event column {event!r} also has another role. Write 'Surv(days, died) ~ T | X1'."
         )
     for instrument in formula.instruments:
-        if instrument in (outcome, treatment, *right) or formula.instruments.count(instrument) > 1:
+        if formula.instruments.count(instrument) > 1:
+            raise FormulaError(f"The instrument {instrument!r} is written twice. Write it once.")
+        if instrument in (outcome, treatment, *right):
             raise FormulaError(
                 f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ Z'."
             )
@@ -524,6 +550,7 @@ class _Placeholders:
     roles: tuple[str, ...]
     columns: Sequence[str] | None
     quote: bool
+    advice: Mapping[str, str]
     factors: dict[str, Factor] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)  # expr to placeholder
     calls: dict[Token, str] = field(default_factory=dict)
@@ -538,6 +565,8 @@ class _Placeholders:
                     self.calls[token] = self._add(read(token.text))
         for name in self._used():
             if self.columns is not None and name not in self.columns:
+                if name in self.advice:
+                    raise FormulaError(f"{name!r} is not a column. {self.advice[name]}")
                 raise _unknown(name, self.columns, quote=self.quote)
         if any(DOT in part for part in parts):
             self.rest = [self._add(factor) for factor in self._unused()]
@@ -568,7 +597,9 @@ class _Placeholders:
                 f"{expressions.short(factor.expr)} has two lists of levels. Write only one levels=."
             )
         levels = known.levels or factor.levels
-        self.factors[name] = replace(known, ref=known.ref or factor.ref, levels=levels)
+        self.factors[name] = replace(
+            known, ref=known.ref or factor.ref, levels=levels, typed=known.typed or factor.typed
+        )
         if len(self.factors) > MAX_TERMS:
             raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
         return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
@@ -85,7 +86,7 @@ def panel_of(
     _check_arms(formula.treatment, schema.get(formula.treatment))
     domain = schema.get(name)
     if domain is None and kinds.get(name) == "bool":
-        domain = Binary()
+        domain = Binary([False, True])
     if isinstance(domain, Levels) and len(domain.labels) == 2:
         domain = Binary(list(domain.labels))
     if domain is None or isinstance(domain, Levels):
@@ -93,15 +94,25 @@ def panel_of(
             f"did() requires bounds of the outcome {name!r}, because they limit its change. "
             f"Declare bounds={{{name!r}: (lo, hi)}}, or its two labels."
         )
-    both = schema.get(time) if periods is None else Levels(periods)
+    both = declared_periods(schema, time, periods)
     if not (isinstance(both, Levels) and len(both.values) == 2 and not both.other):
         raise SchemaError(
             f"did() compares two periods of {time!r}. Name them, the earlier one first: "
             "periods=(2018, 2019)."
         )
+    check_order(time, both.values)
     width = domain.width if isinstance(domain, Interval) else 1.0
     found = {name: Interval(-width, width), time: both}
     return schema.with_columns(found), Panel(time, Schema({name: domain}))
+
+
+def declared_periods(schema: Schema, time: str, periods: Any) -> Domain | None:
+    """The domain of the column of periods."""
+    if periods is None:
+        return schema.get(time)
+    if not isinstance(periods, list | tuple | range):
+        raise SchemaError("periods= must be a list or a range, for example range(2003, 2006).")
+    return Levels(periods)
 
 
 def check_panel_columns(
@@ -114,7 +125,7 @@ def check_panel_columns(
     if not all(isinstance(name, str) and name for name in (time, unit, *more)):
         raise SchemaError("unit=, time= and cohort= must be column names.")
     listed = (groups,) if isinstance(groups, str) else groups
-    of_groups = {parse_group(text).column for text in listed}
+    of_groups = {name for text in listed for name in parse_group(text).columns}
     if of_groups & {unit, time, formula.outcome, formula.treatment}:
         raise SchemaError(
             "did() takes groups from the first period of each unit. groups= cannot use the unit, "
@@ -124,11 +135,26 @@ def check_panel_columns(
         raise SchemaError(f"Time column {time!r} cannot also be in the formula or be the unit.")
     if {*more} & {unit, time, *formula.variables}:
         raise SchemaError("The column of cohort= cannot also be the unit, time, or outcome.")
-    names = {unit, time, *more, *formula.variables, *of_groups}
-    if len({name.casefold() for name in names}) < len(names):
+
+
+def check_order(time: str, periods: Sequence[str]) -> None:
+    """Check that periods that are numbers or dates ascend."""
+    found = numbers_of(periods)
+    if found != sorted(found):
         raise SchemaError(
-            "The names of two columns differ only in upper and lower case. Rename one."
+            f"The periods of {time!r} must be in ascending order. Write the earlier one first: "
+            "periods=(2018, 2019)."
         )
+
+
+def numbers_of(labels: Sequence[str]) -> list[float]:
+    """The labels as numbers or ISO dates; empty if one is neither."""
+    for read in (float, lambda label: float(date.fromisoformat(label).toordinal())):
+        try:
+            return [read(label) for label in labels]
+        except ValueError:
+            continue
+    return []
 
 
 def _check_arms(name: str, domain: Domain | None) -> None:

@@ -8,6 +8,7 @@ undeclared.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, SchemaError
+from privcausal.errors import CapabilityError, SchemaError, as_plain
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
 from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
@@ -314,6 +315,7 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
     domain = schema[name]
     if not isinstance(domain, Interval):
         return LevelAxis(name, level_names(domain))
+    how = as_plain(how)
     if isinstance(how, int) and not isinstance(how, bool):
         return RegularAxis(name, domain.lo, domain.hi, how)
     numbers = isinstance(how, Sequence) and not isinstance(how, str)
@@ -378,7 +380,7 @@ class CellQuery:
             place, square = self._names[self.outcome], f"COUNT(*) * {1 << GRID_BITS}"
             total = f"(2 * SUM(place) - COUNT(*)) * {1 << GRID_BITS}"
         what = f"COUNT(*), {total}, {square if squares else 0}"
-        return self._grouped(table, place, what, nan=True)
+        return self._grouped(table, place, what)
 
     def for_owner(self, table: str) -> str:
         """Query with the columns cell, arm, count, sum and steps.
@@ -390,12 +392,12 @@ class CellQuery:
         steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
         total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
         what = f"COUNT(*) AS count, {total} AS sum, {steps} AS steps"
-        return self._grouped(table, self._place, what, nan=False) + " ORDER BY cell, arm"
+        return self._grouped(table, self._place, what) + " ORDER BY cell, arm"
 
-    def _grouped(self, table: str, place: str, what: str, *, nan: bool) -> str:
+    def _grouped(self, table: str, place: str, what: str) -> str:
         """Query of `what` by cell and arm, over the complete cases."""
         names = self._names
-        read = {x: self._column(name, nan=nan) for name, x in names.items()}
+        read = {x: self._column(name) for name, x in names.items()}
         columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
         present = " AND ".join(there for _, there in read.values())
         return (
@@ -425,15 +427,15 @@ class CellQuery:
             value = f"LEAST(GREATEST({value}, {sql_number(domain.lo)}), {sql_number(domain.hi)})"
         return f"LEAST(GREATEST(({value} - {middle}) / {half}, -1e0), 1e0)"
 
-    def _column(self, name: str, *, nan: bool) -> tuple[str, str]:
+    def _column(self, name: str) -> tuple[str, str]:
         """SQL of a column's cleaned value, and SQL that tests whether a row has one.
 
-        Comparisons with NULL are not true.
+        Comparisons with NULL are not true. NaN is above all numbers, or its comparisons are false.
         """
         domain, column = self.schema[name], sql_name(name)
         number, there = f"CAST({column} AS DOUBLE)", f"{column} IS NOT NULL"
         if isinstance(domain, Interval):
-            return number, f"NOT ISNAN({number})" if nan else there
+            return number, f"ABS({number}) <= {_LARGEST}"
         text = f"CAST({column} AS VARCHAR)" if name in self.labels else column
         if isinstance(domain, Levels):
             cases = " ".join(
@@ -447,7 +449,7 @@ class CellQuery:
         return f"CASE WHEN {text} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", known
 
 
-_UNIT = sql_number(2.0**GRID_BITS)
+_UNIT, _LARGEST = sql_number(2.0**GRID_BITS), sql_number(sys.float_info.max)
 
 
 def sql_text(label: str) -> str:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from privcausal.accounting.charge import PICO, Cost
-from privcausal.accounting.price import EVENTS
+from privcausal.accounting.price import EVENTS, NUMBERS
 from privcausal.accounting.tradeoff import TradeOff
-from privcausal.errors import BudgetError, CapabilityError
+from privcausal.errors import BudgetError, CapabilityError, is_number
 from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
-from privcausal.request.request import Request, is_real
+from privcausal.request.request import FOLDS, Request
 from privcausal.request.schema import Domain, Interval, label_key
 from privcausal.stored import stored
 
@@ -278,7 +278,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
             raise BudgetError(
                 f"shares= cannot contain {str(name)!r}. The shares of this fit are {known}."
             )
-        if not (is_real(value) and 0 <= value <= 1):
+        if not (is_number(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1.")
     if given.get("average") and "average" not in defaults:
         raise BudgetError(
@@ -300,6 +300,19 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
         raise BudgetError(f"shares must leave a budget for this fit, which uses only {known}.")
     # Redistribute shares that this fit does not need (for example, bounds if all are declared).
     return {name: share / total for name, share in shares.items()}
+
+
+LARGEST_RELEASE = NUMBERS // FOLDS
+"""Maximum count of numbers in one release."""
+
+
+def check_release(numbers: int, what: str) -> None:
+    """Refuse a release of more numbers than its cost allows; `what` it has too many of."""
+    if numbers > LARGEST_RELEASE:
+        raise CapabilityError(
+            f"A release would have {numbers:,} numbers, but at most {LARGEST_RELEASE:,} are "
+            f"allowed. Use fewer {what}."
+        )
 
 
 KNOWN_SHARES = ("bounds", "nuisance", "effect", "average")
@@ -425,16 +438,16 @@ class Assumptions:
     def __post_init__(self) -> None:
         most = 0.5 * self.width
         least = LEAST_SPREAD * self.width
-        if not (is_real(self.outcome_sd) and least <= self.outcome_sd <= most * (1 + 1e-9)):
+        if not (is_number(self.outcome_sd) and least <= self.outcome_sd <= most * (1 + 1e-9)):
             raise CapabilityError(
                 f"outcome_sd must be a number from {least:.4g} to {most:.4g}. A standard deviation "
                 "cannot exceed half the width of the outcome bounds."
             )
-        if not (is_real(self.r2) and 0 <= self.r2 <= 0.99):
+        if not (is_number(self.r2) and 0 <= self.r2 <= 0.99):
             raise CapabilityError("r2 must be a number from 0 to 0.99.")
-        if not (is_real(self.icc) and 0 <= self.icc <= 1):
+        if not (is_number(self.icc) and 0 <= self.icc <= 1):
             raise CapabilityError("icc must be a number from 0 to 1.")
-        if not (is_real(self.treated) and 0.01 <= self.treated <= 0.99):
+        if not (is_number(self.treated) and 0.01 <= self.treated <= 0.99):
             raise CapabilityError("treated must be a number from 0.01 to 0.99.")
 
     @property
@@ -469,7 +482,7 @@ def assume(
     domain = request.schema.get(name)
     given = {} if like is None else _public_rows(request, like)
     if domain is None:
-        if outcome_sd is None or not (is_real(outcome_sd) and 0 < outcome_sd < math.inf):
+        if outcome_sd is None or not (is_number(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
                 f"A plan requires the scale of the outcome {name!r}. Declare its bounds, "
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError, is_number
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
@@ -70,16 +70,11 @@ class Budget:
 
 def _positive(name: str, value: Any, *, upper: float) -> None:
     # A whole number may be too large for a float, so compare it without converting it.
-    if not (is_real(value) and 0 < value < upper):
+    if not (is_number(value) and 0 < value < upper):
         domain, usual = "a finite number above 0", "eps=1.0"
         if upper < math.inf:
             domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
         raise BudgetError(f"{name} must be {domain}, not {_public(value)}. Write {usual}.")
-
-
-def is_real(value: object) -> TypeGuard[float]:
-    """Whether the value is a plain Python int or float; a bool does not count."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 SUM_TOLERANCE = 1e-6
@@ -126,6 +121,17 @@ class Trust:
             )
         if self.unit is not None and not (isinstance(self.unit, str) and self.unit):
             raise BudgetError("unit= must be the name of a column.")
+
+    @classmethod
+    def of(cls, neighbors: Any, unit: Any, max_rows: Any) -> Trust:
+        """The relation of a call. Its units must state their number of rows."""
+        made = cls(neighbors, unit, 1 if max_rows is None else max_rows)
+        if unit is not None and max_rows is None:
+            raise BudgetError(
+                "unit= requires max_rows=, the largest number of rows used of each unit. Write "
+                f"unit={unit!r}, max_rows=5. With max_rows=1, only the first row is used."
+            )
+        return made
 
     @property
     def protected(self) -> str:
@@ -200,7 +206,8 @@ class Control(Made):
         rarely narrow.
     cov_type : {"nonrobust", "HC0", "HC1"}
         Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
-        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`.
+        sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`. All other standard
+        errors are robust, without this option.
     cluster, max_cluster_rows : str, int, optional
         Column of clusters whose rows may depend on one another, and the largest number of rows of a
         cluster, which is public. Standard errors are then cluster-robust, also if treatment is
@@ -247,7 +254,7 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
         )
     _choice("cov_type", cov_type, get_args(CovType))
     _choice("tails", tails, ("cubic", "any"))
-    if not (isinstance(clip, int | float) and LEAST_PROPENSITY <= clip < 0.5):
+    if not (is_number(clip) and LEAST_PROPENSITY <= clip < 0.5):
         raise SchemaError(
             f"propensity_clip must be a number below 0.5 and at least {LEAST_PROPENSITY:g}."
         )
@@ -447,6 +454,10 @@ class Request:
             raise SchemaError(
                 f"Outcome {self.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
             )
+        if self.trust.panel and len({name.casefold() for name in self.read}) < len(self.read):
+            raise SchemaError(
+                "The names of two columns differ only in upper and lower case. Rename one."
+            )
         if self.trust.unit in self.formula.variables:
             raise SchemaError(f"Unit column {self.trust.unit!r} cannot also be in the formula.")
 
@@ -468,7 +479,7 @@ class Request:
                 )
         elif isinstance(p, Mapping):
             self._check_shares(p)
-        elif not (is_real(p) and _inside(p)):
+        elif not (is_number(p) and _inside(p)):
             raise SchemaError(
                 "propensity must be a number in (0, 1) or the name of a column. A number must be "
                 f"at least {LEAST_PROPENSITY:g} from 0 and 1."
@@ -481,7 +492,7 @@ class Request:
                 "propensity= by arm requires a treatment with at least three declared arms. For "
                 "two arms, give the share of the treated, for example propensity=0.5."
             )
-        numbers = all(is_real(p) and _inside(p) for p in shares.values())
+        numbers = all(is_number(p) and _inside(p) for p in shares.values())
         if {*shares} != {*arms} or not numbers or abs(sum(shares.values()) - 1) > SUM_TOLERANCE:
             raise SchemaError(
                 f"propensity= must give a share in (0, 1) for each of the arms {', '.join(arms)}. "
@@ -532,6 +543,12 @@ class Request:
         formula, horizon = self.formula, self.horizon
         if horizon is None and not formula.event and not {*SURVIVAL} & {self.estimand, *self.more}:
             return
+        if formula.event and self.estimand in SURVIVAL and horizon is None:
+            raise CapabilityError(
+                f"estimand={self.estimand!r} requires the end of the follow-up, for example "
+                f"horizon=180, in the units of {formula.outcome!r}. A survival outcome has no "
+                "plan: plan its time, pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)})."
+            )
         if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
             raise CapabilityError(REQUIRED + PLAN_SURVIVAL)
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
@@ -646,7 +663,7 @@ class Request:
     def columns(self) -> tuple[str, ...]:
         """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
-        extra += [parse_group(name).column for name in self.groups]
+        extra += [column for text in self.groups for column in parse_group(text).columns]
         every = dict.fromkeys([*self.needed, *extra])
         return tuple(name for name in every if name not in self.wide)
 

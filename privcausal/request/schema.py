@@ -6,7 +6,6 @@ Declared domains are public. They fix names, shapes and noise before any row is 
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import DataError, Made, SchemaError, Strict
+from privcausal.errors import DataError, Made, SchemaError, Strict, as_plain, is_number
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -51,6 +50,9 @@ class Header:
     """Numeric columns of an integer type."""
     inexact: frozenset[str] = frozenset()
     """Columns that are read as floats although their type is more precise."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do about names that are not readable columns: sparse columns, levels of an index, and
+    names of folders."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,6 +62,8 @@ class Header:
         """Raise `DataError` if the column does not exist."""
         if name in self.kinds:
             return
+        if name in self.advice:
+            raise DataError(f"{name!r} is not a column. {self.advice[name]}")
         if self.untyped:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
         known = ", ".join(map(repr, self.names[:20]))
@@ -80,7 +84,6 @@ def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
         return
     table = nw.from_native(frame, pass_through=True)
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
-        del table  # a traceback shows local variables
         raise SchemaError(f"Data types cannot be read from {kind_of(frame)}. Pass a data frame.")
     for name, dtype in table.collect_schema().items():
         read = dtype == nw.Categorical and isinstance(table, nw.DataFrame)
@@ -249,8 +252,23 @@ def least_width(lo: float, hi: float) -> float:
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
+class _Labels(Made):
+    """Labels of a column. `numeric` says whether they were declared as numbers."""
+
+    __slots__ = ()
+
+    def refuse_numbers(self, name: str) -> None:
+        """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
+        labels = level_names(self)  # type: ignore[arg-type]  # one of both subclasses
+        if OTHER not in labels and not any(map(_is_numeral, labels)):
+            raise SchemaError(
+                f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
+                f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
+            )
+
+
 @dataclass(frozen=True, init=False)
-class Levels(Made):
+class Levels(_Labels):
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -274,9 +292,11 @@ class Levels(Made):
 
     values: tuple[str, ...]
     other: bool
+    numeric: bool = field(default=False, repr=False, compare=False)
 
     def __init__(self, values: object, other: bool = False) -> None:
         keys = _label_keys(values)
+        object.__setattr__(self, "numeric", _are_numbers(values))
         if not isinstance(other, bool):
             raise SchemaError("other must be True or False.")
         if not keys and not other:
@@ -292,7 +312,7 @@ class Levels(Made):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Binary(Made):
+class Binary(_Labels):
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
@@ -306,12 +326,14 @@ class Binary(Made):
     ----------
     labels : tuple of two str, or None
         None is the 0/1 coding.
+    zero, one : str
+        Names of both values in results.
 
     Notes
     -----
     ``Binary()`` is the 0/1 coding. It accepts bool, 0 and 1, 0.0 and 1.0, and the texts "0", "1",
-    "True" and "False". ``Binary([0, 1])`` and ``Binary([False, True])`` mean the same. Any
-    other pair accepts only its two labels. All other values are missing.
+    "True" and "False". ``Binary([False, True])`` accepts the same values, and results name them
+    False and True. Any other pair accepts only its two labels. All other values are missing.
 
     Examples
     --------
@@ -320,9 +342,13 @@ class Binary(Made):
     """
 
     labels: tuple[str, str] | None
+    zero: str
+    one: str
+    numeric: bool = field(default=False, compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys = _label_keys(labels)
+        object.__setattr__(self, "numeric", _are_numbers(labels))
         if len(keys) != 2:
             raise SchemaError(
                 f"Binary() requires two labels, not {len(keys)}. Write the label for 0 first: "
@@ -331,17 +357,13 @@ class Binary(Made):
         zero, one = _reference_first(keys, ref)
         coded = (zero, one) in (("0", "1"), ("False", "True"))
         object.__setattr__(self, "labels", None if coded else (zero, one))
+        object.__setattr__(self, "zero", zero)
+        object.__setattr__(self, "one", one)
 
     def __repr__(self) -> str:
-        return "Binary()" if self.labels is None else f"Binary({list(self.labels)!r})"
-
-    @property
-    def zero(self) -> str:
-        return "0" if self.labels is None else self.labels[0]
-
-    @property
-    def one(self) -> str:
-        return "1" if self.labels is None else self.labels[1]
+        if self.labels is None:
+            return "Binary()" if self.zero == "0" else "Binary([False, True])"
+        return f"Binary({list(self.labels)!r})"
 
     @property
     def zeros(self) -> tuple[str, ...]:
@@ -363,7 +385,7 @@ Domain: TypeAlias = Interval | Levels | Binary
 
 
 def level_names(domain: Levels | Binary) -> tuple[str, ...]:
-    """All labels of the domain, in order; of the 0/1 coding, "0" and "1"."""
+    """All labels of the domain, in order; of the 0/1 coding, the names of both values."""
     return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
 
 
@@ -414,14 +436,19 @@ class Schema(Strict):
         object.__setattr__(self, "complete", complete)
 
     @classmethod
-    def of(cls, bounds: object) -> Schema:
+    def of(cls, bounds: object, labels: Sequence[str] = ()) -> Schema:
         """Return a schema from a value of `bounds=`: None, a dict or a schema.
+
+        A list of two numbers declares two labels of the columns in `labels`.
 
         Examples
         --------
         >>> pc.Schema.of({"age": (18, 95)})["age"].width
         77.0
         """
+        if labels and isinstance(bounds, Mapping):
+            own = {n: bounds[n] for n in labels if _two_numbers(bounds.get(n))}
+            bounds = {**bounds, **{n: Levels(values) for n, values in own.items()}}
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
@@ -478,7 +505,7 @@ class Schema(Strict):
         ['age']
         """
         found = {
-            name: Binary() if labels is None else {"labels": labels}
+            name: Binary([False, True]) if labels is None else {"labels": labels}
             for name, labels in dtype_labels(frame)
             if labels != []
         }
@@ -600,7 +627,8 @@ def _as_domain(value: Any) -> Domain:
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value)
-    if isinstance(value, tuple) and any(isinstance(v, numbers.Real) for v in value):
+    value = as_plain(value)  # an array of labels
+    if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
         if len(value) != 2:
             raise SchemaError(
                 f"An interval is a pair (lo, hi), not {len(value)} values. "
@@ -611,7 +639,7 @@ def _as_domain(value: Any) -> Domain:
     if isinstance(value, list) and pair:
         if {label_key(v) for v in value if not isinstance(v, str)} in _CODINGS:
             return Binary(value)
-        if _two_numbers(value):
+        if _two_numbers(value) and None not in map(label_key, value):
             # Do not guess. As levels, every other number would silently be missing; as an
             # interval, a label would silently become a number.
             lo, hi = map(label_key, value)
@@ -662,9 +690,12 @@ def _plain(domain: Domain) -> dict[str, Any]:
 
 
 def _interval_problem(lo: Any, hi: Any) -> str | None:
-    if not (_is_number(lo) and _is_number(hi)):
+    if not (is_number(lo) and is_number(hi)):
         kinds = f"{kind_of(lo)} and {kind_of(hi)}"
-        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or Binary() for bool."
+        other = "Binary() for bool"
+        if isinstance(lo, date | np.datetime64):
+            other = "convert dates to numbers, for example to days since January 1"
+        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or {other}."
     try:
         low, high = float(lo), float(hi)
     except OverflowError:
@@ -688,12 +719,16 @@ def _interval_problem(lo: Any, hi: Any) -> str | None:
 
 def _label_keys(values: Any) -> tuple[str, ...]:
     """Distinct labels. Messages quote only positions, because the labels may be observed data."""
+    values = as_plain(values)
     if not isinstance(values, tuple | list | range):
         raise SchemaError(f"Labels must be a list, not {kind_of(values)}. Write ['a', 'b'].")
     seen: dict[str, int] = {}
     for place, key in enumerate(map(label_key, values), start=1):
         if key is None:
-            raise SchemaError(f"Label {place} is missing (None or NaN). Remove it.")
+            raise SchemaError(
+                f"Label {place} is missing (None or NaN). Remove it, or give these rows a label in "
+                "the data, for example fillna(0), and declare that label."
+            )
         if key in seen:
             raise SchemaError(
                 f"Labels {seen[key]} and {place} have the same text. Write each once."
@@ -710,6 +745,10 @@ def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
     return (*(k for k in keys if k == first), *(k for k in keys if k != first))
 
 
+def _are_numbers(values: Any) -> bool:
+    return len(values) > 0 and all(isinstance(v, int | float) for v in values)
+
+
 def _is_numeral(value: object) -> bool:
     try:
         return isinstance(value, str) and float(value) is not None
@@ -718,12 +757,7 @@ def _is_numeral(value: object) -> bool:
 
 
 def _two_numbers(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _is_number(value: object) -> bool:
-    # To Python a bool is an int, but True is not a valid bound.
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
 
 
 def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from privcausal import estimators
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases
 from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.words import listed
+from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
@@ -102,7 +102,7 @@ def _call(
         ),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
-        ("max_rows", trust.max_rows, 1),
+        ("max_rows", trust.max_rows, 1 if trust.unit is None or trust.panel else None),
         ("propensity", request.propensity, None),
         ("weights", request.weights, None),
         ("groups", list(request.groups), []),
@@ -209,6 +209,7 @@ class NuisanceFunction:
     result: ReleasedFit
     function: Function
 
+    @named
     def __call__(self, newdata: Frame) -> pd.Series[float]:
         design = self.result.estimate.design
         rows, present, index = read_points(
@@ -345,6 +346,8 @@ class ReleasedFit(Printed):
 
         The limits are the estimate plus and minus c times `bse`. The factor c is the normal
         quantile if nothing was clipped. Otherwise it is larger, to cover the bias: see `max_bias`.
+        The LATE has the least and the largest value of its `confidence_set`, or NaN if that is
+        empty.
 
         Parameters
         ----------
@@ -378,9 +381,9 @@ class ReleasedFit(Printed):
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
         frame = average_frame(found, z, groups=groups)
-        # The privacy share would reveal the noise scale.
+        # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
-            frame["privacy_share"] = np.nan
+            frame["se_sampling"] = np.nan
         every = groups or self.plan.request.asked.jointly
         whole = len(frame) if every else 1  # Slopes have no such range.
         if self.plan.request.estimand == "OLS":
@@ -415,18 +418,17 @@ class ReleasedFit(Printed):
 
     @property
     def ate(self) -> pd.DataFrame:
-        """The average effect: estimate std_error max_bias conf_low conf_high privacy_share.
+        """The average effect: estimate std_error max_bias conf_low conf_high se_sampling.
 
         One row, or one row for each arm but the reference if there are several arms.
 
-        `privacy_share` is a lower bound on the share of the variance due to privacy noise. It
-        counts the noise on the averages' own sums. Noise on the moments of nuisance models is part
-        of the nuisance error, and is not counted separately.
+        `se_sampling` is the standard error of the same estimator from sampling alone: without
+        privacy noise, and without the allowance for what noise hides from the nuisance models.
 
         Examples
         --------
         >>> fit.ate.columns.tolist()
-        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'privacy_share']
+        ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'se_sampling']
         """
         arms = max(len(self.plan.request.asked.arms) - 1, 1)
         return self._terms_table().iloc[:arms].drop(columns="p_value")
@@ -463,8 +465,9 @@ class ReleasedFit(Printed):
         - covariates: no covariate remains.
         - arm: an arm is absent or too small.
         - allocation: counts of the arms contradict the known propensity.
+        - treatment: given the covariates, the treatment hardly varies.
         - levels: a declared label seems to occur in no row, or a factor has no levels.
-        - complete: fewer than half of the rows are complete.
+        - complete: many rows are incomplete.
         - overlap: most propensities reach the clipping limits.
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
@@ -473,6 +476,7 @@ class ReleasedFit(Printed):
         - weights: survey weights vary much.
         - clusters: there are few clusters.
         - instrument: the first stage may be zero, or instruments contradict each other.
+        - collinear: some columns of a regression are collinear or constant.
         - tail: outliers of a regression's outcome may bias its coefficients.
         - censoring: few rows are followed to the horizon of a survival outcome.
 
@@ -486,7 +490,7 @@ class ReleasedFit(Printed):
         names = [n for n in found if n not in declared and _has_range(found[n])]
         bought = [f"{name} {_domain(found[name])}" for name in names]
         told = {"bounds": BOUGHT.format(", ".join(bought))} if bought and self._bought else {}
-        told |= dict(self.estimate.alerts)
+        told |= dict(self.estimate.alerts) | complete_alert(self.estimate)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:
             told["groups"] = FEW_GROUPS_ALERT.format(names=listed(averages.unseen))

@@ -144,7 +144,8 @@ def _estimator(fit: Result) -> str:
 
 def _facts(fit: Result) -> dict[str, str]:
     plan = fit.estimate.plan
-    share = float(fit._terms_table()["privacy_share"].iloc[fit._lead])
+    row = fit._terms_table().iloc[fit._lead]
+    alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
     return {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
         "Estimator": _estimator(fit),
@@ -153,7 +154,7 @@ def _facts(fit: Result) -> dict[str, str]:
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
         "Neighboring data": stat_text(fit, "neighbors") or "",
-        "Privacy noise": tables.share_percent(share) if math.isfinite(share) else "",
+        "Sampling alone": alone if math.isfinite(row["se_sampling"]) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
 
@@ -194,8 +195,8 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
     notes = []
     if private:
         notes.append(
-            "In private fits, they account for privacy noise; its share of the variance of the "
-            "first term is shown."
+            "In private fits, they account for privacy noise; sampling alone is the standard error "
+            "of the first term without it."
         )
     if others:
         notes.append(
@@ -319,4 +320,4 @@ def _tidy(
 def _said(outcome: object, made_by: object, n: Any, **more: str) -> Facts:
     known = n is not None and np.isfinite(float(n))
     facts = {"Outcome": str(outcome), "Estimator": type(made_by).__name__}
-    return facts | {"n": f"{float(n):.0f}" if known else "", **more, "Guarantee": "none"}
+    return facts | {"n": f"{float(n):,.0f}" if known else "", **more, "Guarantee": "none"}

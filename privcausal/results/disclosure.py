@@ -6,6 +6,7 @@ All privacy statements are computed from the plan, the guarantee and the release
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -354,11 +355,12 @@ def _answers(
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
     loss = f"{said['variant_name']}: {price}."
     at = f" at eps = {at_most(row['eps'])}" if several else ""
+    alone = float(row["se_sampling"])
+    whole = math.hypot(alone, row["se_privacy"], row["se_nuisances"])
     precise = (
         f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average effect "
         f"is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by a cautious "
-        f"forecast. Privacy noise accounts for "
-        f"{row['privacy_share']:.0%} of the variance."
+        f"forecast. The expected standard error is {whole:.3g}; {alone:.3g} from sampling alone."
     )
     return {
         "Privacy parameters": (loss, what.statement.replace("Budget used:", "Budget of a fit:")),

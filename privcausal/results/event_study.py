@@ -43,7 +43,7 @@ class EventStudyResult(Result):
         alpha: float = 0.05,
         simultaneous: bool = False,
     ) -> pd.DataFrame:
-        """Averages of ATT(g, t): estimate std_error max_bias conf_low conf_high privacy_share.
+        """Averages of ATT(g, t): estimate std_error max_bias conf_low conf_high se_sampling.
 
         Parameters
         ----------

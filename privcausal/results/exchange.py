@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -353,7 +354,10 @@ _MEANT = {
         "to_latex as_latex to_html as_html to_markdown as_text"
     ),
     "see predict(newdata) of a fit of privcate": (
-        "effect cate tau const_marginal_effect get_prediction get_margeff"
+        "effect cate tau const_marginal_effect get_margeff"
+    ),
+    "see predict(newdata) of a fit of regress or privcate, which has standard errors and limits": (
+        "get_prediction"
     ),
     "for effects at new points, use pc.privcate": "predict",
     "fit with pc.private(..., estimand='ATT')": "att ATT",
@@ -448,7 +452,7 @@ class Exchange(ReleasedFit):
 
     def __maketables_stat__(self, key: str) -> int | str | None:
         text = stat_text(self, key)
-        return int(text) if key == "N" and text else text
+        return int(text.replace(",", "")) if key == "N" and text else text
 
     @property
     def __maketables_depvar__(self) -> str:
@@ -514,7 +518,7 @@ def stat_text(fit: Exchange, key: str) -> str | None:
         return KINDS[fit.guarantee.kind]
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN if it is private.
-        return f"{value:.0f}" if math.isfinite(value) else None
+        return f"{value:,.0f}" if math.isfinite(value) else None
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")
 
@@ -552,6 +556,12 @@ def wald(
     return found
 
 
+def backticked(text: str, terms: Iterable[str]) -> str:
+    """The text with its terms in backticks, which allow any name in an expression."""
+    known = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", r"`\1`", text.replace("`", ""))
+
+
 def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
     """R, shape (k, m), and q, shape (k,), of hypotheses as for `Result.wald_test`."""
     from formulaic.utils.constraints import LinearConstraints
@@ -564,6 +574,10 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
             raise CapabilityError(
                 f"A matrix of hypotheses must have {len(terms)} columns, one per term."
             )
+    else:
+        hypotheses = backticked(hypotheses, terms)
+        if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
+            raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
     try:
         found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
     except Exception:

@@ -261,7 +261,7 @@ class Result(Exchange, Disclosed):
             Columns by kind:
 
             - ``"coef"`` and ``"gate"``: estimate std_error max_bias conf_low conf_high
-              privacy_share, one row per term or group.
+              se_sampling, one row per term or group.
             - ``"budget"``: stage query currency price share.
             - ``"effect"``: modifier kind at estimate conf_low conf_high.
             - ``"uplift"``: share gain std_error conf_low conf_high random.

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal import accounting
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, is_number
 from privcausal.estimators import Estimate, survival
 from privcausal.features.rows import Rows
 from privcausal.inference import effects, instruments
@@ -19,7 +19,7 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
-from privcausal.request.request import RATIOS, RISKS, is_real
+from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.typing import Integers, Matrix, Ratio, Vector
 
@@ -32,7 +32,7 @@ _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneou
 
 def check_alpha(alpha: float) -> float:
     """`alpha` if it is in (0, 1); otherwise raises an error."""
-    if not (is_real(alpha) and 0 < alpha < 1):
+    if not (is_number(alpha) and 0 < alpha < 1):
         raise CapabilityError(
             "alpha must be a number in (0, 1), for example 0.05 for 95% intervals."
         )
@@ -63,20 +63,19 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
 
 
 def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
-    """estimate std_error max_bias conf_low conf_high privacy_share p_value, by term or group."""
+    """estimate std_error max_bias conf_low conf_high se_sampling p_value, by term or group."""
     m = len(found.terms)
     names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
     estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
-    share, known = np.full(len(se), np.nan), np.isfinite(se) & (se > 0)
-    share[known] = np.diag(found.privacy)[at][known] / se[known] ** 2
+    known = np.isfinite(se)
     return pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
-            "max_bias": np.where(np.isfinite(se), found.clipping[at], np.nan),
+            "max_bias": np.where(known, found.clipping[at], np.nan),
             "conf_low": estimate - half,
             "conf_high": estimate + half,
-            "privacy_share": share,
+            "se_sampling": np.where(known, np.sqrt(np.diag(found.sampling)[at]), np.nan),
             "p_value": found.p[at],
         },
         index=pd.Index(names, name="term"),

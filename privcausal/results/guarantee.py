@@ -213,10 +213,11 @@ def _statement(plan: Plan, what: str) -> str:
 RUN = 8
 """Characters of a run's name in the printed table; `tables` has the full name."""
 
+LESS = "fits with Gaussian noise cost less together than the sum of their epsilons"
 EITHER = (
-    "The remaining budget can be spent as rho (Gaussian noise) or as pure epsilon, not both. Fits "
-    "with Gaussian noise cost less together than the sum of their epsilons, so more may remain "
-    "than the cap minus these epsilons. Charges are never refunded."
+    "The remaining budget can be spent as rho (Gaussian noise) or as pure epsilon, not both. "
+    f"{LESS[0].upper()}{LESS[1:]}, so more may remain than the cap minus these epsilons. "
+    "Charges are never refunded."
 )
 
 
@@ -282,5 +283,7 @@ def ledger_line(ledger: accounting.Ledger | None) -> str | None:
     """``Ledger 'rhc': epsilon 1.91 of 2 remaining.``, as the summary prints it."""
     if ledger is None:
         return None
-    left, cap = at_least(ledger.remaining.epsilon), at_most(ledger.epsilon)
-    return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining."
+    remaining, simple = ledger.remaining.epsilon, ledger.epsilon - ledger.spent.epsilon
+    left, less, cap = at_least(remaining), at_least(max(simple, 0.0)), at_most(ledger.epsilon)
+    why = f", not {less}: {LESS}" if remaining > simple and left != less else ""
+    return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining{why}."

@@ -189,12 +189,9 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
             raise CapabilityError(
                 f"{ratio} is a ratio, but contrasts are linear. Its interval is in conf_int()."
             )
-    known = sorted([*names, *unions], key=len, reverse=True)
-    pattern = "|".join(rf"(?<![\w`]){re.escape(name)}(?![\w`\[])" for name in known)
-    quoted = re.sub(pattern, lambda match: f"`{match[0]}`", text.replace("`", ""))
-    _check_rest(result, re.sub(r"`[^`]*`", " ", quoted), names)
-    # Backticks allow any name in an expression; the parser identifies names by position.
-    matrix, values = exchange.linear([*names, *unions], quoted)
+    known = [*names, *unions]
+    _check_rest(result, re.sub(r"`[^`]*`", " ", exchange.backticked(text, known)), names)
+    matrix, values = exchange.linear(known, text)
     if len(matrix) != 1:
         raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast. Give a list.")
     own, of_unions = np.split(matrix[0], [len(names)])

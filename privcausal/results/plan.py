@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal import accounting
-from privcausal.errors import BudgetError, CapabilityError, LedgerError
+from privcausal.errors import BudgetError, CapabilityError, LedgerError, is_number
 from privcausal.estimators import words
 from privcausal.estimators.planner import (
     LEAST_EPSILON,
@@ -68,7 +68,7 @@ class Question:
     def of(cls, n: Any, eps: Any, width: Any, alpha: float, power: float) -> Question:
         """A question from user input; raises `BudgetError` or `CapabilityError`."""
         check_alpha(alpha)
-        if not (_is_number(power) and alpha / 2 < power < 1):
+        if not (is_number(power) and alpha / 2 < power < 1):
             raise CapabilityError("power must be a number in (alpha / 2, 1), for example 0.8.")
         rows = () if n is None else tuple(_rows(v) for v in _listed("n", n))
         epsilons = () if eps is None else tuple(_epsilon(v) for v in _listed("eps", eps))
@@ -78,7 +78,7 @@ class Question:
                     "n= is missing. Give the number of rows, or give width= and eps= to find it."
                 )
             return cls(rows, epsilons or (1.0,), None, alpha, power)
-        if not (_is_number(width) and 0 < width < np.inf):
+        if not (is_number(width) and 0 < width < np.inf):
             raise CapabilityError(
                 "width must be a finite number above 0. It is the half-width of the interval."
             )
@@ -151,7 +151,7 @@ class PlanResult(Printed):
         """Forecasts for the average effect, one row per n and epsilon.
 
         Columns: n eps delta rho half-width cautious detectable se_sampling se_privacy se_nuisances
-        max_bias privacy_share. If no `outcome_sd` was given, the column worst_case has the
+        max_bias. If no `outcome_sd` was given, the column worst_case has the
         half-width for the most variable outcome within its bounds.
 
         `cautious` is the largest half-width of the simulated fits. One of these has skewed columns
@@ -159,8 +159,8 @@ class PlanResult(Printed):
 
         `detectable` is the smallest effect whose interval excludes zero with the requested power,
         if clipping causes no bias. `max_bias` bounds the bias from clipping, and the half-width
-        allows for it. `privacy_share` is a share of the variance. An interval is infinite if the
-        fit would detect nothing. In pure epsilon, rho is NaN.
+        allows for it. `se_sampling` is the standard error from sampling alone. An interval is
+        infinite if the fit would detect nothing. In pure epsilon, rho is NaN.
 
         Examples
         --------
@@ -183,7 +183,6 @@ class PlanResult(Printed):
             "se_privacy": float(np.sqrt(found.privacy[at])),
             "se_nuisances": float(np.sqrt(found.nuisances[at])),
             "max_bias": float(found.bias[at]),
-            "privacy_share": float(found.privacy[at]) / variance if variance < np.inf else np.nan,
         }  # fmt: skip
         if self.worst is not None:
             row["worst_case"] = self.worst.at(n, eps).first(alpha)
@@ -434,7 +433,7 @@ def _listed(name: str, value: Any) -> list[Any]:
 
 
 def _rows(value: Any) -> int:
-    if not (_is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS and value == int(value)):
+    if not (is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS and value == int(value)):
         raise CapabilityError(
             f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}."
         )
@@ -442,13 +441,9 @@ def _rows(value: Any) -> int:
 
 
 def _epsilon(value: Any) -> float:
-    if not (_is_number(value) and 0 < value < np.inf):
+    if not (is_number(value) and 0 < value < np.inf):
         raise BudgetError("eps must be a finite number above 0.")
     return float(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 # -- text of the table --------------------------------------------------------------------------

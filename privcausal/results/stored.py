@@ -490,7 +490,8 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
             as_written = (
                 factors.bare_factor(f.expr) if f.kind == "numeric" else factors.call_factor(f.expr)
             )
-            return as_written == f.evaluated
+            same = not f.typed or factors.call_factor(f.typed).evaluated == f.evaluated
+            return same and as_written == f.evaluated
         case FeatureMap():
             return f.cut > 0 and all(0 <= b.column < len(f.design) for b in f.blocks)
         case expansions.Fourier():

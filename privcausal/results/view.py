@@ -12,7 +12,7 @@ import pandas as pd
 from privcausal import estimators
 from privcausal.accounting import weak_promise
 from privcausal.estimators.survival import measured
-from privcausal.estimators.words import tails, words_of
+from privcausal.estimators.words import complete_rows, tails, words_of
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.instruments import late_set
 from privcausal.prices import at_most, pair
@@ -62,7 +62,7 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
     return view.FitView(
         title="Private Average Treatment Effects" if several else words.title,
         outcome=named,
-        treatment=formula.treatment,
+        treatment="treatment" if request.estimand == COHORTS else formula.treatment,
         left=(
             ("Dep. variable", f"change in {named}" if changes else named),
             *((("Periods", f"{panel[0]} to {panel[-1]}"),) if panel else ()),
@@ -191,8 +191,7 @@ def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
 
 
 BIAS_NOTE = (
-    "Max bias{of} from clipping: to cover it, the interval uses {factor:.2f} std err, not "
-    "{normal:.2f}."
+    "Max bias{of} from clipping: to cover it, the interval uses {factor} std err, not {normal}."
 )
 
 
@@ -201,7 +200,8 @@ def _bias(result: ReleasedFit, z: float) -> str:
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
     of = f" of {found.terms[at]}" if len(found.terms) + len(found.groups) > 1 else ""
-    return BIAS_NOTE.format(of=of, factor=found.half_widths(z)[at] / found.sd[at], normal=z)
+    factor, normal = f"{found.half_widths(z)[at] / found.sd[at]:.2f}", f"{z:.2f}"
+    return "" if factor == normal else BIAS_NOTE.format(of=of, factor=factor, normal=normal)
 
 
 def _set_words(result: ReleasedFit, z: float, alpha: float) -> str:
@@ -276,22 +276,21 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
     table = result._table(groups=False, z=frames.quantile(alpha))
     row = table.iloc[result._lead]
-    share = 0.0 if np.isnan(row["privacy_share"]) else float(row["privacy_share"])
     if request.estimand == "OLS":
+        told = tables.error_text(row["std_error"], row["se_sampling"])
         return (
             f"{outcome} was regressed on {_listed(result)}.",
-            f"Privacy noise accounts for at least {share:.0%} of the variance of {row.name}.",
+            f"The standard error of {row.name} is {told}.",
         )
     if request.estimand == COHORTS:
         treatment, table = "treatment", result._table(groups=True, z=frames.quantile(alpha))
         row = table.iloc[-1]  # The overall average is the last group.
-        share = float(np.nan_to_num(row["privacy_share"]))
         if np.isnan(row["estimate"]):
             return ("No cohort and its controls are large enough to detect.",)
     noise = (
         "The interval accounts for sampling and for privacy noise."
         if request.mode == "paper"
-        else f"Privacy noise accounts for at least {share:.0%} of the variance of the estimate."
+        else f"The standard error is {tables.error_text(row['std_error'], row['se_sampling'])}."
     )
     over = words_of(request).over
     if request.asked.per_unit:
@@ -415,26 +414,14 @@ def _public_inputs(names: list[str]) -> str:
 
 
 def _complete(estimate: estimators.Estimate) -> tuple[view.Pair, ...]:
-    """The released number of complete rows, plus or minus two noise sds, and the share of treated.
-
-    If averages use a random share of all rows, the number is scaled up to all rows. Empty if no
-    number was released, or if the mechanism is published and its noise is not proven.
-    """
-    if estimate.plan.request.mode == "paper":
-        return ()
-    found, rows = estimate.averages, estimate.population
-    size, sd, treated = rows.count, rows.count_sd, ""
-    if found is not None and np.isfinite(found.size_sd):
-        share = estimate.plan.stages[-1].rows if estimate.plan.stages else 1.0
-        size = found.size / share
-        sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
-        treated = "" if np.isnan(found.treated) else f"{found.treated:.0%}"
-    if estimate.size is not None:  # This size is public and includes all complete rows.
-        size = min(size, estimate.size)
+    """The released number of complete rows ± two noise sds, and the share of treated."""
+    size, sd = complete_rows(estimate)
     if not sd > 0:
         return ()
-    count = (COMPLETE, f"{size:,.0f} ± {2 * sd:,.0f}")
-    return (count, ("Treated (noisy)", treated)) if treated else (count,)
+    found, count = estimate.averages, (COMPLETE, f"{size:,.0f} ± {2 * sd:,.0f}")
+    if found is None or np.isnan(found.treated):
+        return (count,)
+    return count, ("Treated (noisy)", f"{found.treated:.0%}")
 
 
 COMPLETE = "Complete (noisy)"

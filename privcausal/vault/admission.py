@@ -88,6 +88,8 @@ class Changes:
     ) -> Self:
         """Read all columns of the request; `more` are the further fields."""
         labels: dict[str, memory.AsLabels] = {str(request.trust.unit): "units"}
+        if request.cluster is not None:
+            labels.setdefault(request.cluster.column, "units")
         for name in request.read:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
             bought = kind == "text" or (kind != "bool" and name in request.formula.categorical)
@@ -250,6 +252,8 @@ class Source(guard.Opaque):
 @guard.opening
 def open_source(data: Frame) -> Source:
     """Open a frame, a path to files, or a DuckDB relation. This step releases nothing."""
+    if isinstance(data, memory.RowSource):  # from `read_file`
+        return Source(data)
     if isinstance(data, str | os.PathLike):
         return Source(open_path(data))
     kind = type(data)  # Compare names, to avoid importing the libraries.
@@ -286,14 +290,17 @@ def public_size(source: Source, request: Request) -> int | None:
     return len(np.unique(codes[codes >= 0]))  # A categorical column may have unused labels.
 
 
+_CONVERT = "Convert it to numbers or labels first, for example a date to days since January 1."
+
+
 def check_columns(header: Header, names: Sequence[str]) -> None:
     """Check that every named column exists and has a readable type."""
     for name in names:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
             raise DataError(
-                f"Column {name!r} has a type that cannot be read. Convert it to numbers or labels "
-                "first, for example a date to days since January 1."
+                f"Column {name!r} has a type that cannot be read. "
+                f"{header.advice.get(name, _CONVERT)}"
             )
 
 
@@ -318,13 +325,22 @@ def check_types(header: Header, request: Request) -> None:
                 f"Column {name!r} contains text but has numeric bounds. Convert the column to "
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
             )
+        if text and isinstance(domain, Levels | Binary) and domain.numeric:
+            raise SchemaError(
+                f"Column {name!r} contains text, but its declared labels are numbers. Write the "
+                f"labels as in the data: bounds={{{name!r}: ['a', 'b']}}. If the texts are digits, "
+                f"quote them: bounds={{{name!r}: ['0', '1']}}."
+            )
+        if header.kinds[name] == "numeric" and isinstance(domain, Levels | Binary):
+            domain.refuse_numbers(name)
     formula = request.formula
     roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
     for name, role in (roles | {formula.event: "Event"}).items():
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
+            labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
             raise SchemaError(
                 f"{role} {name!r} contains text. Declare its two labels, the reference first: "
-                f"bounds={{{name!r}: ['control', 'treated']}}."
+                f"bounds={{{name!r}: {labels}}}."
             )
 
 

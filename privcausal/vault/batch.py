@@ -28,7 +28,7 @@ from privcausal.vault.guard import Opaque
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RawColumn(Opaque):
-    """One column of a block as read: numbers (NaN if missing) or label codes (-1 if missing)."""
+    """One column of a block as read: numbers or label codes. NaN, infinity, and -1 are missing."""
 
     numbers: Vector | None = None
     codes: Integers | None = None
@@ -175,7 +175,9 @@ class Layout:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.needed, *(g.column for g in self.groups)]))
+        return tuple(
+            dict.fromkeys([*self.needed, *(name for g in self.groups for name in g.columns)])
+        )
 
 
 def reads_labels(domain: Domain, kind: ColumnKind) -> bool:
@@ -197,10 +199,10 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
 def _clean_interval(column: RawColumn, domain: Interval) -> tuple[Vector, Mask]:
     assert column.numbers is not None
     domain = domain.raw if isinstance(domain, Transformed) else domain
-    missing = np.isnan(column.numbers)
+    present = np.isfinite(column.numbers)  # An infinite value is no measurement, as log(0).
     values = np.clip(column.numbers, domain.lo, domain.hi)
-    values[missing] = domain.mid
-    return values, ~missing
+    values[~present] = domain.mid
+    return values, present
 
 
 def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:
@@ -232,8 +234,9 @@ def _members(
 ) -> Matrix:
     out = np.zeros((size, len(groups)))
     for j, group in enumerate(groups):
-        values, present = clean[group.column]
-        out[:, j] = present & group_mask(group, values, schema[group.column])
+        present = np.logical_and.reduce([clean[name][1] for name in group.columns])
+        values = {name: clean[name][0] for name in group.columns}
+        out[:, j] = present & group_mask(group, values, schema)
     return out
 
 

@@ -217,9 +217,11 @@ def _absent(column: RawColumn) -> Mask:
 def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[ColumnProblem]:
     assert column.numbers is not None
     lo, hi = label_key(domain.lo), label_key(domain.hi)
+    yield "infinite", _MISSING, np.flatnonzero(np.isinf(column.numbers))
+    finite = np.where(np.isfinite(column.numbers), column.numbers, np.nan)
     # A comparison with NaN is False, so missing values are in neither class.
-    yield f"below {lo}", f"becomes {lo}", np.flatnonzero(column.numbers < domain.lo)
-    yield f"above {hi}", f"becomes {hi}", np.flatnonzero(column.numbers > domain.hi)
+    yield f"below {lo}", f"becomes {lo}", np.flatnonzero(finite < domain.lo)
+    yield f"above {hi}", f"becomes {hi}", np.flatnonzero(finite > domain.hi)
 
 
 def _levels_problems(column: RawColumn, domain: Levels) -> Iterator[ColumnProblem]:

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcausal.accounting.charge import PICO, Charge, Cost, Release
-from privcausal.accounting.price import NUMBERS
 from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
-from privcausal.request.request import FOLDS
 from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault import noise
 from privcausal.vault.batch import Batch, Layout, RawBatch
@@ -284,19 +282,11 @@ class Exit:
         if law == "laplace":
             name = "discrete Laplace"
             spread = float(noise.standard_deviation(query)[0] * query.weights[0])
-        self.check_size(len(exact))
         noisy = self.noisy(exact, query)
         units = mechanism.units
         first = float(units[0])
         charge = self.charge(stage, query.name, name, query.sensitivity * first, spread * first)
         return Release(noisy * units, self.source.sd(query) * units, charge)
-
-    def check_size(self, numbers: int) -> None:
-        """Stop with an error if the release has more numbers than its cost allows."""
-        if self.plan.gdp and numbers * FOLDS > NUMBERS:
-            raise CapabilityError(
-                f"A stage can release at most {NUMBERS // FOLDS:,} numbers. Use fewer terms."
-            )
 
     def claim(self, stage: Stage, query: str, mechanism: str, values: Vector) -> Release:
         """Release values that already contain their noise. Their noise scale is not reported."""

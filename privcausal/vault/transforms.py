@@ -75,7 +75,7 @@ class OfArm:
 
 @dataclass(frozen=True)
 class Instrument:
-    """Same as `Assigned`, for one of several instruments."""
+    """Same as `Assigned`, for the instrument at a place."""
 
     place: int
     bound: float = 0.5

@@ -18,7 +18,7 @@ from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerErr
 from privcausal.features.design import Design
 from privcausal.prices import as_typed
 from privcausal.request.factors import Group
-from privcausal.request.plan import Plan, Stage, StageKey
+from privcausal.request.plan import Plan, Stage, StageKey, check_release
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
@@ -144,6 +144,11 @@ class Vault(Opaque):
         self._progress = passes.Progress(plan, watch)
         self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
         self._gathered: dict[str, list[tuple[Mechanism, list[Integers]]]] = {}
+
+    @property
+    def unspent(self) -> tuple[Stage, ...]:
+        """Stages of the plan that were not spent, in order."""
+        return tuple(self._unspent.values())
 
     def set_layout(
         self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
@@ -287,7 +292,6 @@ class Vault(Opaque):
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
         """Run all rounds. The budget table shows them as one Gaussian query of the same cost."""
         leave, ones = self._exit, np.ones(boosting.width)
-        leave.check_size(boosting.width * boosting.rounds)
         self.passes += boosting.rounds - 1
         moved = boosting.sensitivity(leave.neighbors, whole=True)
         whole = leave.noise_query(stage, boosting.query, ones, moved)
@@ -352,6 +356,10 @@ class Vault(Opaque):
             )
         if isinstance(order, Query) and not stage.rho:
             order.l1_sensitivity(self._exit.neighbors)  # Raises if there is no such bound.
+        if self._plan.gdp and isinstance(order, Query):
+            check_release(len(order.units), "columns or terms")
+        if self._plan.gdp and isinstance(order, Boosting):
+            check_release(order.width * order.rounds, "columns or rounds")
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)

@@ -4,10 +4,10 @@ Run ``python tests/benchmarks/planned.py [--quick]``. A plan is told what a stat
 know beforehand: the outcome's standard deviation within an arm, the share that covariates explain,
 the share treated. Fits are made with seeded noise, on fresh data each.
 
-``--public`` plans the laws of `real_laws.py` and the regressions of `regress.py` instead. It counts
-how often the median half-width of the fits is within .8 and 1.25 of the plan, and how often it
-exceeds the cautious half-width. ``--like`` adds plans that resample the public rows themselves.
-The constants of plans were chosen on ``BUILDING``, not on ``REPORTING``.
+``--public`` plans the public data sets of `everyday_laws.py` and the regressions of `regress.py`
+instead. It counts how often the median half-width of the fits is within .8 and 1.25 of the plan,
+and how often it exceeds the cautious half-width. ``--like`` adds plans that resample the public
+rows themselves. The constants of plans were chosen on the building halves, not on the others.
 """
 
 from __future__ import annotations
@@ -81,26 +81,30 @@ Cell = tuple[str, str, bool, dict[str, Any], pd.DataFrame, Callable[[float, int]
 
 
 def public_effects() -> Iterator[Cell]:
-    from real_laws import BUILDING, REPORTING, drawn, fitted, law
+    import everyday_laws as laws
+    from everyday import fitted
 
-    for name in {**BUILDING, **REPORTING}:
-        one = law(name)
-        (m0, m1), e = one.means, one.e
-        within = [
-            np.average(near.var(axis=1) + (m - np.average(m, weights=w)) ** 2, weights=w)
-            for w, near, m in zip((1 - e, e), one.near, one.means, strict=True)
-        ]
-        variance = float((1 - e.mean()) * within[0] + e.mean() * within[1])
-        options = {
-            "formula": one.formula, "n": len(e), "bounds": one.bounds, "treated": float(e.mean()),
-            "outcome_sd": variance**0.5, "r2": min(float(np.var((m0 + m1) / 2)) / variance, 0.9),
-        }  # fmt: skip
+    for half in ("build", "report"):
+        for name in laws.names("library", half, 0):
+            one = laws.law("library", name, half)
+            (m0, m1), e = one.means, one.e
+            within = [
+                np.average(near.var(axis=1) + (m - np.average(m, weights=w)) ** 2, weights=w)
+                for w, near, m in zip((1 - e, e), one.near, one.means, strict=True)
+            ]
+            variance = float((1 - e.mean()) * within[0] + e.mean() * within[1])
+            explained = min(float(np.var((m0 + m1) / 2)) / variance, 0.9)
+            options = {
+                "formula": one.formula, "n": len(e), "bounds": one.bounds,
+                "treated": float(e.mean()), "outcome_sd": variance**0.5, "r2": explained,
+            }  # fmt: skip
 
-        def halves(eps: float, seed: int, name: str = name) -> pd.Series:
-            return pd.Series({"ATE": fitted((name, "private", eps, seed))["half"]})
+            def halves(eps: float, seed: int, one: Any = one) -> pd.Series:
+                fit = fitted(one, len(one.e), seed, eps, "private")
+                return pd.Series({"ATE": (fit["high"] - fit["low"]) / 2})
 
-        rows = drawn(one, np.random.default_rng(5))
-        yield "private", name, name in BUILDING, options, rows, halves
+            rows = one.draw(len(e), 10**6).frame
+            yield "private", name, half == "build", options, rows, halves
 
 
 def public_regressions() -> Iterator[Cell]:

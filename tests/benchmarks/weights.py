@@ -18,17 +18,15 @@ rows without weights. Rows and noise have seeds; the seeds of choices differ fro
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import os
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import numpy as np
 import pandas as pd
+from draws import Found, study
 
 import privcausal as pc
 from privcausal.testing import seeded_noise
@@ -86,12 +84,7 @@ def fitted(law: str, eps: float, seed: int, size: int) -> dict[str, Any]:
     return found
 
 
-def draws(laws: list[str], seeds: range, size: int) -> Iterator[dict[str, Any]]:
-    for law, eps, seed in itertools.product(laws, EPSILONS, seeds):
-        yield fitted(law, eps, seed, size)
-
-
-def table(found: list[dict[str, Any]]) -> pd.DataFrame:
+def table(found: Found) -> pd.DataFrame:
     groups = pd.DataFrame(found).groupby(["law", "eps"], sort=False)
     middle = groups[["weighted", "unweighted", "public"]].median()
     mean = groups.mean()
@@ -105,18 +98,5 @@ def table(found: list[dict[str, Any]]) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--reps", type=int, default=200)
-    parser.add_argument("--first", type=int, default=100_000, help="first seed; choices used 0")
-    parser.add_argument("--rows", type=int, default=ROWS)
-    parser.add_argument("--laws", default=",".join(LAWS))
-    parser.add_argument("--quick", action="store_true", help="two fits of each law")
-    options = parser.parse_args()
-    reps = 2 if options.quick else options.reps
-    seeds = range(options.first, options.first + reps)
-    print(table(list(draws(options.laws.split(","), seeds, options.rows))).round(3).to_string())
-
-
 if __name__ == "__main__":
-    main()
+    study(__doc__, LAWS, EPSILONS, ROWS, fitted, table)

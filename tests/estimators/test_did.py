@@ -128,7 +128,13 @@ def test_it_is_the_effect_on_the_treated_of_changes() -> None:
         one = did(frame, groups=["G"])
     with seeded_noise(4):
         two = pc.private(
-            FORMULA, own, unit="id", estimand="ATT", groups=["G"], bounds=BOUNDS | {"Y": (-15, 15)}
+            FORMULA,
+            own,
+            unit="id",
+            max_rows=1,
+            estimand="ATT",
+            groups=["G"],
+            bounds=BOUNDS | {"Y": (-15, 15)},
         )
     assert one.tidy().equals(two.tidy())
 
@@ -239,7 +245,7 @@ def test_it_is_planned_as_the_fit_on_changes() -> None:
     with seeded_noise(5):
         fit = did(study(4000))
     plan = pc.plan(
-        FORMULA, n=4000, unit="id", estimand="ATT", outcome_sd=0.6, r2=0.2,
+        FORMULA, n=4000, unit="id", max_rows=1, estimand="ATT", outcome_sd=0.6, r2=0.2,
         bounds=BOUNDS | {"Y": (-15, 15)},
     )  # fmt: skip
     low, high = fit.conf_int().loc["ATT"]

@@ -188,10 +188,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"bounds": {"first.treat": [0, 2004, 2006]}}, "requires numeric bounds"),
     ({"bounds": {"lemp": (0, 12)}}, "requires the levels"),
     ({"bounds": {"lemp": (0, 12), "first.treat": (0, 2007)}}, "requires the levels"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "One level"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "Only one level"),
     ({"bounds": {"lemp": (0, 12), "first.treat": [2004, 2006, 2007]}}, "No comparison"),
     ({"bounds": {"lemp": (0, 12), "first.treat": ["0", "2003"]}}, "No comparison"),
-    ({"periods": [2003, 2005, 2007], "bounds": {**BOUNDS, "first.treat": ["2004", "2005"]}}, "One"),
+    (
+        {"periods": [2003, 2005, 2007], "bounds": {**BOUNDS, "first.treat": ["2004", "2005"]}},
+        "between",
+    ),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 from unittest import mock
@@ -96,12 +97,50 @@ def test_instruments_that_contradict_each_other() -> None:
     assert "confidence set of the LATE: empty" in " ".join(str(found.summary()).split())
 
 
+@pytest.mark.parametrize(
+    ("more", "of"), [("Z4", {"Z4": (-4, 4)}), ("Z5", {}), ("Z4 + Z5", {"Z4": (-4, 4)})]
+)
+def test_an_instrument_that_is_a_combination_of_others(more: str, of: dict[str, Any]) -> None:
+    """It is named, and the set has the degrees of freedom of the others."""
+    data = study(10_000).assign(Z4=lambda d: 2 * d["Z3"], Z5=lambda d: 1 - d["Z1"])
+    with zero_noise(), mock.patch.object(slopes, "score_cut", uncut):
+        one = fit(data)
+        other = fit(data, f"{FORMULA} + {more}", bounds=BOUNDS | of)
+    assert "collinear" not in one.alerts
+    assert ", ".join(f"'{name}'" for name in more.split(" + ")) in other.alerts["collinear"]
+    (low, high), (low_of, high_of) = one.confidence_set()[0], other.confidence_set()[0]
+    assert high_of - low_of == pytest.approx(high - low, rel=0.02)
+    for name in more.split(" + "):
+        assert np.isnan(other.params[f"first stage[{name}]"])
+        assert other.bse[f"first stage[{name}]"] == np.inf
+    assert "Instruments agree" in str(other.summary())
+    with seeded_noise(4):
+        noisy = fit(data, f"{FORMULA} + {more}", bounds=BOUNDS | of, eps=4)
+    assert noisy.alerts["collinear"] == other.alerts["collinear"]
+
+
+@pytest.mark.parametrize("formula", ["Y ~ T | X | T ~ Z + W", "Y ~ T | X | T ~ Z"])
+def test_rows_that_are_all_equal_have_no_limits(formula: str) -> None:
+    """With this noise, the number of rows seems to be 0, and all chances 1."""
+    data = pd.DataFrame([dict.fromkeys("YTXZW", 1.0)] * 400)
+    bounds = {"Y": (0, 1), "X": (-1, 1), **{name: [0, 1] for name in "TZW"}}
+    for seed in (1054, 1055):
+        with seeded_noise(seed):
+            found = fit(data, formula, bounds=bounds, eps=0.2)
+        assert found.confidence_set() == [(-np.inf, np.inf)]
+        assert "instrument" in found.alerts
+
+
 def test_weak_instruments_have_half_lines() -> None:
     with seeded_noise(3):
         found = fit(study(3000, 3, strength=0.02), eps=1)
     assert found.confidence_set()[0][0] == -np.inf
     assert "instrument" in found.alerts
-    assert "confidence set of the LATE" in str(found.summary())
+    assert "confidence set of the LATE: any value" in " ".join(str(found.summary()).split())
+    (_, below), (above, _) = found.confidence_set(0.5)
+    assert below < above
+    words = " ".join(str(found.summary(alpha=0.5)).split())
+    assert re.search(r"50% confidence set of the LATE: below -?[\d.]+ or above -?[\d.]+\.", words)
 
 
 # -- the set -------------------------------------------------------------------------------------

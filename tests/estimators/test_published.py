@@ -312,7 +312,7 @@ def test_nuisances_that_are_not_private_are_nowhere(fitted: Any, tmp_path: Path)
 def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
     """gamma is an exact function of the rows: neither it nor a share of variance may be told."""
     assert fitted.budget["noise_sd"].isna().all() and fitted.budget["sensitivity"].isna().all()
-    assert fitted.ate["privacy_share"].isna().all()
+    assert fitted.ate["se_sampling"].isna().all()
     assert "one variance" in str(fitted.summary())
     with recorded(0) as noise:
         fit = paper(study())

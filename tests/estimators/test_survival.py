@@ -171,6 +171,29 @@ def test_a_horizon_beyond_the_follow_up_has_an_alert() -> None:
         assert "censoring" not in fit(horizon=100, eps=4).alerts
 
 
+def test_events_coded_1_and_2_have_an_alert_or_labels() -> None:
+    """Without noise, declared labels give the fit of events coded 0 and 1."""
+    coded = trial()
+    coded["died"] += 1
+    with zero_noise():
+        plain = fit(eps=4)
+        for labels in ([1, 2], ["1", "2"], pc.Levels([1, 2])):
+            found = fit(frame=coded, eps=4, bounds={"died": labels})
+            assert found.params.equals(plain.params)
+    assert "events" not in plain.alerts
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="No row is censored"):
+        assert "events" in fit(frame=coded, eps=4).alerts
+
+
+def test_negative_times_have_an_alert() -> None:
+    early = trial()
+    early["days"] -= 30
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="0 or negative"):
+        assert "times" in fit(frame=early, eps=4).alerts
+    with seeded_noise(1):
+        assert "times" not in fit(eps=4).alerts
+
+
 def test_survival_requires_a_survival_outcome() -> None:
     with seeded_noise(1):
         found = pc.private("X ~ T", trial(), bounds={"X": (0, 1)})
@@ -179,7 +202,7 @@ def test_survival_requires_a_survival_outcome() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
-    "no horizon": ({"horizon": None}, CapabilityError, "require each other"),
+    "no horizon": ({"horizon": None}, CapabilityError, "for example horizon=180"),
     "no event": (
         {"formula": "days ~ T", "bounds": {"days": (0, 9)}}, CapabilityError, "each other",
     ),
@@ -205,6 +228,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "one column": ({"formula": "Surv(days) ~ T"}, FormulaError, "takes two columns"),
     "three": ({"formula": "Surv(X, days, died) ~ T"}, FormulaError, "takes two columns"),
     "call": ({"formula": "Surv(log(days), died) ~ T"}, FormulaError, "takes two columns"),
+    "comparison": (
+        {"formula": "Surv(days, died == 2) ~ T"}, FormulaError, r"bounds=\{'died': \[1, 2\]\}",
+    ),
+    "interval": ({"bounds": {"died": (1, 2)}}, SchemaError, r"bounds=\{'died': \['1', '2'\]\}"),
+    "competing": ({"bounds": {"died": [0, 1, 2]}}, SchemaError, "Event 'died' must be binary"),
     "roles": ({"formula": "Surv(days, T) ~ T"}, FormulaError, "has another role"),
     "unknown": ({"formula": "Surv(days, dead) ~ T"}, FormulaError, "'dead' is not in the data"),
 }  # fmt: skip
@@ -220,8 +248,11 @@ def test_refused_before_any_charge(name: str, tmp_path: Path) -> None:
 
 
 def test_text_events_need_labels() -> None:
-    with pytest.raises(SchemaError, match="Event 'died' contains text"):
-        fit(frame=trial(died="yes"))
+    text = trial(died=pd.Series(["yes"] * 2000, dtype="str"))
+    with pytest.raises(SchemaError, match=r"Event 'died' contains text.*\['censored', 'event'\]"):
+        fit(frame=text)
+    with pytest.raises(SchemaError, match="contains text, but its declared labels are numbers"):
+        fit(frame=text, bounds={"died": [1, 2]})
 
 
 def test_other_calls_refuse_survival_outcomes() -> None:

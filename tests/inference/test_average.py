@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -16,8 +18,9 @@ from privcausal.inference.averages import (
     well_conditioned,
 )
 from privcausal.inference.averages import SumsContext as Frame
+from privcausal.inference.bought import coarse_range, fine_range
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.ranges import coarse_range, fine_range
+from privcausal.inference.ranges import LookCounts
 from privcausal.request.schema import Interval
 
 NOTHING = Remainder(0.0, 0.0)
@@ -179,17 +182,22 @@ def test_a_tail_that_no_bin_shows_alone_is_told_by_several() -> None:
 
 
 def test_bounds_are_found_around_the_data_and_refused_where_all_is_noise() -> None:
-    edges = np.array([-4.0, -1.0, 1.0, 4.0, 16.0])
-    found = coarse_range(np.array([3.0, 900.0, 700.0, -10.0]), 20.0, edges, "x", 1600.0)
+    edges = np.array([-16.0, -4.0, -1.0, 1.0, 4.0, 16.0])
+
+    def coarse(counts: list[float], sd: float, public: float | None, **options: Any) -> Interval:
+        return coarse_range(LookCounts(np.array(counts), sd, edges), "x", public, **options)
+
+    found = coarse([3.0, -10.0, 900.0, 700.0, -10.0], 20.0, 1600.0)
     assert found == Interval(-1.0, 4.0)
-    assert coarse_range(np.array([3.0, 900.0, 700.0, -10.0]), 20.0, edges, "x", 1700.0) == Interval(
-        -4.0, 4.0
-    )
-    assert coarse_range(
-        np.array([300.0, 900.0, 700.0, 300.0]), 100.0, edges, "x", 2200.0
-    ) == Interval(-16.0, 16.0)
+    assert coarse([3.0, -10.0, 900.0, 700.0, -10.0], 20.0, 1700.0) == Interval(-4.0, 4.0)
+    assert coarse([0.0, 300.0, 900.0, 700.0, 300.0], 100.0, 2200.0) == Interval(-16.0, 16.0)
+    # both signs of one size are found together
+    assert coarse([0.0, 90.0, 0.0, 90.0, 0.0], 20.0, 180.0) == Interval(-4.0, 4.0)
+    assert coarse([40.0, 40.0, 40.0, 600.0, 40.0], 50.0, 900.0, outcome=True) == Interval(-16, 16)
     with pytest.raises(BudgetError, match="bounds for 'x'"):
-        coarse_range(np.zeros(4), 20.0, edges, "x", None)
+        coarse([0.0] * 5, 20.0, None)
+    with pytest.raises(BudgetError, match="bounds for 'x'"):
+        coarse([0.0, 0.0, 900.0, 0.0, 0.0], 20.0, None, outcome=True)
     counts = np.r_[np.zeros(20), np.full(10, 900.0), np.zeros(34)]
     assert fine_range(counts, 200.0, found, 9000.0) == found, "too many rows might lie beyond"
     fine = fine_range(counts, 2.0, found, 9000.0)

@@ -96,7 +96,7 @@ def test_limits_of_a_risk_ratio_are_fiellers(correlation: float) -> None:
     told = ratio_limits(estimate(risk, 0.6 * cov, 0.4 * cov), (0, 1), "RR", Z)
     assert (told.low, told.high) == pytest.approx(fieller(risk, cov), rel=1e-6)
     assert told.estimate == pytest.approx(1.7)
-    assert told.privacy_share == pytest.approx(0.4)
+    assert told.se_sampling == pytest.approx(np.sqrt(0.6) * told.std_error)
 
 
 def test_limits_of_an_odds_ratio_are_those_of_a_profile() -> None:

@@ -274,6 +274,8 @@ def units_stay_apart(held: str) -> None:
     }  # fmt: skip
     if held == "panel":
         call |= {"learner": "did", "time": "year", "periods": (0, 1)}
+    else:
+        call["max_rows"] = 1
     tables: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         for first, y in ((one, 0.0), (other, 1.0)):
@@ -733,7 +735,9 @@ def first_lines_are_not_quoted(first: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.csv"
         file.write_text(f"{first}\n0.2,0,Bob,neg\n")
-        ended = _ended(lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="id"))
+        ended = _ended(
+            lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="id", max_rows=1)
+        )
         assert isinstance(ended, PrivcausalError)
         assert "Alice" not in str(ended)
 
@@ -950,7 +954,7 @@ def plans_cost_what_they_promise() -> None:
     """Every stage's noise is paid for, of parts that run in parallel the dearest."""
     for split, unit in (("full", None), ("disjoint", None), ("crossfit", None), ("disjoint", "P")):
         options: dict[str, Any] = {"control": pc.Control(split=split)} | (
-            {"unit": unit} if unit else {}
+            {"unit": unit, "max_rows": 1} if unit else {}
         )
         # at this eps the second half's stages sum to one unit more than the first's
         options |= {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 2.51}

@@ -141,16 +141,13 @@ def shown(value: Any) -> bytes:
         return str(error).encode()
 
 
-def frames_with_it(error: BaseException, allowed: frozenset[str] = frozenset()) -> list[str]:
-    """Variables of the package's frames that hold the canary: module, function, name.
-
-    `allowed` names arguments in which the caller handed it over.
-    """
+def frames_with_it(error: BaseException) -> list[str]:
+    """Variables of the package's frames that hold the canary: module, function, name."""
     return [
         f"{frame.f_globals['__name__']}.{frame.f_code.co_name}: {name}"
         for frame in package_frames(error)
         for name, value in frame.f_locals.items()
-        if name not in allowed and found_in(shown(value))
+        if found_in(shown(value))
     ]
 
 

@@ -71,6 +71,14 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
         call(learner="regress", formula="Y ~ X", bounds={**MORE, "Y": (0, 500)}, eps=8.0),
         lambda: rows(20_000).assign(Y=lambda d: np.exp(2 * d["Y"].clip(-3, 3))),
     ),
+    "collinear": (
+        call(learner="regress", formula="Y ~ X + Z", bounds=BOUNDS | {"Z": (-2, 2)}, eps=8.0),
+        lambda: rows().assign(Z=lambda d: 2 * d["X"]),
+    ),
+    "treatment": (
+        call(formula="Y ~ A | X", bounds=BOUNDS | {"A": [*"abcd"]}, estimand="PLR"),
+        lambda: rows().assign(A=lambda d: [*"abc"] * 1000),
+    ),
     "weights": (
         call(weights="W", bounds=BOUNDS | {"W": (0, 100)}),
         lambda: rows().assign(W=lambda d: np.exp(2 * d["X"]) * np.where(d["Y"] > 0, 8, 1)),

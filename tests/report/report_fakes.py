@@ -11,7 +11,7 @@ from privcausal.report.view import Check, FitView, Shape, VarianceSource
 EFFECT_COLUMNS = (
     "estimate", "std_error", "max_bias", "p_value", "conf_low", "conf_high", "mark",
 )  # fmt: skip
-GATE_COLUMNS = ("estimate", "std_error", "max_bias", "conf_low", "conf_high", "privacy_share")
+GATE_COLUMNS = ("estimate", "std_error", "max_bias", "conf_low", "conf_high", "se_sampling")
 CELL_COLUMNS = ("treated", "control", "estimate", "std_error", "conf_low", "conf_high")
 BUDGET_COLUMNS = (
     "stage", "query", "mechanism", "neighbors", "sensitivity",
@@ -152,10 +152,10 @@ def shapes() -> tuple[Shape, ...]:
 
 def gates() -> pd.DataFrame:
     rows = {
-        "region = North": (0.021, 0.020, 0.0031, -0.0182, 0.0602, 0.31),
-        "region = South": (0.081, 0.016, 0.0031, 0.0496, 0.1124, 0.24),
-        "age >= 65": (0.094, 0.022, 0.0031, 0.0509, 0.1371, 0.58),
-        "age < 65": (0.038, 0.019, 0.0031, 0.0008, 0.0752, 0.44),
+        "region = North": (0.021, 0.020, 0.0031, -0.0182, 0.0602, 0.012),
+        "region = South": (0.081, 0.016, 0.0031, 0.0496, 0.1124, 0.011),
+        "age >= 65": (0.094, 0.022, 0.0031, 0.0509, 0.1371, 0.014),
+        "age < 65": (0.038, 0.019, 0.0031, 0.0008, 0.0752, 0.012),
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(GATE_COLUMNS))
 

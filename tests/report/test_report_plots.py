@@ -58,7 +58,7 @@ def test_effect_plot_takes_axes() -> None:
         plots.effect_plot(())
 
 
-FOREST = ["estimate", "conf_low", "conf_high", "privacy_share"]
+FOREST = ["estimate", "conf_low", "conf_high", "std_error", "se_sampling"]
 CURVE = pd.DataFrame({"share": [0, 0.5, 1], "gain": [0, 0.2, 0.3], "random": [0, 0.15, 0.3],
                       "conf_low": [0, 0.1, 0.2], "conf_high": [0, 0.3, 0.4]})  # fmt: skip
 PLAN = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0], "half-width": [0.2, 0.05],
@@ -67,7 +67,7 @@ UTILITY = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0, 4.0], "weight": 0.5,
                         "utility": [0.3, 0.5, 0.4]})  # fmt: skip
 OTHERS = {
     "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
-    "gate": (plots.gate_plot, (cate_view().gates,), "thick: without privacy noise"),
+    "gate": (plots.gate_plot, (cate_view().gates,), "thick: from sampling alone"),
     "budget": (plots.budget_plot, (cate_view().budget,), "cost (rho)"),
     "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().uncertainty),
                  "sampling alone: 0.0265 to 0.0799"),
@@ -125,10 +125,9 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.lists(st.tuples(st.text(max_size=50), st.floats(), st.floats(), st.floats(), st.floats()),
-                max_size=4))  # fmt: skip
+@given(st.lists(st.tuples(st.text(max_size=50), *[st.floats()] * 5), max_size=4))  # fmt: skip
 def test_any_names_and_numbers_can_be_drawn(
-    rows: list[tuple[str, float, float, float, float]],
+    rows: list[tuple[str, float, float, float, float, float]],
 ) -> None:
     frame = pd.DataFrame([r[1:] for r in rows], index=[r[0] for r in rows], columns=FOREST)
     figure = Figure()

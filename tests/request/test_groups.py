@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import privcausal as pc
 from privcausal.errors import SchemaError
 from privcausal.request.factors import group_mask, partitions, resolve_groups
 from privcausal.request.schema import Binary, Levels, Schema
+from privcausal.testing import zero_noise
 
 
 @pytest.mark.parametrize(
@@ -30,9 +33,9 @@ from privcausal.request.schema import Binary, Levels, Schema
 def test_a_number_names_a_level(level: Any, written: str, comparison: str) -> None:
     schema = Schema({"zip": Levels([level, "b", "c"])})
     (group,) = resolve_groups([f"zip {comparison} {written}"], schema)
-    assert group.value == schema["zip"].labels[0]
+    assert group.parts[0].value == schema["zip"].labels[0]
     assert group.label == f"zip {comparison} {written}"
-    mask = group_mask(group, np.array([0, 1, 2, 0]), schema["zip"])
+    mask = group_mask(group, {"zip": np.array([0, 1, 2, 0])}, schema)
     same = [True, False, False, True]
     assert mask.tolist() == [s == (comparison == "==") for s in same]
 
@@ -40,14 +43,14 @@ def test_a_number_names_a_level(level: Any, written: str, comparison: str) -> No
 def test_a_number_names_one_of_two_labels() -> None:
     schema = Schema({"code": Binary([1000000, 2000000])})
     (group,) = resolve_groups(["code == 2000000"], schema)
-    assert group_mask(group, np.array([0.0, 1.0]), schema["code"]).tolist() == [False, True]
+    assert group_mask(group, {"code": np.array([0.0, 1.0])}, schema).tolist() == [False, True]
 
 
 def test_every_spelling_of_a_zero_one_column() -> None:
     schema = Schema({"smoker": Binary()})
     for text in ("smoker == 1", "smoker == 1.0", "smoker == True"):
         (group,) = resolve_groups([text], schema)
-        assert group_mask(group, np.array([0.0, 1.0]), schema["smoker"]).tolist() == [False, True]
+        assert group_mask(group, {"smoker": np.array([0.0, 1.0])}, schema).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("text", ["zip == 1000001", "zip == 1e+06x", "zip >= 1000000"])
@@ -90,6 +93,8 @@ def found(texts: list[str], needed: tuple[str, ...] = (), *, complete: bool = Fa
         ["age == 50", "age != 50"],
         ["sex == F", "sex == M"],
         ["age >= 18"],
+        ["age < 30", "30 <= age < 65", "age >= 65"],
+        ["18 <= age <= 40", "95 >= age > 40"],
     ],
 )
 def test_groups_that_part_a_column(texts: list[str]) -> None:
@@ -112,6 +117,70 @@ def test_groups_that_part_a_column(texts: list[str]) -> None:
 )
 def test_groups_that_overlap_or_leave_a_rest(texts: list[str]) -> None:
     assert len(found(texts).identities) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "members"),
+    [
+        ("30 <= age < 65", [1, 1, 0, 0]),
+        ("65 > age >= 30", [1, 1, 0, 0]),
+        ("(age >= 30) & (ward == N)", [1, 0, 1, 0]),
+        ("30 < age < 70 & ward != S & sex == M", [0, 0, 1, 0]),
+        ("unit == R & D", [1, 0, 0, 0]),
+        ("unit == R & D & X", [0, 0, 0, 1]),
+    ],
+)
+def test_a_group_is_a_conjunction(text: str, members: list[int]) -> None:
+    schema = Schema(SCHEMA | {"unit": ["R & D", "S", "T", "R & D & X"]})
+    (group,) = resolve_groups([text], schema)
+    frame = {
+        "age": np.array([30.0, 64.0, 65.0, 20.0]), "ward": np.array([0, 1, 0, -1]),
+        "sex": np.array([0.0, 0, 1, 1]), "unit": np.arange(4),
+    }  # fmt: skip
+    assert group.label == text
+    assert group_mask(group, frame, schema).tolist() == members
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("30 <= age > 65", "0 <= column < 5"),
+        ("1 < 30 <= age < 65", "0 <= column < 5"),
+        ("age >= 30 & ", "compare with a number"),
+        ("age >= 30 & height < 2", "requires a declared domain for 'height'"),
+        ("30 <= ward < 65", "must use == or !="),
+    ],
+)
+def test_a_wrong_conjunction_is_refused(text: str, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        resolve_groups([text], Schema(SCHEMA))
+
+
+def test_a_group_in_two_columns_parts_neither() -> None:
+    assert len(found(["ward == N & age >= 65", "ward == S", "ward == W"]).identities) == 0
+    (identity,) = found(["sex", "ward == N & age >= 65"]).identities
+    np.testing.assert_array_equal(identity, [1, -1, -1, 0])
+
+
+def test_effects_in_conjunctions_are_those_of_their_rows() -> None:
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"T": rng.integers(0, 2, 4000), "x": rng.uniform(0, 1, 4000)})
+    rows["w"] = rng.choice(["a", "b"], 4000)
+    rows["Y"] = (rng.random(4000) < 0.3 + 0.3 * rows["T"] * (rows["x"] < 0.5)) * 1.0
+    with zero_noise():
+        fit = pc.private(
+            "Y ~ T",
+            rows,
+            bounds={"Y": (0, 1), "x": (0, 1), "w": ["a", "b"]},
+            groups=["0.2 <= x < 0.5 & w == a", "x >= 0.5"],
+        )
+    for name, inside in zip(
+        fit.gate.index,
+        [rows.x.between(0.2, 0.5, "left") & (rows.w == "a"), rows.x >= 0.5],
+        strict=True,
+    ):
+        means = rows[inside].groupby("T")["Y"].mean()
+        assert fit.gate["estimate"][name] == pytest.approx(means[1] - means[0], abs=1e-3)
 
 
 def test_each_column_has_its_identity() -> None:

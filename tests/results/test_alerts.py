@@ -116,6 +116,22 @@ def test_all_labels_absent() -> None:
     assert "any of the declared levels of 'G'" in fit.alerts["levels"]
 
 
+def test_undeclared_levels_are_used_without_their_level_and_told() -> None:
+    """Two of them confound the ATE, which is 0: the tutorial says so. The seed makes it certain."""
+    rng = np.random.default_rng(3)
+    g = rng.choice(["a", "b", "y", "z"], 20_000, p=[0.45, 0.45, 0.05, 0.05])
+    treated = rng.random(len(g)) < pd.Series(g).map({"a": 0.5, "b": 0.4, "y": 0.9, "z": 0.1})
+    frame = pd.DataFrame({"G": g, "T": treated, "Y": 10 * (g == "y") + rng.normal(size=len(g))})
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="About 10% of the rows"):
+        fit = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b"]})
+    assert fit.params["ATE"] > 0.3
+    assert "without their level, which can bias" in fit.alerts["levels"]
+    with seeded_noise(1):
+        whole = pc.private("Y ~ T | C(G)", frame, bounds={"Y": (-5, 15), "G": ["a", "b", "y", "z"]})
+    assert abs(whole.params["ATE"]) < 0.2
+    assert "levels" not in whole.alerts
+
+
 def test_an_arm_of_a_trial_that_is_absent() -> None:
     assert "arm" in told(rows(chance=1.0), "Y ~ T").alerts
 
@@ -292,6 +308,40 @@ def test_a_folder_beside_the_package_is_the_users() -> None:
         warnings.simplefilter("default")
         names["call"](rows(chance=1.0))
     assert [w.filename for w in caught] == [place]
+
+
+MISSING: dict[str, Any] = {
+    "covariates": lambda d: pc.private("Y ~ T | X", d, bounds=BOUNDS),
+    "trial": lambda d: pc.private("Y ~ T", d, bounds=BOUNDS),
+    "regression": lambda d: pc.regress("Y ~ X", d, bounds=BOUNDS),
+    "CATE": lambda d: pc.privcate("Y ~ T | X", d, bounds=BOUNDS),
+    "survival": lambda d: pc.private("Surv(Y, E) ~ T", d.assign(E=1), estimand="RMST", horizon=2),
+    "differences": lambda d: pc.did(
+        "Y ~ S", pd.concat([d.assign(id=d.index, time=t, S=d["T"] * t) for t in (0, 1)]),
+        unit="id", time="time", periods=(0, 1), bounds={"Y": (-4, 4)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_rows_are_told_by_every_fit(kind: str) -> None:
+    """Of 5,000 rows 4,000 are incomplete, or none."""
+    for part in (0.2, 1.0):
+        frame = rows(5000).assign(Y=lambda d: d["Y"].where(d.index < part * len(d)))  # noqa: B023
+        with seeded_noise(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = MISSING[kind](frame)
+        assert ("complete" in fit.alerts) == (part < 1)
+
+
+@pytest.mark.parametrize("formula", ["Y ~ T | X", "Y ~ T"])
+def test_a_treatment_of_three_codes_is_told_by_name(formula: str) -> None:
+    frame = rows(5000).assign(T=lambda d: d.index % 3)
+    found = told(frame, formula).alerts["complete"]
+    assert "About 67% of the rows" in found
+    assert "Values of 'T' other than 0/1 count as missing" in found
+    declared = BOUNDS | {"T": pc.Binary([0, 1])}
+    assert "complete" not in told(frame, formula, bounds=declared).alerts
 
 
 COUNTED: dict[str, Any] = {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from results_fits import variant
 
 import privcausal as pc
 from privcausal.estimators.base import average_doubts, nuisance_alert
 from privcausal.inference.averages import AverageEstimate
-from privcausal.testing import seeded_noise
+from privcausal.testing import seeded_noise, zero_noise
 
 
 def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None:
@@ -100,7 +100,7 @@ def test_no_effect_is_larger_than_the_outcome_allows(estimand: Any) -> None:
             )  # fmt: skip
         assert abs(fitted.estimate.averages.estimate[0]) > 5 or seed
         rows = pd.concat([fitted.ate, fitted.gate]).drop(
-            columns=["std_error", "max_bias", "privacy_share"]
+            columns=["std_error", "max_bias", "se_sampling"]
         )
         assert (rows.abs().fillna(0) <= 5).all(axis=None)
         assert fitted.params.iloc[0] == fitted.ate["estimate"].iloc[0]
@@ -116,10 +116,28 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     assert "1/x^3" not in str(fitted) + " ".join(fitted._view().methods)
 
 
-def test_the_share_of_privacy_is_a_least() -> None:
-    assert any(
-        "accounts for at least " in line for line in variant("private on gam")._view().headline
-    )
+def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
+    """Within 15%, whatever the noise, and shown beside the whole in every output."""
+    study = pc.datasets.clinic(5000)
+    with zero_noise():
+        known = pc.private(study.formula, study.frame, bounds=study.bounds).ate["se_sampling"]
+    for seed in range(3):
+        with seeded_noise(seed):
+            fit = pc.private(study.formula, study.frame, bounds=study.bounds)
+        row = fit.ate.iloc[0]
+        assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.15)
+        assert row["std_error"] > 1.3 * row["se_sampling"]
+    told = re.compile(r"(\d\.\d{3}); (\d\.\d{3}) from sampling alone")
+    view, shown = fit._view(), fit.summary()
+    for text in (
+        str(shown),
+        shown.as_latex(),
+        shown.as_markdown(),
+        shown.as_html(),
+        *view.headline[1:2],
+    ):
+        whole, alone = map(float, told.search(text).groups())  # type: ignore[union-attr]
+        assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)
 
 
 @pytest.mark.parametrize(("clipping", "remainder"), [(1.0, 0.1), (0.1, 2.0), (0.1, 0.1)])

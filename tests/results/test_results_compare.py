@@ -55,8 +55,8 @@ def test_private_fits_are_read_whole() -> None:
     assert set(made.stats["Guarantee"]) == {"proven"}
     assert "No guarantee" not in str(made)
     assert "NOT PRIVATE" not in str(made)
-    share = float(fits["R"].ate["privacy_share"].iloc[0])
-    assert made.stats.loc["R", "Privacy noise"] == f"{100 * share:.0f}%"
+    alone = float(fits["R"].ate["se_sampling"].iloc[0])
+    assert float(made.stats.loc["R", "Sampling alone"]) == pytest.approx(alone, rel=0.02)
 
 
 def test_fits_may_be_listed_or_not() -> None:

@@ -103,16 +103,16 @@ def test_alpha_is_checked(alpha: Any) -> None:
             getattr(variant("r on linear"), call)(alpha)
 
 
-def test_ate_is_the_first_term_with_its_share_of_privacy(fitted: Any) -> None:
+def test_ate_is_the_first_term_with_its_error_from_sampling(fitted: Any) -> None:
     assert list(fitted.ate.columns) == [
-        "estimate", "std_error", "max_bias", "conf_low", "conf_high", "privacy_share",
+        "estimate", "std_error", "max_bias", "conf_low", "conf_high", "se_sampling",
     ]  # fmt: skip
     row = fitted.ate.loc["ATE"]
     assert len(fitted.ate) == 1
     assert row["estimate"] == fitted.params["ATE"]
     assert row["std_error"] == pytest.approx(fitted.bse["ATE"])
     assert [row["conf_low"], row["conf_high"]] == pytest.approx(list(fitted.conf_int().loc["ATE"]))
-    assert 0 < row["privacy_share"] < 1
+    assert 0 < row["se_sampling"] < row["std_error"]
 
 
 def test_gate_has_a_row_for_each_group(fitted: Any) -> None:
@@ -122,7 +122,7 @@ def test_gate_has_a_row_for_each_group(fitted: Any) -> None:
     seen = gate.dropna()
     assert len(seen)
     assert ((seen["conf_low"] < seen["estimate"]) & (seen["estimate"] < seen["conf_high"])).all()
-    assert seen["privacy_share"].between(0, 1).all()
+    assert seen["se_sampling"].between(0, seen["std_error"]).all()
 
 
 def test_no_groups_no_rows() -> None:

@@ -180,7 +180,7 @@ def test_ledgers_stay_true(k: int, tmp_path: Path) -> None:
     assert cap.epsilon <= float(told[2])
     assert cap.delta <= float(told[3])
     assert 0 <= float(told[4]) <= max(left.epsilon, left.pure_epsilon)
-    line = re.search(r": epsilon (\S+) of (\S+) remaining\.", str(ledger_line(ledger)))
+    line = re.search(r": epsilon (\S+) of (\S+) remaining\b", str(ledger_line(ledger)))
     assert line
     assert float(line[1]) <= left.epsilon
     assert cap.epsilon <= float(line[2])

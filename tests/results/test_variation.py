@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from placebos import cells, placebo
+from scipy.stats import binom, norm
 
 import privcausal as pc
 from privcausal.results.looks import FLAT
@@ -54,3 +56,22 @@ def test_averages_alone_say_nothing_of_it() -> None:
     with seeded_noise(1):
         made = pc.private("Y ~ T | X", rows(1, 0.0), bounds=BOUNDS)
     assert made._view().variation == ""
+
+
+@pytest.mark.parametrize("share", [1 / 3, pytest.param(0.1, marks=pytest.mark.slow)])
+def test_a_known_allocation_moves_no_slope(share: float) -> None:
+    """Two outcome values are clipped asymmetrically. Mean z values: a false alarm of 1e-6."""
+    found = [placebo("binary", share, "number", 20_000, seed, eps=1)[0] for seed in range(6)]
+    most = norm.isf(1e-6 / 16) / np.sqrt(len(found))
+    assert np.abs(np.mean(found, axis=0)).max() < most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "auto"])
+def test_placebos_do_not_vary(learner: str) -> None:
+    """Outcomes of all kinds, 10 to 90 % treated: a false alarm of 1e-6 for claims at level 5 %."""
+    drawn = cells(learner, 24)
+    found = [placebo(*cell[:3], 20_000, cell[3], learner=learner, eps=1) for cell in drawn]
+    z = np.concatenate([one.dropna() for one, _ in found])
+    assert np.abs(z).max() < norm.isf(1e-6 / (2 * z.size))
+    assert sum(claimed for _, claimed in found) <= binom.isf(1e-6, len(found), 0.05)

@@ -60,7 +60,8 @@ def lines(findings: Findings) -> dict[tuple[str, str], list[int]]:
 def test_every_problem_is_found_in_exactly_its_rows():
     assert lines(pc.check_data(FRAME, bounds=SCHEMA)) == {
         ("y", "below 0"): [0],
-        ("y", "above 100"): [4, 5],
+        ("y", "above 100"): [4],
+        ("y", "infinite"): [5],
         ("t", "missing"): [3],
         ("t", "neither '0' nor '1' but '0.5'"): [5],
         ("t", "neither '0' nor '1' but '2'"): [2],
@@ -84,8 +85,9 @@ def test_frame_tells_type_consequence_count_and_examples():
     frame = pc.check_data(FRAME, bounds=SCHEMA).frame
     assert list(frame) == ["column", "type", "problem", "consequence", "rows", "examples"]
     line = frame[frame["problem"] == "above 100"].iloc[0]
-    assert tuple(line) == ("y", "numeric", "above 100", "becomes 100", 2, (4, 5))
+    assert tuple(line) == ("y", "numeric", "above 100", "becomes 100", 1, (4,))
     fate = frame.set_index("problem")["consequence"]
+    assert fate["infinite"] == "is ignored (incomplete row)"
     assert fate["undeclared level 'nrth'"] == "belongs to no level"
     assert fate["undeclared level 'clerk'"] == "becomes 'other'"
     assert fate["neither '0' nor '1' but '2'"] == "is ignored (incomplete row)"
@@ -236,7 +238,7 @@ def test_names_and_levels_cannot_change_the_page_or_the_terminal():
 
 def test_an_unknown_line_is_an_error_that_names_the_known_ones():
     findings = pc.check_data(FRAME, bounds=SCHEMA)
-    with pytest.raises(DataError, match=r"Its problems: 'below 0', 'above 100'"):
+    with pytest.raises(DataError, match=r"Its problems: 'infinite', 'below 0', 'above 100'"):
         findings.rows("y", "missing")
     with pytest.raises(DataError, match="is not declared and not in the data"):
         findings.rows("x", "missing")

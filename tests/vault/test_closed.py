@@ -82,7 +82,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
 REFUSED: dict[str, Callable[[Path], Any]] = {
     "formula": lambda file: pc.private("Y ~ Z | X", file, bounds=BOUNDS),
     "budget": lambda file: pc.private(FORMULA, file, bounds=BOUNDS, eps=-1),
-    "unit": lambda file: pc.private(FORMULA, file, bounds=BOUNDS, unit="nobody"),
+    "unit": lambda file: pc.private(FORMULA, file, bounds=BOUNDS, unit="nobody", max_rows=1),
     "base": lambda file: pc.privcate(FORMULA, file, bounds=BOUNDS, base="dpebm"),
     "look": lambda file: fit(file).overlap(without(file, "X"), eps=1),
 }

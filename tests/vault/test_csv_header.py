@@ -78,7 +78,9 @@ def test_what_stands_in_it_is_never_quoted(first: str, formula: str, tmp_path: P
     assert "is not in the first line of the CSV file" in sentence
 
 
-@pytest.mark.parametrize("options", [{"unit": "id"}, {"propensity": "id"}, {"groups": ["id"]}])
+@pytest.mark.parametrize(
+    "options", [{"unit": "id", "max_rows": 1}, {"propensity": "id"}, {"groups": ["id"]}]
+)
 def test_nor_where_an_option_names_a_column(options: Any, tmp_path: Path) -> None:
     place = file(tmp_path, "Y,T,Alice Example,HIV+")
     bounds = {"Y": (0, 1), "id": (0.2, 0.8) if "propensity" in options else ["a", "b"]}

@@ -318,6 +318,7 @@ def expected(s: Study, c: Clean) -> dict[str, Vector]:
             [np.atleast_1d(k) for k in (*both, balance.sum(), sizes)]
         )
         x, x2 = cut(c.psi - 3, 40.0), cut(c.psi - 3, 40.0) ** 2
+        own = cut(imputed - 3, 40.0) @ a[:, 1:]
         alone = x.sum(), own, x @ g, x2.sum(), x2 @ g, outer, sizes
         found[f"sums and squares alone, {which}"] = np.concatenate(
             [np.atleast_1d(k) for k in alone]

@@ -5,6 +5,7 @@ A fit is broken where it hurts most: after the charge, in the middle of the rows
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import traceback
@@ -19,7 +20,8 @@ import polars as pl
 import pytest
 
 import privcausal as pc
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import BudgetError, CapabilityError, DataError
+from privcausal.request import plan
 from privcausal.vault import passes
 from privcausal.vault.sources import stored
 
@@ -172,7 +174,7 @@ def test_a_table_that_grows_between_passes(kind: str, tmp_path: Path, ledger: pc
     [
         {"control": pc.Control(split="disjoint")},
         {"control": pc.Control(split="crossfit")},
-        {"unit": "pid"},
+        {"unit": "pid", "max_rows": 1},
     ],
 )
 @pytest.mark.parametrize("place", ["relation", "polars"])
@@ -194,3 +196,35 @@ def test_rows_in_another_order_each_time_are_the_same_sums(tmp_path: Path) -> No
         with pc.testing.seeded_noise(1):
             found.append(pc.private(FORMULA, data, bounds=BOUNDS, eps=1).params["ATE"])
     assert found[0] == found[1]
+
+
+def test_a_fit_that_must_stop_says_what_it_used(ledger: pc.Ledger) -> None:
+    """At its first stage, after which it can only go on with bounds that it does not have."""
+    with pytest.raises(BudgetError, match="Could not estimate bounds for 'Y'") as caught:
+        pc.private(FORMULA, rows(40), eps=0.1, ledger=ledger)
+    said = str(caught.value)
+    assert re.search(r"The fit stopped after 1 of \d+ stages, with \d% of its budget\. ", said)
+    assert said.endswith(
+        "The ledger was charged for all stages before the first and returns nothing."
+    )
+    assert caught.value.__context__ is None
+    assert len(ledger.history) > 1
+    with pytest.raises(BudgetError, match=r"% of its budget\.$"):
+        pc.private(FORMULA, rows(40), eps=0.1)
+
+
+def test_levels_that_make_too_many_columns_stop_the_fit(ledger: pc.Ledger) -> None:
+    """Their number is known only from the release: then the fit says so."""
+    levels = np.repeat([f"level {k}" for k in range(1100)], 60)
+    data = rows(len(levels)).assign(G=levels)
+    with pytest.raises(
+        CapabilityError, match=r"makes 1,\d\d\d columns.*The fit stopped after 1 of"
+    ):
+        pc.private("Y ~ T | C(G)", data, bounds=BOUNDS, eps=4, ledger=ledger)
+
+
+def test_a_release_of_too_many_numbers_is_refused_by_its_size(monkeypatch: Any) -> None:
+    """The size of a query is public: the message is not that of a step on rows."""
+    monkeypatch.setattr(plan, "LARGEST_RELEASE", 5)
+    with pytest.raises(CapabilityError, match=r"numbers, but at most 5 are allowed.*stopped after"):
+        pc.private(FORMULA, rows(), bounds=BOUNDS)

@@ -219,7 +219,10 @@ def test_what_is_drawn_by_lot_is_refused_where_it_is_read(frame: Any, tmp_path: 
         assert Spark(frame.withColumn("unused", column)).repeats(names)
     assert not Spark(frame.where(f.rand() < 0.5)).repeats(names)
     drawn = frame.withColumn("pid", f.floor(f.rand() * 100))
-    for options in ({"unit": "pid", "control": pc.Control(split="disjoint")}, {"unit": "pid"}):
+    for options in (
+        {"unit": "pid", "max_rows": 1, "control": pc.Control(split="disjoint")},
+        {"unit": "pid", "max_rows": 1},
+    ):
         with pytest.raises(CapabilityError, match="random function"):
             pc.private(FORMULA, drawn, bounds=BOUNDS, ledger=ledger, **options)
     assert ledger.history.empty
@@ -421,7 +424,7 @@ def test_no_output_holds_the_canary(session: Any, tmp_path: Path) -> None:
         {"bounds": BOUNDS | {"G": (0, 1)}},
         {"bounds": BOUNDS, "groups": ["G == z"]},
         {"bounds": BOUNDS, "control": pc.Control(split="disjoint")},
-        {"bounds": BOUNDS, "unit": "nobody"},
+        {"bounds": BOUNDS, "unit": "nobody", "max_rows": 1},
     ):
         with pytest.raises(PrivcausalError) as caught:
             pc.private(FORMULA, on_spark, **wrong)

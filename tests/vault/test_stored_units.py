@@ -141,7 +141,7 @@ def test_names_in_csv_are_those_that_are_written(names: list[str], known: Any, m
         file = Path(folder) / "t.csv"
         pd.DataFrame({"pid": names, "x": 1}).to_csv(file, index=False)
         streamed = open_path(file).typed(lambda _: known)
-        whole = Memory(read_file(file, lambda _: {"pid": frozenset()}))
+        whole = read_file(file).typed(lambda _: known)
         assert_same(streamed, whole, most, 7)
         assert streamed.units("pid") == len(set(names) - {"NA", "", "nan"})
 
@@ -302,7 +302,13 @@ def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     with pytest.raises(DataError, match="could not be read and sorted by unit") as caught:
         pc.privcate(
-            "Y ~ T | X1", file, bounds=BOUNDS, unit="pid", neighbors="add_remove", ledger=ledger
+            "Y ~ T | X1",
+            file,
+            bounds=BOUNDS,
+            unit="pid",
+            max_rows=1,
+            neighbors="add_remove",
+            ledger=ledger,
         )
     assert caught.value.__context__ is None
     assert "CANARY" not in str(caught.value)
@@ -328,6 +334,7 @@ def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, monkeypatch: A
     options = {
         "bounds": BOUNDS,
         "unit": "pid",
+        "max_rows": 1,
         "control": pc.Control(split=split),
         "eps": 1,
         "ledger": ledger,

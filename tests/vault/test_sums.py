@@ -285,7 +285,9 @@ def test_a_query_that_fails_midway_stays_paid_for(tmp_path: Any) -> None:
     assert not ledger.history.empty
 
 
-@pytest.mark.parametrize("options", [{"control": pc.Control(split="disjoint")}, {"unit": "G"}])
+@pytest.mark.parametrize(
+    "options", [{"control": pc.Control(split="disjoint")}, {"unit": "G", "max_rows": 2}]
+)
 def test_a_query_has_no_order(options: Any) -> None:
     query = pl.from_pandas(table(ROWS)).lazy()
     with pytest.raises(CapabilityError, match="sink_parquet"):

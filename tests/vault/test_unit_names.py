@@ -297,7 +297,7 @@ BOUNDS: dict[str, Any] = {"Y": (0, 1)}
 
 def moves(one: Any, two: Any, **options: Any) -> list[float]:
     """How far queries move, in their sensitivities, and that all else is alike."""
-    made = {"bounds": BOUNDS, "unit": "id", **options}
+    made = {"bounds": BOUNDS, "unit": "id", "max_rows": 1, **options}
     with testing.recorded(3) as first:
         fit = pc.private("Y ~ T", one, **made)
     with testing.recorded(3, first.calls) as second:
@@ -373,9 +373,9 @@ def test_a_decimal_that_is_read_as_a_float_names_no_unit(size: int, tmp_path: Pa
     file = _parquet(table, tmp_path)
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     with pytest.raises(DataError, match=r"Unit column 'id' is a decimal with more than 38 digits"):
-        pc.private("Y ~ T", file, bounds=BOUNDS, unit="id", ledger=ledger)
+        pc.private("Y ~ T", file, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
     with pytest.raises(DataError, match="Column 'id' has a type that cannot be read"):
-        pc.private("Y ~ T", table, bounds=BOUNDS, unit="id", ledger=ledger)
+        pc.private("Y ~ T", table, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
     assert ledger.history.empty
     if size:
         bounds = {**BOUNDS, "id": (0, 40)}

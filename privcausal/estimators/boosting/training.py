@@ -124,7 +124,7 @@ class BoostingSession:
         edges = np.linspace(-outcome.bound, outcome.bound, OUTCOME_CELLS + 1)
         release = self.state.session.release(stage, ArmHistogram(outcome, edges[1:-1], "outcome"))
         arms, sd = release.value.reshape(2, OUTCOME_CELLS), float(release.noise_sd[0])
-        self.state.session.look_for(float(arms.sum(axis=1).min()), sd * np.sqrt(OUTCOME_CELLS))
+        self.state.session.look_for(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
         counts, sd = arms.sum(axis=0), sd * np.sqrt(2.0)
         return centre_of(counts, sd, edges, price, 0.5 * (outcome.lo + outcome.hi))
 

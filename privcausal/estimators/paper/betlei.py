@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privcausal import vault
-from privcausal.accounting.charge import is_number
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, is_number
 from privcausal.estimators import uplift, words
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared

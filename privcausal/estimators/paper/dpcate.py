@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from privcausal.accounting.charge import is_number
-from privcausal.errors import CapabilityError, PrivcausalWarning
+from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
 from privcausal.estimators import bases, dpcate, options, paper, survey, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import StageWeight, Undeclared

@@ -34,8 +34,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from privcausal import accounting, vault
-from privcausal.accounting.charge import exact, is_number
-from privcausal.errors import BudgetError, CapabilityError
+from privcausal.accounting.charge import exact
+from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
 from privcausal.estimators import bases, survey, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import LEAST_PART, Stages, StageWeight, Undeclared, check_levels
@@ -544,7 +544,7 @@ def tradeoff_of(declared: Any) -> accounting.TradeOff:
     """A declared guarantee as a trade-off function."""
     if isinstance(declared, accounting.TradeOff):
         return declared
-    pair = tuple(declared) if isinstance(declared, tuple | list) else ()
+    pair = tuple(as_plain(declared)) if isinstance(declared, tuple | list) else ()
     if len(pair) == 2 and all(is_number(v) for v in pair):
         return accounting.TradeOff.from_dp(*pair)
     raise CapabilityError("guarantee must be a pc.TradeOff, or a pair (epsilon, delta).")

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.accounting.charge import is_number
-from privcausal.errors import BudgetError
+from privcausal.errors import BudgetError, is_number
 from privcausal.estimators import bases, paper, survey, words
 from privcausal.estimators.base import Learner, finish, shown
 from privcausal.estimators.budget import StageWeight, Undeclared

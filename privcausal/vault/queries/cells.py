@@ -53,7 +53,7 @@ class _Histograms(HistogramQuery, RawMechanism):
         for name in self.variables:
             values = batch.columns[name].numbers
             assert values is not None
-            values = values[batch.keep & ~np.isnan(values)]
+            values = values[batch.keep & np.isfinite(values)]
             counts.append(np.bincount(self.cell(name, values), minlength=self.cells))
         return np.concatenate(counts).astype(np.int64)
 

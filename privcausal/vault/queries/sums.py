@@ -354,9 +354,9 @@ class ScoreSums(BlockSums):
     x in R^J is the row's vector of scores, or its one score. q_k in [0, 1] are the masses: the
     estimands' denominator weights, divided by their bounds. `by_group` lists the quantities that
     are also summed in groups, in addition to the scores, by position in (1, q_1, q_2, ...).
-    `slopes` requires a single score. Products with z then use the score `slopes`, over the same
-    clipping threshold. With `squares`, the query also sums the upper triangle of x x' over all rows
-    and in each group.
+    `slopes` requires a single score. Products with z then use the score `slopes`, clipped around
+    the same middle at the same threshold. With `squares`, the query also sums the upper triangle of
+    x x' over all rows and in each group.
 
     Privacy
     -------
@@ -441,7 +441,9 @@ class ScoreSums(BlockSums):
         x = self.scores(batch)
         q = [cut_share(mass(batch), mass.bound, 0.0) for mass in self.masses]
         a, g = self.regressors.a(batch).T, batch.member.T
-        own = x if self.slopes is None else CutScore(self.slopes, self.scores.unit)(batch)
+        own = x
+        if self.slopes is not None and isinstance(self.scores, CutScore):
+            own = replace(self.scores, score=self.slopes)(batch)
         upper = list(zip(*np.triu_indices(len(a)), strict=True))
         pairs = list(zip(*np.triu_indices(x.shape[1]), strict=True)) if self.squares else []
         part = np.empty(len(x))

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError, SchemaError
-from privcausal.features.design import labels
+from privcausal.features.design import labels, open_frame
 from privcausal.request import schema
 from privcausal.request.partition import sql_text
 from privcausal.vault.guard import opening
@@ -205,14 +205,26 @@ def _r(path: Path) -> tuple[Any, Texts]:
 SUFFIXES = (".parquet", ".pq", ".csv")
 
 
-def read_file(path: Path, label_columns: schema.LabelColumns) -> Any:
-    """Read the table as a pyarrow table in memory.
+class HeldTexts(memory.Memory):
+    """A CSV file in memory: texts, until it is known which columns hold labels."""
 
-    Parameters
-    ----------
-    path : Path
-    label_columns : callable
-        Used only for CSV files. The other columns are read as numbers.
+    __slots__ = ()
+
+    def __init__(self, table: Any) -> None:
+        super().__init__(table)
+        self.header = replace(self.header, untyped=True)
+
+    def typed(self, labels: schema.LabelColumns) -> memory.Memory:
+        """These rows with numbers and labels. Units are the texts as written."""
+        table, names = self._frame.to_native(), self.header.names
+        units = _typed(table, dict.fromkeys(names, frozenset()))
+        made = memory.Memory(_typed(table, labels(names)), open_frame(units))
+        made.header = replace(made.header, untyped=True)
+        return made
+
+
+def read_file(path: Path) -> memory.RowSource:
+    """Read a table into memory.
 
     Raises
     ------
@@ -230,9 +242,9 @@ def read_file(path: Path, label_columns: schema.LabelColumns) -> Any:
     if table is None:
         raise DataError(f"{path.name} is not a complete {suffix[1:]} file.")
     if suffix != ".csv":
-        return table
+        return memory.Memory(table)
     check_header(table.column_names, path)
-    return _typed(table, label_columns(table.column_names))
+    return HeldTexts(table)
 
 
 def _parquet(path: Path) -> Any:
@@ -324,6 +336,12 @@ def _known(suffixes: Iterable[str]) -> str:
     )
 
 
+FOLDERS = (
+    "It is in the names of the folders, which are not read. Pass a DuckDB relation instead: "
+    "duckdb.sql(\"SELECT * FROM read_parquet('folder/**/*.parquet', hive_partitioning=true)\")."
+)
+
+
 def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     """Open a Parquet or CSV file, a folder of files, or a pattern such as ``"visits/*.parquet"``.
 
@@ -342,10 +360,13 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
     suffix = files[0].suffix.lower()
     opened = stored.Connections()
     try:
-        return (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
+        made = (_open_csv if suffix == ".csv" else _open_parquet)(files, opened)
     except BaseException:
         opened.close()
         raise
+    folders = {part.partition("=")[0] for file in files for part in file.parts[:-1] if "=" in part}
+    made.header = replace(made.header, advice=dict.fromkeys(folders, FOLDERS))
+    return made
 
 
 def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.Stored:
