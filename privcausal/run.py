@@ -35,13 +35,7 @@ from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
-from privcausal.request.request import (
-    Budget,
-    Clusters,
-    Control,
-    Request,
-    Trust,
-)
+from privcausal.request.request import Budget, Clusters, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
 from privcausal.results import Result

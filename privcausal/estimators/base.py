@@ -11,13 +11,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import bases, budget, survey, words
-from privcausal.estimators.averages import (
-    STAGES,
-    One,
-    average_target,
-    averages,
-    averages_needs,
-)
+from privcausal.estimators.averages import STAGES, One, average_target, averages, averages_needs
 from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
 from privcausal.estimators.options import DPEBM

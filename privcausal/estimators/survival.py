@@ -11,13 +11,7 @@ from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import budget, words
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.survival import (
-    LEAST_FOLLOWED,
-    ArmCurve,
-    arm_curve,
-    noise_square,
-    scores,
-)
+from privcausal.inference.survival import LEAST_FOLLOWED, ArmCurve, arm_curve, noise_square, scores
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Vector

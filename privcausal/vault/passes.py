@@ -370,11 +370,7 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
         yield from map(step, blocks)
         return
     # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
-    with (
-        warnings.catch_warnings(),
-        one_blas_thread(),
-        ThreadPoolExecutor(threads - 1) as pool,
-    ):
+    with warnings.catch_warnings(), one_blas_thread(), ThreadPoolExecutor(threads - 1) as pool:
         # Threads share the warning filters. A late reset would leave all warnings off.
         warnings.simplefilter("ignore")
         waiting: deque[Future[T]] = deque()

@@ -140,11 +140,7 @@ class PublishedAnswers(_Published):
     query = "effect at the queries"
 
     def answer(
-        self,
-        first: Sequence[Batch],
-        second: Sequence[Batch],
-        stage: Stage,
-        add_noise: ClaimedNoise,
+        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Vector:
         """Noisy effects at the queries, shape (d,)."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
