@@ -437,8 +437,7 @@ def raised_covariance(total: Vector, square: Matrix, noise_sd: Matrix, size: flo
 def scale_of(sampling_variance: float, size: float, design_effect: float = 1.0) -> float:
     """S in units of the outcome, from the variance of an estimate over `size` rows.
 
-    The variance was multiplied by the `design_effect` if a unit or a cluster may have
-    several rows.
+    The variance was multiplied by the `design_effect` if a unit or a cluster may have several rows.
     """
     return math.sqrt(max(sampling_variance, 0.0) * size / design_effect)
 

@@ -162,9 +162,8 @@ def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: fl
     """Mean of a noisy histogram, and the clip that balances noise against clipping bias.
 
     Residuals beyond the clip are lost to the arms' means and to the effect's shape. Averages use
-    doubly robust scores of whole outcomes, with a separate clip. Cells that
-    cannot be distinguished from noise are ignored. If no cell is detectable, the whole interval is
-    used.
+    doubly robust scores of whole outcomes, with a separate clip. Cells that cannot be distinguished
+    from noise are ignored. If no cell is detectable, the whole interval is used.
     """
     middles = 0.5 * (edges[1:] + edges[:-1])
     half = float(edges[-1])
