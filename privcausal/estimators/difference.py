@@ -13,23 +13,11 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.errors import CapabilityError
-from privcausal.estimators import bases, budget
+from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
 from privcausal.estimators.survey import FitRun
 from privcausal.estimators.survival import survival_needs, with_noise
-from privcausal.estimators.words import (
-    BOUNDED,
-    BY_LOT,
-    MISSING,
-    NO_INTERFERENCE,
-    RANDOMISED,
-    RATIO,
-    SUMS,
-    Description,
-    Estimate,
-    words_of,
-)
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference import difference, ranges
@@ -90,7 +78,7 @@ class DifferenceInMeans(Learner):
             needs = needs[1:]  # Two values have no range to estimate.
         return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
-    def run(self, session: FitRun) -> Estimate:
+    def run(self, session: FitRun) -> words.Estimate:
         session.buy_bounds()
         request, schema = session.plan.request, session.schema
         groups = resolve_groups(request.groups, schema)
@@ -129,19 +117,20 @@ class DifferenceInMeans(Learner):
         return session.finished(Design((), schema, full_rank=True), population, averages=found)
 
     @classmethod
-    def describe(cls, estimate: Estimate) -> Description:
+    def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
-        words, trial = words_of(request), request.trust.panel is None
+        own, trial = words.words_of(request), request.trust.panel is None
         same = (SAME_NOTE,) if {*request.asked.averages} - {*OVER_ALL} else ()
-        return Description(
+        return words.Description(
             title=cls.title,
             rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),
-            reading=(BY_LOT, *same) if trial else (words.reading,),
-            assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
+            reading=(words.BY_LOT, *same) if trial else (own.reading,),
+            assumptions=((words.RANDOMISED,) if trial else own.identified)
+            + (words.NO_INTERFERENCE, words.BOUNDED),
             methods=(
-                *words.methods,
+                *own.methods,
                 *DIFFERENCE_METHODS,
-                *((RATIO,) if request.asked.ratios else ()),
+                *((words.RATIO,) if request.asked.ratios else ()),
             ),
             adjusts=False,
         )
@@ -180,13 +169,13 @@ SAME_NOTE = (
 )
 
 DIFFERENCE_METHODS = (
-    f"Difference in means between the treatment arms. {SUMS}",
+    f"Difference in means between the treatment arms. {words.SUMS}",
     "The mean of each arm is a ratio of noisy sums. Standard errors combine Welch's sampling "
     "variance (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
     "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
     "interval; confidence intervals and p-values allow for the largest bias that this can cause "
     "(Armstrong and Kolesár 2018).",
-    MISSING,
+    words.MISSING,
 )
 
 

@@ -14,16 +14,8 @@ from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import bases, budget, options, orthogonal, survey
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    by_fold,
-    cross_noise,
-    nuisance_of,
-    read_sizes,
-    remainder,
-    sizes_of,
-)
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
@@ -119,7 +111,7 @@ class ArmDifference(effects.Effect):
 
 def learn_networks(
     session: survey.FitRun, design: Design, clip: float, base: options.NN
-) -> tuple[FoldFit, functions.NuisanceTriple, effects.Effect]:
+) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
     """Train the networks on the rows of their stages and release their weights.
 
     The last returned value is the effect implied by the networks, mu1 - mu0.
@@ -141,7 +133,7 @@ def learn_networks(
         functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
         for arm in (0.0, 1.0)
     )
-    part = FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
+    part = nu.FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
     pilot = ArmDifference((), 2 * half, functions.Difference(mu1, mu0))
     return part, functions.NuisanceTriple(e, mu0, mu1), pilot
 
@@ -270,9 +262,9 @@ class DPCATE(CateLearner):
         base = state.session.option
         if isinstance(base, options.NN):
             part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
-            partials: tuple[FoldFit, ...] = (part,)
+            partials: tuple[nu.FoldFit, ...] = (part,)
             nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
-            doubt = remainder(state, partials)
+            doubt = nu.remainder(state, partials)
         else:
             known = orthogonal.fit_nuisances(state)
             state, doubt = known.state, known.doubt
@@ -280,7 +272,7 @@ class DPCATE(CateLearner):
             first, partials = orthogonal.orthogonal_effect(
                 state, known.partials, found, orthogonal.conditional(state)
             )
-            nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+            nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
         seen = shown(partials, nuisances)
@@ -307,17 +299,17 @@ class DPCATE(CateLearner):
 
 
 def _kernel_effect(
-    state: survey.Survey, kernel: options.Kernel, score: _Score, partial: FoldFit
+    state: survey.Survey, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
 ) -> effects.Effect:
     features = basis(state, kernel)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        read_sizes(state, sizes_of(score.target), budget.Stages.SCORE_SIZES)
+        nu.read_sizes(state, nu.sizes_of(score.target), budget.Stages.SCORE_SIZES)
         if score.doubly_robust
         else orthogonal.residual_sizes(state, score.target, budget.Stages.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
-    cut = cuts.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
+    cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
     residual = (sizes.rms(cut) / below) ** 2 / score.weight
@@ -426,7 +418,7 @@ class _Score:
 def _scored(
     score: str,
     state: survey.Survey,
-    partials: tuple[FoldFit, ...],
+    partials: tuple[nu.FoldFit, ...],
     nuisances: tuple[functions.NuisanceTriple, ...],
     found: effects.Effect,
 ) -> _Score:
@@ -443,13 +435,13 @@ def _scored(
     most = limit if first else abs(centre)
     if score == "dr":
         one = vault.OfCovariates(functions.Constant(1.0), 1.0)
-        target = by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
+        target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
         return _Score(one, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
-        by_fold(
+        nu.by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
+        nu.by_fold(
             lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
         ),
         around,

@@ -15,21 +15,8 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import budget, interactions, survey
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.bases import Base, Gam
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    additive_nuisances,
-    as_effect,
-    clipped,
-    cross_noise,
-    extended,
-    over_folds,
-    remainder_weight,
-    residual_product,
-    updated_for_effect,
-    weights_gram,
-    windowed,
-)
 from privcausal.features.rows import Features
 from privcausal.inference import confounding, cuts, regression
 from privcausal.inference.effects import Effect
@@ -128,21 +115,21 @@ class NuisanceFit:
 
     state: survey.Survey
     grams: survey.Grams
-    partials: tuple[FoldFit, ...]
+    partials: tuple[nu.FoldFit, ...]
     doubt: confounding.Remainder
 
 
 def fit_nuisances(state: survey.Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
     release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
-    state, grams, partials = additive_nuisances(windowed(state, release, window_borders))
-    state, partials = clipped(state, partials)
+    state, grams, partials = nu.additive_nuisances(nu.windowed(state, release, window_borders))
+    state, partials = nu.clipped(state, partials)
     return NuisanceFit(state, grams, *refined(state, partials))
 
 
 def refined(
-    state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
-) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
+    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
+) -> tuple[tuple[nu.FoldFit, ...], confounding.Remainder]:
     """Add planned interactions, with an allowance in the averages for undetected interactions."""
     found = interactions.refine(state, partials, spread)
     return (
@@ -153,8 +140,8 @@ def refined(
 
 
 def select_interactions(
-    state: survey.Survey, partials: tuple[FoldFit, ...]
-) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
+    state: survey.Survey, partials: tuple[nu.FoldFit, ...]
+) -> tuple[tuple[nu.FoldFit, ...], confounding.Remainder]:
     """Drop the interactions unless the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
@@ -166,13 +153,13 @@ def select_interactions(
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
         psi, pair = one
-        weight = remainder_weight(state, psi, part.e)
+        weight = nu.remainder_weight(state, psi, part.e)
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
         laws.append(confounding.Remainder(0.0, float(np.hypot(law.sd, shift))))
         # Interactions of zero keep the structure of saved results unchanged.
-        without.append(extended(part, psi, pair.without()))
-    return tuple(without), over_folds(laws)
+        without.append(nu.extended(part, psi, pair.without()))
+    return tuple(without), nu.over_folds(laws)
 
 
 EffectStages = tuple[StageKey, StageKey, StageKey | None]
@@ -193,9 +180,9 @@ def residual_moments(
     """Release the sizes of the residual product (or of another target), then its moments."""
     state, partials = known.state, known.partials
     sizes, moments, weights = stages
-    target = state.weigh(target or residual_product(state, partials))
+    target = state.weigh(target or nu.residual_product(state, partials))
     law = residual_sizes(state, target, sizes, partials[0])
-    gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
+    gram, gram_sd, mean_weight = nu.weights_gram(state, known.grams, partials, weights)
     cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
     found = cut_moments(state, features, target, law, cut, moments, by_arm=by_arm)
     return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
@@ -213,7 +200,7 @@ class ReleasedMoments(NamedTuple):
 
 def cut_of(state: survey.Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
     """Clipping threshold of a stage's target, at this `bias` (`cuts.threshold_for_effect`)."""
-    noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
+    noise = nu.cross_noise(state, stage, state.effect_features.cut) / state.population.count
     return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
@@ -246,7 +233,7 @@ def cut_moments(
 
 
 def residual_sizes(
-    state: survey.Survey, target: vault.Transform, stage: StageKey, part: FoldFit
+    state: survey.Survey, target: vault.Transform, stage: StageKey, part: nu.FoldFit
 ) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, denoised with the usual shape of such products."""
     borders = cuts.size_edges(target.bound)
@@ -275,8 +262,11 @@ class FittedEffect(NamedTuple):
 
 
 def orthogonal_effect(
-    state: survey.Survey, partials: tuple[FoldFit, ...], found: Residuals, regress: EffectRegression
-) -> tuple[Effect, tuple[FoldFit, ...]]:
+    state: survey.Survey,
+    partials: tuple[nu.FoldFit, ...],
+    found: Residuals,
+    regress: EffectRegression,
+) -> tuple[Effect, tuple[nu.FoldFit, ...]]:
     """tau(x), and the nuisances refitted with its constant part.
 
     The distribution of their errors depends on the mean effect. A second refit would change little.
@@ -284,7 +274,7 @@ def orthogonal_effect(
     effect = read_effect(state, found, partials, partials, regress).effect
     if partials[0].pair is None:  # a known propensity adds no bias
         return effect, partials
-    after = updated_for_effect(state, partials, effect)
+    after = nu.updated_for_effect(state, partials, effect)
     return read_effect(state, found, partials, after, regress).effect, after
 
 
@@ -296,8 +286,8 @@ def effect_spreads(state: survey.Survey, slopes: float) -> tuple[float, float]:
 def read_effect(
     state: survey.Survey,
     found: Residuals,
-    used: tuple[FoldFit, ...],
-    known: tuple[FoldFit, ...],
+    used: tuple[nu.FoldFit, ...],
+    known: tuple[nu.FoldFit, ...],
     regress: EffectRegression,
 ) -> FittedEffect:
     """Regress the released moments minus the bias from the nuisances `used`.
@@ -312,7 +302,7 @@ def read_effect(
     base = state.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
-        return FittedEffect(as_effect(state, posterior), posterior.cov, [])
+        return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
     left = leftovers(state, used, known)
     mean, cov = product_bias_moments(state, left, features)
     moments = replace(moments, cross=found.cross - mean)
@@ -320,11 +310,11 @@ def read_effect(
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
     reference = base.reference(features, *spreads)
     around = regression.second_moment(replace(moments, extra=cov), reference, posterior.mean)
-    return FittedEffect(as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
+    return FittedEffect(nu.as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
 
 
 def leftovers(
-    state: survey.Survey, used: tuple[FoldFit, ...], known: tuple[FoldFit, ...]
+    state: survey.Survey, used: tuple[nu.FoldFit, ...], known: tuple[nu.FoldFit, ...]
 ) -> list[confounding.ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:

@@ -17,20 +17,9 @@ from scipy.linalg import block_diag
 
 from privcausal import vault
 from privcausal.estimators import budget, interactions
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
 from privcausal.estimators.boosting import training
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    by_fold,
-    floored,
-    mixed,
-    nuisance_of,
-    over_folds,
-    read_sizes,
-    remainder,
-    sizes_of,
-    updated_for_effect,
-)
 from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.words import Nuisances
@@ -133,8 +122,8 @@ class _Propensity:
     soft: functions.Function
     cov: Matrix | None
 
-    def beside(self, eta: functions.Function) -> FoldFit:
-        return FoldFit(self.e, self.soft, eta, None)
+    def beside(self, eta: functions.Function) -> nu.FoldFit:
+        return nu.FoldFit(self.e, self.soft, eta, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +133,7 @@ class _Means:
     `remainder` is the distribution of the joint bias from errors of propensity and means.
     """
 
-    partials: tuple[FoldFit, ...]
+    partials: tuple[nu.FoldFit, ...]
     nuisances: tuple[functions.NuisanceTriple, ...]
     centre: training.Centre
     contrast: Posterior
@@ -172,7 +161,7 @@ class _Start:
         """
         phi = self.machine.state.rows.phi(self.machine.bins.features)
         weight = np.asarray(phi.T @ phi / len(phi))
-        law = over_folds(
+        law = nu.over_folds(
             [
                 Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
                 for e, cov in zip(self.es, means, strict=True)
@@ -207,7 +196,7 @@ def _start(state: Survey) -> _Start:
         functions.Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True)
         for w in laws
     ]
-    state = floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
+    state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
     clip, soft = state.clip, state.soft_clip
     es = tuple(
         _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
@@ -250,7 +239,7 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
 def _weighted(start: _Start, ask: training.BoostingTask) -> training.BoostingTask:
     """The same regression with overlap weights, which are one for rows of the rarer arm."""
     share = start.shares
-    root = by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
+    root = nu.by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
     curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
     return replace(
         ask, target=vault.TransformProduct(root, ask.target), factor=root, curvature=curvature
@@ -266,7 +255,7 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
     """
     machine, state = start.machine, start.machine.state
     to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
-    plain, partials, covs = list[functions.NuisanceTriple](), list[FoldFit](), []
+    plain, partials, covs = list[functions.NuisanceTriple](), list[nu.FoldFit](), []
     for e, both in zip(start.es, fitted, strict=True):
         law = both.through(to_coef)
         p = len(law.mean) // 2
@@ -276,13 +265,13 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
     contrast = _contrast(machine, fitted)
     more, doubt = refined(state, tuple(partials), centre.explained)
-    more = updated_for_effect(state, more, _effect(machine, contrast))
+    more = nu.updated_for_effect(state, more, _effect(machine, contrast))
     nuisances = tuple(map(_extended, plain, more))
-    rest = start.remainder(covs) + remainder(state, more) + doubt
+    rest = start.remainder(covs) + nu.remainder(state, more) + doubt
     return _Means(more, nuisances, centre, contrast, rest)
 
 
-def _extended(means: functions.NuisanceTriple, part: FoldFit) -> functions.NuisanceTriple:
+def _extended(means: functions.NuisanceTriple, part: nu.FoldFit) -> functions.NuisanceTriple:
     if part.beyond is None:
         return means
     psi, joint = part.beyond
@@ -357,7 +346,7 @@ def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
     first, last = means.nuisances[0], means.nuisances[-1]
     e, mu0, mu1 = first.e, first.mu0, first.mu1
     if last is not first:
-        e, mu0, mu1 = mixed(e, last.e), mixed(mu0, last.mu0), mixed(mu1, last.mu1)
+        e, mu0, mu1 = nu.mixed(e, last.e), nu.mixed(mu0, last.mu0), nu.mixed(mu1, last.mu1)
     seen = Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
     return EffectFit(start.machine.state, effect, means.nuisances, seen, means.remainder)
 
@@ -381,7 +370,7 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
             e, functions.Mixture(e, mu1, mu0), outcome, clip, functions.Difference(mu1, mu0), most
         )
 
-    target = by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
+    target = nu.by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
     share = float(_shares(state, softs).prod(axis=0).mean())
     cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
     one = FeatureMap(state.design, (), 1.0)
@@ -420,17 +409,17 @@ def r_learner(state: Survey) -> EffectFit:
         e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
     )
     partials, doubt = refined(state, partials, centre.explained)
-    product = by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
+    product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)
     fitted = _second_boosting(
         machine, product, "effect", share[None, :], float(share.mean()),
-        target=by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
-        factor=by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
+        target=nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
+        factor=nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
     )  # fmt: skip
     effect = _effect(machine, fitted.coefficients())
-    partials = updated_for_effect(state, partials, effect)
-    nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
-    rest = start.remainder([eta.cov for eta in etas]) + remainder(state, partials) + doubt
+    partials = nu.updated_for_effect(state, partials, effect)
+    nuisances = tuple(nu.nuisance_of(p, effect, outcome) for p in partials)
+    rest = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
     return EffectFit(state, effect, nuisances, shown(partials, nuisances), rest)
 
 
@@ -446,7 +435,7 @@ def dr_learner(state: Survey) -> EffectFit:
     outcome = state.outcome
     means = _arm_means(start, [False] * len(machine.bins.axes))
     middle = float(np.clip(means.contrast.mean[0], -outcome.bound, outcome.bound))
-    target = by_fold(
+    target = nu.by_fold(
         lambda n: vault.Aipw(n, outcome, state.clip, functions.Constant(middle), abs(middle)),
         means.nuisances,
     )
@@ -459,7 +448,7 @@ def x_learner(state: Survey) -> EffectFit:
     start = _start(state)
     machine, state = start.machine, start.machine.state
     means = _arm_means(start, [False] * len(machine.bins.axes))
-    target = by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
+    target = nu.by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
     what = "imputed effects by arm"
     fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
     learnt = _learnt(start, means, Effect((), 2 * state.outcome.bound))
@@ -486,7 +475,7 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = read_sizes(machine.state, sizes_of(score), budget.Stages.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), budget.Stages.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     ask = training.BoostingTask(
