@@ -174,14 +174,11 @@ def _draw(
     limits = law.x if isinstance(law.x, list) else [law.x] * len(names)
     columns = dict(zip(names, X.T, strict=True))
     return Study(
-        name=name,
-        formula=f"Y ~ T | {' + '.join(names)}",
-        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))},
-        ate=law.ate,
+        name=name, formula=f"Y ~ T | {' + '.join(names)}",
+        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))}, ate=law.ate,
         frame=pd.DataFrame({"Y": Y, "T": T.astype(np.int64), **columns}),
-        effect=TrueEffect(names, law.surface),
-        **truth._asdict(),
-    )
+        effect=TrueEffect(names, law.surface), **truth._asdict(),
+    )  # fmt: skip
 
 
 def _found(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
@@ -575,14 +572,10 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
         "severity": (0.0, 10.0), "bmi": (15.0, 50.0), "ward": list(_WARDS),
     }  # fmt: skip
     return Study(
-        name="clinic",
-        formula="recovery ~ programme | age + severity + C(ward) | bmi",
-        bounds=bounds,
-        ate=_clinic_ate(),
-        frame=pd.DataFrame({**outcome, **columns}),
-        effect=clinic_effect,
-        **truth._asdict(),
-    )
+        name="clinic", formula="recovery ~ programme | age + severity + C(ward) | bmi",
+        bounds=bounds, ate=_clinic_ate(), frame=pd.DataFrame({**outcome, **columns}),
+        effect=clinic_effect, **truth._asdict(),
+    )  # fmt: skip
 
 
 _VOTERS: dict[str, SimulatedDomain] = {

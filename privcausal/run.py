@@ -159,17 +159,11 @@ def request_of(
         )
     schema = followed(Schema.of(bounds), formula, options.get("horizon"))
     return Request(
-        formula,
-        transformed(with_levels(schema, formula.levels), formula),
-        Budget(eps, delta, dict(control.shares or {})),
-        trust,
-        clip=control.propensity_clip,
-        split=control.split,
-        tails=control.tails,
-        cov_type=control.cov_type,
-        cluster=Clusters.of(control.cluster, control.max_cluster_rows),
-        **options,
-    )
+        formula, transformed(with_levels(schema, formula.levels), formula),
+        Budget(eps, delta, dict(control.shares or {})), trust, clip=control.propensity_clip,
+        split=control.split, tails=control.tails, cov_type=control.cov_type,
+        cluster=Clusters.of(control.cluster, control.max_cluster_rows), **options,
+    )  # fmt: skip
 
 
 def groups_of(groups: Sequence[str]) -> tuple[str, ...]:

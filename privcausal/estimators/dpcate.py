@@ -154,13 +154,9 @@ def _weights(
     rate = min(1.0, NETWORK_BATCH / rows)
     steps = math.ceil(base.epochs / rate)
     sd = accounting.multiplier_for_replaced(
-        planned.epsilon / accounting.PICO,
-        planned.delta / accounting.PICO,
-        rate,
-        steps,
-        functions.size(len(design) + by_arm),
-        vault.PrivateNetwork.grid,
-    )
+        planned.epsilon / accounting.PICO, planned.delta / accounting.PICO, rate, steps,
+        functions.size(len(design) + by_arm), vault.PrivateNetwork.grid,
+    )  # fmt: skip
     what = "outcome" if by_arm else "treatment"
     order = vault.PrivateNetwork(
         design, target, not by_arm, by_arm, steps, rate, rate * rows, NETWORK_RATE, sd, what

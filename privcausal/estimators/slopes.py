@@ -314,25 +314,16 @@ class LocalAverage(private.AverageLearner):
             for each in (instruments, treatments)
         ]
         known = partial(
-            instruments_of.estimate_reduced,
-            formula.instruments,
-            remainder=np.array(doubts),
-            model=rows * np.diag(squares),
-            size=rows,
-            units=(widths, taken),
-        )
+            instruments_of.estimate_reduced, formula.instruments, remainder=np.array(doubts),
+            model=rows * np.diag(squares), size=rows, units=(widths, taken),
+        )  # fmt: skip
         # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
             tuple(tuple(p.e_soft for p in each) for each in zip(*instruments, strict=True)),
-            tuple((one,) for one in e),
-            tuple((part.eta,) for part in instruments[0]),
-            state.outcome,
-            0.0,
-            scale,
-            largest_residual(domain),
-            _widest(session, state.most),
-        )
+            tuple((one,) for one in e), tuple((part.eta,) for part in instruments[0]),
+            state.outcome, 0.0, scale, largest_residual(domain), _widest(session, state.most),
+        )  # fmt: skip
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
         value, sd = released_slopes(state, budget.Stages.NUISANCE_RESIDUALS, sums)

@@ -280,13 +280,10 @@ class ADUM(EffectLearner):
 def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:
     """Describe a learner that compares a trial's arms within cells, without other adjustment."""
     return words.Description(
-        title=title,
-        rows=rows,
-        reading=(CELL_READING,),
-        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED),
-        methods=methods,
+        title=title, rows=rows, reading=(CELL_READING,),
+        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED), methods=methods,
         adjusts=False,
-    )
+    )  # fmt: skip
 
 
 CELL_READING = "Causal reading requires randomization within cells and no interference."

@@ -182,14 +182,10 @@ def _start(state: Survey) -> _Start:
         folds = FOLDS if state.session.plan.request.split == "crossfit" else 1
         return _Start(machine, (_Propensity(state.known, state.known, None),) * folds)
     ask = training.BoostingTask(
-        target=vault.TreatmentResidual(functions.Constant(0.0), 0.0),
-        what="propensity",
-        bound=PROPENSITY_CUT,
-        size=PROPENSITY_SIZE,
-        curvature=np.full((1, len(state.rows)), 0.25),
-        dispersion=1.0,
-        logistic=True,
-    )
+        target=vault.TreatmentResidual(functions.Constant(0.0), 0.0), what="propensity",
+        bound=PROPENSITY_CUT, size=PROPENSITY_SIZE, curvature=np.full((1, len(state.rows)), 0.25),
+        dispersion=1.0, logistic=True,
+    )  # fmt: skip
     laws = [t.coefficients() for t in machine.train(budget.Stages.PROPENSITY, ask, folds=True)]
     least = LEAST_PROPENSITY
     free = [
@@ -222,14 +218,9 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
     machine = start.machine
     centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
     ask = training.BoostingTask(
-        target=machine.residual(centre),
-        what="outcome by arm",
-        bound=centre.cut,
-        size=centre.size,
-        curvature=start.shares,
-        dispersion=centre.size**2,
-        by_arm=True,
-    )
+        target=machine.residual(centre), what="outcome by arm", bound=centre.cut, size=centre.size,
+        curvature=start.shares, dispersion=centre.size**2, by_arm=True,
+    )  # fmt: skip
     if overlap:
         ask = _weighted(start, ask)
     trained = machine.train(budget.Stages.OUTCOME, ask, folds=True)
@@ -479,14 +470,9 @@ def _second_boosting(
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     ask = training.BoostingTask(
-        target=target or score,
-        what=what,
-        bound=cut,
-        size=rms / float(np.sqrt(weight)),
-        curvature=curvature,
-        dispersion=rms**2 / weight,
-        **options,
-    )
+        target=target or score, what=what, bound=cut, size=rms / float(np.sqrt(weight)),
+        curvature=curvature, dispersion=rms**2 / weight, **options,
+    )  # fmt: skip
     (fitted,) = machine.effect.train(BOOSTED_EFFECT, ask)
     return fitted
 

@@ -134,14 +134,10 @@ class BoostingSession:
     def outcome_task(self, centre: Centre, *, with_treatment: bool = False) -> BoostingTask:
         """Task for regressing the outcome on all covariates, optionally with the treatment."""
         return BoostingTask(
-            target=self.residual(centre),
-            what="outcome",
-            bound=centre.cut,
-            size=centre.size,
-            curvature=np.ones((1, len(self.state.rows))),
-            dispersion=centre.size**2,
+            target=self.residual(centre), what="outcome", bound=centre.cut, size=centre.size,
+            curvature=np.ones((1, len(self.state.rows))), dispersion=centre.size**2,
             with_treatment=with_treatment,
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

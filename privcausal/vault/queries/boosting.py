@@ -214,13 +214,10 @@ class Boosting(BoostedRegression):
             for k, (one, two) in enumerate(self._pairs)
         ]
         return Boosted(
-            cells,
-            arm,
-            np.nan_to_num(self.target(batch)),
+            cells, arm, np.nan_to_num(self.target(batch)),
             None if self.factor is None else np.nan_to_num(self.factor(batch)),
-            batch.complete.astype(np.float64),
-            np.zeros(len(batch.t)),
-        )
+            batch.complete.astype(np.float64), np.zeros(len(batch.t)),
+        )  # fmt: skip
 
     @cached_property
     def _pairs(self) -> list[tuple[slice, slice]]:
