@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
 from privcausal.estimators import bases, dpcate, options, paper, survey, words
 from privcausal.estimators.base import Learner
@@ -22,19 +23,6 @@ from privcausal.inference.effects import Answers, Effect
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Integers, Vector
-from privcausal.vault import (
-    Affine,
-    Estimators,
-    ExactRidge,
-    GivenFunction,
-    Process,
-    PublishedAnswers,
-    PublishedProcess,
-    Ridge,
-    SecondStage,
-    TanhNetwork,
-    Weight,
-)
 
 PROCESS_STAGE = StageKey("effect", "second stage")
 
@@ -69,7 +57,7 @@ class ProcessEffect(Effect):
     Values at new points depend on earlier queries; a repeated point has the same value.
     """
 
-    process: Process
+    process: vault.Process
     drawn: ClassVar[bool] = False
     unsaved: ClassVar[str] = (
         "This fit cannot be saved, because it keeps the effect without noise. Declare queries=, or "
@@ -159,7 +147,7 @@ class PublishedDPCATE(Learner):
         As for `privcausal.paper.dpcate`.
     """
 
-    weight: Weight = "overlap"
+    weight: vault.Weight = "overlap"
     second: Second = "kernel"
     noise: Literal["gross_error", "process"] = "gross_error"
     epochs: int = EPOCHS
@@ -168,7 +156,7 @@ class PublishedDPCATE(Learner):
     title: ClassVar[str] = "DP-CATE"
 
     def __post_init__(self) -> None:
-        options.check_one_of("weight", self.weight, get_args(Weight))
+        options.check_one_of("weight", self.weight, get_args(vault.Weight))
         options.check_one_of("second", self.second, get_args(Second))
         options.check_one_of("noise", self.noise, ("gross_error", "process"))
         options.check_whole("epochs", self.epochs, 1, 10_000)
@@ -219,7 +207,7 @@ class PublishedDPCATE(Learner):
             if isinstance(base, options.Sklearn | options.Given)
             else dpcate.second_stage(base)
         )
-        nuisances: Estimators | NuisanceTriple
+        nuisances: vault.Estimators | NuisanceTriple
         if isinstance(base, options.Kernel | bases.Gam):
             # Use a copy: the result keeps the declared schema.
             state, _, nuisances = paper.private_nuisance(replace(session))
@@ -228,7 +216,7 @@ class PublishedDPCATE(Learner):
             design = paper.plain_design(session)
         if isinstance(base, options.Sklearn):
             known = survey.declared_propensity(request, session.schema)
-            nuisances = Estimators(base.propensity, base.outcome, known)
+            nuisances = vault.Estimators(base.propensity, base.outcome, known)
         elif isinstance(base, options.Given):
             nuisances = _given(base, request, design)
         elif isinstance(base, options.NN):
@@ -257,37 +245,39 @@ class PublishedDPCATE(Learner):
         self,
         session: survey.FitRun,
         kernel: options.Kernel,
-        nuisances: Estimators | NuisanceTriple,
+        nuisances: vault.Estimators | NuisanceTriple,
         design: Design,
     ) -> Effect:
-        vault, plan = session.vault, session.plan
+        plan = session.plan
         request, share = plan.request, plan.stage(PROCESS_STAGE).rows
         outcome, columns = (
             survey.outcome_of(request, design.schema),
             dpcate.effect_columns(design, request),
         )
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
-        assert vault.size is not None  # Guaranteed by `_check_asked`.
+        assert session.vault.size is not None  # Guaranteed by `_check_asked`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.
-        ridge = kernel.ridge or 1 / max(share * vault.size, 1.0)
+        ridge = kernel.ridge or 1 / max(share * session.vault.size, 1.0)
         # scikit-learn's default: gamma = 1 / q on columns in [0, 1].
         bandwidth = kernel.bandwidth or math.sqrt(2 * dpcate.width(design, columns))
         rows = None if request.queries is None else read_queries(request.queries, design)
         if rows is not None and self.noise == "gross_error":
-            second: SecondStage
+            second: vault.SecondStage
             if self.second == "linear":
-                second = Ridge(Affine(design, columns), LINEAR_DAMPING)
+                second = vault.Ridge(vault.Affine(design, columns), LINEAR_DAMPING)
             elif self.second == "network":
-                second = TanhNetwork(design, columns, outcome.bound, self.epochs, self.damping)
+                second = vault.TanhNetwork(
+                    design, columns, outcome.bound, self.epochs, self.damping
+                )
             elif self.second == "exact":
-                second = ExactRidge(design, columns, bandwidth, ridge)
+                second = vault.ExactRidge(design, columns, bandwidth, ridge)
             else:
-                second = Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
-            order = PublishedAnswers(*shared, second, rows, paper.starting_points(design))
+                second = vault.Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
+            order = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
             return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, order).value)
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-        release, process = vault.release_process(
-            PROCESS_STAGE, PublishedProcess(*shared, features, ridge)
+        release, process = session.vault.release_process(
+            PROCESS_STAGE, vault.PublishedProcess(*shared, features, ridge)
         )
         session.releases.append(release)
         if rows is not None:  # Algorithm 1: ask once, then discard.
@@ -303,8 +293,10 @@ def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> A
 
 def _given(base: options.Given, request: Request, design: Design) -> NuisanceTriple:
     outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
-    means = (GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated))
-    return NuisanceTriple(GivenFunction(base.propensity, design, clip, 1 - clip), *means)
+    means = (
+        vault.GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated)
+    )
+    return NuisanceTriple(vault.GivenFunction(base.propensity, design, clip, 1 - clip), *means)
 
 
 def _check_asked(
