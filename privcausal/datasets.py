@@ -644,16 +644,12 @@ def voting(path: str | Path, seed: int = 0) -> Study:
         name: (float(frame[name].min()), float(frame[name].max())) for name in _PLACES
     }
     return Study(
-        name="voting",
-        formula=f"Y ~ W | {' + '.join(covariates)}",
-        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places},
-        ate=float(tau.mean()),
-        frame=frame,
-        tau=tau,
+        name="voting", formula=f"Y ~ W | {' + '.join(covariates)}",
+        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places}, ate=float(tau.mean()),
+        frame=frame, tau=tau,
         propensity=frame.groupby(["state", "competiv"])["W"].transform("mean").to_numpy(np.float64),
-        baseline=np.full(len(frame), np.nan),
-        effect=_spiked,
-    )
+        baseline=np.full(len(frame), np.nan), effect=_spiked,
+    )  # fmt: skip
 
 
 class Trial(NamedTuple):

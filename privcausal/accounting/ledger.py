@@ -315,12 +315,10 @@ class Ledger(Strict):
     def _spent(self, book: store.Book) -> Spent:
         events = _events(book)
         return Spent(
-            epsilon=price.total_epsilon(events, self.delta),
-            pure_epsilon=sum(events.pure) / PICO,
-            rho=(events.rho + events.gdp) / PICO,
-            delta=events.delta / PICO,
+            epsilon=price.total_epsilon(events, self.delta), pure_epsilon=sum(events.pure) / PICO,
+            rho=(events.rho + events.gdp) / PICO, delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
-        )
+        )  # fmt: skip
 
     def _read(self) -> store.Book:
         book = self._store.read()

@@ -118,12 +118,10 @@ def described(said: words.Description, clusters: Clusters | None) -> words.Descr
         f"than {clusters.max_rows:,} rows."
     )
     return replace(
-        said,
-        rows=(*rows, ("Std err clustered by", clusters.column)),
-        assumptions=(*said.assumptions, assumed),
-        notes=(*said.notes, assumed),
+        said, rows=(*rows, ("Std err clustered by", clusters.column)),
+        assumptions=(*said.assumptions, assumed), notes=(*said.notes, assumed),
         methods=(*said.methods, METHOD.format(name=clusters.column)),
-    )
+    )  # fmt: skip
 
 
 METHOD = (

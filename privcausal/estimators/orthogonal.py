@@ -224,12 +224,10 @@ def cut_moments(
     below = max(law.below(cut), PRIORS.least_below)
     rows = state.population.count / state.count
     return ReleasedMoments(
-        release.value / below,
-        release.noise_sd / below,
-        cut,
+        release.value / below, release.noise_sd / below, cut,
         max(law.rms(cut), LEAST_RMS * cut) * float(np.sqrt(rows)),
         PRIORS.cut_allowance * cuts.unseen_bias(law, cut) * rows,
-    )
+    )  # fmt: skip
 
 
 def residual_sizes(

@@ -139,12 +139,10 @@ def survival_described(said: words.Description, request: Request) -> words.Descr
     if request.horizon is None:
         return said
     return replace(
-        said,
-        rows=(*said.rows, ("Horizon", f"{request.horizon:g}")),
-        assumptions=(*said.assumptions, CENSORING),
-        notes=(*said.notes, CENSORING),
+        said, rows=(*said.rows, ("Horizon", f"{request.horizon:g}")),
+        assumptions=(*said.assumptions, CENSORING), notes=(*said.notes, CENSORING),
         methods=(*METHODS, *said.methods),
-    )
+    )  # fmt: skip
 
 
 CENSORING = (

@@ -330,11 +330,9 @@ def _extremes(
         inside = np.where(np.isfinite(found), sign * found, np.inf)
         middle = float(angles[int(np.argmin(inside))])
         near = minimize_scalar(
-            lambda angle: sign * at(angle),
-            bounds=(middle - step, middle + step),
-            method="bounded",
+            lambda angle: sign * at(angle), bounds=(middle - step, middle + step), method="bounded",
             options={"xatol": 1e-10},
-        )
+        )  # fmt: skip
         return sign * min(float(near.fun), float(inside.min()))
 
     return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)

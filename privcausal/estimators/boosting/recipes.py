@@ -100,11 +100,9 @@ def _nuisance_needs(
     if request.propensity is not None:
         return needs
     products = interactions.interaction_needs(
-        request,
-        budget.SHARES.boosted_interactions_treatment,
-        budget.SHARES.boosted_interactions_outcome,
-        budget.SHARES.boosted_interactions_sizes,
-    )
+        request, budget.SHARES.boosted_interactions_treatment,
+        budget.SHARES.boosted_interactions_outcome, budget.SHARES.boosted_interactions_sizes,
+    )  # fmt: skip
     return [budget.StageWeight(budget.Stages.PROPENSITY, propensity), *needs, *products]
 
 

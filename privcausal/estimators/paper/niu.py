@@ -370,13 +370,11 @@ class TwoStage(Learner):
         split = "separate rows" if plan.request.split == "disjoint" else "all rows"
         own = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
         return replace(
-            super().describe(estimate),
-            title=TITLES.get(plan.learner, plan.learner),
-            rows=words.nuisance_rows(estimate, split),
-            methods=_methods(plan),
+            super().describe(estimate), title=TITLES.get(plan.learner, plan.learner),
+            rows=words.nuisance_rows(estimate, split), methods=_methods(plan),
             claim="follows from the declared guarantees of the stages (Niu et al. 2022, Theorem 6)",
             doubts=(INTERPRET,) if plan.base == "dpebm" else own,
-        )
+        )  # fmt: skip
 
 
 TITLES = {
