@@ -143,10 +143,6 @@ def _normal(rng: np.random.Generator, X: Matrix, *, sigma: float = 1.0) -> Vecto
     return sigma * rng.standard_normal(len(X))
 
 
-def _uniform(rng: np.random.Generator, X: Matrix) -> Vector:
-    return rng.uniform(-1.0, 1.0, len(X))
-
-
 def generator(n: int, seed: int) -> np.random.Generator:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise DataError(
@@ -381,7 +377,10 @@ def _oprescu(
 ) -> _Law:
     surface = partial(_threshold, wave=wave, **coefficients)
     ate = 1.0 if wave is None else _ATE_WAVE
-    return _Law(partial(_cube, p=p), surface, _uniform, ate, (0.0, 1.0), y)
+    return _Law(
+        partial(_cube, p=p), surface, lambda rng, X: rng.uniform(-1.0, 1.0, len(X)), ate,
+        (0.0, 1.0), y,
+    )  # fmt: skip
 
 
 # Y is bounded. The limits are its range, rounded outward to whole numbers. theta lies in

@@ -389,7 +389,10 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
 
     def tell(name: str, share: float | None, of: str) -> None:
         if not bars:  # wait for the first stage, because arguments may still be refused
-            bars.append(_bar(len(names)))
+            # Without widgets, a notebook shows a plain bar.
+            with warnings.catch_warnings(action="ignore"):
+                from tqdm.auto import tqdm
+            bars.append(tqdm(total=len(names), dynamic_ncols=True, bar_format=PROGRESS_BAR))
         (bar,) = bars
         text = name if not share or share == 1 else f"{name}, {share:.0%} of the {of}"
         if text == bar.desc:
@@ -427,10 +430,3 @@ def _clock(bars: Sequence[Any]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def _bar(total: int) -> Any:
-    with warnings.catch_warnings(action="ignore"):  # without widgets, a notebook shows a plain bar
-        from tqdm.auto import tqdm
-
-        return tqdm(total=total, dynamic_ncols=True, bar_format=PROGRESS_BAR)

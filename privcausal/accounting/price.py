@@ -712,16 +712,13 @@ def _assignments(events: Events) -> list[Assignment]:
     and the inner minimum equals epsilon_j exactly when epsilon_j >= 2/s, which is a threshold.
     """
     as_epsilon = accumulate(events.pure, initial=0)
-    as_rho = list(accumulate((_pure_as_rho(e) for e in events.pure), initial=0))
+    # epsilon^2 / 2 in pico-units, rounded up
+    each = (-(-(epsilon**2) // (2 * charge.PICO)) for epsilon in events.pure)
+    as_rho = list(accumulate(each, initial=0))
     return [
         Assignment(pure, events.rho + events.gdp + as_rho[-1] - rho)
         for pure, rho in zip(as_epsilon, as_rho, strict=True)
     ]
-
-
-def _pure_as_rho(epsilon: int) -> int:
-    """epsilon^2 / 2 in pico-units, rounded up."""
-    return -(-(epsilon**2) // (2 * charge.PICO))
 
 
 def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:
@@ -735,15 +732,11 @@ def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequen
     if len(choices) <= 2 or not delta > 0:
         return choices
     pure, rho = np.array(choices, dtype=np.float64).T[:, :, None] / charge.PICO
-    order, line = _lines(delta)
+    # At Renyi order s, epsilon <= s rho + c(s) at `delta` (Canonne et al., Prop. 12).
+    order = 1 + np.geomspace(1e-2, 1e7, 400)
+    line = np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)
     if cap is None:
         best = np.argmin((pure + order * rho + line).min(axis=1))
     else:
         best = np.argmax(((cap - pure - line) / order - rho).max(axis=1))
     return choices[0], choices[int(best)], choices[-1]
-
-
-def _lines(delta: float) -> tuple[Vector, Vector]:
-    """Renyi orders s and c(s): epsilon <= s rho + c(s) at `delta` (Canonne et al., Prop. 12)."""
-    order = 1 + np.geomspace(1e-2, 1e7, 400)
-    return order, np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)

@@ -330,9 +330,8 @@ def _fits(target: bounds.AuditTarget, trials: int, level: float) -> list[Line]:
             found[side, k] = bounds.told_apart(told, played) * (-1) ** side
     exact = bounds.loss(answers.calls[i], answers.calls[j])
     measure = _measure(answers.calls[0])
-    bound = (bounds.epsilon_bound if measure == "epsilon" else bounds.mu_bound)(
-        found[0], found[1], level
-    )
+    lower = bounds.epsilon_bound if measure == "epsilon" else bounds.mu_bound
+    bound = lower(found[0], found[1], level)
     line = Line(ALL_TOGETHER, measure, _promised(answers.result), exact, bound, trials)
     return [line, *_as_epsilon(line, answers.result)]
 

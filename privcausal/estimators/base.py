@@ -12,6 +12,7 @@ import numpy as np
 from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import bases, budget, survey, words
 from privcausal.estimators.averages import STAGES, One, average_target, averages, averages_needs
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
 from privcausal.estimators.options import DPEBM
@@ -51,7 +52,7 @@ class Learner(Made, ABC):
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
     @abstractmethod
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
         """The releases after the bounds, with their weights."""
 
     @abstractmethod
@@ -124,7 +125,7 @@ class CateLearner(EffectLearner):
     weighs: ClassVar[bool] = True
 
     @abstractmethod
-    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+    def effect_needs(self, request: Request, base: bases.Base) -> list[StageWeight]:
         """Releases of the nuisance and effect stages."""
 
     @abstractmethod
@@ -145,20 +146,16 @@ class CateLearner(EffectLearner):
         budget.check_levels(request)
         return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
         if isinstance(base, DPEBM):
             needs = self.boosted().needs(request)
         else:
             needs = [
-                *survey.range_needs(request, budget.SHARES.ranges),
-                *(survey.weight_needs(request, budget.SHARES.row_weights) if self.weighs else ()),
+                *survey.range_needs(request, SHARES.ranges),
+                *(survey.weight_needs(request, SHARES.row_weights) if self.weighs else ()),
                 *self.effect_needs(request, base),
             ]
-        return [
-            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.marginals),
-            *needs,
-            *averages_needs(request),
-        ]
+        return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         # a best linear projection would need weighted products of its columns
@@ -170,7 +167,7 @@ class CateLearner(EffectLearner):
         found = None
         if session.plan.has(STAGES[1]):
             state = survey.look_at_outcome(
-                state, survey.outcome_histogram(state, budget.Stages.AVERAGE_RANGE)
+                state, survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
             )
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
@@ -237,7 +234,7 @@ class EffectFit:
 class Recipe(NamedTuple):
     """The counterparts of a learner's `effect_needs` and `learn` on base "dpebm"."""
 
-    needs: Callable[[Request], list[budget.StageWeight]]
+    needs: Callable[[Request], list[StageWeight]]
     learn: Callable[[survey.Survey], EffectFit]
 
 

@@ -132,7 +132,8 @@ def balance(
     designs = [estimate.design, design]
     plan, release, kind = _look(estimate, frame, budget, ledger, BALANCE, mechanism, designs)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
-    unit = regressors.alpha * _spread(estimate, design)
+    rows = estimate.population.rows(estimate.known)
+    unit = regressors.alpha * np.maximum(rows.scaled(design).std(axis=0), LEAST_SD)
     plain, weighted = (_difference(*of, unit) for of in zip(sums, sds, strict=True))
     names = tuple(column.name for column in design.columns)
     return BalanceMeans(plan, release, kind, names, *plain, *weighted)
@@ -216,12 +217,6 @@ def _look(
         handle.set_layout(estimate.schema, designs, ())
         release = handle.release(key, mechanism)
     return plan, release, estimate.kind if handle.real_noise else "none"
-
-
-def _spread(estimate: Estimate, design: Design) -> Vector:
-    """Standard deviation of each scaled column in the released population, shape (q,)."""
-    rows = estimate.population.rows(estimate.known)
-    return np.asarray(np.maximum(rows.scaled(design).std(axis=0), LEAST_SD))
 
 
 def _difference(sums: Matrix, sds: Matrix, unit: Vector) -> tuple[Vector, Vector]:

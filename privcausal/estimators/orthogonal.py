@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import budget, interactions, survey
+from privcausal.estimators import interactions, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.bases import Base, Gam
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.features.rows import Features
 from privcausal.inference import confounding, cuts, regression
 from privcausal.inference.effects import Effect
@@ -83,20 +84,20 @@ class Residuals:
     sizes: cuts.AbsHistogram
 
 
-def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
+def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions if the base learns interactions."""
     known, wide = request.propensity is not None, not survey.is_binary(request)
-    look = budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.outcome_range)
+    look = StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range)
     weights = (
-        budget.SHARES.interactions_treatment,
-        budget.SHARES.interactions_outcome,
-        budget.SHARES.interactions_sizes,
+        SHARES.interactions_treatment,
+        SHARES.interactions_outcome,
+        SHARES.interactions_sizes,
     )
     return [
         *([look] if wide and not base.released_weights else []),
-        budget.StageWeight(budget.Stages.GRAM, budget.SHARES.gram),
-        *([] if known else [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.treatment)]),
-        budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.outcome),
+        StageWeight(Stages.GRAM, SHARES.gram),
+        *([] if known else [StageWeight(Stages.TREATMENT, SHARES.treatment)]),
+        StageWeight(Stages.OUTCOME, SHARES.outcome),
         *(
             []
             if known or not base.interactions
@@ -121,7 +122,7 @@ class NuisanceFit:
 
 def fit_nuisances(state: survey.Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
-    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    release = survey.outcome_histogram(state, Stages.OUTCOME_RANGE)
     state, grams, partials = nu.additive_nuisances(nu.windowed(state, release, window_borders))
     state, partials = nu.clipped(state, partials)
     return NuisanceFit(state, grams, *refined(state, partials))
@@ -169,11 +170,7 @@ EffectStages = tuple[StageKey, StageKey, StageKey | None]
 def residual_moments(
     known: NuisanceFit,
     target: vault.Transform | None = None,
-    stages: EffectStages = (
-        budget.Stages.RESIDUAL_SIZES,
-        budget.Stages.RESIDUALS,
-        budget.Stages.WEIGHTS,
-    ),
+    stages: EffectStages = (Stages.RESIDUAL_SIZES, Stages.RESIDUALS, Stages.WEIGHTS),
     *,
     by_arm: bool = False,
 ) -> Residuals:

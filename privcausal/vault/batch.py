@@ -92,7 +92,7 @@ class Batch(Opaque):
             keep = keep & (cluster >= 0)
         clean = {name: cleaned(columns[name], layout.schema[name]) for name in layout.variables}
         complete = keep.copy()
-        for name in layout.needed:
+        for name in layout.request.needed:
             complete &= clean[name][1]
         request = layout.request
         self.y = np.asarray(clean[request.formula.outcome][0], np.float64)
@@ -169,15 +169,9 @@ class Layout:
     score: Callable[[Vector, Vector, Vector], Vector] | None = None
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """Columns whose missing values make a row incomplete."""
-        return self.request.needed
-
-    @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys([*self.needed, *(name for g in self.groups for name in g.columns)])
-        )
+        names = [*self.request.needed, *(name for g in self.groups for name in g.columns)]
+        return tuple(dict.fromkeys(names))
 
 
 def reads_labels(domain: Domain, kind: ColumnKind) -> bool:

@@ -338,7 +338,7 @@ class Passes(Opaque):
         """The sum over all rows, computed by SQL if the rows are stored where SQL runs."""
         layout = self._layout
         assert layout is not None
-        wanted = self._wanted(layout, layout.needed)
+        wanted = self._wanted(layout, layout.request.needed)
         labels = frozenset(name for name, as_labels in wanted if as_labels)
         return mechanism.counted(layout, labels, lambda sql: self._rows.counted(sql, wanted))
 

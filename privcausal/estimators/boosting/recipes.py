@@ -16,10 +16,11 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal import vault
-from privcausal.estimators import budget, interactions
+from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
 from privcausal.estimators.boosting import training
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.words import Nuisances
@@ -68,42 +69,36 @@ PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-def one_stage_needs(request: Request, *, mean: bool = False) -> list[budget.StageWeight]:
+def one_stage_needs(request: Request, *, mean: bool = False) -> list[StageWeight]:
     """Stages of learners that only regress the outcome within arms, with or without mean effect."""
-    outcome = budget.SHARES.boosted_mean_outcome if mean else budget.SHARES.boosted_arms_outcome
-    sizes, propensity = budget.SHARES.boosted_arms_sizes, budget.SHARES.boosted_arms_propensity
+    outcome = SHARES.boosted_mean_outcome if mean else SHARES.boosted_arms_outcome
+    sizes, propensity = SHARES.boosted_arms_sizes, SHARES.boosted_arms_propensity
     needs = _nuisance_needs(request, propensity, sizes, outcome)
-    return [
-        *needs,
-        *([budget.StageWeight(BOOSTED_MEAN, budget.SHARES.boosted_mean)] if mean else []),
-    ]
+    return [*needs, *([StageWeight(BOOSTED_MEAN, SHARES.boosted_mean)] if mean else [])]
 
 
-def two_stage_needs(request: Request) -> list[budget.StageWeight]:
+def two_stage_needs(request: Request) -> list[StageWeight]:
     """Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
-    sizes, outcome = budget.SHARES.boosted_sizes, budget.SHARES.boosted_outcome
+    sizes, outcome = SHARES.boosted_sizes, SHARES.boosted_outcome
     return [
-        *_nuisance_needs(request, budget.SHARES.boosted_propensity, sizes, outcome),
-        budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.boosted_effect_sizes),
-        budget.StageWeight(BOOSTED_EFFECT, budget.SHARES.boosted_effect),
+        *_nuisance_needs(request, SHARES.boosted_propensity, sizes, outcome),
+        StageWeight(Stages.SCORE_SIZES, SHARES.boosted_effect_sizes),
+        StageWeight(BOOSTED_EFFECT, SHARES.boosted_effect),
     ]
 
 
 def _nuisance_needs(
     request: Request, propensity: float, sizes: float, outcome: float
-) -> list[budget.StageWeight]:
+) -> list[StageWeight]:
     """Stages of the shapes, and of products of columns if products may confound."""
-    needs = [
-        budget.StageWeight(BOOSTED_SIZES, sizes),
-        budget.StageWeight(budget.Stages.OUTCOME, outcome),
-    ]
+    needs = [StageWeight(BOOSTED_SIZES, sizes), StageWeight(Stages.OUTCOME, outcome)]
     if request.propensity is not None:
         return needs
     products = interactions.interaction_needs(
-        request, budget.SHARES.boosted_interactions_treatment,
-        budget.SHARES.boosted_interactions_outcome, budget.SHARES.boosted_interactions_sizes,
+        request, SHARES.boosted_interactions_treatment,
+        SHARES.boosted_interactions_outcome, SHARES.boosted_interactions_sizes,
     )  # fmt: skip
-    return [budget.StageWeight(budget.Stages.PROPENSITY, propensity), *needs, *products]
+    return [StageWeight(Stages.PROPENSITY, propensity), *needs, *products]
 
 
 # -- nuisances -------------------------------------------------------------------------------
@@ -184,7 +179,7 @@ def _start(state: Survey) -> _Start:
         bound=PROPENSITY_CUT, size=PROPENSITY_SIZE, curvature=np.full((1, len(state.rows)), 0.25),
         dispersion=1.0, logistic=True,
     )  # fmt: skip
-    laws = [t.coefficients() for t in machine.train(budget.Stages.PROPENSITY, ask, folds=True)]
+    laws = [t.coefficients() for t in machine.train(Stages.PROPENSITY, ask, folds=True)]
     least = LEAST_PROPENSITY
     free = [
         functions.Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True)
@@ -214,14 +209,14 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
     arms' covariates are more similar, and products of columns also become more similar on average.
     """
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
+    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
     ask = training.BoostingTask(
         target=machine.residual(centre), what="outcome by arm", bound=centre.cut, size=centre.size,
         curvature=start.shares, dispersion=centre.size**2, by_arm=True,
     )  # fmt: skip
     if overlap:
         ask = _weighted(start, ask)
-    trained = machine.train(budget.Stages.OUTCOME, ask, folds=True)
+    trained = machine.train(Stages.OUTCOME, ask, folds=True)
     return _means(start, centre, [t.fitted_arms(shared) for t in trained])
 
 
@@ -309,7 +304,7 @@ def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
     machine = start.machine
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
-    overlap = joint and machine.price(budget.Stages.OUTCOME) < OVERLAP_PRICE
+    overlap = joint and machine.price(Stages.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(start, shared, overlap=overlap)
     effect = _effect(machine, means.contrast)
     return _learnt(start, means, _with_mean(machine.state, means, effect) if joint else effect)
@@ -319,12 +314,12 @@ def constant_s_learner(state: Survey) -> EffectFit:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
     start = _start(state)
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME, more=1))
+    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME, more=1))
     ask = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
     turn = np.tile(np.eye(size, size + 2), (2, 1))  # Maps to (constant, shapes) by arm.
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
-    fitted = [t.fitted() for t in machine.train(budget.Stages.OUTCOME, ask, folds=True)]
+    fitted = [t.fitted() for t in machine.train(Stages.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
     means = _means(start, centre, both)
     return _learnt(start, means, _effect(machine, means.contrast))
@@ -391,8 +386,8 @@ def r_learner(state: Survey) -> EffectFit:
     start = _start(state)
     machine, state = start.machine, start.machine.state
     outcome, clip = state.outcome, state.soft_clip
-    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
-    trained = machine.train(budget.Stages.OUTCOME, machine.outcome_task(centre), folds=True)
+    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
+    trained = machine.train(Stages.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [t.coefficients() for t in trained]
     partials = tuple(
         e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
@@ -464,7 +459,7 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), budget.Stages.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), Stages.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     ask = training.BoostingTask(

@@ -218,7 +218,13 @@ class PublishedDPCATE(Learner):
             known = survey.declared_propensity(request, session.schema)
             nuisances = vault.Estimators(base.propensity, base.outcome, known)
         elif isinstance(base, options.Given):
-            nuisances = _given(base, request, design)
+            outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
+            mu0, mu1 = (
+                vault.GivenFunction(f, design, outcome.lo, outcome.hi)
+                for f in (base.control, base.treated)
+            )
+            e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
+            nuisances = NuisanceTriple(e, mu0, mu1)
         elif isinstance(base, options.NN):
             _, nuisances, _ = dpcate.learn_networks(session, design, request.arm_clip, base)
         effect = self._released(session, kernel, nuisances, design)
@@ -289,14 +295,6 @@ class PublishedDPCATE(Learner):
 def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
     """Answers without clipping or standard errors, because the noise scale depends on the rows."""
     return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
-
-
-def _given(base: options.Given, request: Request, design: Design) -> NuisanceTriple:
-    outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
-    means = (
-        vault.GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated)
-    )
-    return NuisanceTriple(vault.GivenFunction(base.propensity, design, clip, 1 - clip), *means)
 
 
 def _check_asked(
