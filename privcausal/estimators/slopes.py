@@ -339,7 +339,7 @@ class LocalAverage(private.AverageLearner):
         low, high = instruments_of.late_limits(own, float(norm.ppf(0.975)))
         slopes = zip(formula.instruments, own.estimate[1:].tolist(), strict=False)
         if same := [name for name, slope in slopes if np.isnan(slope)]:
-            session.alerts["collinear"] = COLLINEAR.format(names=listed(same))
+            session.alerts["collinear"] = REDUNDANT.format(names=listed(same))
         if np.isnan(low):
             session.alerts["instrument"] = CONTRADICT
         elif np.isinf(low) or np.isinf(high):
@@ -359,7 +359,7 @@ class LocalAverage(private.AverageLearner):
         )
 
 
-COLLINEAR = (
+REDUNDANT = (
     "Given the covariates, {names} cannot be distinguished from combinations of the instruments "
     "before. The fit left them out, so their slopes have no estimates. Remove them from the "
     "formula, or use more rows or budget."

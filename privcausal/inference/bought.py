@@ -48,7 +48,7 @@ is made symmetric. Above the second, it is also widened by a factor of four."""
 BEYOND = 0.05
 """Maximum share of the rows beyond the fine range before `PAD`, by estimate and noise."""
 
-USUAL_SHARE, MARGIN = 0.48, 2.0
+USUAL_SHARE, ROOM = 0.48, 2.0
 """Share of the rows with sizes in the fullest power of four: 0.48 or more for a normal column
 around zero, wherever its borders lie. Noise sds of this count above the threshold."""
 
@@ -101,7 +101,7 @@ def coarse_range(
 
 def rows_to_find(noise_sd: float) -> float:
     """Rows with which the size of a usual column is detected, positive and negative together."""
-    return (COARSE_STANDS_OUT + MARGIN) * float(np.sqrt(2.0)) * noise_sd / USUAL_SHARE
+    return (COARSE_STANDS_OUT + ROOM) * float(np.sqrt(2.0)) * noise_sd / USUAL_SHARE
 
 
 def looks_binary(rough: LookCounts, fine: LookCounts, *, whole: bool) -> bool:

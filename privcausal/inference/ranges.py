@@ -501,6 +501,9 @@ produces such a bin in 18% of histograms, which widens the interval."""
 TAILS = (0.15, 0.12, 0.1, 0.08, 0.06, 0.04, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
 """Shares of the rows that may be clipped on each side: a grid."""
 
+NARROW = 1e-6
+"""Least width of the interval, and least sd of the outcome, as shares of the bounds. A guard."""
+
 
 def window_borders(bounds: Interval) -> Vector:
     """Upper borders of the bins above the lower end, up to the range; shape (LOOK_BINS,)."""
@@ -554,13 +557,15 @@ def outcome_window(
     def loss(width: float, cut: float) -> float:
         return (noise_per_width * 0.5 * width / (1 - cut)) ** 2 + wrong * cut**2
 
+    least = max(NARROW, 2 * least_width(bounds.lo, bounds.hi) / bounds.width)
     best, found, kept = loss(1.0, 0.0), np.array([0.0, 1.0]), 1.0
     for tail in TAILS if noise_sd else ():
         ends = np.interp([tail, 1 - tail], upper, grid)
-        if ends[1] > ends[0] and loss(ends[1] - ends[0], 2 * tail) < best:
+        if ends[1] - ends[0] > least and loss(ends[1] - ends[0], 2 * tail) < best:
             best, found, kept = loss(ends[1] - ends[0], 2 * tail), ends, 1 - 2 * tail
     held = np.clip(middle, *found)
-    variance = bounds.width**2 * float(share @ held**2 - (share @ held) ** 2) / kept**2
+    variance = max(float(share @ held**2 - (share @ held) ** 2) / kept**2, least**2)
+    variance *= bounds.width**2
     return MeanWindow(Interval(*(bounds.lo + bounds.width * found)), kept, variance)
 
 
