@@ -185,7 +185,6 @@ def run(
 ) -> ResultT:
     """Plan the stages, charge the ledger, and fit."""
     # First, check everything that does not need rows.
-    # all that can be checked without rows
     source = typed(source, request.label_columns)
     check_columns(source.header, request.read)
     check_types(source.header, request)
@@ -354,10 +353,8 @@ def _with_plan(
     return accounting.BudgetExhaustedError(
         f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
         f"{tables.number(smaller, 2)} ({tables.number(now, 2)} at eps={as_typed(asked)}).",
-        refused.requested,
-        refused.remaining,
-        refused.payable,
-    )
+        refused.requested, refused.remaining, refused.payable,
+    )  # fmt: skip
 
 
 # -- the progress bar ------------------------------------------------------------------------------

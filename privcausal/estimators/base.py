@@ -10,8 +10,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from privcausal.errors import CapabilityError, Made
-from privcausal.estimators import bases, budget, survey, words
+from privcausal.estimators import budget, survey, words
 from privcausal.estimators.averages import STAGES, One, average_target, averages, averages_needs
+from privcausal.estimators.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
@@ -52,18 +53,18 @@ class Learner(Made, ABC):
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
     @abstractmethod
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         """The releases after the bounds, with their weights."""
 
     @abstractmethod
     def run(self, session: survey.FitRun) -> words.Estimate:
         """Spend the plan's stages in order and return the estimate."""
 
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+    def accepted(self, base: AnyBase) -> PrivateBase:
         """The base, if this learner accepts it."""
-        return bases.moment_base(base)
+        return moment_base(base)
 
-    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+    def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Stages with integer budgets; this needs no data."""
         base = self.accepted(base)
         if self.whole and request.split != "full":
@@ -84,12 +85,7 @@ class Learner(Made, ABC):
         return self.shares
 
     def fit(
-        self,
-        plan: Plan,
-        vault: Vault,
-        schema: Schema,
-        undeclared: budget.Undeclared,
-        base: bases.AnyBase,
+        self, plan: Plan, vault: Vault, schema: Schema, undeclared: budget.Undeclared, base: AnyBase
     ) -> words.Estimate:
         return self.run(survey.FitRun(plan, vault, schema, undeclared, self.accepted(base), base))
 
@@ -125,7 +121,7 @@ class CateLearner(EffectLearner):
     weighs: ClassVar[bool] = True
 
     @abstractmethod
-    def effect_needs(self, request: Request, base: bases.Base) -> list[StageWeight]:
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         """Releases of the nuisance and effect stages."""
 
     @abstractmethod
@@ -136,17 +132,17 @@ class CateLearner(EffectLearner):
         """Counterparts of `effect_needs` and `learn` on base "dpebm"."""
         raise CapabilityError(f"Learner {self.name!r} does not support base='dpebm'.")
 
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.private_base(base)
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        return private_base(base)
 
-    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+    def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         plan = super().plan(request, base, undeclared)
         if not isinstance(base, DPEBM):
             return plan
         budget.check_levels(request)
         return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         if isinstance(base, DPEBM):
             needs = self.boosted().needs(request)
         else:

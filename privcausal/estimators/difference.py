@@ -20,7 +20,8 @@ from privcausal.estimators.survey import FitRun
 from privcausal.estimators.survival import survival_needs, with_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
-from privcausal.inference import difference, ranges
+from privcausal.inference import ranges
+from privcausal.inference.difference import ArmTotals, agreed, estimate_difference, unseen
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
@@ -92,26 +93,22 @@ class DifferenceInMeans(Learner):
         cut = _window(session, bounds, rough)
         sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(DIFFERENCE_SUMS, sums)
-        value, sd = (
-            difference.ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd)
-        )
+        value, sd = (ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd))
         arms, count_sd = value.count[:, 0], float(sd.count[:, 0].max())
         session.look_for(arms, count_sd)
         if isinstance(request.propensity, float):
             session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
-        value, sd, noise = difference.agreed(value, sd, partitions(groups, schema, request.needed))
+        value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
         more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
-        found = difference.estimate_difference(
-            request.estimand, labels, value, sd, cut, bounds, noise, more
-        )
+        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise, more)
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
-        if difference.unseen(value, sd)[:, 0].any():
+        if unseen(value, sd)[:, 0].any():
             session.alerts.setdefault("arm", HIDDEN_ARM)
         population = Population(schema, {}, np.eye(0), found.size)
         return session.finished(Design((), schema, full_rank=True), population, averages=found)
@@ -140,9 +137,7 @@ LEAST_ARM = 1e-3
 """Least share of an arm in the influences of its rows. A guard."""
 
 
-def _influences(
-    value: difference.ArmTotals, window: Interval, bounds: Interval
-) -> list[ClusterScore]:
+def _influences(value: ArmTotals, window: Interval, bounds: Interval) -> list[ClusterScore]:
     """Influences of rows on the difference and on its groups: residuals by arm over its share.
 
     An arm that cannot be detected has the mean of the window.

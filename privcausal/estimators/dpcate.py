@@ -20,8 +20,9 @@ from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
 from privcausal.features.rows import Rows, read_queries
-from privcausal.inference import cuts, effects, smoothing
+from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.smoothing import EFFECT_SPREAD, LEFT_SPREAD, KernelPrior, denoised
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
 from privcausal.stored import stored
@@ -309,8 +310,8 @@ def _kernel_effect(
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
     residual = (sizes.rms(cut) / below) ** 2 / score.weight
-    spread = smoothing.LEFT_SPREAD if score.first else smoothing.EFFECT_SPREAD
-    law = smoothing.KernelPrior.of(features, state.rows, mass, residual, spread)
+    spread = LEFT_SPREAD if score.first else EFFECT_SPREAD
+    law = KernelPrior.of(features, state.rows, mass, residual, spread)
 
     def regression(ridge: float) -> vault.KernelRegression:
         order = features, score.curvature, score.target
@@ -335,7 +336,7 @@ def _kernel_effect(
 
 
 def _released(
-    state: survey.Survey, order: vault.KernelRegression, law: smoothing.KernelPrior, score: _Score
+    state: survey.Survey, order: vault.KernelRegression, law: KernelPrior, score: _Score
 ) -> effects.Effect:
     """The released function, or its released answers at the queries."""
     session, reach = state.session, 2 * state.outcome.bound
@@ -345,7 +346,7 @@ def _released(
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
         return _answers(state, order, law, score, rows)
     release = session.release(KERNEL, order)
-    coef, cov = smoothing.denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
+    coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
     kernel = effects.Piece(
         functions.Additive(order.features, coef, 0.0 if score.first else score.centre), cov
     )
@@ -357,11 +358,7 @@ def _released(
 
 
 def _answers(
-    state: survey.Survey,
-    order: vault.KernelRegression,
-    law: smoothing.KernelPrior,
-    score: _Score,
-    rows: Rows,
+    state: survey.Survey, order: vault.KernelRegression, law: KernelPrior, score: _Score, rows: Rows
 ) -> effects.Answers:
     """Answers with independent noise, if that noise is as small as the noise of a process."""
     session = state.session
@@ -440,13 +437,8 @@ def _scored(
         nu.by_fold(
             lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
         ),
-        around,
-        first,
-        centre,
-        float(np.mean(e * (1 - e))),
-        limit + (1 - soft) * most,
-        False,
-    )
+        around, first, centre, float(np.mean(e * (1 - e))), limit + (1 - soft) * most, False,
+    )  # fmt: skip
 
 
 def _most(state: survey.Survey) -> float:

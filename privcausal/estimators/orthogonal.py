@@ -14,12 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import interactions, survey
 from privcausal.estimators import nuisances as nu
+from privcausal.estimators import survey
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
+from privcausal.estimators.interactions import interaction_needs, refine
 from privcausal.features.rows import Features
-from privcausal.inference import confounding, cuts, regression
+from privcausal.inference import cuts, regression
+from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import window_borders
@@ -98,11 +100,7 @@ def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
         StageWeight(Stages.GRAM, SHARES.gram),
         *([] if known else [StageWeight(Stages.TREATMENT, SHARES.treatment)]),
         StageWeight(Stages.OUTCOME, SHARES.outcome),
-        *(
-            []
-            if known or not base.interactions
-            else interactions.interaction_needs(request, *weights)
-        ),
+        *([] if known or not base.interactions else interaction_needs(request, *weights)),
     ]
 
 
@@ -117,7 +115,7 @@ class NuisanceFit:
     state: survey.Survey
     grams: survey.Grams
     partials: tuple[nu.FoldFit, ...]
-    doubt: confounding.Remainder
+    doubt: Remainder
 
 
 def fit_nuisances(state: survey.Survey) -> NuisanceFit:
@@ -130,26 +128,22 @@ def fit_nuisances(state: survey.Survey) -> NuisanceFit:
 
 def refined(
     state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
-) -> tuple[tuple[nu.FoldFit, ...], confounding.Remainder]:
+) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
     """Add planned interactions, with an allowance in the averages for undetected interactions."""
-    found = interactions.refine(state, partials, spread)
-    return (
-        (found, confounding.Remainder(0.0, 0.0))
-        if found is partials
-        else select_interactions(state, found)
-    )
+    found = refine(state, partials, spread)
+    return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
 def select_interactions(
     state: survey.Survey, partials: tuple[nu.FoldFit, ...]
-) -> tuple[tuple[nu.FoldFit, ...], confounding.Remainder]:
+) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
     """Drop the interactions unless the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
     """
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
-        return partials, confounding.Remainder(0.0, 0.0)
+        return partials, Remainder(0.0, 0.0)
     laws, without = [], []
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
@@ -157,7 +151,7 @@ def select_interactions(
         weight = nu.remainder_weight(state, psi, part.e)
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
-        laws.append(confounding.Remainder(0.0, float(np.hypot(law.sd, shift))))
+        laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
         # Interactions of zero keep the structure of saved results unchanged.
         without.append(nu.extended(part, psi, pair.without()))
     return tuple(without), nu.over_folds(laws)
@@ -253,7 +247,7 @@ class FittedEffect(NamedTuple):
 
     effect: Effect
     cov: Matrix
-    left: list[confounding.ProductBias]
+    left: list[ProductBias]
 
 
 def orthogonal_effect(
@@ -310,7 +304,7 @@ def read_effect(
 
 def leftovers(
     state: survey.Survey, used: tuple[nu.FoldFit, ...], known: tuple[nu.FoldFit, ...]
-) -> list[confounding.ProductBias]:
+) -> list[ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []
@@ -318,17 +312,17 @@ def leftovers(
     for one, two in zip(used, known, strict=True):
         assert one.pair is not None
         assert two.pair is not None
-        sources = [confounding.BiasSource(phi, two.pair, *one.pair.mean)]
+        sources = [BiasSource(phi, two.pair, *one.pair.mean)]
         if one.beyond is not None and two.beyond is not None:
             psi, pair = one.beyond
             own = state.rows.phi(psi)[:ERROR_POINTS]
-            sources.append(confounding.BiasSource(own, two.beyond[1], *pair.mean))
-        found.append(confounding.leftover(sources))
+            sources.append(BiasSource(own, two.beyond[1], *pair.mean))
+        found.append(leftover(sources))
     return found
 
 
 def product_bias_moments(
-    state: survey.Survey, laws: Sequence[confounding.ProductBias], features: Features
+    state: survey.Survey, laws: Sequence[ProductBias], features: Features
 ) -> tuple[Vector, Matrix]:
     """The subtracted part of sum w phi d_e d_b, and the covariance around it; zero without `laws`.
 

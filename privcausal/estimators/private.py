@@ -206,15 +206,9 @@ class Private(AverageLearner):
             *looks,
         ]
         if arms:
-            return [
-                *needs,
-                *(
-                    by_arm(arm_stages(request), SHARES.private_treatment)
-                    if request.propensity is None
-                    else ()
-                ),
-                *by_arm(arm_stages(request, "residual moments"), SHARES.private_moments),
-            ]
+            if request.propensity is None:
+                needs += by_arm(arm_stages(request), SHARES.private_treatment)
+            return needs + by_arm(arm_stages(request, "residual moments"), SHARES.private_moments)
         needs += propensity_needs(request, base)
         if base.released_weights:
             needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))

@@ -93,10 +93,8 @@ class PartiallyLinear(private.AverageLearner):
     title: ClassVar[str] = "partialling-out (PLR)"
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        needs, sizes = (
-            slope_needs(request),
-            StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes),
-        )
+        needs = slope_needs(request)
+        sizes = StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes)
         if request.asked.arms:
             own = private.by_arm(private.arm_stages(request)[1:], SHARES.private_treatment)
             return [*needs, sizes, *own]
@@ -230,13 +228,9 @@ def cut_sums(
     )
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)
-    noise, anywhere = (
-        averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1]),
-        state.session.plan.request.tails,
-    )
-    cut = score_cut(
-        extremes, noise, sizes, state.look, rows, anywhere=anywhere == "any", doubtful=True
-    )
+    noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
+    anywhere = state.session.plan.request.tails == "any"
+    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere, doubtful=True)
     beyond = state.session.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
     return replace(rough, cut=cut.at), cut.bias + lost, cut.doubt

@@ -64,10 +64,8 @@ def agreed(
 
     total, total_sd, total_cov = both(value.total, sd.total)
     count, count_sd, count_cov = both(value.count, sd.count)
-    value, sd = (
-        replace(value, total=total, count=count),
-        replace(sd, total=total_sd, count=count_sd),
-    )
+    value = replace(value, total=total, count=count)
+    sd = replace(sd, total=total_sd, count=count_sd)
     if value.square is not None and sd.square is not None:
         square, square_sd, _ = both(value.square, sd.square)
         value, sd = replace(value, square=square), replace(sd, square=square_sd)

@@ -121,11 +121,10 @@ class Batch(Opaque):
             complete &= self.t >= 0
         known = request.propensity
         self.rows = Rows(
-            {name: value for name, (value, _) in clean.items()},
-            size,
+            {name: value for name, (value, _) in clean.items()}, size,
             np.asarray(clean[known][0], np.float64) if isinstance(known, str) else None,
             by_column=True,
-        )
+        )  # fmt: skip
         for design in layout.designs:
             if not design.plain:
                 complete &= np.isfinite(self.rows.scaled(design)).all(axis=1)

@@ -12,9 +12,10 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
-from privcausal.estimators import bases, dpcate, options, paper, survey, words
+from privcausal.estimators import bases, dpcate, paper, survey, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.features.design import Design
 from privcausal.features.expansions import fourier
 from privcausal.features.functions import NuisanceTriple
@@ -156,10 +157,10 @@ class PublishedDPCATE(Learner):
     title: ClassVar[str] = "DP-CATE"
 
     def __post_init__(self) -> None:
-        options.check_one_of("weight", self.weight, get_args(vault.Weight))
-        options.check_one_of("second", self.second, get_args(Second))
-        options.check_one_of("noise", self.noise, ("gross_error", "process"))
-        options.check_whole("epochs", self.epochs, 1, 10_000)
+        check_one_of("weight", self.weight, get_args(vault.Weight))
+        check_one_of("second", self.second, get_args(Second))
+        check_one_of("noise", self.noise, ("gross_error", "process"))
+        check_whole("epochs", self.epochs, 1, 10_000)
         if not (is_number(self.damping) and 0 < self.damping < math.inf):
             raise CapabilityError("damping= must be a number above 0.")
         changed = (self.epochs, self.damping) != (EPOCHS, DAMPING)
@@ -183,10 +184,10 @@ class PublishedDPCATE(Learner):
         """
         _check_asked(self, request, base, undeclared)
         nuisances: tuple[Stage, ...] = ()
-        cap, name, whole = 0, base.name, isinstance(base, options.Given)
-        if isinstance(base, options.NN):
+        cap, name, whole = 0, base.name, isinstance(base, Given)
+        if isinstance(base, NN):
             nuisances = tuple(dpcate.network_stages(request, own_half=True))
-        elif not isinstance(base, options.Sklearn | options.Given):
+        elif not isinstance(base, Sklearn | Given):
             nuisances, cap = paper.on_one_half(request, self.needs(request, bases.Gam()))
             name = dpcate.second_stage(base).name
         noisy, parts = paper.claimed_stage(PROCESS_STAGE, request, whole=whole), 1 if whole else 2
@@ -202,22 +203,18 @@ class PublishedDPCATE(Learner):
     def run(self, session: survey.FitRun) -> words.Estimate:
         """Learn nuisances on one half of the rows, and add the paper's noise on the other."""
         base, request = session.option, session.plan.request
-        kernel = (
-            options.Kernel()
-            if isinstance(base, options.Sklearn | options.Given)
-            else dpcate.second_stage(base)
-        )
+        kernel = Kernel() if isinstance(base, Sklearn | Given) else dpcate.second_stage(base)
         nuisances: vault.Estimators | NuisanceTriple
-        if isinstance(base, options.Kernel | bases.Gam):
+        if isinstance(base, Kernel | bases.Gam):
             # Use a copy: the result keeps the declared schema.
             state, _, nuisances = paper.private_nuisance(replace(session))
             design = state.design
         else:
             design = paper.plain_design(session)
-        if isinstance(base, options.Sklearn):
+        if isinstance(base, Sklearn):
             known = survey.declared_propensity(request, session.schema)
             nuisances = vault.Estimators(base.propensity, base.outcome, known)
-        elif isinstance(base, options.Given):
+        elif isinstance(base, Given):
             outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
             mu0, mu1 = (
                 vault.GivenFunction(f, design, outcome.lo, outcome.hi)
@@ -225,10 +222,10 @@ class PublishedDPCATE(Learner):
             )
             e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
             nuisances = NuisanceTriple(e, mu0, mu1)
-        elif isinstance(base, options.NN):
+        elif isinstance(base, NN):
             _, nuisances, _ = dpcate.learn_networks(session, design, request.arm_clip, base)
         effect = self._released(session, kernel, nuisances, design)
-        notes = (base.declared,) if isinstance(base, options.Given) else ()
+        notes = (base.declared,) if isinstance(base, Given) else ()
         return session.finished(design, effect=effect, notes=notes)
 
     @classmethod
@@ -250,16 +247,14 @@ class PublishedDPCATE(Learner):
     def _released(
         self,
         session: survey.FitRun,
-        kernel: options.Kernel,
+        kernel: Kernel,
         nuisances: vault.Estimators | NuisanceTriple,
         design: Design,
     ) -> Effect:
         plan = session.plan
         request, share = plan.request, plan.stage(PROCESS_STAGE).rows
-        outcome, columns = (
-            survey.outcome_of(request, design.schema),
-            dpcate.effect_columns(design, request),
-        )
+        outcome = survey.outcome_of(request, design.schema)
+        columns = dpcate.effect_columns(design, request)
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
         assert session.vault.size is not None  # Guaranteed by `_check_asked`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.
@@ -307,14 +302,14 @@ def _check_asked(
         "groups=": bool(request.groups),
         "shares=": bool(request.budget.shares),
         "a column of known propensities": isinstance(request.propensity, str),
-        "propensity= together with Given(propensity=)": isinstance(base, options.Given)
+        "propensity= together with Given(propensity=)": isinstance(base, Given)
         and request.propensity is not None,
     }
     why = "its theorems cover data sets that differ in one replaced row"
     paper.refuse_published(refused, why, undeclared)
-    if isinstance(base, options.NN):
+    if isinstance(base, NN):
         dpcate.check_networks(request, undeclared)
-    if not isinstance(base, options.Sklearn | options.Given):
+    if not isinstance(base, Sklearn | Given):
         dpcate.second_stage(base)  # Refuses other bases.
     if request.queries is None and learner.second != "kernel":
         raise CapabilityError(

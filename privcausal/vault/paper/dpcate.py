@@ -24,7 +24,7 @@ from privcausal.vault.batch import Batch
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
 from privcausal.vault.guard import Opaque
-from privcausal.vault.paper import private
+from privcausal.vault.paper.private import FEWEST_ROWS, Supremum, noise_scale, nuisances_on, stacked
 from privcausal.vault.transforms import Outcome
 
 Weight = Literal["overlap", "one", "treated", "control", "entropy"]
@@ -96,16 +96,12 @@ class _Published:
     def _fitted(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
     ) -> tuple[SecondStageScores, FittedStage, int]:
-        nuisance = private.nuisances_on(
-            self.nuisances, self.design, self.outcome, self.clip, *private.stacked(first)
+        nuisance = nuisances_on(
+            self.nuisances, self.design, self.outcome, self.clip, *stacked(first)
         )
         scores = SecondStageScores(nuisance, self.weight)
-        rows, t, y = private.stacked([*first, *second] if self.whole else second)
-        return (
-            scores,
-            stage.fit(rows, *scores(rows, t, y), queries),
-            max(len(t), private.FEWEST_ROWS),
-        )
+        rows, t, y = stacked([*first, *second] if self.whole else second)
+        return (scores, stage.fit(rows, *scores(rows, t, y), queries), max(len(t), FEWEST_ROWS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +139,13 @@ class PublishedAnswers(_Published):
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
             scores, fitted, size = self._fitted(first, second, self.second, self.queries)
-            gamma = private.Supremum(self.design, self.starts).of(
+            gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(scores, fitted, rows)
             )
             exact = fitted.g(self.queries)
         unit = 2 * self.outcome.bound * 2.0**-ONE_FACTOR
         limit = 2 * self.outcome.bound / self.clip
-        sd = max(gamma * private.noise_scale(size, stage), unit)
+        sd = max(gamma * noise_scale(size, stage), unit)
         return add_noise("answers", np.clip(np.nan_to_num(exact), -limit, limit), unit, sd)
 
     def _reach(self, scores: SecondStageScores, fitted: FittedStage, rows: Rows) -> Vector:
@@ -425,14 +421,8 @@ class TanhNetwork(_Columns, SecondStage):
 
 
 def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
-    return (
-        (inputs, TANH_WIDTH),
-        (TANH_WIDTH,),
-        (TANH_WIDTH, TANH_WIDTH),
-        (TANH_WIDTH,),
-        (TANH_WIDTH,),
-        (1,),
-    )
+    width = TANH_WIDTH
+    return (inputs, width), (width,), (width, width), (width,), (width,), (1,)
 
 
 def _layers(theta: Any, inputs: int) -> Any:

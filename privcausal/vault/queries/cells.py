@@ -283,13 +283,9 @@ class CellSums(Mechanism):
         if not isinstance(self.partition, Product) or formula.response is not None:
             return None
         query = CellQuery(
-            formula.outcome,
-            formula.treatment,
-            request.needed,
-            layout.schema,
-            self.partition,
+            formula.outcome, formula.treatment, request.needed, layout.schema, self.partition,
             labels,
-        )
+        )  # fmt: skip
         rows = ask(query.exact("data", squares=self.squares))
         if rows is None:
             return None
