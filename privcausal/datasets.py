@@ -143,10 +143,6 @@ def _normal(rng: np.random.Generator, X: Matrix, *, sigma: float = 1.0) -> Vecto
     return sigma * rng.standard_normal(len(X))
 
 
-def _uniform(rng: np.random.Generator, X: Matrix) -> Vector:
-    return rng.uniform(-1.0, 1.0, len(X))
-
-
 def generator(n: int, seed: int) -> np.random.Generator:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise DataError(
@@ -174,14 +170,11 @@ def _draw(
     limits = law.x if isinstance(law.x, list) else [law.x] * len(names)
     columns = dict(zip(names, X.T, strict=True))
     return Study(
-        name=name,
-        formula=f"Y ~ T | {' + '.join(names)}",
-        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))},
-        ate=law.ate,
+        name=name, formula=f"Y ~ T | {' + '.join(names)}",
+        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))}, ate=law.ate,
         frame=pd.DataFrame({"Y": Y, "T": T.astype(np.int64), **columns}),
-        effect=TrueEffect(names, law.surface),
-        **truth._asdict(),
-    )
+        effect=TrueEffect(names, law.surface), **truth._asdict(),
+    )  # fmt: skip
 
 
 def _found(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
@@ -384,7 +377,10 @@ def _oprescu(
 ) -> _Law:
     surface = partial(_threshold, wave=wave, **coefficients)
     ate = 1.0 if wave is None else _ATE_WAVE
-    return _Law(partial(_cube, p=p), surface, _uniform, ate, (0.0, 1.0), y)
+    return _Law(
+        partial(_cube, p=p), surface, lambda rng, X: rng.uniform(-1.0, 1.0, len(X)), ate,
+        (0.0, 1.0), y,
+    )  # fmt: skip
 
 
 # Y is bounded. The limits are its range, rounded outward to whole numbers. theta lies in
@@ -575,14 +571,10 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
         "severity": (0.0, 10.0), "bmi": (15.0, 50.0), "ward": list(_WARDS),
     }  # fmt: skip
     return Study(
-        name="clinic",
-        formula="recovery ~ programme | age + severity + C(ward) | bmi",
-        bounds=bounds,
-        ate=_clinic_ate(),
-        frame=pd.DataFrame({**outcome, **columns}),
-        effect=clinic_effect,
-        **truth._asdict(),
-    )
+        name="clinic", formula="recovery ~ programme | age + severity + C(ward) | bmi",
+        bounds=bounds, ate=_clinic_ate(), frame=pd.DataFrame({**outcome, **columns}),
+        effect=clinic_effect, **truth._asdict(),
+    )  # fmt: skip
 
 
 _VOTERS: dict[str, SimulatedDomain] = {
@@ -651,16 +643,12 @@ def voting(path: str | Path, seed: int = 0) -> Study:
         name: (float(frame[name].min()), float(frame[name].max())) for name in _PLACES
     }
     return Study(
-        name="voting",
-        formula=f"Y ~ W | {' + '.join(covariates)}",
-        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places},
-        ate=float(tau.mean()),
-        frame=frame,
-        tau=tau,
+        name="voting", formula=f"Y ~ W | {' + '.join(covariates)}",
+        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places}, ate=float(tau.mean()),
+        frame=frame, tau=tau,
         propensity=frame.groupby(["state", "competiv"])["W"].transform("mean").to_numpy(np.float64),
-        baseline=np.full(len(frame), np.nan),
-        effect=_spiked,
-    )
+        baseline=np.full(len(frame), np.nan), effect=_spiked,
+    )  # fmt: skip
 
 
 class Trial(NamedTuple):

@@ -158,10 +158,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def _unknown(
-    name: str,
-    known: Mapping[str, inspect.Parameter],
-    keys: Sequence[str],
-    moved: Mapping[str, str],
+    name: str, known: Mapping[str, inspect.Parameter], keys: Sequence[str], moved: Mapping[str, str]
 ) -> None:
     for key in keys:
         if key not in known:

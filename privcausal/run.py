@@ -14,18 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from privcausal import accounting
+from privcausal import accounting, errors
 from privcausal.accounting.charge import PICO
-from privcausal.errors import (
-    BudgetError,
-    CapabilityError,
-    PrivcausalError,
-    PrivcausalWarning,
-    SchemaError,
-    as_plain,
-    refuse_arguments,
-)
-from privcausal.errors import warn as warn_user
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Stages, Undeclared, check_plan, check_rows, resolve_domains
@@ -35,13 +25,7 @@ from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
-from privcausal.request.request import (
-    Budget,
-    Clusters,
-    Control,
-    Request,
-    Trust,
-)
+from privcausal.request.request import Budget, Clusters, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
 from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
 from privcausal.results import Result
@@ -121,22 +105,24 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                 for value in (*data[:2], *map(options.get, first[len(data) :]))
             ]
             if first[:2] == ["formula", "data"] and formulas[:2] == [False, True]:
-                raise CapabilityError(
+                raise errors.CapabilityError(
                     f"{call.__name__}() expects the formula first and the data second. Write "
                     f"{call.__name__}('Y ~ T | X', data)."
                 )
-            refuse_arguments(call.__name__, known, len(data), list(options), moved)
+            errors.refuse_arguments(call.__name__, known, len(data), list(options), moved)
             if len(data) > len(first):
                 instead = "It does not use data."
                 if "data" in first:
                     instead = "Pass the other arguments by name: bounds=..., eps=..."
-                raise CapabilityError(
+                raise errors.CapabilityError(
                     f"{call.__name__}() accepts only {' and '.join(first)} by position. {instead}"
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
                 events = events_of(data[0] if data else options.get("formula"))
                 options["bounds"] = Schema.of(options["bounds"], events)
-            return call(*map(as_plain, data), **{k: as_plain(v) for k, v in options.items()})
+            return call(
+                *map(errors.as_plain, data), **{k: errors.as_plain(v) for k, v in options.items()}
+            )
         except BaseException as error:
             clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
             raise
@@ -164,31 +150,27 @@ def request_of(
 ) -> Request:
     """Build the request of a call; `options` are its other fields."""
     if not isinstance(control, Control):
-        raise CapabilityError(
+        raise errors.CapabilityError(
             "control= must be a pc.Control, for example pc.Control(split='crossfit')."
         )
     if control.shares is not None and not isinstance(control.shares, Mapping):
-        raise BudgetError("shares= must be a dict, for example {'nuisance': 0.4, 'effect': 0.6}.")
+        raise errors.BudgetError(
+            "shares= must be a dict, for example {'nuisance': 0.4, 'effect': 0.6}."
+        )
     schema = followed(Schema.of(bounds), formula, options.get("horizon"))
     return Request(
-        formula,
-        transformed(with_levels(schema, formula.levels), formula),
-        Budget(eps, delta, dict(control.shares or {})),
-        trust,
-        clip=control.propensity_clip,
-        split=control.split,
-        tails=control.tails,
-        cov_type=control.cov_type,
-        cluster=Clusters.of(control.cluster, control.max_cluster_rows),
-        **options,
-    )
+        formula, transformed(with_levels(schema, formula.levels), formula),
+        Budget(eps, delta, dict(control.shares or {})), trust, clip=control.propensity_clip,
+        split=control.split, tails=control.tails, cov_type=control.cov_type,
+        cluster=Clusters.of(control.cluster, control.max_cluster_rows), **options,
+    )  # fmt: skip
 
 
 def groups_of(groups: Sequence[str]) -> tuple[str, ...]:
     if isinstance(groups, str):
         return (groups,)
     if not isinstance(groups, Sequence):
-        raise CapabilityError("groups= must be a list of column names or comparisons.")
+        raise errors.CapabilityError("groups= must be a list of column names or comparisons.")
     return tuple(groups)
 
 
@@ -203,7 +185,6 @@ def run(
 ) -> ResultT:
     """Plan the stages, charge the ledger, and fit."""
     # First, check everything that does not need rows.
-    # all that can be checked without rows
     source = typed(source, request.label_columns)
     check_columns(source.header, request.read)
     check_types(source.header, request)
@@ -215,7 +196,7 @@ def run(
     strange = [n for n in request.declared if n not in source.header.names]
     # Other names may belong to other tables that share this schema.
     if strange := [n for n in strange if get_close_matches(n, source.header.names, 1, 0.75)]:
-        warn_user(
+        errors.warn(
             f"bounds= has entries that are not in the data and were ignored: {_some(strange)}. "
             "Correct or remove them."
         )
@@ -242,11 +223,11 @@ def run(
             raise _with_plan(refused, planner, request.budget.epsilon, rows) from None
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
-        stopped: PrivcausalError | None = None
+        stopped: errors.PrivcausalError | None = None
         with one_blas_thread(), np.errstate(under="ignore"):
             try:
                 estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
-            except (BudgetError, CapabilityError) as error:
+            except (errors.BudgetError, errors.CapabilityError) as error:
                 stopped = type(error)(f"{error} {_used(plan, vault.unspent, ledger)}")
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         raise stopped
@@ -256,7 +237,7 @@ def run(
 def warn_each(texts: Iterable[str]) -> None:
     """Issue each warning at the user's line."""
     for text in texts:
-        warn_user(text)
+        errors.warn(text)
 
 
 def warn_of_weak(plan: Plan, size: int | None) -> None:
@@ -269,8 +250,8 @@ def with_warnings(result: ResultT) -> ResultT:
     """Return the result after issuing its serious alerts as warnings at the user's line."""
     for text in result.alerts.values():
         try:
-            warn_user(_brief(text))
-        except PrivcausalWarning as error:
+            errors.warn(_brief(text))
+        except errors.PrivcausalWarning as error:
             error.fit = result
             raise
     return result
@@ -296,7 +277,7 @@ def _check_rest(request: Request, undeclared: Undeclared, *, quote: bool) -> Non
     rest = request.formula.rest
     bought = [name for name in rest if name in (*undeclared.numbers, *undeclared.labels)]
     if len(bought) > MOST_BOUGHT:
-        raise SchemaError(
+        raise errors.SchemaError(
             f"'.' includes {len(bought)} columns without a declared domain"
             f"{f' ({_some(bought)})' if quote else ''}. Declare their domains, or name the "
             "covariates."
@@ -367,15 +348,13 @@ def _with_plan(
     try:
         fits = planner()
         smaller, now = (float(fits.at(rows, e).half_width(0.05)[0]) for e in (left, asked))
-    except PrivcausalError:  # no plan can be made, so return the refusal unchanged
+    except errors.PrivcausalError:  # no plan can be made, so return the refusal unchanged
         return refused
     return accounting.BudgetExhaustedError(
         f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
         f"{tables.number(smaller, 2)} ({tables.number(now, 2)} at eps={as_typed(asked)}).",
-        refused.requested,
-        refused.remaining,
-        refused.payable,
-    )
+        refused.requested, refused.remaining, refused.payable,
+    )  # fmt: skip
 
 
 # -- the progress bar ------------------------------------------------------------------------------
@@ -407,7 +386,10 @@ def stage_bar(names: Sequence[str], shown: bool) -> Iterator[Tell | None]:
 
     def tell(name: str, share: float | None, of: str) -> None:
         if not bars:  # wait for the first stage, because arguments may still be refused
-            bars.append(_bar(len(names)))
+            # Without widgets, a notebook shows a plain bar.
+            with warnings.catch_warnings(action="ignore"):
+                from tqdm.auto import tqdm
+            bars.append(tqdm(total=len(names), dynamic_ncols=True, bar_format=PROGRESS_BAR))
         (bar,) = bars
         text = name if not share or share == 1 else f"{name}, {share:.0%} of the {of}"
         if text == bar.desc:
@@ -445,10 +427,3 @@ def _clock(bars: Sequence[Any]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def _bar(total: int) -> Any:
-    with warnings.catch_warnings(action="ignore"):  # without widgets, a notebook shows a plain bar
-        from tqdm.auto import tqdm
-
-        return tqdm(total=total, dynamic_ncols=True, bar_format=PROGRESS_BAR)

@@ -3,19 +3,13 @@
 This subpackage never sees a value of a row.
 """
 
+# ruff: noqa: I001 - the imports are set like `__all__`
 from privcausal.accounting.charge import PICO, Charge, Cost, Release, pico
 from privcausal.accounting.ledger import BudgetExhaustedError, Ledger, Spent
 from privcausal.accounting.price import (
-    Events,
-    Remaining,
-    delta_after,
-    epsilon_of,
-    multiplier_for_replaced,
-    noise_multiplier,
-    rho_of,
-    total_epsilon,
-    weak_promise,
-)
+    Events, Remaining, delta_after, epsilon_of, multiplier_for_replaced, noise_multiplier, rho_of,
+    total_epsilon, weak_promise,
+)  # fmt: skip
 from privcausal.accounting.store import run_name
 from privcausal.accounting.tradeoff import TradeOff, convex_envelope
 

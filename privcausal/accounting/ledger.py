@@ -315,12 +315,10 @@ class Ledger(Strict):
     def _spent(self, book: store.Book) -> Spent:
         events = _events(book)
         return Spent(
-            epsilon=price.total_epsilon(events, self.delta),
-            pure_epsilon=sum(events.pure) / PICO,
-            rho=(events.rho + events.gdp) / PICO,
-            delta=events.delta / PICO,
+            epsilon=price.total_epsilon(events, self.delta), pure_epsilon=sum(events.pure) / PICO,
+            rho=(events.rho + events.gdp) / PICO, delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
-        )
+        )  # fmt: skip
 
     def _read(self) -> store.Book:
         book = self._store.read()
@@ -361,36 +359,26 @@ class Ledger(Strict):
         converts = asked.converted or (asked.delta > 0 and before.converted)
         if asked.delta + int(converts) > pico(left.delta):
             wanted = f"delta {'above ' * converts}{at_most(asked.delta / PICO, DELTA_DIGITS)}"
-            lines += _without_delta(wanted, left, self.delta)
+            gone = float(exact(self.delta) - exact(left.delta))
+            lines += [
+                f"Requested  {wanted}    Remaining  delta {at_least(left.delta, DELTA_DIGITS)}",
+                f"The limit is delta, not eps: {at_most(gone, DELTA_DIGITS)} of "
+                f"{at_most(self.delta, DELTA_DIGITS)} is spent. Pure epsilon needs no delta.",
+            ]
         else:
             # Subtract the fit's own delta first, then convert rho at the remaining delta.
             own = Cost(0, 0, asked.delta)
             rest = price.remaining(price.Events.of([*spent, own]), self.epsilon, self.delta)
             payable = rest.pure_epsilon if asked.pure else rest.epsilon
+            own_delta = at_least(rest.delta, DELTA_DIGITS)
+            at = "" if rest.delta == self.delta else f" at the remaining delta of {own_delta}"
+            why = "as pure epsilon" if asked.pure else f"from the remaining rho{at}"
             # Round the request up, and the remaining budget down.
             lines.append(
-                f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} "
-                f"({_why(asked, rest, self.delta)})"
+                f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} ({why})"
             )
         message = "\n  ".join([*lines, "No budget was spent."])
         raise BudgetExhaustedError(message, requested, left, payable)
-
-
-def _without_delta(wanted: str, left: price.Remaining, cap: float) -> list[str]:
-    spent = float(exact(cap) - exact(left.delta))
-    return [
-        f"Requested  {wanted}    Remaining  delta {at_least(left.delta, DELTA_DIGITS)}",
-        f"The limit is delta, not eps: {at_most(spent, DELTA_DIGITS)} of "
-        f"{at_most(cap, DELTA_DIGITS)} is spent. Pure epsilon needs no delta.",
-    ]
-
-
-def _why(asked: price.Events, rest: price.Remaining, cap: float) -> str:
-    if asked.pure:
-        return "as pure epsilon"
-    left = at_least(rest.delta, DELTA_DIGITS)
-    at = "" if rest.delta == cap else f" at the remaining delta of {left}"
-    return f"from the remaining rho{at}"
 
 
 def _costs(book: store.Book) -> list[Cost]:

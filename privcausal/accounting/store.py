@@ -262,7 +262,15 @@ class Store:
     """The two files of one ledger. Every failure is a `LedgerError`; no repair is attempted."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = _resolve(path)
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+            raise LedgerError("The path of a ledger must be a string or a path.")
+        text = os.fspath(path)
+        if not text or text.startswith(":memory:") or "\0" in text:
+            raise LedgerError("A ledger must be stored in a file. Pass the path of a file.")
+        # a single real path, so that two links to one file are one ledger
+        self.path = Path(os.path.realpath(text))
+        if not self.path.parent.is_dir():
+            raise LedgerError(f"The folder of {self.path.name} does not exist.")
         self.head = self.path.with_name(self.path.name + ".head")
 
     def create(self, header: dict[str, Any]) -> None:
@@ -371,7 +379,10 @@ class Store:
     def _read_head(self) -> dict[str, Any] | None:
         try:
             with _opened(self.head, "r") as file:
-                return _parse_head(file.read())
+                head = json.loads(file.read())
+            if type(head["lines"]) is not int or head["lines"] < 0:
+                raise ValueError("not a length")
+            return {"id": str(head["id"]), "lines": head["lines"], "hash": str(head["hash"])}
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
@@ -386,19 +397,6 @@ class Store:
         access = stat.S_IMODE(self.path.stat().st_mode) & 0o666
         _write_whole(self.head, json.dumps(head), access)
         connection.execute("ROLLBACK")
-
-
-def _resolve(path: str | os.PathLike[str]) -> Path:
-    """The single real path of `path`, so that two links to one file are one ledger."""
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise LedgerError("The path of a ledger must be a string or a path.")
-    text = os.fspath(path)
-    if not text or text.startswith(":memory:") or "\0" in text:
-        raise LedgerError("A ledger must be stored in a file. Pass the path of a file.")
-    real = Path(os.path.realpath(text))
-    if not real.parent.is_dir():
-        raise LedgerError(f"The folder of {real.name} does not exist.")
-    return real
 
 
 def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
@@ -517,13 +515,6 @@ def _patiently(action: Callable[[], T]) -> T:
 def _code(error: Exception) -> int:
     """SQLite's primary result code; extended codes add detail above the low byte."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
-
-
-def _parse_head(text: str) -> dict[str, Any]:
-    head = json.loads(text)
-    if type(head["lines"]) is not int or head["lines"] < 0:
-        raise ValueError("not a length")
-    return {"id": str(head["id"]), "lines": head["lines"], "hash": str(head["hash"])}
 
 
 def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:

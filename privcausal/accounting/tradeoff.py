@@ -185,7 +185,14 @@ class TradeOff:
         level = np.concatenate([[0], corner[half][::-1], [middle]])
         inner = (gap[:-1] + corner + excess[:-1] * corner)[half]
         power = np.concatenate([gap[-1:], inner[::-1], [1 - middle]])
-        return cls(*_settle(level, power))
+        # Lower the knots by a margin, but not the first: its power is a delta as given, and
+        # (0, delta) must stay delta.
+        lower = np.append(power[:1], np.minimum(1, power[1:] * (1 + MARGIN)))
+        power = np.maximum.accumulate(lower)
+        power[-1] = 1 - level[-1]
+        # If rounding put several knots on one level, keep the lowest.
+        last = np.append(np.diff(level) > 0, True)
+        return cls(level[last], power[last])
 
     def __call__(self, alpha: ArrayLike) -> Vector:
         """f(alpha), the least type II error at level `alpha` in [0, 1]; same shape as `alpha`."""
@@ -246,16 +253,6 @@ def convex_envelope(x: Vector, y: Vector) -> tuple[Vector, Vector]:
 
 def _slope(p: tuple[float, float], q: tuple[float, float]) -> float:
     return (q[1] - p[1]) / (q[0] - p[0])
-
-
-def _settle(level: Vector, power: Vector) -> tuple[Vector, Vector]:
-    """Lower the knots by a `MARGIN`; if rounding put several on one level, keep the lowest."""
-    # not the first: its power is a delta as given, and (0, delta) must stay delta
-    lower = np.append(power[:1], np.minimum(1, power[1:] * (1 + MARGIN)))
-    power = np.maximum.accumulate(lower)
-    power[-1] = 1 - level[-1]
-    last = np.append(np.diff(level) > 0, True)
-    return level[last], power[last]
 
 
 def _is_half_tradeoff(level: Vector, power: Vector) -> bool:

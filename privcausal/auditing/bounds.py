@@ -19,13 +19,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from privcausal import api, testing
+from privcausal import api
 from privcausal.errors import CapabilityError
 from privcausal.estimators.options import check_whole
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
+from privcausal.testing import Call, drawn_again, recorded
 from privcausal.typing import Integers, Neighbors, Vector
 
 # Recording the queries of a fit on two neighbors, and comparing their answers.
@@ -48,16 +49,16 @@ class Departure(Exception):
 
 def record(
     fit: FitCall, table: Any, seed: int = SEED, *, system: bool = False
-) -> tuple[tuple[testing.Call, ...], Any]:
+) -> tuple[tuple[Call, ...], Any]:
     """The queries of one fit and its result, with noise from a seed or with real noise."""
-    with quiet(), testing.recorded(seed, system=system) as recorder:
+    with quiet(), recorded(seed, system=system) as recorder:
         result = fit(table)
     return tuple(recorder.calls), result
 
 
 def replay(
-    fit: FitCall, table: Any, told: Sequence[testing.Call], result: Any, seed: int = SEED
-) -> tuple[testing.Call, ...]:
+    fit: FitCall, table: Any, told: Sequence[Call], result: Any, seed: int = SEED
+) -> tuple[Call, ...]:
     """Repeat the queries on a neighbor, with the recorded answers that led to `result`.
 
     Raises
@@ -66,7 +67,7 @@ def replay(
         The neighbor differs in its number of queries, in a public part of a query, or in any byte
         of the released result.
     """
-    with quiet(), testing.recorded(seed, told) as recorder:
+    with quiet(), recorded(seed, told) as recorder:
         try:
             other: Any = fit(table)
         except (IndexError, ValueError):  # an answer is missing, or has another shape
@@ -96,7 +97,7 @@ def quiet() -> warnings.catch_warnings[None]:
     return warnings.catch_warnings(action="ignore")
 
 
-def loss(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> float:
+def loss(one: Sequence[Call], two: Sequence[Call]) -> float:
     """mu between the queries' exact answers, or epsilon if the noise is Laplace."""
     moves = [
         (a.exact - b.exact).astype(np.float64) * a.query.weights / a.query.scale
@@ -106,7 +107,7 @@ def loss(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> float:
     return float(np.linalg.norm(moved, 1 if law(one) == "laplace" else 2))
 
 
-def law(calls: Iterable[testing.Call]) -> str:
+def law(calls: Iterable[Call]) -> str:
     """The noise distribution of these queries, which must be the same for all."""
     laws = {call.query.law for call in calls}
     if len(laws) != 1:
@@ -134,7 +135,7 @@ class Drawn(NamedTuple):
     beyond: Integers
 
 
-def draw(one: Sequence[testing.Call], two: Sequence[testing.Call], trials: int) -> Drawn:
+def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> Drawn:
     """Draw `trials` answers on each table."""
     found = np.zeros((2, trials))
     counts: tuple[list[Integers], list[Integers]] = ([], [])
@@ -143,17 +144,13 @@ def draw(one: Sequence[testing.Call], two: Sequence[testing.Call], trials: int) 
         query = replace(a.query, weights=a.query.weights[at])
         way = np.sign(b.exact - a.exact)[at]
         for side, exact in enumerate((a.exact[at], b.exact[at])):
-            noisy = (
-                testing.drawn_again(query, exact, trials)
-                if at.any()
-                else np.zeros((trials, 0), int)
-            )
+            noisy = drawn_again(query, exact, trials) if at.any() else np.zeros((trials, 0), int)
             found[side] += _ratio(noisy, a, b, at)
             counts[side].append(np.count_nonzero(way * (noisy - b.exact[at]) >= 0, axis=0))
     return Drawn(found[0], found[1], *map(np.concatenate, counts))
 
 
-def told_apart(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> float:
+def told_apart(one: Sequence[Call], two: Sequence[Call]) -> float:
     """The log likelihood ratio, `two` to `one`, of the noisy answers recorded in `one`."""
     total = 0.0
     for a, b in zip(one, two, strict=True):
@@ -162,7 +159,7 @@ def told_apart(one: Sequence[testing.Call], two: Sequence[testing.Call]) -> floa
     return total
 
 
-def _ratio(noisy: Any, one: testing.Call, two: testing.Call, at: Any) -> Vector:
+def _ratio(noisy: Any, one: Call, two: Call, at: Any) -> Vector:
     """log f(noisy; two) - log f(noisy; one), for answers of shape (trials, m)."""
     rate = one.query.weights[at] / one.query.scale
     off, other = (rate * (noisy - call.exact[at]) for call in (one, two))

@@ -16,15 +16,7 @@ from threadpoolctl import threadpool_limits
 from privcausal.accounting import PICO
 from privcausal.accounting.price import epsilon_at
 from privcausal.auditing import bounds
-from privcausal.auditing.bounds import (
-    AuditTarget,
-    Departure,
-    Measure,
-    audit_target,
-    epsilon_bound,
-    mu_bound,
-    product_bound,
-)
+from privcausal.auditing.bounds import Departure, audit_target
 from privcausal.errors import CapabilityError, is_number, named
 from privcausal.estimators import ADUM, DPCATE
 from privcausal.estimators.options import DPEBM, Kernel, check_whole
@@ -75,7 +67,7 @@ class Line:
     """
 
     query: str
-    measure: Measure
+    measure: bounds.Measure
     claimed: float
     exact: float
     bound: float
@@ -295,7 +287,7 @@ class _Answers:
         return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
 
 
-def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
+def _answers(target: bounds.AuditTarget, *, singly: bool) -> _Answers:
     """Answers on all tables; `singly` requires a fit charged by the noise of each answer."""
     told, result = bounds.record(target.fit, target.tables[0])
     if singly:
@@ -312,7 +304,7 @@ def _answers(target: AuditTarget, *, singly: bool) -> _Answers:
     return _Answers((told, *others), result)
 
 
-def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
+def _queries(target: bounds.AuditTarget, trials: int, level: float) -> list[Line]:
     answers = _answers(target, singly=True)
     names = list(dict.fromkeys(call.query.name for call in answers.calls[0]))
 
@@ -326,7 +318,7 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
     return [*lines, whole, *_as_epsilon(whole, answers.result)]
 
 
-def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
+def _fits(target: bounds.AuditTarget, trials: int, level: float) -> list[Line]:
     answers = _answers(target, singly=True)
     i, j = answers.worst(target.pairs())
     first, second = target.tables[i], target.tables[j]
@@ -338,27 +330,28 @@ def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
             found[side, k] = bounds.told_apart(told, played) * (-1) ** side
     exact = bounds.loss(answers.calls[i], answers.calls[j])
     measure = _measure(answers.calls[0])
-    bound = (epsilon_bound if measure == "epsilon" else mu_bound)(found[0], found[1], level)
+    lower = bounds.epsilon_bound if measure == "epsilon" else bounds.mu_bound
+    bound = lower(found[0], found[1], level)
     line = Line(ALL_TOGETHER, measure, _promised(answers.result), exact, bound, trials)
     return [line, *_as_epsilon(line, answers.result)]
 
 
-_WHITE: dict[str, Callable[[AuditTarget, int, float], list[Line]]] = {
+_WHITE: dict[str, Callable[[bounds.AuditTarget, int, float], list[Line]]] = {
     "queries": _queries,
     "fits": _fits,
 }
 
 
-def _measure(calls: Sequence[Call]) -> Measure:
+def _measure(calls: Sequence[Call]) -> bounds.Measure:
     return "epsilon" if bounds.law(calls) == "laplace" else "mu"
 
 
 def _shown(calls: Sequence[Call], drawn: bounds.Drawn, trials: int, level: float) -> float:
     """The larger of two bounds for Laplace noise: all numbers together, and number by number."""
     if _measure(calls) == "mu":
-        return mu_bound(drawn.one, drawn.two, level)
-    singly = product_bound(drawn.beyond, drawn.quiet, trials, level / 2)
-    return max(epsilon_bound(drawn.one, drawn.two, level / 2), singly)
+        return bounds.mu_bound(drawn.one, drawn.two, level)
+    singly = bounds.product_bound(drawn.beyond, drawn.quiet, trials, level / 2)
+    return max(bounds.epsilon_bound(drawn.one, drawn.two, level / 2), singly)
 
 
 # -- the fit's guarantee ---------------------------------------------------------------------
@@ -388,7 +381,7 @@ def _epsilon_of(mu: float, delta: float) -> float:
 
 
 def _outputs(
-    statistic: AuditStatistic, target: AuditTarget, trials: int, level: float
+    statistic: AuditStatistic, target: bounds.AuditTarget, trials: int, level: float
 ) -> list[Line]:
     """The loss shown by one released number, using only the noise of real fits."""
     answers = _answers(target, singly=False)
@@ -399,12 +392,12 @@ def _outputs(
     budget = answers.result.estimate.plan.request.budget
     delta = answers.result.guarantee.delta
     # The table with the larger number is unknown, so both directions are tried.
-    bound = max(epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
+    bound = max(bounds.epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
     name = f"the statistic, epsilon at delta={as_typed(delta)}"
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
 
 
-def _number(statistic: AuditStatistic, target: AuditTarget, table: int) -> float:
+def _number(statistic: AuditStatistic, target: bounds.AuditTarget, table: int) -> float:
     with bounds.quiet():
         fit = target.fit(target.tables[table])
     try:

@@ -26,6 +26,7 @@ from privcausal.estimators import budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base
 from privcausal.estimators.boosting import recipes
+from privcausal.estimators.budget import SHARES, StageWeight
 from privcausal.estimators.survey import Survey
 from privcausal.features import functions
 from privcausal.inference.effects import Effect, Piece
@@ -47,15 +48,13 @@ class _Arms(CateLearner):
 
     name: ClassVar[str] = "arms"
     shares: ClassVar[Mapping[str, float]] = {
-        "bounds": budget.SHARES.top_bounds,
-        "nuisance": budget.SHARES.arms_nuisance,
-        "average": budget.SHARES.top_average,
+        "bounds": SHARES.top_bounds,
+        "nuisance": SHARES.arms_nuisance,
+        "average": SHARES.top_average,
     }
 
-    def effect_needs(self, request: Request, base: Base) -> list[budget.StageWeight]:
-        return _arm_needs(
-            request, base, "nuisance", budget.SHARES.arms_sizes, budget.SHARES.arms_outcomes
-        )
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
+        return _arm_needs(request, base, "nuisance", SHARES.arms_sizes, SHARES.arms_outcomes)
 
     def boosted(self) -> Recipe:
         return Recipe(recipes.one_stage_needs, partial(recipes.s_or_t_learner, joint=False))
@@ -151,11 +150,11 @@ class X(T):
     title: ClassVar[str] = "X-learner"
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
-    def effect_needs(self, request: Request, base: Base) -> list[budget.StageWeight]:
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         return [
-            *_arm_needs(request, base, "effect", budget.SHARES.x_sizes, budget.SHARES.x_outcomes),
-            budget.StageWeight(IMPUTED_SIZES, budget.SHARES.x_imputed_sizes),
-            budget.StageWeight(IMPUTED, budget.SHARES.x_imputed),
+            *_arm_needs(request, base, "effect", SHARES.x_sizes, SHARES.x_outcomes),
+            StageWeight(IMPUTED_SIZES, SHARES.x_imputed_sizes),
+            StageWeight(IMPUTED, SHARES.x_imputed),
         ]
 
     def boosted(self) -> Recipe:
@@ -205,17 +204,13 @@ def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
 
 def _arm_needs(
     request: Request, base: Base, group: StageGroup, look: float, outcomes: float
-) -> list[budget.StageWeight]:
+) -> list[StageWeight]:
     sizes, moments, weights = _stages(group)
     return [
         *orthogonal.nuisance_needs(request, base),
-        budget.StageWeight(sizes, look),
-        *(
-            [budget.StageWeight(weights, budget.SHARES.arms_weights)]
-            if base.released_weights
-            else []
-        ),
-        budget.StageWeight(moments, outcomes),
+        StageWeight(sizes, look),
+        *([StageWeight(weights, SHARES.arms_weights)] if base.released_weights else []),
+        StageWeight(moments, outcomes),
     ]
 
 

@@ -10,14 +10,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from privcausal.errors import CapabilityError, Made
-from privcausal.estimators import bases, budget, survey, words
-from privcausal.estimators.averages import (
-    STAGES,
-    One,
-    average_target,
-    averages,
-    averages_needs,
-)
+from privcausal.estimators import budget, survey, words
+from privcausal.estimators.averages import STAGES, One, average_target, averages, averages_needs
+from privcausal.estimators.bases import AnyBase, Base, PrivateBase, moment_base, private_base
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
 from privcausal.estimators.options import DPEBM
@@ -57,18 +53,18 @@ class Learner(Made, ABC):
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
     @abstractmethod
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         """The releases after the bounds, with their weights."""
 
     @abstractmethod
     def run(self, session: survey.FitRun) -> words.Estimate:
         """Spend the plan's stages in order and return the estimate."""
 
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
+    def accepted(self, base: AnyBase) -> PrivateBase:
         """The base, if this learner accepts it."""
-        return bases.moment_base(base)
+        return moment_base(base)
 
-    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+    def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Stages with integer budgets; this needs no data."""
         base = self.accepted(base)
         if self.whole and request.split != "full":
@@ -89,12 +85,7 @@ class Learner(Made, ABC):
         return self.shares
 
     def fit(
-        self,
-        plan: Plan,
-        vault: Vault,
-        schema: Schema,
-        undeclared: budget.Undeclared,
-        base: bases.AnyBase,
+        self, plan: Plan, vault: Vault, schema: Schema, undeclared: budget.Undeclared, base: AnyBase
     ) -> words.Estimate:
         return self.run(survey.FitRun(plan, vault, schema, undeclared, self.accepted(base), base))
 
@@ -130,7 +121,7 @@ class CateLearner(EffectLearner):
     weighs: ClassVar[bool] = True
 
     @abstractmethod
-    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
         """Releases of the nuisance and effect stages."""
 
     @abstractmethod
@@ -141,30 +132,26 @@ class CateLearner(EffectLearner):
         """Counterparts of `effect_needs` and `learn` on base "dpebm"."""
         raise CapabilityError(f"Learner {self.name!r} does not support base='dpebm'.")
 
-    def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
-        return bases.private_base(base)
+    def accepted(self, base: AnyBase) -> PrivateBase:
+        return private_base(base)
 
-    def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
+    def plan(self, request: Request, base: AnyBase, undeclared: budget.Undeclared) -> Plan:
         plan = super().plan(request, base, undeclared)
         if not isinstance(base, DPEBM):
             return plan
         budget.check_levels(request)
         return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         if isinstance(base, DPEBM):
             needs = self.boosted().needs(request)
         else:
             needs = [
-                *survey.range_needs(request, budget.SHARES.ranges),
-                *(survey.weight_needs(request, budget.SHARES.row_weights) if self.weighs else ()),
+                *survey.range_needs(request, SHARES.ranges),
+                *(survey.weight_needs(request, SHARES.row_weights) if self.weighs else ()),
                 *self.effect_needs(request, base),
             ]
-        return [
-            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.marginals),
-            *needs,
-            *averages_needs(request),
-        ]
+        return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         # a best linear projection would need weighted products of its columns
@@ -176,7 +163,7 @@ class CateLearner(EffectLearner):
         found = None
         if session.plan.has(STAGES[1]):
             state = survey.look_at_outcome(
-                state, survey.outcome_histogram(state, budget.Stages.AVERAGE_RANGE)
+                state, survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
             )
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
@@ -243,7 +230,7 @@ class EffectFit:
 class Recipe(NamedTuple):
     """The counterparts of a learner's `effect_needs` and `learn` on base "dpebm"."""
 
-    needs: Callable[[Request], list[budget.StageWeight]]
+    needs: Callable[[Request], list[StageWeight]]
     learn: Callable[[survey.Survey], EffectFit]
 
 

@@ -201,12 +201,16 @@ class Linear(Base):
 def _smooth_priors(features: FeatureMap, intercept: float, size: float) -> dict[str, Prior]:
     """Priors with one variance for all terms, by order of roughness, and by term and order."""
     found = {}
+    # Two groups per term: its linear part and its nonlinear part.
+    names = list(dict.fromkeys(features.group[1:]))
+    term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
     for name, group, pull, factor in (
         ("smooth", _together(features), WHOLE_PULL, 1.0),
         ("smooth by order", _by_order(features), PART_PULL, CURVED),
-        ("smooth by term", _by_term(features), PART_PULL, CURVED),
+        ("smooth by term", _numbered(term + (features.order > 1)), PART_PULL, CURVED),
     ):
-        centre = _centres(group, size) + np.log(_curved(group, features, factor))
+        first = np.unique(group, return_index=True)[1][1:]
+        centre = _centres(group, size) + np.log(np.where(features.order[first] > 1, factor, 1.0))
         found[name] = Prior(group, _decay(features), intercept, centre, pull)
     return found
 
@@ -234,12 +238,6 @@ def _centres(group: Integers, size: float) -> Vector:
     return np.full(group.max(initial=0), np.log(size))
 
 
-def _curved(group: Integers, features: FeatureMap, factor: float) -> Vector:
-    """`factor` for groups of nonlinear functions, 1 for others, shape (G,)."""
-    first = np.unique(group, return_index=True)[1][1:]
-    return np.where(features.order[first] > 1, factor, 1.0)
-
-
 def _arm_basis(size: int, kept: Integers) -> Matrix:
     """Matrix from (alpha, gamma) to both arms' coefficients, shape (2 size, size + len(kept))."""
     one = np.eye(size)
@@ -261,13 +259,6 @@ def _together(features: FeatureMap) -> Integers:
 def _by_order(features: FeatureMap) -> Integers:
     """One group of linear terms and one group of nonlinear terms."""
     return _numbered(np.minimum(features.order, 2))
-
-
-def _by_term(features: FeatureMap) -> Integers:
-    """Two groups per term: its linear part and its nonlinear part."""
-    names = list(dict.fromkeys(features.group[1:]))
-    term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
-    return _numbered(term + (features.order > 1))
 
 
 PrivateBase = Base | DPEBM

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privcausal import vault
 from privcausal.estimators import budget, survey, words
 from privcausal.inference.averages import AverageEstimate, with_design_effect
 from privcausal.inference.clusters import (
@@ -20,6 +19,7 @@ from privcausal.inference.clusters import (
 )
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Clusters, Request
+from privcausal.vault import ClusterSquares, CutScore, Influence, Transform
 
 CLUSTER_SQUARES = StageKey("effect", "squared cluster sums", heading="variance")
 
@@ -44,18 +44,14 @@ class ClusterScore:
     score's middle is its mean, so that the scores are the influences of the rows on the estimate.
     """
 
-    score: vault.CutScore
+    score: CutScore
     place: int
     mass: float
     rows: float
 
 
 def influences(
-    found: AverageEstimate,
-    score: vault.CutScore,
-    mass: vault.Transform | None,
-    centre: float,
-    total: float,
+    found: AverageEstimate, score: CutScore, mass: Transform | None, centre: float, total: float
 ) -> list[ClusterScore]:
     """Scores of an average and its groups, whose masses are shares of the `total` mass.
 
@@ -64,8 +60,8 @@ def influences(
     out = []
     for place, share in enumerate(np.r_[1.0, found.shares]):
         mean = float(np.nan_to_num(found.estimate[place] - centre))
-        own = vault.Influence(score.score, mass, mean)
-        own_cut = vault.CutScore(own, score.cut + abs(mean), score.middle)
+        own = Influence(score.score, mass, mean)
+        own_cut = CutScore(own, score.cut + abs(mean), score.middle)
         out.append(ClusterScore(own_cut, place, share * total, share * found.size))
     return out
 
@@ -87,7 +83,7 @@ def with_dependence(
         for variance, one in zip(variances, scores, strict=True)
         if 0 < variance < np.inf and one.mass > 0
     ]
-    query = vault.ClusterSquares(
+    query = ClusterSquares(
         tuple(one.score for one in scores), tuple(one.place for one in scores), most,
         cluster_cap(max(rms, default=1.0), rows), neighbors,
     )  # fmt: skip
@@ -118,12 +114,10 @@ def described(said: words.Description, clusters: Clusters | None) -> words.Descr
         f"than {clusters.max_rows:,} rows."
     )
     return replace(
-        said,
-        rows=(*rows, ("Std err clustered by", clusters.column)),
-        assumptions=(*said.assumptions, assumed),
-        notes=(*said.notes, assumed),
+        said, rows=(*rows, ("Std err clustered by", clusters.column)),
+        assumptions=(*said.assumptions, assumed), notes=(*said.notes, assumed),
         methods=(*said.methods, METHOD.format(name=clusters.column)),
-    )
+    )  # fmt: skip
 
 
 METHOD = (

@@ -95,13 +95,10 @@ class EventStudy(Learner):
         said, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
         assert isinstance(panel, Staggered)
         return words.Description(
-            title=cls.title,
-            rows=(("Controls", panel.control_group),),
-            reading=(said.reading,),
+            title=cls.title, rows=(("Controls", panel.control_group),), reading=(said.reading,),
             assumptions=(*said.identified, words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(*said.methods, words.SUMS, COHORT_METHOD),
-            adjusts=False,
-        )
+            methods=(*said.methods, words.SUMS, COHORT_METHOD), adjusts=False,
+        )  # fmt: skip
 
 
 def _sums(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privcausal import accounting
+from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon, rho_of
 from privcausal.errors import CapabilityError, LedgerError
@@ -26,19 +26,6 @@ from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Budget
 from privcausal.request.schema import Interval
 from privcausal.typing import Frame, Kind, Matrix, Vector
-from privcausal.vault import (
-    ArmHistogram,
-    ArmMeans,
-    CellSums,
-    Mechanism,
-    OfCovariates,
-    Regressors,
-    check_columns,
-    check_types,
-    open_source,
-    open_vault,
-    typed,
-)
 
 OVERLAP = StageKey("look", "propensity", heading="overlap")
 BALANCE = StageKey("look", "means", heading="balance")
@@ -113,7 +100,7 @@ def overlap(
         )
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     edges = np.linspace(low, high, OVERLAP_CELLS + 1)
-    mechanism = ArmHistogram(OfCovariates(e, 1.0), edges, "propensity")
+    mechanism = vault.ArmHistogram(vault.OfCovariates(e, 1.0), edges, "propensity")
     plan, release, kind = _look(
         estimate, frame, budget, ledger, OVERLAP, mechanism, [estimate.design]
     )
@@ -140,12 +127,13 @@ def balance(
         raise CapabilityError(
             "The formula has no covariates, so balance cannot be checked. No budget was spent."
         )
-    regressors = Regressors(design, 0, 0)
-    mechanism = ArmMeans(_propensity(estimate), estimate.clip, regressors)
+    regressors = vault.Regressors(design, 0, 0)
+    mechanism = vault.ArmMeans(_propensity(estimate), estimate.clip, regressors)
     designs = [estimate.design, design]
     plan, release, kind = _look(estimate, frame, budget, ledger, BALANCE, mechanism, designs)
     sums, sds = mechanism.split(release.value), mechanism.split(release.noise_sd)
-    unit = regressors.alpha * _spread(estimate, design)
+    rows = estimate.population.rows(estimate.known)
+    unit = regressors.alpha * np.maximum(rows.scaled(design).std(axis=0), LEAST_SD)
     plain, weighted = (_difference(*of, unit) for of in zip(sums, sds, strict=True))
     names = tuple(column.name for column in design.columns)
     return BalanceMeans(plan, release, kind, names, *plain, *weighted)
@@ -163,7 +151,7 @@ def uplift(
         )
     request = estimate.plan.request
     budget = Budget(epsilon, request.budget.delta)
-    sums = CellSums(
+    sums = vault.CellSums(
         effect.partition, outcome_of(request, estimate.schema), request.trust.neighbors, "laplace",
         squares=isinstance(estimate.schema[request.formula.outcome], Interval),
     )  # fmt: skip
@@ -187,7 +175,7 @@ def _look(
     budget: Budget,
     ledger: accounting.Ledger | None,
     key: StageKey,
-    mechanism: Mechanism,
+    mechanism: vault.Mechanism,
     designs: Sequence[Design],
     *,
     pure: bool = False,
@@ -219,22 +207,16 @@ def _look(
             "A ledger does not accept diagnostics of a fit made with test noise, because they are "
             "not private. No budget was spent."
         )
-    with open_source(frame) as opened:
-        source = typed(opened, request.label_columns)
-        check_columns(source.header, request.read)
-        check_types(source.header, request)
+    with vault.open_source(frame) as opened:
+        source = vault.typed(opened, request.label_columns)
+        vault.check_columns(source.header, request.read)
+        vault.check_types(source.header, request)
         run = accounting.run_name(f"fit.{stage.heading} of {request.formula.text!r}")
         published = estimate.kind == "published"
-        vault = open_vault(source, plan, ledger, run, published=published)
-        vault.set_layout(estimate.schema, designs, ())
-        release = vault.release(key, mechanism)
-    return plan, release, estimate.kind if vault.real_noise else "none"
-
-
-def _spread(estimate: Estimate, design: Design) -> Vector:
-    """Standard deviation of each scaled column in the released population, shape (q,)."""
-    rows = estimate.population.rows(estimate.known)
-    return np.asarray(np.maximum(rows.scaled(design).std(axis=0), LEAST_SD))
+        handle = vault.open_vault(source, plan, ledger, run, published=published)
+        handle.set_layout(estimate.schema, designs, ())
+        release = handle.release(key, mechanism)
+    return plan, release, estimate.kind if handle.real_noise else "none"
 
 
 def _difference(sums: Matrix, sds: Matrix, unit: Vector) -> tuple[Vector, Vector]:

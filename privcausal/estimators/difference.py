@@ -13,26 +13,15 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.errors import CapabilityError
-from privcausal.estimators import bases, budget
+from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
 from privcausal.estimators.survey import FitRun
 from privcausal.estimators.survival import survival_needs, with_noise
-from privcausal.estimators.words import (
-    BOUNDED,
-    BY_LOT,
-    MISSING,
-    NO_INTERFERENCE,
-    RANDOMISED,
-    RATIO,
-    SUMS,
-    Description,
-    Estimate,
-    words_of,
-)
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
-from privcausal.inference import difference, ranges
+from privcausal.inference import ranges
+from privcausal.inference.difference import ArmTotals, agreed, estimate_difference, unseen
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
@@ -90,7 +79,7 @@ class DifferenceInMeans(Learner):
             needs = needs[1:]  # Two values have no range to estimate.
         return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
-    def run(self, session: FitRun) -> Estimate:
+    def run(self, session: FitRun) -> words.Estimate:
         session.buy_bounds()
         request, schema = session.plan.request, session.schema
         groups = resolve_groups(request.groups, schema)
@@ -104,44 +93,41 @@ class DifferenceInMeans(Learner):
         cut = _window(session, bounds, rough)
         sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(DIFFERENCE_SUMS, sums)
-        value, sd = (
-            difference.ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd)
-        )
+        value, sd = (ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd))
         arms, count_sd = value.count[:, 0], float(sd.count[:, 0].max())
         session.look_for(arms, count_sd)
         if isinstance(request.propensity, float):
             session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
-        value, sd, noise = difference.agreed(value, sd, partitions(groups, schema, request.needed))
+        value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
         labels = tuple(g.label for g in groups)
         more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
-        found = difference.estimate_difference(
-            request.estimand, labels, value, sd, cut, bounds, noise, more
-        )
+        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise, more)
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)
         scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
-        if difference.unseen(value, sd)[:, 0].any():
+        if unseen(value, sd)[:, 0].any():
             session.alerts.setdefault("arm", HIDDEN_ARM)
         population = Population(schema, {}, np.eye(0), found.size)
         return session.finished(Design((), schema, full_rank=True), population, averages=found)
 
     @classmethod
-    def describe(cls, estimate: Estimate) -> Description:
+    def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
-        words, trial = words_of(request), request.trust.panel is None
+        own, trial = words.words_of(request), request.trust.panel is None
         same = (SAME_NOTE,) if {*request.asked.averages} - {*OVER_ALL} else ()
-        return Description(
+        return words.Description(
             title=cls.title,
             rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),
-            reading=(BY_LOT, *same) if trial else (words.reading,),
-            assumptions=((RANDOMISED,) if trial else words.identified) + (NO_INTERFERENCE, BOUNDED),
+            reading=(words.BY_LOT, *same) if trial else (own.reading,),
+            assumptions=((words.RANDOMISED,) if trial else own.identified)
+            + (words.NO_INTERFERENCE, words.BOUNDED),
             methods=(
-                *words.methods,
+                *own.methods,
                 *DIFFERENCE_METHODS,
-                *((RATIO,) if request.asked.ratios else ()),
+                *((words.RATIO,) if request.asked.ratios else ()),
             ),
             adjusts=False,
         )
@@ -151,9 +137,7 @@ LEAST_ARM = 1e-3
 """Least share of an arm in the influences of its rows. A guard."""
 
 
-def _influences(
-    value: difference.ArmTotals, window: Interval, bounds: Interval
-) -> list[ClusterScore]:
+def _influences(value: ArmTotals, window: Interval, bounds: Interval) -> list[ClusterScore]:
     """Influences of rows on the difference and on its groups: residuals by arm over its share.
 
     An arm that cannot be detected has the mean of the window.
@@ -180,13 +164,13 @@ SAME_NOTE = (
 )
 
 DIFFERENCE_METHODS = (
-    f"Difference in means between the treatment arms. {SUMS}",
+    f"Difference in means between the treatment arms. {words.SUMS}",
     "The mean of each arm is a ratio of noisy sums. Standard errors combine Welch's sampling "
     "variance (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
     "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
     "interval; confidence intervals and p-values allow for the largest bias that this can cause "
     "(Armstrong and Kolesár 2018).",
-    MISSING,
+    words.MISSING,
 )
 
 

@@ -14,22 +14,15 @@ from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import bases, budget, options, orthogonal, survey
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    by_fold,
-    cross_noise,
-    nuisance_of,
-    read_sizes,
-    remainder,
-    sizes_of,
-)
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
 from privcausal.features.rows import Rows, read_queries
-from privcausal.inference import cuts, effects, smoothing
+from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.smoothing import EFFECT_SPREAD, LEFT_SPREAD, KernelPrior, denoised
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
 from privcausal.stored import stored
@@ -119,7 +112,7 @@ class ArmDifference(effects.Effect):
 
 def learn_networks(
     session: survey.FitRun, design: Design, clip: float, base: options.NN
-) -> tuple[FoldFit, functions.NuisanceTriple, effects.Effect]:
+) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
     """Train the networks on the rows of their stages and release their weights.
 
     The last returned value is the effect implied by the networks, mu1 - mu0.
@@ -141,7 +134,7 @@ def learn_networks(
         functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
         for arm in (0.0, 1.0)
     )
-    part = FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
+    part = nu.FoldFit(e, e_soft, functions.Mixture(e_soft, mu1, mu0), None)
     pilot = ArmDifference((), 2 * half, functions.Difference(mu1, mu0))
     return part, functions.NuisanceTriple(e, mu0, mu1), pilot
 
@@ -162,13 +155,9 @@ def _weights(
     rate = min(1.0, NETWORK_BATCH / rows)
     steps = math.ceil(base.epochs / rate)
     sd = accounting.multiplier_for_replaced(
-        planned.epsilon / accounting.PICO,
-        planned.delta / accounting.PICO,
-        rate,
-        steps,
-        functions.size(len(design) + by_arm),
-        vault.PrivateNetwork.grid,
-    )
+        planned.epsilon / accounting.PICO, planned.delta / accounting.PICO, rate, steps,
+        functions.size(len(design) + by_arm), vault.PrivateNetwork.grid,
+    )  # fmt: skip
     what = "outcome" if by_arm else "treatment"
     order = vault.PrivateNetwork(
         design, target, not by_arm, by_arm, steps, rate, rate * rows, NETWORK_RATE, sd, what
@@ -270,9 +259,9 @@ class DPCATE(CateLearner):
         base = state.session.option
         if isinstance(base, options.NN):
             part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
-            partials: tuple[FoldFit, ...] = (part,)
+            partials: tuple[nu.FoldFit, ...] = (part,)
             nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
-            doubt = remainder(state, partials)
+            doubt = nu.remainder(state, partials)
         else:
             known = orthogonal.fit_nuisances(state)
             state, doubt = known.state, known.doubt
@@ -280,7 +269,7 @@ class DPCATE(CateLearner):
             first, partials = orthogonal.orthogonal_effect(
                 state, known.partials, found, orthogonal.conditional(state)
             )
-            nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
+            nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
         seen = shown(partials, nuisances)
@@ -307,22 +296,22 @@ class DPCATE(CateLearner):
 
 
 def _kernel_effect(
-    state: survey.Survey, kernel: options.Kernel, score: _Score, partial: FoldFit
+    state: survey.Survey, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
 ) -> effects.Effect:
     features = basis(state, kernel)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        read_sizes(state, sizes_of(score.target), budget.Stages.SCORE_SIZES)
+        nu.read_sizes(state, nu.sizes_of(score.target), budget.Stages.SCORE_SIZES)
         if score.doubly_robust
         else orthogonal.residual_sizes(state, score.target, budget.Stages.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
-    cut = cuts.threshold_for_effect(sizes, cross_noise(state, KERNEL, 1.0) / count)
+    cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)
     below = max(sizes.below(cut), PRIORS.least_below)
     mass = count * score.weight * below
     residual = (sizes.rms(cut) / below) ** 2 / score.weight
-    spread = smoothing.LEFT_SPREAD if score.first else smoothing.EFFECT_SPREAD
-    law = smoothing.KernelPrior.of(features, state.rows, mass, residual, spread)
+    spread = LEFT_SPREAD if score.first else EFFECT_SPREAD
+    law = KernelPrior.of(features, state.rows, mass, residual, spread)
 
     def regression(ridge: float) -> vault.KernelRegression:
         order = features, score.curvature, score.target
@@ -347,7 +336,7 @@ def _kernel_effect(
 
 
 def _released(
-    state: survey.Survey, order: vault.KernelRegression, law: smoothing.KernelPrior, score: _Score
+    state: survey.Survey, order: vault.KernelRegression, law: KernelPrior, score: _Score
 ) -> effects.Effect:
     """The released function, or its released answers at the queries."""
     session, reach = state.session, 2 * state.outcome.bound
@@ -357,7 +346,7 @@ def _released(
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
         return _answers(state, order, law, score, rows)
     release = session.release(KERNEL, order)
-    coef, cov = smoothing.denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
+    coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
     kernel = effects.Piece(
         functions.Additive(order.features, coef, 0.0 if score.first else score.centre), cov
     )
@@ -369,11 +358,7 @@ def _released(
 
 
 def _answers(
-    state: survey.Survey,
-    order: vault.KernelRegression,
-    law: smoothing.KernelPrior,
-    score: _Score,
-    rows: Rows,
+    state: survey.Survey, order: vault.KernelRegression, law: KernelPrior, score: _Score, rows: Rows
 ) -> effects.Answers:
     """Answers with independent noise, if that noise is as small as the noise of a process."""
     session = state.session
@@ -426,7 +411,7 @@ class _Score:
 def _scored(
     score: str,
     state: survey.Survey,
-    partials: tuple[FoldFit, ...],
+    partials: tuple[nu.FoldFit, ...],
     nuisances: tuple[functions.NuisanceTriple, ...],
     found: effects.Effect,
 ) -> _Score:
@@ -443,22 +428,17 @@ def _scored(
     most = limit if first else abs(centre)
     if score == "dr":
         one = vault.OfCovariates(functions.Constant(1.0), 1.0)
-        target = by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
+        target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
         return _Score(one, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
-        by_fold(
+        nu.by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
+        nu.by_fold(
             lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
         ),
-        around,
-        first,
-        centre,
-        float(np.mean(e * (1 - e))),
-        limit + (1 - soft) * most,
-        False,
-    )
+        around, first, centre, float(np.mean(e * (1 - e))), limit + (1 - soft) * most, False,
+    )  # fmt: skip
 
 
 def _most(state: survey.Survey) -> float:

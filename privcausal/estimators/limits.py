@@ -8,18 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import survey
-from privcausal.estimators.averages import (
-    One,
-    Target,
-    arm_target,
-    average_target,
-    noise_per_cut,
-    one_arm_target,
-    summed_scores,
-    target,
-    two_valued,
-)
+from privcausal.estimators import averages, survey
 from privcausal.estimators.nuisances import FoldFit, compare_arms, limited, remainder
 from privcausal.features import functions
 from privcausal.inference.confounding import Remainder
@@ -85,7 +74,7 @@ def weighed(
         The nuisances with these limits, and the distribution of their bias.
     """
     if partials[0].pair is None:
-        if state.known is not None and two_valued(state) and arm is None:
+        if state.known is not None and averages.two_valued(state) and arm is None:
             nuisances = narrowed(state, nuisances, stage)
         return WeightedNuisances(nuisances, remainder(state, partials))
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
@@ -99,9 +88,9 @@ def weighed(
         parts = tuple(limited(p, share / factor, most) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
         if arm is None:
-            aim = average_target(state, scored, centre, within=within)
+            aim = averages.average_target(state, scored, centre, within=within)
         else:
-            aim = one_arm_target(state, scored, *arm, within)
+            aim = averages.one_arm_target(state, scored, *arm, within)
         rest = remainder(state, parts, "ATE" if arm is None else RISKS[1], tau)
         loss = rest.rms**2 + _noise(state, aim, stage)
         if found is None or loss < best:
@@ -136,8 +125,8 @@ def narrowed(
     for low in ends[:MODEL_ENDS]:
         for high in ends[MODEL_ENDS - 1 :]:
             scored = tuple(_within(n, float(low), float(high)) for n in nuisances)
-            aim = average_target(state, scored, 0.0)
-            noise = noise_per_cut(state, summed_scores(state, aim), stage)
+            aim = averages.average_target(state, scored, 0.0)
+            noise = averages.noise_per_cut(state, averages.summed_scores(state, aim), stage)
             cut = score_cut(aim.extremes, noise, None, None, count, movable=True)
             lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
             loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
@@ -155,9 +144,9 @@ def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions
     return replace(one, mu0=mu0, mu1=mu1)
 
 
-def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:
+def _noise(state: survey.Survey, target: averages.Target, stage: StageKey) -> float:
     """Squared noise plus squared bias of the best threshold, for any sizes within the extremes."""
-    noise = noise_per_cut(state, summed_scores(state, target), stage)
+    noise = averages.noise_per_cut(state, averages.summed_scores(state, target), stage)
     cut = score_cut(target.extremes, noise, None, None, state.population.count)
     return float((noise * cut.at) ** 2 + cut.bias**2)
 
@@ -171,32 +160,32 @@ def asked_averages(
     nuisances: tuple[functions.NuisanceTriple, ...],
     tau: Effect,
     stage: StageKey,
-) -> tuple[list[One], float]:
+) -> tuple[list[averages.One], float]:
     """The requested averages, then the risks for ratios; and a row's maximum weight in the ATE.
 
     `stage` is the stage of the scores.
     """
-    request, weight, found = state.session.plan.request, np.inf, dict[str, One]()
+    request, weight, found = state.session.plan.request, np.inf, dict[str, averages.One]()
     vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
     for name, own in zip(request.asked.averages, vectors, strict=False):
         if name not in OVER_ALL:
-            aim = target(name, state, partials, nuisances, tau)
-            found[name] = One(name, aim, remainder(state, partials, name), own)
+            aim = averages.target(name, state, partials, nuisances, tau)
+            found[name] = averages.One(name, aim, remainder(state, partials, name), own)
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
-        aim = average_target(state, scored.nuisances, centre)
+        aim = averages.average_target(state, scored.nuisances, centre)
         if request.asked.ratios:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight
             used = tuple(limited(p, *limits) for p in partials)
             for arm, risk in enumerate(RISKS):
-                one = arm_target(state, scored.nuisances, arm, aim.mass)
+                one = averages.arm_target(state, scored.nuisances, arm, aim.mass)
                 parts = vectors[-1] if arm else own
-                found[risk] = One(risk, one, remainder(state, used, risk, tau), parts)
+                found[risk] = averages.One(risk, one, remainder(state, used, risk, tau), parts)
             centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
-            aim = replace(average_target(state, scored.nuisances, centre), mass=aim.mass)
+            aim = replace(averages.average_target(state, scored.nuisances, centre), mass=aim.mass)
         parts = vectors[-1] - own if request.asked.ratios else own
-        found[name] = One(name, aim, scored.remainder, parts)
+        found[name] = averages.One(name, aim, scored.remainder, parts)
     order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
     return [found[name] for name in order], weight

@@ -338,17 +338,13 @@ def _check_estimator(name: str, estimator: Any, methods: tuple[str, ...]) -> Non
             f"Sklearn({name}=) requires an estimator with {' and '.join(methods)}. {kind} does not "
             f"have {' and '.join(missing)}."
         )
-    if _is_verbose(estimator):
+    # the options of the estimator and of estimators inside it
+    known = getattr(estimator, "get_params", None)
+    settings = known() if callable(known) else {"verbose": getattr(estimator, "verbose", 0)}
+    if any(bool(v) for key, v in settings.items() if key.split("__")[-1] == "verbose"):
         raise CapabilityError(
             f"Sklearn({name}=): {kind} prints information about the rows. Set verbose=0."
         )
-
-
-def _is_verbose(estimator: Any) -> bool:
-    """Whether the estimator, or an estimator inside it, prints while it learns."""
-    known = getattr(estimator, "get_params", None)
-    options = known() if callable(known) else {"verbose": getattr(estimator, "verbose", 0)}
-    return any(bool(v) for name, v in options.items() if name.split("__")[-1] == "verbose")
 
 
 def _on_a_line(estimator: Any) -> str:

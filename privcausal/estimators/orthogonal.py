@@ -14,24 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import budget, interactions, survey
+from privcausal.estimators import nuisances as nu
+from privcausal.estimators import survey
 from privcausal.estimators.bases import Base, Gam
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    additive_nuisances,
-    as_effect,
-    clipped,
-    cross_noise,
-    extended,
-    over_folds,
-    remainder_weight,
-    residual_product,
-    updated_for_effect,
-    weights_gram,
-    windowed,
-)
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
+from privcausal.estimators.interactions import interaction_needs, refine
 from privcausal.features.rows import Features
-from privcausal.inference import confounding, cuts, regression
+from privcausal.inference import cuts, regression
+from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import window_borders
@@ -96,25 +86,21 @@ class Residuals:
     sizes: cuts.AbsHistogram
 
 
-def nuisance_needs(request: Request, base: Base) -> list[budget.StageWeight]:
+def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions if the base learns interactions."""
     known, wide = request.propensity is not None, not survey.is_binary(request)
-    look = budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.outcome_range)
+    look = StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range)
     weights = (
-        budget.SHARES.interactions_treatment,
-        budget.SHARES.interactions_outcome,
-        budget.SHARES.interactions_sizes,
+        SHARES.interactions_treatment,
+        SHARES.interactions_outcome,
+        SHARES.interactions_sizes,
     )
     return [
         *([look] if wide and not base.released_weights else []),
-        budget.StageWeight(budget.Stages.GRAM, budget.SHARES.gram),
-        *([] if known else [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.treatment)]),
-        budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.outcome),
-        *(
-            []
-            if known or not base.interactions
-            else interactions.interaction_needs(request, *weights)
-        ),
+        StageWeight(Stages.GRAM, SHARES.gram),
+        *([] if known else [StageWeight(Stages.TREATMENT, SHARES.treatment)]),
+        StageWeight(Stages.OUTCOME, SHARES.outcome),
+        *([] if known or not base.interactions else interaction_needs(request, *weights)),
     ]
 
 
@@ -128,51 +114,47 @@ class NuisanceFit:
 
     state: survey.Survey
     grams: survey.Grams
-    partials: tuple[FoldFit, ...]
-    doubt: confounding.Remainder
+    partials: tuple[nu.FoldFit, ...]
+    doubt: Remainder
 
 
 def fit_nuisances(state: survey.Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
-    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
-    state, grams, partials = additive_nuisances(windowed(state, release, window_borders))
-    state, partials = clipped(state, partials)
+    release = survey.outcome_histogram(state, Stages.OUTCOME_RANGE)
+    state, grams, partials = nu.additive_nuisances(nu.windowed(state, release, window_borders))
+    state, partials = nu.clipped(state, partials)
     return NuisanceFit(state, grams, *refined(state, partials))
 
 
 def refined(
-    state: survey.Survey, partials: tuple[FoldFit, ...], spread: float | None = None
-) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
+    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
+) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
     """Add planned interactions, with an allowance in the averages for undetected interactions."""
-    found = interactions.refine(state, partials, spread)
-    return (
-        (found, confounding.Remainder(0.0, 0.0))
-        if found is partials
-        else select_interactions(state, found)
-    )
+    found = refine(state, partials, spread)
+    return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
 def select_interactions(
-    state: survey.Survey, partials: tuple[FoldFit, ...]
-) -> tuple[tuple[FoldFit, ...], confounding.Remainder]:
+    state: survey.Survey, partials: tuple[nu.FoldFit, ...]
+) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
     """Drop the interactions unless the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
     """
     beyond = [p.beyond for p in partials]
     if any(one is None or one[1].support > 0 for one in beyond):
-        return partials, confounding.Remainder(0.0, 0.0)
+        return partials, Remainder(0.0, 0.0)
     laws, without = [], []
     for part, one in zip(partials, beyond, strict=True):
         assert one is not None
         psi, pair = one
-        weight = remainder_weight(state, psi, part.e)
+        weight = nu.remainder_weight(state, psi, part.e)
         law = pair.remainder(weight)
         shift = pair.confounding(weight) + law.mean
-        laws.append(confounding.Remainder(0.0, float(np.hypot(law.sd, shift))))
+        laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
         # Interactions of zero keep the structure of saved results unchanged.
-        without.append(extended(part, psi, pair.without()))
-    return tuple(without), over_folds(laws)
+        without.append(nu.extended(part, psi, pair.without()))
+    return tuple(without), nu.over_folds(laws)
 
 
 EffectStages = tuple[StageKey, StageKey, StageKey | None]
@@ -182,20 +164,16 @@ EffectStages = tuple[StageKey, StageKey, StageKey | None]
 def residual_moments(
     known: NuisanceFit,
     target: vault.Transform | None = None,
-    stages: EffectStages = (
-        budget.Stages.RESIDUAL_SIZES,
-        budget.Stages.RESIDUALS,
-        budget.Stages.WEIGHTS,
-    ),
+    stages: EffectStages = (Stages.RESIDUAL_SIZES, Stages.RESIDUALS, Stages.WEIGHTS),
     *,
     by_arm: bool = False,
 ) -> Residuals:
     """Release the sizes of the residual product (or of another target), then its moments."""
     state, partials = known.state, known.partials
     sizes, moments, weights = stages
-    target = state.weigh(target or residual_product(state, partials))
+    target = state.weigh(target or nu.residual_product(state, partials))
     law = residual_sizes(state, target, sizes, partials[0])
-    gram, gram_sd, mean_weight = weights_gram(state, known.grams, partials, weights)
+    gram, gram_sd, mean_weight = nu.weights_gram(state, known.grams, partials, weights)
     cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
     found = cut_moments(state, features, target, law, cut, moments, by_arm=by_arm)
     return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
@@ -213,7 +191,7 @@ class ReleasedMoments(NamedTuple):
 
 def cut_of(state: survey.Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
     """Clipping threshold of a stage's target, at this `bias` (`cuts.threshold_for_effect`)."""
-    noise = cross_noise(state, stage, state.effect_features.cut) / state.population.count
+    noise = nu.cross_noise(state, stage, state.effect_features.cut) / state.population.count
     return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
@@ -237,16 +215,14 @@ def cut_moments(
     below = max(law.below(cut), PRIORS.least_below)
     rows = state.population.count / state.count
     return ReleasedMoments(
-        release.value / below,
-        release.noise_sd / below,
-        cut,
+        release.value / below, release.noise_sd / below, cut,
         max(law.rms(cut), LEAST_RMS * cut) * float(np.sqrt(rows)),
         PRIORS.cut_allowance * cuts.unseen_bias(law, cut) * rows,
-    )
+    )  # fmt: skip
 
 
 def residual_sizes(
-    state: survey.Survey, target: vault.Transform, stage: StageKey, part: FoldFit
+    state: survey.Survey, target: vault.Transform, stage: StageKey, part: nu.FoldFit
 ) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, denoised with the usual shape of such products."""
     borders = cuts.size_edges(target.bound)
@@ -271,12 +247,15 @@ class FittedEffect(NamedTuple):
 
     effect: Effect
     cov: Matrix
-    left: list[confounding.ProductBias]
+    left: list[ProductBias]
 
 
 def orthogonal_effect(
-    state: survey.Survey, partials: tuple[FoldFit, ...], found: Residuals, regress: EffectRegression
-) -> tuple[Effect, tuple[FoldFit, ...]]:
+    state: survey.Survey,
+    partials: tuple[nu.FoldFit, ...],
+    found: Residuals,
+    regress: EffectRegression,
+) -> tuple[Effect, tuple[nu.FoldFit, ...]]:
     """tau(x), and the nuisances refitted with its constant part.
 
     The distribution of their errors depends on the mean effect. A second refit would change little.
@@ -284,7 +263,7 @@ def orthogonal_effect(
     effect = read_effect(state, found, partials, partials, regress).effect
     if partials[0].pair is None:  # a known propensity adds no bias
         return effect, partials
-    after = updated_for_effect(state, partials, effect)
+    after = nu.updated_for_effect(state, partials, effect)
     return read_effect(state, found, partials, after, regress).effect, after
 
 
@@ -296,8 +275,8 @@ def effect_spreads(state: survey.Survey, slopes: float) -> tuple[float, float]:
 def read_effect(
     state: survey.Survey,
     found: Residuals,
-    used: tuple[FoldFit, ...],
-    known: tuple[FoldFit, ...],
+    used: tuple[nu.FoldFit, ...],
+    known: tuple[nu.FoldFit, ...],
     regress: EffectRegression,
 ) -> FittedEffect:
     """Regress the released moments minus the bias from the nuisances `used`.
@@ -312,7 +291,7 @@ def read_effect(
     base = state.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
-        return FittedEffect(as_effect(state, posterior), posterior.cov, [])
+        return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
     left = leftovers(state, used, known)
     mean, cov = product_bias_moments(state, left, features)
     moments = replace(moments, cross=found.cross - mean)
@@ -320,12 +299,12 @@ def read_effect(
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
     reference = base.reference(features, *spreads)
     around = regression.second_moment(replace(moments, extra=cov), reference, posterior.mean)
-    return FittedEffect(as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
+    return FittedEffect(nu.as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
 
 
 def leftovers(
-    state: survey.Survey, used: tuple[FoldFit, ...], known: tuple[FoldFit, ...]
-) -> list[confounding.ProductBias]:
+    state: survey.Survey, used: tuple[nu.FoldFit, ...], known: tuple[nu.FoldFit, ...]
+) -> list[ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []
@@ -333,17 +312,17 @@ def leftovers(
     for one, two in zip(used, known, strict=True):
         assert one.pair is not None
         assert two.pair is not None
-        sources = [confounding.BiasSource(phi, two.pair, *one.pair.mean)]
+        sources = [BiasSource(phi, two.pair, *one.pair.mean)]
         if one.beyond is not None and two.beyond is not None:
             psi, pair = one.beyond
             own = state.rows.phi(psi)[:ERROR_POINTS]
-            sources.append(confounding.BiasSource(own, two.beyond[1], *pair.mean))
-        found.append(confounding.leftover(sources))
+            sources.append(BiasSource(own, two.beyond[1], *pair.mean))
+        found.append(leftover(sources))
     return found
 
 
 def product_bias_moments(
-    state: survey.Survey, laws: Sequence[confounding.ProductBias], features: Features
+    state: survey.Survey, laws: Sequence[ProductBias], features: Features
 ) -> tuple[Vector, Matrix]:
     """The subtracted part of sum w phi d_e d_b, and the covariance around it; zero without `laws`.
 

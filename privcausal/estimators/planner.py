@@ -175,7 +175,12 @@ class Planner:
         try:
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in self.patterns]
         except BudgetError:  # The fit would fail too: its bounds lack budget.
-            return _nothing(rows, plan)
+            infinite, zero, asked = np.array([np.inf]), np.zeros(1), plan.request.estimand
+            names = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
+            each = (np.stack([infinite, zero, zero, zero]),)
+            return Forecast(
+                rows, plan, names, infinite, zero, zero, zero, (), len(plan.stages), each
+            )
         simulated = tuple(_variances(estimate) for estimate, _ in fits)
         sampling, privacy, clipping, nuisances = np.mean(simulated, axis=0)
         (first, passes), last = fits[0], fits[-1][0]
@@ -276,15 +281,6 @@ def _averaged(first: Release, second: Release) -> Release:
         for a, b in ((one.noise_sd, other.noise_sd), (one.sensitivity, other.sensitivity))
     )
     return replace(first, charge=replace(one, noise_sd=noise_sd, sensitivity=sensitivity))
-
-
-def _nothing(rows: int, plan: Plan) -> Forecast:
-    """Forecast for a fit that finds no bounds: all its intervals are infinite."""
-    infinite, zero = np.array([np.inf]), np.zeros(1)
-    asked = plan.request.estimand
-    terms = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
-    simulated = (np.stack([infinite, zero, zero, zero]),)
-    return Forecast(rows, plan, terms, infinite, zero, zero, zero, (), len(plan.stages), simulated)
 
 
 def up(value: float) -> float:

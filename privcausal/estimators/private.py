@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import budget, interactions, survey
+from privcausal.estimators import interactions, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     One,
@@ -29,6 +29,7 @@ from privcausal.estimators.base import (
     shown,
 )
 from privcausal.estimators.bases import PrivateBase
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.clusters import cluster_needs
 from privcausal.estimators.limits import asked_averages, weighed
 from privcausal.estimators.survival import survival_needs, with_noise
@@ -59,14 +60,14 @@ def arm_indicators(request: Request) -> dict[StageKey, vault.Transform]:
     }
 
 
-def by_arm(stages: Sequence[StageKey], weight: float) -> list[budget.StageWeight]:
+def by_arm(stages: Sequence[StageKey], weight: float) -> list[StageWeight]:
     """One release for each arm in place of one release for all arms.
 
     The noise sd falls with the square root of a stage's weight. Each arm gets the weight of a
     two-arm study divided by the square root of the number of arms. The total weight therefore grows
     in proportion to the arms' errors.
     """
-    return [budget.StageWeight(key, weight / np.sqrt(len(stages))) for key in stages]
+    return [StageWeight(key, weight / np.sqrt(len(stages))) for key in stages]
 
 
 HARDLY = (
@@ -142,7 +143,7 @@ def _means(
 
 
 AVERAGE_STAGES = (
-    budget.Stages.SCORE_SIZES,
+    Stages.SCORE_SIZES,
     StageKey("effect", "scores"),
     StageKey("effect", "squared scores", heading="variance"),
 )
@@ -153,9 +154,9 @@ class AverageLearner(Learner):
 
     # The group "average" is missing, because the effect itself is the average.
     shares: ClassVar[Mapping[str, float]] = {
-        "bounds": budget.SHARES.top_bounds,
-        "nuisance": budget.SHARES.private_nuisance,
-        "effect": budget.SHARES.private_effect,
+        "bounds": SHARES.top_bounds,
+        "nuisance": SHARES.private_nuisance,
+        "effect": SHARES.private_effect,
     }
 
     def top(self, request: Request) -> Mapping[str, float]:
@@ -166,7 +167,7 @@ class AverageLearner(Learner):
         """
         if request.propensity is None and request.formula.terms:
             return self.shares
-        known = budget.SHARES.private_nuisance_known, budget.SHARES.private_effect_known
+        known = SHARES.private_nuisance_known, SHARES.private_effect_known
         return {**self.shares, "nuisance": known[0], "effect": known[1]}
 
 
@@ -182,49 +183,35 @@ class Private(AverageLearner):
     name: ClassVar[str] = "private"
     title: ClassVar[str] = "doubly robust (AIPW)"
 
-    def needs(self, request: Request, base: PrivateBase) -> list[budget.StageWeight]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         sizes, scores, squares = AVERAGE_STAGES
         arms = request.asked.arms
         looks = look_needs(
             request,
-            budget.StageWeight(sizes, budget.SHARES.private_sizes),
-            budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range),
+            StageWeight(sizes, SHARES.private_sizes),
+            StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
         )
-        first = (
-            []
-            if arms
-            else [
-                budget.StageWeight(budget.Stages.NUISANCE_RESIDUALS, budget.SHARES.private_moments)
-            ]
-        )
+        first = [] if arms else [StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments)]
         needs = [
-            *survey.range_needs(request, budget.SHARES.private_ranges),
-            *survey.weight_needs(request, budget.SHARES.private_row_weights),
-            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.private_marginals),
-            budget.StageWeight(budget.Stages.GRAM, budget.SHARES.private_gram),
-            budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.private_outcome),
+            *survey.range_needs(request, SHARES.private_ranges),
+            *survey.weight_needs(request, SHARES.private_row_weights),
+            StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+            StageWeight(Stages.GRAM, SHARES.private_gram),
+            StageWeight(Stages.OUTCOME, SHARES.private_outcome),
             *first,
-            budget.StageWeight(scores, budget.SHARES.private_scores),
-            *square_needs(request, squares, budget.SHARES.private_squares),
+            StageWeight(scores, SHARES.private_scores),
+            *square_needs(request, squares, SHARES.private_squares),
             *cluster_needs(request),
             *survival_needs(request),
             *looks,
         ]
         if arms:
-            return [
-                *needs,
-                *(
-                    by_arm(arm_stages(request), budget.SHARES.private_treatment)
-                    if request.propensity is None
-                    else ()
-                ),
-                *by_arm(arm_stages(request, "residual moments"), budget.SHARES.private_moments),
-            ]
+            if request.propensity is None:
+                needs += by_arm(arm_stages(request), SHARES.private_treatment)
+            return needs + by_arm(arm_stages(request, "residual moments"), SHARES.private_moments)
         needs += propensity_needs(request, base)
         if base.released_weights:
-            needs.append(
-                budget.StageWeight(budget.Stages.NUISANCE_WEIGHTS, budget.SHARES.private_weights)
-            )
+            needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
         return needs
 
     def run(self, session: survey.FitRun) -> Estimate:
@@ -247,23 +234,21 @@ class Private(AverageLearner):
         return finish(state, None, shown(partials, nuisances), found, notes)
 
 
-def propensity_needs(request: Request, base: PrivateBase) -> list[budget.StageWeight]:
+def propensity_needs(request: Request, base: PrivateBase) -> list[StageWeight]:
     """Releases for an unknown propensity, and for interactions in both nuisances."""
     if request.propensity is not None:
         return []
     weights = (
-        budget.SHARES.private_interactions_treatment,
-        budget.SHARES.private_interactions_outcome,
-        budget.SHARES.private_interactions_sizes,
+        SHARES.private_interactions_treatment,
+        SHARES.private_interactions_outcome,
+        SHARES.private_interactions_sizes,
     )
     products = interactions.interaction_needs(request, *weights) if base.interactions else []
-    return [budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.private_treatment), *products]
+    return [StageWeight(Stages.TREATMENT, SHARES.private_treatment), *products]
 
 
 def looked(session: survey.FitRun) -> survey.Survey:
     """The stages before the Gram; outcomes are clipped to their detected range."""
-    state = survey.prepare(
-        session, linear_terms=False, looks={budget.Stages.OUTCOME_RANGE: outcome_edges}
-    )
-    release = survey.outcome_histogram(state, budget.Stages.OUTCOME_RANGE)
+    state = survey.prepare(session, linear_terms=False, looks={Stages.OUTCOME_RANGE: outcome_edges})
+    release = survey.outcome_histogram(state, Stages.OUTCOME_RANGE)
     return survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)

@@ -243,13 +243,9 @@ def with_products(
     stretch = more.features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
     moments = regression.Moments(
-        gram,
-        own.cross - mean / stretch,
-        0.0,
-        own.cross_sd,
-        own.spread**2 / found.mean_weight,
+        gram, own.cross - mean / stretch, 0.0, own.cross_sd, own.spread**2 / found.mean_weight,
         cov[p:] / np.outer(stretch, stretch),
-    )
+    )  # fmt: skip
     law = regression.ScaleMixturePrior(
         1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64)
     )

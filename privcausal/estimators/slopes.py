@@ -24,10 +24,11 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, interactions, private, survey
+from privcausal.estimators import averages, interactions, private, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, shown
 from privcausal.estimators.bases import PrivateBase
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.words import Description, Estimate, listed
 from privcausal.features import functions
 from privcausal.inference import effects
@@ -63,26 +64,24 @@ LEAST_SLOPE_SHARE = 1 / 3
 The distribution of the errors is too rough for a smaller share.
 """
 
-SLOPE_SIZES = budget.Stages.RESIDUAL_SIZES
+SLOPE_SIZES = Stages.RESIDUAL_SIZES
 
 FoldsByArm = Sequence[tuple[nu.FoldFit, ...]]
 """Nuisances by arm and fold."""
 
 
-def slope_needs(request: Request) -> list[budget.StageWeight]:
+def slope_needs(request: Request) -> list[StageWeight]:
     """Releases for slopes, without sizes and assignment; scores and squares are one release."""
     needs = [
-        *survey.range_needs(request, budget.SHARES.private_ranges),
-        budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.private_marginals),
-        budget.StageWeight(budget.Stages.GRAM, budget.SHARES.private_gram),
-        budget.StageWeight(budget.Stages.OUTCOME, budget.SHARES.private_outcome),
-        budget.StageWeight(budget.Stages.NUISANCE_RESIDUALS, budget.SHARES.plr_first),
-        budget.StageWeight(
-            private.AVERAGE_STAGES[1], budget.SHARES.private_scores + budget.SHARES.private_squares
-        ),
+        *survey.range_needs(request, SHARES.private_ranges),
+        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
+        StageWeight(Stages.GRAM, SHARES.private_gram),
+        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
+        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.plr_first),
+        StageWeight(private.AVERAGE_STAGES[1], SHARES.private_scores + SHARES.private_squares),
     ]
     if not survey.is_binary(request):
-        needs.append(budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.private_range))
+        needs.append(StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range))
     return needs
 
 
@@ -93,18 +92,16 @@ class PartiallyLinear(private.AverageLearner):
     name: ClassVar[str] = "plr"
     title: ClassVar[str] = "partialling-out (PLR)"
 
-    def needs(self, request: Request, base: PrivateBase) -> list[budget.StageWeight]:
-        needs, sizes = (
-            slope_needs(request),
-            budget.StageWeight(private.AVERAGE_STAGES[0], budget.SHARES.private_sizes),
-        )
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
+        needs = slope_needs(request)
+        sizes = StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes)
         if request.asked.arms:
-            own = private.by_arm(private.arm_stages(request)[1:], budget.SHARES.private_treatment)
+            own = private.by_arm(private.arm_stages(request)[1:], SHARES.private_treatment)
             return [*needs, sizes, *own]
         own = private.propensity_needs(request, base)
         needs += [*own, sizes] if survey.is_binary(request) else [sizes, *own]
         if request.asked.dose:
-            needs.append(budget.StageWeight(SLOPE_SIZES, budget.SHARES.private_sizes))
+            needs.append(StageWeight(SLOPE_SIZES, SHARES.private_sizes))
         return needs
 
     def run(self, session: survey.FitRun) -> Estimate:
@@ -118,9 +115,7 @@ class PartiallyLinear(private.AverageLearner):
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
-        first = known(
-            *released_slopes(state, budget.Stages.NUISANCE_RESIDUALS, sums), none, 0.0, none
-        )
+        first = known(*released_slopes(state, Stages.NUISANCE_RESIDUALS, sums), none, 0.0, none)
         slopes = np.clip(first.estimate, -reach, reach)
         masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
@@ -233,13 +228,9 @@ def cut_sums(
     )
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)
-    noise, anywhere = (
-        averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1]),
-        state.session.plan.request.tails,
-    )
-    cut = score_cut(
-        extremes, noise, sizes, state.look, rows, anywhere=anywhere == "any", doubtful=True
-    )
+    noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
+    anywhere = state.session.plan.request.tails == "any"
+    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere, doubtful=True)
     beyond = state.session.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
     return replace(rough, cut=cut.at), cut.bias + lost, cut.doubt
@@ -290,16 +281,16 @@ class LocalAverage(private.AverageLearner):
     name: ClassVar[str] = "late"
     title: ClassVar[str] = "two-stage least squares (2SLS)"
 
-    def needs(self, request: Request, base: PrivateBase) -> list[budget.StageWeight]:
+    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         needs = [
             *slope_needs(request),
-            budget.StageWeight(private.AVERAGE_STAGES[0], budget.SHARES.private_sizes),
+            StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes),
         ]
         if request.asked.dose:
-            needs.append(budget.StageWeight(SLOPE_SIZES, budget.SHARES.private_sizes))
+            needs.append(StageWeight(SLOPE_SIZES, SHARES.private_sizes))
         if request.propensity is None:
-            needs += private.by_arm(instrument_stages(request), budget.SHARES.private_treatment)
-        return [*needs, budget.StageWeight(budget.Stages.TREATMENT, budget.SHARES.late_treatment)]
+            needs += private.by_arm(instrument_stages(request), SHARES.private_treatment)
+        return [*needs, StageWeight(Stages.TREATMENT, SHARES.late_treatment)]
 
     def run(self, session: survey.FitRun) -> Estimate:
         request, formula = session.plan.request, session.plan.request.formula
@@ -314,28 +305,19 @@ class LocalAverage(private.AverageLearner):
             for each in (instruments, treatments)
         ]
         known = partial(
-            instruments_of.estimate_reduced,
-            formula.instruments,
-            remainder=np.array(doubts),
-            model=rows * np.diag(squares),
-            size=rows,
-            units=(widths, taken),
-        )
+            instruments_of.estimate_reduced, formula.instruments, remainder=np.array(doubts),
+            model=rows * np.diag(squares), size=rows, units=(widths, taken),
+        )  # fmt: skip
         # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
             tuple(tuple(p.e_soft for p in each) for each in zip(*instruments, strict=True)),
-            tuple((one,) for one in e),
-            tuple((part.eta,) for part in instruments[0]),
-            state.outcome,
-            0.0,
-            scale,
-            largest_residual(domain),
-            _widest(session, state.most),
-        )
+            tuple((one,) for one in e), tuple((part.eta,) for part in instruments[0]),
+            state.outcome, 0.0, scale, largest_residual(domain), _widest(session, state.most),
+        )  # fmt: skip
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        value, sd = released_slopes(state, budget.Stages.NUISANCE_RESIDUALS, sums)
+        value, sd = released_slopes(state, Stages.NUISANCE_RESIDUALS, sums)
         first = known(value, sd, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
         strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
@@ -387,7 +369,7 @@ def instrument_stages(request: Request) -> list[StageKey]:
     """A stage for each instrument."""
     names = request.formula.instruments
     if len(names) == 1:
-        return [budget.Stages.INSTRUMENT]
+        return [Stages.INSTRUMENT]
     return [StageKey("nuisance", f"instrument {name}") for name in names]
 
 
@@ -419,7 +401,7 @@ def _late_learnt(
     The second nuisances pair each instrument with the treatment in place of the outcome.
     """
     request, known = state.session.plan.request, state.known
-    stages: dict[StageKey, vault.Transform] = {budget.Stages.TREATMENT: vault.Received()}
+    stages: dict[StageKey, vault.Transform] = {Stages.TREATMENT: vault.Received()}
     own, names = instrument_stages(request), request.formula.instruments
     if known is None:
         stages = {stage: vault.Instrument(k) for k, stage in enumerate(own)} | stages
@@ -431,7 +413,7 @@ def _late_learnt(
             nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
         )
 
-    taken = means(budget.Stages.TREATMENT, request.asked.per_unit)
+    taken = means(Stages.TREATMENT, request.asked.per_unit)
     e = tuple(functions.Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)
     if known is not None:
         parts = tuple(nu.FoldFit(known, known, nu.mean(state, y.mean), None) for y in etas)

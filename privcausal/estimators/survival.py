@@ -11,13 +11,7 @@ from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import budget, words
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.survival import (
-    LEAST_FOLLOWED,
-    ArmCurve,
-    arm_curve,
-    noise_square,
-    scores,
-)
+from privcausal.inference.survival import LEAST_FOLLOWED, ArmCurve, arm_curve, noise_square, scores
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Vector
@@ -145,12 +139,10 @@ def survival_described(said: words.Description, request: Request) -> words.Descr
     if request.horizon is None:
         return said
     return replace(
-        said,
-        rows=(*said.rows, ("Horizon", f"{request.horizon:g}")),
-        assumptions=(*said.assumptions, CENSORING),
-        notes=(*said.notes, CENSORING),
+        said, rows=(*said.rows, ("Horizon", f"{request.horizon:g}")),
+        assumptions=(*said.assumptions, CENSORING), notes=(*said.notes, CENSORING),
         methods=(*METHODS, *said.methods),
-    )
+    )  # fmt: skip
 
 
 CENSORING = (

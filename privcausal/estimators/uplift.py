@@ -23,17 +23,7 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, plain, shrunk
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
-from privcausal.request.partition import (
-    Coordinates,
-    Nearest,
-    Partition,
-    Product,
-    RegularAxis,
-    Tabulated,
-    axis_of,
-    check_size,
-    product_of,
-)
+from privcausal.request import partition as partitions
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
 from privcausal.request.schema import Domain, Interval, Schema
@@ -147,7 +137,7 @@ class ADUM(EffectLearner):
         if self.cells not in (None, "bound"):
             options.check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
         if isinstance(self.cells, int):
-            check_size(float(self.cells))
+            partitions.check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
             raise CapabilityError("cells='bound' requires partition='grid'.")
         if self.cells is not None and own:
@@ -220,7 +210,7 @@ class ADUM(EffectLearner):
                         f"the formula. Choose from {known}."
                     )
             if all(name in schema for name in self.partition):
-                product_of(schema, self.partition)
+                partitions.product_of(schema, self.partition)
         elif all(name in schema for name in variables):
             if callable(self.partition):
                 _tabulated(schema, variables, self.partition)
@@ -250,11 +240,11 @@ class ADUM(EffectLearner):
         bias = session.beyond.bias(found.rows[:, None])
         return replace(estimate, averages=replace(estimate.averages, clipping=bias))
 
-    def _partition(self, session: FitRun) -> Partition:
+    def _partition(self, session: FitRun) -> partitions.Partition:
         request, schema = session.plan.request, session.schema
         variables, whole = request.formula.effect_variables, session.undeclared.integers
         if isinstance(self.partition, Mapping):
-            return product_of(schema, self.partition)
+            return partitions.product_of(schema, self.partition)
         if callable(self.partition):
             return _tabulated(schema, variables, self.partition)
         if self.partition == "kmeans":
@@ -290,13 +280,10 @@ class ADUM(EffectLearner):
 def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:
     """Describe a learner that compares a trial's arms within cells, without other adjustment."""
     return words.Description(
-        title=title,
-        rows=rows,
-        reading=(CELL_READING,),
-        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED),
-        methods=methods,
+        title=title, rows=rows, reading=(CELL_READING,),
+        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED), methods=methods,
         adjusts=False,
-    )
+    )  # fmt: skip
 
 
 CELL_READING = "Causal reading requires randomization within cells and no interference."
@@ -397,7 +384,7 @@ def average_of(found: CellTotals) -> AverageEstimate:
 
 def _regular_grid(
     schema: Schema, variables: tuple[str, ...], cells: int, whole: frozenset[str] = frozenset()
-) -> Product:
+) -> partitions.Product:
     """Grid of about `cells` cells: equal parts of numeric features, all labels of the others.
 
     A feature of whole numbers has one cell per number if it has at most as many numbers as parts.
@@ -417,7 +404,7 @@ def _regular_grid(
     parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
     even = dict.fromkeys(variables, max(round(parts), least))
-    return product_of(schema, {**even, **few})
+    return partitions.product_of(schema, {**even, **few})
 
 
 def _between(domain: Domain) -> range:
@@ -429,13 +416,13 @@ def _between(domain: Domain) -> range:
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:
     """Names of the numeric features, and the number of label combinations of the others."""
     numbers = [name for name in variables if isinstance(schema[name], Interval)]
-    labels = [axis_of(name, schema, 1).size for name in variables if name not in numbers]
+    labels = [partitions.axis_of(name, schema, 1).size for name in variables if name not in numbers]
     return numbers, float(np.prod(labels))
 
 
 def _tabulated(
     schema: Schema, variables: tuple[str, ...], function: Callable[[Any], Any]
-) -> Tabulated:
+) -> partitions.Tabulated:
     """Tabulate the user's function on a public grid; the function never sees a row.
 
     The function is called once, with a data frame of the midpoints of a fine grid over the
@@ -447,7 +434,7 @@ def _tabulated(
     numbers, labels = _numbers_and_labels(schema, variables)
     parts = int((GRID_POINTS / labels) ** (1 / max(len(numbers), 1)))
     parts = int(np.clip(parts, 2, FINE_PARTS))
-    grid = product_of(schema, dict.fromkeys(variables, parts))
+    grid = partitions.product_of(schema, dict.fromkeys(variables, parts))
     frame = pd.DataFrame(_middles(grid))
     try:
         codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
@@ -461,17 +448,17 @@ def _tabulated(
             "The partition= function must take a data frame of feature values and return one cell "
             "for each of its rows."
         )
-    check_size(float(len(names)))
+    partitions.check_size(float(len(names)))
     if not len(names):
         raise CapabilityError("The partition= function returned no cells.")
-    return Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
+    return partitions.Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
 
 
-def _middles(grid: Product) -> dict[str, Any]:
+def _middles(grid: partitions.Product) -> dict[str, Any]:
     parts = np.unravel_index(np.arange(grid.size), [axis.size for axis in grid.axes])
     columns: dict[str, Any] = {}
     for axis, part in zip(grid.axes, parts, strict=True):
-        if isinstance(axis, RegularAxis):
+        if isinstance(axis, partitions.RegularAxis):
             columns[axis.name] = axis.lo + (part + 0.5) * ((axis.hi - axis.lo) / axis.parts)
         else:
             names = [axis.label(k).partition(" = ")[2] for k in range(axis.size)]
@@ -479,10 +466,12 @@ def _middles(grid: Product) -> dict[str, Any]:
     return columns
 
 
-def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
+def _kmeans(
+    session: FitRun, variables: tuple[str, ...], cells: int, rounds: int
+) -> partitions.Nearest:
     """Private k-means: centers move to noisy means for a fixed number of rounds."""
-    coordinates = Coordinates(session.schema, variables)
-    nearest = Nearest(coordinates, vault.public_centres(coordinates, cells))
+    coordinates = partitions.Coordinates(session.schema, variables)
+    nearest = partitions.Nearest(coordinates, vault.public_centres(coordinates, cells))
     for number in range(1, rounds + 1):
         law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
         sums = vault.ClusterSums(nearest, law)
@@ -491,7 +480,7 @@ def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int
         seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
         centres = nearest.centres.copy()
         centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
-        nearest = Nearest(coordinates, centres)
+        nearest = partitions.Nearest(coordinates, centres)
     return nearest
 
 
@@ -542,7 +531,9 @@ class TM(EffectLearner):
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
     def polynomials(self, request: Request, schema: Schema) -> Polynomials:
-        return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
+        return Polynomials(
+            partitions.Coordinates(schema, request.formula.effect_variables), self.degree
+        )
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema

@@ -34,22 +34,14 @@ def weights_described(said: words.Description, estimate: words.Estimate) -> word
     name, found = estimate.plan.request.weights, estimate.averages
     if name is None or found is None:
         return said
-    most = f"{found.most_weight:.4g}"
-    regression = estimate.plan.request.estimand == "OLS"
+    most, assumed = f"{found.most_weight:.4g}", ASSUMED.format(name=name)
+    effect = ("Design effect", f"{found.weighting:.2f} (of the weights)")
+    nuisances = "" if estimate.plan.request.estimand == "OLS" else NUISANCES
     return replace(
-        said,
-        rows=(
-            *said.rows,
-            ("Weights", f"{name}, at most {most}"),
-            ("Design effect", f"{found.weighting:.2f} (of the weights)"),
-        ),
-        assumptions=(*said.assumptions, ASSUMED.format(name=name)),
-        notes=(*said.notes, ASSUMED.format(name=name)),
-        methods=(
-            *said.methods,
-            WEIGHING.format(name=name, most=most) + ("" if regression else NUISANCES),
-        ),
-    )
+        said, rows=(*said.rows, ("Weights", f"{name}, at most {most}"), effect),
+        assumptions=(*said.assumptions, assumed), notes=(*said.notes, assumed),
+        methods=(*said.methods, WEIGHING.format(name=name, most=most) + nuisances),
+    )  # fmt: skip
 
 
 ASSUMED = (

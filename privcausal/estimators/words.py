@@ -223,10 +223,14 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     every = [words, *(words_of(request, name) for name in request.asked.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
+    readings: tuple[str, ...] = (words.reading,)
+    if any(one.reading != words.reading for one in every):
+        named = zip(request.asked.averages, every, strict=True)
+        readings = tuple(f"{name}: {one.reading}" for name, one in named)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLIT_WORDS[request.split]),
-        reading=_readings(request, every),
+        reading=readings,
         assumptions=(
             *words.identified,
             *dict.fromkeys(one.overlap for one in every),
@@ -253,14 +257,6 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),
     )
-
-
-def _readings(request: Request, every: Sequence[Words]) -> tuple[str, ...]:
-    """Causal readings, each with the name of its estimand if readings differ."""
-    if len({one.reading for one in every}) == 1:
-        return (every[0].reading,)
-    named = zip(request.asked.averages, every, strict=True)
-    return tuple(f"{name}: {one.reading}" for name, one in named)
 
 
 def nuisance_rows(estimate: Estimate, rows: str) -> TextPairs:

@@ -64,10 +64,8 @@ def agreed(
 
     total, total_sd, total_cov = both(value.total, sd.total)
     count, count_sd, count_cov = both(value.count, sd.count)
-    value, sd = (
-        replace(value, total=total, count=count),
-        replace(sd, total=total_sd, count=count_sd),
-    )
+    value = replace(value, total=total, count=count)
+    sd = replace(sd, total=total_sd, count=count_sd)
     if value.square is not None and sd.square is not None:
         square, square_sd, _ = both(value.square, sd.square)
         value, sd = replace(value, square=square), replace(sd, square=square_sd)
@@ -118,19 +116,15 @@ def estimate_difference(
     both = np.where(arms[:, :, None] == 0, 0.0, arms[:, :, None] * mean).sum(axis=1)
     shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
     return AverageEstimate(
-        names,
-        groups if not more else tuple(f"{name}:{g}" for name in names for g in groups),
-        both.ravel()[order],
-        sampled[np.ix_(order, order)],
+        names, groups if not more else tuple(f"{name}:{g}" for name in names for g in groups),
+        both.ravel()[order], sampled[np.ix_(order, order)],
         noisy[np.ix_(order, order)] + np.diag(np.tile(doubt, len(names))[order] ** 2),
-        np.tile(bias, len(names))[order],
-        np.zeros(len(order)),
-        rows,
+        np.tile(bias, len(names))[order], np.zeros(len(order)), rows,
         size_sd=float(np.linalg.norm(sd.count[:, 0])),
         treated=float(np.clip(value.count[1, 0] / rows, 0.0, 1.0)),
         shares=np.tile(shares, len(names)),
         shares_sd=np.tile(np.linalg.norm(sd.count[:, 1:], axis=0) / rows, len(names)),
-    )
+    )  # fmt: skip
 
 
 def _spread(weight: Vector, cov: Matrix) -> Matrix:

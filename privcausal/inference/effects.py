@@ -330,11 +330,9 @@ def _extremes(
         inside = np.where(np.isfinite(found), sign * found, np.inf)
         middle = float(angles[int(np.argmin(inside))])
         near = minimize_scalar(
-            lambda angle: sign * at(angle),
-            bounds=(middle - step, middle + step),
-            method="bounded",
+            lambda angle: sign * at(angle), bounds=(middle - step, middle + step), method="bounded",
             options={"xatol": 1e-10},
-        )
+        )  # fmt: skip
         return sign * min(float(near.fun), float(inside.min()))
 
     return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)
@@ -437,8 +435,7 @@ def raised_covariance(total: Vector, square: Matrix, noise_sd: Matrix, size: flo
 def scale_of(sampling_variance: float, size: float, design_effect: float = 1.0) -> float:
     """S in units of the outcome, from the variance of an estimate over `size` rows.
 
-    The variance was multiplied by the `design_effect` if a unit or a cluster may have
-    several rows.
+    The variance was multiplied by the `design_effect` if a unit or a cluster may have several rows.
     """
     return math.sqrt(max(sampling_variance, 0.0) * size / design_effect)
 

@@ -17,15 +17,8 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2, norm
 
+from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.effects import (
-    LEAST_DISTINCT,
-    VectorSums,
-    bounded_inverse,
-    mass_changes,
-    posterior_mass,
-    raised_covariance,
-)
 from privcausal.inference.intervals import covering, p_value
 from privcausal.typing import Integers, Matrix, Vector
 
@@ -50,8 +43,8 @@ def is_reduced(name: object) -> bool:
 
 def estimate_reduced(
     instruments: Sequence[str],
-    value: VectorSums,
-    sd: VectorSums,
+    value: effects.VectorSums,
+    sd: effects.VectorSums,
     centre: tuple[float, float],
     bias: float,
     remainder: Matrix,
@@ -76,13 +69,13 @@ def estimate_reduced(
     for its limits see `late_set`.
     """
     total, mass, square = value
-    mass, mass_sd = posterior_mass(mass, sd[1], model, size)
+    mass, mass_sd = effects.posterior_mass(mass, sd[1], model, size)
     used = not_collinear(mass, mass_sd)
     both = np.r_[used, used + len(mass)]
     mass, mass_sd, model = (m[np.ix_(used, used)] for m in (mass, mass_sd, model))
     total, noise_sd, remainder = total[both], sd[0][both], remainder[:, used]
     square, square_sd = (m[np.ix_(both, both)] for m in (square, sd[2]))
-    inverse = bounded_inverse(mass, mass_sd, model, size)
+    inverse = effects.bounded_inverse(mass, mass_sd, model, size)
     (c, k), taken, by, many = centre, units[1], np.array(units[0])[used], len(used)
     back = np.kron(np.array([[1.0, c / k], [0.0, taken / k]]), inverse) / np.tile(by, 2)[:, None]
     slopes = back @ total
@@ -96,7 +89,7 @@ def estimate_reduced(
     by_slopes = np.vstack([np.r_[along, -late * along] / (strength or 1e-300), np.eye(2 * many)])
     size_of = size * np.abs(inverse) / by[:, None]
     errors = np.r_[size_of @ remainder[0], size_of @ remainder[1] * taken]
-    common = mass_changes(np.stack([reduced, first]) * by, inverse, mass_sd)
+    common = effects.mass_changes(np.stack([reduced, first]) * by, inverse, mass_sd)
     common = by_slopes @ (common / np.tile(by, 2)[:, None])
     back, errors = by_slopes @ back, np.abs(by_slopes) @ errors
     # the weights of the instruments change with the covariances
@@ -104,7 +97,9 @@ def estimate_reduced(
     # scale all scores to the same unit, or the floor of the largest would apply to the others
     unit = np.sqrt(np.maximum(np.diag(square), np.diag(square_sd)))
     units_ = np.outer(unit, unit)
-    spread = units_ * raised_covariance(total / unit, square / units_, square_sd / units_, size)
+    spread = units_ * effects.raised_covariance(
+        total / unit, square / units_, square_sd / units_, size
+    )
     sampling = back @ spread @ back.T
     privacy = back @ np.diag(noise_sd**2 + (size * bias_sd) ** 2) @ back.T + common @ common.T
     moved, at, terms = size * bias * back, np.r_[0, 1 + both], reduced_terms(instruments)
@@ -140,7 +135,7 @@ def not_collinear(mass: Matrix, sd: Matrix) -> Integers:
         apart /= np.linalg.norm(apart)
         weights = np.outer(apart, apart) * (2 - np.eye(len(mass)))
         noise = float(np.linalg.norm(np.triu(weights * error)))
-        if apart @ gram @ apart > max(FEW_SDS * noise, LEAST_DISTINCT):
+        if apart @ gram @ apart > max(FEW_SDS * noise, effects.LEAST_DISTINCT):
             used.append(k)
     return np.array(used or [0])
 

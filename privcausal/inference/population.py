@@ -288,19 +288,15 @@ def _block(j: int, column: Column, values: Vector, functions: int, size: float) 
         sd = max(float(values.std()), _LEAST_SD)
         return Block(j, (1,), column.term, size / sd, float(values.mean()))
     p = np.bincount(fine_bins(values), minlength=FINE_BINS).astype(float)
-    p = _smoothed(p / p.sum())
+    # A little kernel smoothing, because the population is a finite sample of its marginal.
+    kernel = np.hanning(19)[1:-1]
+    wide = np.convolve(np.pad(p / p.sum(), 8, mode="reflect"), kernel / kernel.sum(), "valid")
+    wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
+    p = wide / wide.sum()
     sizes = size * PRIORS.feature_decay ** np.arange(functions)
     return Block(
         j, tuple(range(1, functions + 1)), column.term, table=smooth_table(p, functions) * sizes
     )
-
-
-def _smoothed(p: Vector) -> Vector:
-    """A little kernel smoothing, because the population is a finite sample of its marginal."""
-    kernel = np.hanning(19)[1:-1]
-    wide = np.convolve(np.pad(p, 8, mode="reflect"), kernel / kernel.sum(), "valid")
-    wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
-    return np.asarray(wide / wide.sum())
 
 
 # -- Gram matrices ----------------------------------------------------------------------------

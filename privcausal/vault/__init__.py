@@ -4,103 +4,47 @@ Other subpackages may import only the names listed in this file. A `Vault` is an
 the rows. Mechanisms and transforms describe the queries that it answers.
 """
 
+# ruff: noqa: I001 - the imports are set like `__all__`
 from privcausal.vault.admission import (
-    Source,
-    check_columns,
-    check_types,
-    from_table,
-    open_source,
-    public_size,
-    typed,
-)
+    Source, check_columns, check_types, from_table, open_source, public_size, typed,
+)  # fmt: skip
 from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
 from privcausal.vault.paper.betlei import PrintedCells, PublishedLogits, ridge_price
 from privcausal.vault.paper.dpcate import (
-    Affine,
-    ExactRidge,
-    Process,
-    PublishedAnswers,
-    PublishedProcess,
-    Ridge,
-    SecondStage,
-    TanhNetwork,
-    Weight,
-)
+    Affine, ExactRidge, Process, PublishedAnswers, PublishedProcess, Ridge, SecondStage,
+    TanhNetwork, Weight,
+)  # fmt: skip
 from privcausal.vault.paper.niu import PublishedEBM, Weighting
 from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.passes import one_blas_thread
 from privcausal.vault.queries.boosting import BoostedRegression, Boosting, PrivateNetwork, Shapes
 from privcausal.vault.queries.cells import (
-    CellSums,
-    ClusterSums,
-    Grid,
-    LabelSelection,
-    Magnitudes,
-    public_centres,
-)
+    CellSums, ClusterSums, Grid, LabelSelection, Magnitudes, public_centres,
+)  # fmt: skip
 from privcausal.vault.queries.clusters import ClusterSquares
 from privcausal.vault.queries.cohorts import CohortSums, PathSize
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
-    BINS,
-    Cross,
-    Gram,
-    Marginals,
-    PolynomialSums,
-    SizeHistogram,
-)
-from privcausal.vault.queries.regression import (
-    OutlierSums,
-    RegressionMoments,
-    ResidualMoments,
-)
+    BINS, Cross, Gram, Marginals, PolynomialSums, SizeHistogram,
+)  # fmt: skip
+from privcausal.vault.queries.regression import OutlierSums, RegressionMoments, ResidualMoments
 from privcausal.vault.queries.slopes import ArmMeans, InstrumentScores, SlopeScores, SlopeSums
 from privcausal.vault.queries.sums import (
-    ArmHistogram,
-    ArmHistograms,
-    ArmSums,
-    CutScore,
-    Regressors,
-    ScoreSquares,
-    ScoreSums,
-)
+    ArmHistogram, ArmHistograms, ArmSums, CutScore, Regressors, ScoreSquares, ScoreSums,
+)  # fmt: skip
 from privcausal.vault.queries.survival import FollowUp, SurvivalCounts, SurvivalScore
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file
 from privcausal.vault.transforms import (
-    Aipw,
-    ArmScore,
-    ArmSize,
-    Assigned,
-    ByFold,
-    ImputedEffect,
-    Influence,
-    Instrument,
-    MassBalance,
-    OfArm,
-    OfCovariates,
-    Outcome,
-    OutcomeResidual,
-    OverlapMass,
-    OverlapRoot,
-    OverlapScore,
-    Received,
-    RegressionInfluence,
-    RegressionRow,
-    ResidualProduct,
-    ScoreVector,
-    SurveyWeight,
-    Transform,
-    TransformProduct,
-    TreatedMass,
-    TreatedScore,
-    TreatmentResidual,
-    WeightedScore,
-)
+    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, Instrument, MassBalance,
+    OfArm, OfCovariates, Outcome, OutcomeResidual, OverlapMass, OverlapRoot, OverlapScore, Received,
+    RegressionInfluence, RegressionRow, ResidualProduct, ScoreVector, SurveyWeight, Transform,
+    TransformProduct, TreatedMass, TreatedScore, TreatmentResidual, WeightedScore,
+)  # fmt: skip
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [

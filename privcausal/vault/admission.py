@@ -348,7 +348,13 @@ def admit(source: Source, plan: Plan) -> None:
     """Refuse a plan that this table cannot support, before it is charged."""
     _check_base(source.rows, plan)
     _check_order(source.rows, plan.request)
-    _check_same(source.rows, plan.request)
+    # Each sum computes a Spark DataFrame again, so its plan must be deterministic.
+    if isinstance(source.rows, Spark) and not source.rows.repeats(plan.request.read):
+        raise CapabilityError(
+            "Spark may compute different rows each time: the plan has a random function, limit, "
+            "sample or window, or is too wide to check. Read files instead, written by "
+            "frame.write.parquet('rows'). No budget was spent."
+        )
     _check_size(source.rows, plan)
     if plan.request.trust.unit is None:  # Counting units would require reading rows.
         _check_parts(public_size(source, plan.request), plan)
@@ -382,16 +388,6 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
             f"{what} requires rows in a fixed order, which a DuckDB relation or LazyFrame does not "
             "ensure. Write them to a file with write_parquet('rows.parquet') or "
             "sink_parquet('rows.parquet') and pass its path."
-        )
-
-
-def _check_same(rows: memory.RowSource, request: Request) -> None:
-    """Check that a Spark plan is deterministic, because each sum computes the DataFrame again."""
-    if isinstance(rows, Spark) and not rows.repeats(request.read):
-        raise CapabilityError(
-            "Spark may compute different rows each time: the plan has a random function, limit, "
-            "sample or window, or is too wide to check. Read files instead, written by "
-            "frame.write.parquet('rows'). No budget was spent."
         )
 
 

@@ -92,7 +92,7 @@ class Batch(Opaque):
             keep = keep & (cluster >= 0)
         clean = {name: cleaned(columns[name], layout.schema[name]) for name in layout.variables}
         complete = keep.copy()
-        for name in layout.needed:
+        for name in layout.request.needed:
             complete &= clean[name][1]
         request = layout.request
         self.y = np.asarray(clean[request.formula.outcome][0], np.float64)
@@ -121,11 +121,10 @@ class Batch(Opaque):
             complete &= self.t >= 0
         known = request.propensity
         self.rows = Rows(
-            {name: value for name, (value, _) in clean.items()},
-            size,
+            {name: value for name, (value, _) in clean.items()}, size,
             np.asarray(clean[known][0], np.float64) if isinstance(known, str) else None,
             by_column=True,
-        )
+        )  # fmt: skip
         for design in layout.designs:
             if not design.plain:
                 complete &= np.isfinite(self.rows.scaled(design)).all(axis=1)
@@ -169,15 +168,9 @@ class Layout:
     score: Callable[[Vector, Vector, Vector], Vector] | None = None
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """Columns whose missing values make a row incomplete."""
-        return self.request.needed
-
-    @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys([*self.needed, *(name for g in self.groups for name in g.columns)])
-        )
+        names = [*self.request.needed, *(name for g in self.groups for name in g.columns)]
+        return tuple(dict.fromkeys(names))
 
 
 def reads_labels(domain: Domain, kind: ColumnKind) -> bool:

@@ -225,11 +225,16 @@ class DeclaredFit:
         columns: list[Matrix] = []
         targets: list[Vector] = []
         weights: list[Vector] = []
+        blank = np.array([0.5 * (c.kind != "indicator") for c in self.design.columns] or [0.0])
+        if self.with_treatment:
+            blank = np.append(0.0, blank)
         for batch in batches:
             counted = batch.chosen if neighbors == "substitute" else batch.complete
             gone = ~batch.complete
-            x = np.where(gone[:, None], self._blank, self._columns(batch))
-            columns.append(x[counted])
+            x = unit_columns(batch.rows, self.design)
+            if self.with_treatment:
+                x = np.column_stack([batch.t, x])
+            columns.append(np.where(gone[:, None], blank, x)[counted])
             targets.append(np.where(gone, filler, self.target(batch))[counted])
             if self.weight is not None:
                 weights.append(np.where(gone, self.most, self.weight(batch))[counted])
@@ -243,13 +248,3 @@ class DeclaredFit:
             warnings.simplefilter("ignore")  # Warnings could reveal rows.
             own.fit(x, target, bounds=self.bounds, weight=weight)
         return Declared(own, self.design, lo, hi)
-
-    def _columns(self, batch: Batch) -> Matrix:
-        x = unit_columns(batch.rows, self.design)
-        return np.column_stack([batch.t, x]) if self.with_treatment else x
-
-    @property
-    def _blank(self) -> Vector:
-        """The columns of an incomplete row."""
-        x = np.array([0.5 * (c.kind != "indicator") for c in self.design.columns] or [0.0])
-        return np.concatenate([[0.0], x]) if self.with_treatment else x

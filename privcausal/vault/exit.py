@@ -302,18 +302,11 @@ class Exit:
     ) -> Charge:
         """Entry for a release in the budget table and the ledger."""
         return Charge(
-            stage.heading,
-            query,
-            mechanism,
-            self.neighbors,
-            float(sensitivity),
-            float(noise_sd),
-            self.plan.cost(stage),
-            stage.rows,
-            self.plan.request.trust.protected,
+            stage.heading, query, mechanism, self.neighbors, float(sensitivity), float(noise_sd),
+            self.plan.cost(stage), stage.rows, self.plan.request.trust.protected,
             parallel=stage.parallel,
             price=Cost(0, stage.epsilon, stage.delta) if stage.free else None,
-        )
+        )  # fmt: skip
 
     def planned(self, stage: Stage) -> Charge:
         """The charge as known from the plan alone."""

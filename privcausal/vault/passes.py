@@ -338,7 +338,7 @@ class Passes(Opaque):
         """The sum over all rows, computed by SQL if the rows are stored where SQL runs."""
         layout = self._layout
         assert layout is not None
-        wanted = self._wanted(layout, layout.needed)
+        wanted = self._wanted(layout, layout.request.needed)
         labels = frozenset(name for name, as_labels in wanted if as_labels)
         return mechanism.counted(layout, labels, lambda sql: self._rows.counted(sql, wanted))
 
@@ -370,11 +370,7 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
         yield from map(step, blocks)
         return
     # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
-    with (
-        warnings.catch_warnings(),
-        one_blas_thread(),
-        ThreadPoolExecutor(threads - 1) as pool,
-    ):
+    with warnings.catch_warnings(), one_blas_thread(), ThreadPoolExecutor(threads - 1) as pool:
         # Threads share the warning filters. A late reset would leave all warnings off.
         warnings.simplefilter("ignore")
         waiting: deque[Future[T]] = deque()

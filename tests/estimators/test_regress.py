@@ -500,8 +500,8 @@ def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [1.0, 0.99, 0.9])
 @pytest.mark.parametrize("bounds", [(1, 5), (0, 6), (2, 102)])
 def test_outcomes_that_mostly_have_one_value(share: float, bounds: tuple[float, float]) -> None:
-    """Noise may hide all other answers. The bound of the bias then widens the interval, which is not
-    narrower than that of least squares and holds its estimate; the draws are fixed."""
+    """Noise may hide all other answers. The bound of the bias then widens the interval: it is wider
+    than that of least squares and holds its estimate; the draws are fixed."""
     rng = np.random.default_rng(4)
     for seed in range(8):
         y = np.where(rng.random(1000) < share, 3.0, rng.integers(2, 6, 1000))

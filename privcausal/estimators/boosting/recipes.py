@@ -16,21 +16,11 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal import vault
-from privcausal.estimators import budget, interactions
+from privcausal.estimators import interactions
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
 from privcausal.estimators.boosting import training
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    by_fold,
-    floored,
-    mixed,
-    nuisance_of,
-    over_folds,
-    read_sizes,
-    remainder,
-    sizes_of,
-    updated_for_effect,
-)
+from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.words import Nuisances
@@ -79,44 +69,36 @@ PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-def one_stage_needs(request: Request, *, mean: bool = False) -> list[budget.StageWeight]:
+def one_stage_needs(request: Request, *, mean: bool = False) -> list[StageWeight]:
     """Stages of learners that only regress the outcome within arms, with or without mean effect."""
-    outcome = budget.SHARES.boosted_mean_outcome if mean else budget.SHARES.boosted_arms_outcome
-    sizes, propensity = budget.SHARES.boosted_arms_sizes, budget.SHARES.boosted_arms_propensity
+    outcome = SHARES.boosted_mean_outcome if mean else SHARES.boosted_arms_outcome
+    sizes, propensity = SHARES.boosted_arms_sizes, SHARES.boosted_arms_propensity
     needs = _nuisance_needs(request, propensity, sizes, outcome)
-    return [
-        *needs,
-        *([budget.StageWeight(BOOSTED_MEAN, budget.SHARES.boosted_mean)] if mean else []),
-    ]
+    return [*needs, *([StageWeight(BOOSTED_MEAN, SHARES.boosted_mean)] if mean else [])]
 
 
-def two_stage_needs(request: Request) -> list[budget.StageWeight]:
+def two_stage_needs(request: Request) -> list[StageWeight]:
     """Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
-    sizes, outcome = budget.SHARES.boosted_sizes, budget.SHARES.boosted_outcome
+    sizes, outcome = SHARES.boosted_sizes, SHARES.boosted_outcome
     return [
-        *_nuisance_needs(request, budget.SHARES.boosted_propensity, sizes, outcome),
-        budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.boosted_effect_sizes),
-        budget.StageWeight(BOOSTED_EFFECT, budget.SHARES.boosted_effect),
+        *_nuisance_needs(request, SHARES.boosted_propensity, sizes, outcome),
+        StageWeight(Stages.SCORE_SIZES, SHARES.boosted_effect_sizes),
+        StageWeight(BOOSTED_EFFECT, SHARES.boosted_effect),
     ]
 
 
 def _nuisance_needs(
     request: Request, propensity: float, sizes: float, outcome: float
-) -> list[budget.StageWeight]:
+) -> list[StageWeight]:
     """Stages of the shapes, and of products of columns if products may confound."""
-    needs = [
-        budget.StageWeight(BOOSTED_SIZES, sizes),
-        budget.StageWeight(budget.Stages.OUTCOME, outcome),
-    ]
+    needs = [StageWeight(BOOSTED_SIZES, sizes), StageWeight(Stages.OUTCOME, outcome)]
     if request.propensity is not None:
         return needs
     products = interactions.interaction_needs(
-        request,
-        budget.SHARES.boosted_interactions_treatment,
-        budget.SHARES.boosted_interactions_outcome,
-        budget.SHARES.boosted_interactions_sizes,
-    )
-    return [budget.StageWeight(budget.Stages.PROPENSITY, propensity), *needs, *products]
+        request, SHARES.boosted_interactions_treatment,
+        SHARES.boosted_interactions_outcome, SHARES.boosted_interactions_sizes,
+    )  # fmt: skip
+    return [StageWeight(Stages.PROPENSITY, propensity), *needs, *products]
 
 
 # -- nuisances -------------------------------------------------------------------------------
@@ -133,8 +115,8 @@ class _Propensity:
     soft: functions.Function
     cov: Matrix | None
 
-    def beside(self, eta: functions.Function) -> FoldFit:
-        return FoldFit(self.e, self.soft, eta, None)
+    def beside(self, eta: functions.Function) -> nu.FoldFit:
+        return nu.FoldFit(self.e, self.soft, eta, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +126,7 @@ class _Means:
     `remainder` is the distribution of the joint bias from errors of propensity and means.
     """
 
-    partials: tuple[FoldFit, ...]
+    partials: tuple[nu.FoldFit, ...]
     nuisances: tuple[functions.NuisanceTriple, ...]
     centre: training.Centre
     contrast: Posterior
@@ -172,7 +154,7 @@ class _Start:
         """
         phi = self.machine.state.rows.phi(self.machine.bins.features)
         weight = np.asarray(phi.T @ phi / len(phi))
-        law = over_folds(
+        law = nu.over_folds(
             [
                 Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
                 for e, cov in zip(self.es, means, strict=True)
@@ -193,21 +175,17 @@ def _start(state: Survey) -> _Start:
         folds = FOLDS if state.session.plan.request.split == "crossfit" else 1
         return _Start(machine, (_Propensity(state.known, state.known, None),) * folds)
     ask = training.BoostingTask(
-        target=vault.TreatmentResidual(functions.Constant(0.0), 0.0),
-        what="propensity",
-        bound=PROPENSITY_CUT,
-        size=PROPENSITY_SIZE,
-        curvature=np.full((1, len(state.rows)), 0.25),
-        dispersion=1.0,
-        logistic=True,
-    )
-    laws = [t.coefficients() for t in machine.train(budget.Stages.PROPENSITY, ask, folds=True)]
+        target=vault.TreatmentResidual(functions.Constant(0.0), 0.0), what="propensity",
+        bound=PROPENSITY_CUT, size=PROPENSITY_SIZE, curvature=np.full((1, len(state.rows)), 0.25),
+        dispersion=1.0, logistic=True,
+    )  # fmt: skip
+    laws = [t.coefficients() for t in machine.train(Stages.PROPENSITY, ask, folds=True)]
     least = LEAST_PROPENSITY
     free = [
         functions.Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True)
         for w in laws
     ]
-    state = floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
+    state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
     clip, soft = state.clip, state.soft_clip
     es = tuple(
         _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
@@ -231,26 +209,21 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
     arms' covariates are more similar, and products of columns also become more similar on average.
     """
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
+    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
     ask = training.BoostingTask(
-        target=machine.residual(centre),
-        what="outcome by arm",
-        bound=centre.cut,
-        size=centre.size,
-        curvature=start.shares,
-        dispersion=centre.size**2,
-        by_arm=True,
-    )
+        target=machine.residual(centre), what="outcome by arm", bound=centre.cut, size=centre.size,
+        curvature=start.shares, dispersion=centre.size**2, by_arm=True,
+    )  # fmt: skip
     if overlap:
         ask = _weighted(start, ask)
-    trained = machine.train(budget.Stages.OUTCOME, ask, folds=True)
+    trained = machine.train(Stages.OUTCOME, ask, folds=True)
     return _means(start, centre, [t.fitted_arms(shared) for t in trained])
 
 
 def _weighted(start: _Start, ask: training.BoostingTask) -> training.BoostingTask:
     """The same regression with overlap weights, which are one for rows of the rarer arm."""
     share = start.shares
-    root = by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
+    root = nu.by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
     curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
     return replace(
         ask, target=vault.TransformProduct(root, ask.target), factor=root, curvature=curvature
@@ -266,7 +239,7 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
     """
     machine, state = start.machine, start.machine.state
     to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
-    plain, partials, covs = list[functions.NuisanceTriple](), list[FoldFit](), []
+    plain, partials, covs = list[functions.NuisanceTriple](), list[nu.FoldFit](), []
     for e, both in zip(start.es, fitted, strict=True):
         law = both.through(to_coef)
         p = len(law.mean) // 2
@@ -276,13 +249,13 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
     contrast = _contrast(machine, fitted)
     more, doubt = refined(state, tuple(partials), centre.explained)
-    more = updated_for_effect(state, more, _effect(machine, contrast))
+    more = nu.updated_for_effect(state, more, _effect(machine, contrast))
     nuisances = tuple(map(_extended, plain, more))
-    rest = start.remainder(covs) + remainder(state, more) + doubt
+    rest = start.remainder(covs) + nu.remainder(state, more) + doubt
     return _Means(more, nuisances, centre, contrast, rest)
 
 
-def _extended(means: functions.NuisanceTriple, part: FoldFit) -> functions.NuisanceTriple:
+def _extended(means: functions.NuisanceTriple, part: nu.FoldFit) -> functions.NuisanceTriple:
     if part.beyond is None:
         return means
     psi, joint = part.beyond
@@ -331,7 +304,7 @@ def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
     machine = start.machine
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
-    overlap = joint and machine.price(budget.Stages.OUTCOME) < OVERLAP_PRICE
+    overlap = joint and machine.price(Stages.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(start, shared, overlap=overlap)
     effect = _effect(machine, means.contrast)
     return _learnt(start, means, _with_mean(machine.state, means, effect) if joint else effect)
@@ -341,12 +314,12 @@ def constant_s_learner(state: Survey) -> EffectFit:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
     start = _start(state)
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME, more=1))
+    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME, more=1))
     ask = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
     turn = np.tile(np.eye(size, size + 2), (2, 1))  # Maps to (constant, shapes) by arm.
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
-    fitted = [t.fitted() for t in machine.train(budget.Stages.OUTCOME, ask, folds=True)]
+    fitted = [t.fitted() for t in machine.train(Stages.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
     means = _means(start, centre, both)
     return _learnt(start, means, _effect(machine, means.contrast))
@@ -357,7 +330,7 @@ def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
     first, last = means.nuisances[0], means.nuisances[-1]
     e, mu0, mu1 = first.e, first.mu0, first.mu1
     if last is not first:
-        e, mu0, mu1 = mixed(e, last.e), mixed(mu0, last.mu0), mixed(mu1, last.mu1)
+        e, mu0, mu1 = nu.mixed(e, last.e), nu.mixed(mu0, last.mu0), nu.mixed(mu1, last.mu1)
     seen = Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
     return EffectFit(start.machine.state, effect, means.nuisances, seen, means.remainder)
 
@@ -381,7 +354,7 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
             e, functions.Mixture(e, mu1, mu0), outcome, clip, functions.Difference(mu1, mu0), most
         )
 
-    target = by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
+    target = nu.by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
     share = float(_shares(state, softs).prod(axis=0).mean())
     cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
     one = FeatureMap(state.design, (), 1.0)
@@ -413,24 +386,24 @@ def r_learner(state: Survey) -> EffectFit:
     start = _start(state)
     machine, state = start.machine, start.machine.state
     outcome, clip = state.outcome, state.soft_clip
-    centre = machine.look(BOOSTED_SIZES, machine.price(budget.Stages.OUTCOME))
-    trained = machine.train(budget.Stages.OUTCOME, machine.outcome_task(centre), folds=True)
+    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
+    trained = machine.train(Stages.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [t.coefficients() for t in trained]
     partials = tuple(
         e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
     )
     partials, doubt = refined(state, partials, centre.explained)
-    product = by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
+    product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)
     fitted = _second_boosting(
         machine, product, "effect", share[None, :], float(share.mean()),
-        target=by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
-        factor=by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
+        target=nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
+        factor=nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
     )  # fmt: skip
     effect = _effect(machine, fitted.coefficients())
-    partials = updated_for_effect(state, partials, effect)
-    nuisances = tuple(nuisance_of(p, effect, outcome) for p in partials)
-    rest = start.remainder([eta.cov for eta in etas]) + remainder(state, partials) + doubt
+    partials = nu.updated_for_effect(state, partials, effect)
+    nuisances = tuple(nu.nuisance_of(p, effect, outcome) for p in partials)
+    rest = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
     return EffectFit(state, effect, nuisances, shown(partials, nuisances), rest)
 
 
@@ -446,7 +419,7 @@ def dr_learner(state: Survey) -> EffectFit:
     outcome = state.outcome
     means = _arm_means(start, [False] * len(machine.bins.axes))
     middle = float(np.clip(means.contrast.mean[0], -outcome.bound, outcome.bound))
-    target = by_fold(
+    target = nu.by_fold(
         lambda n: vault.Aipw(n, outcome, state.clip, functions.Constant(middle), abs(middle)),
         means.nuisances,
     )
@@ -459,7 +432,7 @@ def x_learner(state: Survey) -> EffectFit:
     start = _start(state)
     machine, state = start.machine, start.machine.state
     means = _arm_means(start, [False] * len(machine.bins.axes))
-    target = by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
+    target = nu.by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
     what = "imputed effects by arm"
     fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
     learnt = _learnt(start, means, Effect((), 2 * state.outcome.bound))
@@ -486,18 +459,13 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = read_sizes(machine.state, sizes_of(score), budget.Stages.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), Stages.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     ask = training.BoostingTask(
-        target=target or score,
-        what=what,
-        bound=cut,
-        size=rms / float(np.sqrt(weight)),
-        curvature=curvature,
-        dispersion=rms**2 / weight,
-        **options,
-    )
+        target=target or score, what=what, bound=cut, size=rms / float(np.sqrt(weight)),
+        curvature=curvature, dispersion=rms**2 / weight, **options,
+    )  # fmt: skip
     (fitted,) = machine.effect.train(BOOSTED_EFFECT, ask)
     return fitted
 

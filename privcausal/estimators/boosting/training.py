@@ -134,14 +134,10 @@ class BoostingSession:
     def outcome_task(self, centre: Centre, *, with_treatment: bool = False) -> BoostingTask:
         """Task for regressing the outcome on all covariates, optionally with the treatment."""
         return BoostingTask(
-            target=self.residual(centre),
-            what="outcome",
-            bound=centre.cut,
-            size=centre.size,
-            curvature=np.ones((1, len(self.state.rows))),
-            dispersion=centre.size**2,
+            target=self.residual(centre), what="outcome", bound=centre.cut, size=centre.size,
+            curvature=np.ones((1, len(self.state.rows))), dispersion=centre.size**2,
             with_treatment=with_treatment,
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +158,8 @@ def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: fl
     """Mean of a noisy histogram, and the clip that balances noise against clipping bias.
 
     Residuals beyond the clip are lost to the arms' means and to the effect's shape. Averages use
-    doubly robust scores of whole outcomes, with a separate clip. Cells that
-    cannot be distinguished from noise are ignored. If no cell is detectable, the whole interval is
-    used.
+    doubly robust scores of whole outcomes, with a separate clip. Cells that cannot be distinguished
+    from noise are ignored. If no cell is detectable, the whole interval is used.
     """
     middles = 0.5 * (edges[1:] + edges[:-1])
     half = float(edges[-1])

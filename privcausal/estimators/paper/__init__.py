@@ -12,13 +12,8 @@ from privcausal.accounting import PICO, rho_of
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
 from privcausal.errors import BudgetError, SchemaError
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.budget import SHARES, Stages, StageWeight, Undeclared
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    additive_nuisances,
-    nuisance_of,
-    residual_effect,
-)
 from privcausal.estimators.options import refuse
 from privcausal.estimators.survey import FitRun, Survey, prepare
 from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
@@ -119,11 +114,11 @@ def plain_design(session: FitRun) -> Design:
 
 def private_nuisance(
     session: FitRun, *, linear_terms: bool = True
-) -> tuple[Survey, tuple[FoldFit, ...], NuisanceTriple]:
+) -> tuple[Survey, tuple[nu.FoldFit, ...], NuisanceTriple]:
     """e, mu_0 and mu_1 from the releases of `private_needs`."""
-    state, grams, partials = additive_nuisances(prepare(session, linear_terms=linear_terms))
-    tau = residual_effect(state, grams, partials)
-    return state, partials, nuisance_of(partials[0], tau, state.outcome)
+    state, grams, partials = nu.additive_nuisances(prepare(session, linear_terms=linear_terms))
+    tau = nu.residual_effect(state, grams, partials)
+    return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)
 
 
 def on_one_half(request: Request, needs: Sequence[StageWeight]) -> tuple[tuple[Stage, ...], int]:

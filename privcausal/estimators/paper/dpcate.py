@@ -10,10 +10,12 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
-from privcausal.estimators import bases, dpcate, options, paper, survey, words
+from privcausal.estimators import bases, dpcate, paper, survey, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.features.design import Design
 from privcausal.features.expansions import fourier
 from privcausal.features.functions import NuisanceTriple
@@ -22,19 +24,6 @@ from privcausal.inference.effects import Answers, Effect
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Integers, Vector
-from privcausal.vault import (
-    Affine,
-    Estimators,
-    ExactRidge,
-    GivenFunction,
-    Process,
-    PublishedAnswers,
-    PublishedProcess,
-    Ridge,
-    SecondStage,
-    TanhNetwork,
-    Weight,
-)
 
 PROCESS_STAGE = StageKey("effect", "second stage")
 
@@ -69,7 +58,7 @@ class ProcessEffect(Effect):
     Values at new points depend on earlier queries; a repeated point has the same value.
     """
 
-    process: Process
+    process: vault.Process
     drawn: ClassVar[bool] = False
     unsaved: ClassVar[str] = (
         "This fit cannot be saved, because it keeps the effect without noise. Declare queries=, or "
@@ -159,7 +148,7 @@ class PublishedDPCATE(Learner):
         As for `privcausal.paper.dpcate`.
     """
 
-    weight: Weight = "overlap"
+    weight: vault.Weight = "overlap"
     second: Second = "kernel"
     noise: Literal["gross_error", "process"] = "gross_error"
     epochs: int = EPOCHS
@@ -168,10 +157,10 @@ class PublishedDPCATE(Learner):
     title: ClassVar[str] = "DP-CATE"
 
     def __post_init__(self) -> None:
-        options.check_one_of("weight", self.weight, get_args(Weight))
-        options.check_one_of("second", self.second, get_args(Second))
-        options.check_one_of("noise", self.noise, ("gross_error", "process"))
-        options.check_whole("epochs", self.epochs, 1, 10_000)
+        check_one_of("weight", self.weight, get_args(vault.Weight))
+        check_one_of("second", self.second, get_args(Second))
+        check_one_of("noise", self.noise, ("gross_error", "process"))
+        check_whole("epochs", self.epochs, 1, 10_000)
         if not (is_number(self.damping) and 0 < self.damping < math.inf):
             raise CapabilityError("damping= must be a number above 0.")
         changed = (self.epochs, self.damping) != (EPOCHS, DAMPING)
@@ -195,10 +184,10 @@ class PublishedDPCATE(Learner):
         """
         _check_asked(self, request, base, undeclared)
         nuisances: tuple[Stage, ...] = ()
-        cap, name, whole = 0, base.name, isinstance(base, options.Given)
-        if isinstance(base, options.NN):
+        cap, name, whole = 0, base.name, isinstance(base, Given)
+        if isinstance(base, NN):
             nuisances = tuple(dpcate.network_stages(request, own_half=True))
-        elif not isinstance(base, options.Sklearn | options.Given):
+        elif not isinstance(base, Sklearn | Given):
             nuisances, cap = paper.on_one_half(request, self.needs(request, bases.Gam()))
             name = dpcate.second_stage(base).name
         noisy, parts = paper.claimed_stage(PROCESS_STAGE, request, whole=whole), 1 if whole else 2
@@ -214,27 +203,29 @@ class PublishedDPCATE(Learner):
     def run(self, session: survey.FitRun) -> words.Estimate:
         """Learn nuisances on one half of the rows, and add the paper's noise on the other."""
         base, request = session.option, session.plan.request
-        kernel = (
-            options.Kernel()
-            if isinstance(base, options.Sklearn | options.Given)
-            else dpcate.second_stage(base)
-        )
-        nuisances: Estimators | NuisanceTriple
-        if isinstance(base, options.Kernel | bases.Gam):
+        kernel = Kernel() if isinstance(base, Sklearn | Given) else dpcate.second_stage(base)
+        nuisances: vault.Estimators | NuisanceTriple
+        if isinstance(base, Kernel | bases.Gam):
             # Use a copy: the result keeps the declared schema.
             state, _, nuisances = paper.private_nuisance(replace(session))
             design = state.design
         else:
             design = paper.plain_design(session)
-        if isinstance(base, options.Sklearn):
+        if isinstance(base, Sklearn):
             known = survey.declared_propensity(request, session.schema)
-            nuisances = Estimators(base.propensity, base.outcome, known)
-        elif isinstance(base, options.Given):
-            nuisances = _given(base, request, design)
-        elif isinstance(base, options.NN):
+            nuisances = vault.Estimators(base.propensity, base.outcome, known)
+        elif isinstance(base, Given):
+            outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
+            mu0, mu1 = (
+                vault.GivenFunction(f, design, outcome.lo, outcome.hi)
+                for f in (base.control, base.treated)
+            )
+            e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
+            nuisances = NuisanceTriple(e, mu0, mu1)
+        elif isinstance(base, NN):
             _, nuisances, _ = dpcate.learn_networks(session, design, request.arm_clip, base)
         effect = self._released(session, kernel, nuisances, design)
-        notes = (base.declared,) if isinstance(base, options.Given) else ()
+        notes = (base.declared,) if isinstance(base, Given) else ()
         return session.finished(design, effect=effect, notes=notes)
 
     @classmethod
@@ -256,38 +247,38 @@ class PublishedDPCATE(Learner):
     def _released(
         self,
         session: survey.FitRun,
-        kernel: options.Kernel,
-        nuisances: Estimators | NuisanceTriple,
+        kernel: Kernel,
+        nuisances: vault.Estimators | NuisanceTriple,
         design: Design,
     ) -> Effect:
-        vault, plan = session.vault, session.plan
+        plan = session.plan
         request, share = plan.request, plan.stage(PROCESS_STAGE).rows
-        outcome, columns = (
-            survey.outcome_of(request, design.schema),
-            dpcate.effect_columns(design, request),
-        )
+        outcome = survey.outcome_of(request, design.schema)
+        columns = dpcate.effect_columns(design, request)
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
-        assert vault.size is not None  # Guaranteed by `_check_asked`.
+        assert session.vault.size is not None  # Guaranteed by `_check_asked`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.
-        ridge = kernel.ridge or 1 / max(share * vault.size, 1.0)
+        ridge = kernel.ridge or 1 / max(share * session.vault.size, 1.0)
         # scikit-learn's default: gamma = 1 / q on columns in [0, 1].
         bandwidth = kernel.bandwidth or math.sqrt(2 * dpcate.width(design, columns))
         rows = None if request.queries is None else read_queries(request.queries, design)
         if rows is not None and self.noise == "gross_error":
-            second: SecondStage
+            second: vault.SecondStage
             if self.second == "linear":
-                second = Ridge(Affine(design, columns), LINEAR_DAMPING)
+                second = vault.Ridge(vault.Affine(design, columns), LINEAR_DAMPING)
             elif self.second == "network":
-                second = TanhNetwork(design, columns, outcome.bound, self.epochs, self.damping)
+                second = vault.TanhNetwork(
+                    design, columns, outcome.bound, self.epochs, self.damping
+                )
             elif self.second == "exact":
-                second = ExactRidge(design, columns, bandwidth, ridge)
+                second = vault.ExactRidge(design, columns, bandwidth, ridge)
             else:
-                second = Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
-            order = PublishedAnswers(*shared, second, rows, paper.starting_points(design))
+                second = vault.Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
+            order = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
             return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, order).value)
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-        release, process = vault.release_process(
-            PROCESS_STAGE, PublishedProcess(*shared, features, ridge)
+        release, process = session.vault.release_process(
+            PROCESS_STAGE, vault.PublishedProcess(*shared, features, ridge)
         )
         session.releases.append(release)
         if rows is not None:  # Algorithm 1: ask once, then discard.
@@ -301,12 +292,6 @@ def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> A
     return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 
-def _given(base: options.Given, request: Request, design: Design) -> NuisanceTriple:
-    outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
-    means = (GivenFunction(f, design, outcome.lo, outcome.hi) for f in (base.control, base.treated))
-    return NuisanceTriple(GivenFunction(base.propensity, design, clip, 1 - clip), *means)
-
-
 def _check_asked(
     learner: PublishedDPCATE, request: Request, base: bases.AnyBase, undeclared: Undeclared
 ) -> None:
@@ -317,14 +302,14 @@ def _check_asked(
         "groups=": bool(request.groups),
         "shares=": bool(request.budget.shares),
         "a column of known propensities": isinstance(request.propensity, str),
-        "propensity= together with Given(propensity=)": isinstance(base, options.Given)
+        "propensity= together with Given(propensity=)": isinstance(base, Given)
         and request.propensity is not None,
     }
     why = "its theorems cover data sets that differ in one replaced row"
     paper.refuse_published(refused, why, undeclared)
-    if isinstance(base, options.NN):
+    if isinstance(base, NN):
         dpcate.check_networks(request, undeclared)
-    if not isinstance(base, options.Sklearn | options.Given):
+    if not isinstance(base, Sklearn | Given):
         dpcate.second_stage(base)  # Refuses other bases.
     if request.queries is None and learner.second != "kernel":
         raise CapabilityError(

@@ -370,13 +370,11 @@ class TwoStage(Learner):
         split = "separate rows" if plan.request.split == "disjoint" else "all rows"
         own = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
         return replace(
-            super().describe(estimate),
-            title=TITLES.get(plan.learner, plan.learner),
-            rows=words.nuisance_rows(estimate, split),
-            methods=_methods(plan),
+            super().describe(estimate), title=TITLES.get(plan.learner, plan.learner),
+            rows=words.nuisance_rows(estimate, split), methods=_methods(plan),
             claim="follows from the declared guarantees of the stages (Niu et al. 2022, Theorem 6)",
             doubts=(INTERPRET,) if plan.base == "dpebm" else own,
-        )
+        )  # fmt: skip
 
 
 TITLES = {
@@ -494,8 +492,11 @@ class _Run:
         target: vault.Transform
         weight: vault.Transform | None = None
         if option.transform == "r":
+            # If eta is clipped, the size is at most R / c for e in [c, 1 - c].
             reach = 2 * self.outcome.bound / self.clip
-            target = vault.RowMap(_residual_ratio, first, reach)
+            target = vault.RowMap(
+                lambda y, t, first: (y - first["eta"]) / (t - first["e"]), first, reach
+            )
             weight = vault.RowMap(lambda _, t, first: (t - first["e"]) ** 2, {"e": first["e"]}, 1.0)
         elif callable(option.transform):
             reach = max(map(abs, as_bounds(option.target_bounds)))
@@ -533,11 +534,6 @@ def _clips(estimator: Any) -> bool:
     """Whether targets and predictions are clipped; the paper's own regressions do not clip."""
     own = isinstance(estimator, vault.PublishedEBM)
     return not own or estimator.clip or estimator.classification
-
-
-def _residual_ratio(y: Vector, t: Vector, first: Mapping[str, Vector]) -> Vector:
-    """(Y - eta) / (T - e). If eta is clipped, its size is at most R / c for e in [c, 1 - c]."""
-    return (y - first["eta"]) / (t - first["e"])
 
 
 def tradeoff_of(declared: Any) -> accounting.TradeOff:

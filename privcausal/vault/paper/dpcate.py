@@ -24,7 +24,7 @@ from privcausal.vault.batch import Batch
 from privcausal.vault.estimators import Estimators
 from privcausal.vault.exit import ONE_FACTOR, ClaimedNoise
 from privcausal.vault.guard import Opaque
-from privcausal.vault.paper import private
+from privcausal.vault.paper.private import FEWEST_ROWS, Supremum, noise_scale, nuisances_on, stacked
 from privcausal.vault.transforms import Outcome
 
 Weight = Literal["overlap", "one", "treated", "control", "entropy"]
@@ -93,22 +93,15 @@ class _Published:
 
     name = "discrete Gaussian"
 
-    def _scores(self, batches: Sequence[Batch]) -> SecondStageScores:
-        nuisance = private.nuisances_on(
-            self.nuisances, self.design, self.outcome, self.clip, *private.stacked(batches)
-        )
-        return SecondStageScores(nuisance, self.weight)
-
     def _fitted(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
     ) -> tuple[SecondStageScores, FittedStage, int]:
-        scores = self._scores(first)
-        rows, t, y = private.stacked([*first, *second] if self.whole else second)
-        return (
-            scores,
-            stage.fit(rows, *scores(rows, t, y), queries),
-            max(len(t), private.FEWEST_ROWS),
+        nuisance = nuisances_on(
+            self.nuisances, self.design, self.outcome, self.clip, *stacked(first)
         )
+        scores = SecondStageScores(nuisance, self.weight)
+        rows, t, y = stacked([*first, *second] if self.whole else second)
+        return (scores, stage.fit(rows, *scores(rows, t, y), queries), max(len(t), FEWEST_ROWS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,23 +133,19 @@ class PublishedAnswers(_Published):
     query = "effect at the queries"
 
     def answer(
-        self,
-        first: Sequence[Batch],
-        second: Sequence[Batch],
-        stage: Stage,
-        add_noise: ClaimedNoise,
+        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Vector:
         """Noisy effects at the queries, shape (d,)."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
             scores, fitted, size = self._fitted(first, second, self.second, self.queries)
-            gamma = private.Supremum(self.design, self.starts).of(
+            gamma = Supremum(self.design, self.starts).of(
                 lambda rows: self._reach(scores, fitted, rows)
             )
             exact = fitted.g(self.queries)
         unit = 2 * self.outcome.bound * 2.0**-ONE_FACTOR
         limit = 2 * self.outcome.bound / self.clip
-        sd = max(gamma * private.noise_scale(size, stage), unit)
+        sd = max(gamma * noise_scale(size, stage), unit)
         return add_noise("answers", np.clip(np.nan_to_num(exact), -limit, limit), unit, sd)
 
     def _reach(self, scores: SecondStageScores, fitted: FittedStage, rows: Rows) -> Vector:
@@ -260,7 +249,10 @@ class Process(Opaque):
             self._known[key] = float(row[:-1] @ self._standard) + row[-1] * standard
             self._points.append(point)
             self._standard.append(standard)
-            self._grow(row)
+            k = len(row)
+            if k > len(self._root):  # The storage doubles when it is full.
+                self._root = np.pad(self._root, (0, k))
+            self._root[k - 1, :k] = row
         return self._known[key]
 
     def _row(self, point: Vector) -> Vector:
@@ -273,28 +265,19 @@ class Process(Opaque):
         left = max(self.density - float(known @ known), 1e-9 * self.density)
         return np.append(known, math.sqrt(left))
 
-    def _grow(self, row: Vector) -> None:
-        """Store the next row of R; the storage doubles when it is full."""
-        k = len(row)
-        if k > len(self._root):
-            more = k + len(self._root)
-            self._root = np.pad(self._root, (0, more - len(self._root)))
-        self._root[k - 1, :k] = row
-
 
 # -- second stages; a fitted stage serves one mechanism and is then discarded --------------------
 
 
-class FittedStage(Opaque, ABC):
-    """g, and the change of g at the queries per unit of residual at x."""
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedStage(Opaque):
+    """g, and the change of g at the queries per unit of residual at x, both of shape (n,).
 
-    @abstractmethod
-    def g(self, rows: Rows) -> Vector:
-        """Shape (n,)."""
+    The change is ||h(x)||_2 over the queries (Schroeder et al. 2025, Eqs. 13 and 14).
+    """
 
-    @abstractmethod
-    def influence(self, rows: Rows) -> Vector:
-        """||h(x)||_2 over the queries (Schroeder et al. 2025, Eqs. 13 and 14), shape (n,)."""
+    g: Callable[[Rows], Vector]
+    influence: Callable[[Rows], Vector]
 
 
 class SecondStage(ABC):
@@ -336,29 +319,18 @@ class Ridge(SecondStage):
     ridge: float
 
     def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage:
-        f, n = self.features.of(rows), max(len(rho), 1)
+        of = self.features.of
+        f, n = of(rows), max(len(rho), 1)
         gram = (f.T * rho) @ f / n + self.ridge * np.eye(f.shape[1])
         weights: Vector = np.asarray(np.linalg.solve(gram, f.T @ target / n), np.float64)
-        moves = np.linalg.solve(gram, self.features.of(queries).T).T
+        moves = np.linalg.solve(gram, of(queries).T).T
         # ||A f|| = ||R f|| for A = QR
         short = len(moves) <= moves.shape[1]
         root: Matrix = np.asarray(moves if short else np.linalg.qr(moves, mode="r"), np.float64)
-        return FittedRidge(self.features, weights, root)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FittedRidge(FittedStage):
-    """Weights, and the matrix whose product with f(x) has the length of h(x)."""
-
-    features: Fourier | Affine
-    weights: Vector
-    root: Matrix
-
-    def g(self, rows: Rows) -> Vector:
-        return np.asarray(self.features.of(rows) @ self.weights)
-
-    def influence(self, rows: Rows) -> Vector:
-        return np.asarray(np.linalg.norm(self.features.of(rows) @ self.root.T, axis=1))
+        return FittedStage(
+            lambda rows: np.asarray(of(rows) @ weights),
+            lambda rows: np.asarray(np.linalg.norm(of(rows) @ root.T, axis=1)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,29 +350,18 @@ class ExactRidge(_Columns, SecondStage):
         system[np.diag_indices(len(rho))] += max(len(rho), 1) * self.ridge
         weights: Vector = np.asarray(np.linalg.solve(system, target), np.float64)
         moves = np.linalg.solve(system.T, self.kernel(points, asked)).T * rho
-        return FittedExact(self, points, weights, asked, np.asarray(moves, np.float64))
+
+        def influence(rows: Rows) -> Vector:
+            z = self.scaled(rows)
+            at = self.kernel(asked, z) - moves @ self.kernel(points, z)
+            return np.asarray(np.linalg.norm(at, axis=0) / self.ridge)
+
+        return FittedStage(
+            lambda rows: np.asarray(self.kernel(self.scaled(rows), points) @ weights), influence
+        )
 
     def kernel(self, z: Matrix, other: Matrix) -> Matrix:
         return np.asarray(np.exp(-cdist(z, other, "sqeuclidean") / (2 * self.bandwidth**2)))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FittedExact(FittedStage):
-    """Weights of the rows' points, and K(queries, X) (RK + n ridge I)^-1 R, shape (d, n)."""
-
-    stage: ExactRidge
-    points: Matrix
-    weights: Vector
-    asked: Matrix
-    moves: Matrix
-
-    def g(self, rows: Rows) -> Vector:
-        return np.asarray(self.stage.kernel(self.stage.scaled(rows), self.points) @ self.weights)
-
-    def influence(self, rows: Rows) -> Vector:
-        z, kernel = self.stage.scaled(rows), self.stage.kernel
-        at = kernel(self.asked, z) - self.moves @ kernel(self.points, z)
-        return np.asarray(np.linalg.norm(at, axis=0) / self.stage.ridge)
 
 
 TANH_WIDTH, TANH_RATE, TANH_BATCH = 32, 0.01, 128
@@ -445,39 +406,23 @@ class TanhNetwork(_Columns, SecondStage):
         jacobian = _gradients(theta, self.scaled(queries))
         damped = hessian + damping * np.eye(len(hessian))
         moves: Matrix = np.asarray(2 * np.linalg.solve(damped, jacobian.T).T, np.float64)
-        return FittedNetwork(self, theta, moves)
 
+        def g(rows: Rows) -> Vector:
+            with torch.no_grad():
+                inside = torch.from_numpy(self.scaled(rows).copy())
+                return np.asarray(_forward(theta, inside).numpy() * self.scale)
 
-@dataclass(frozen=True, eq=False, repr=False)
-class FittedNetwork(FittedStage):
-    """Flat weights theta, and 2 J H^-1 of shape (d, p)."""
+        def influence(rows: Rows) -> Vector:
+            slopes = _gradients(theta, self.scaled(rows))
+            # The scale of g cancels with the scale of the residual that it is multiplied with.
+            return np.asarray(np.linalg.norm(slopes @ moves.T, axis=1))
 
-    stage: TanhNetwork
-    theta: Any
-    moves: Matrix
-
-    def g(self, rows: Rows) -> Vector:
-        import torch
-
-        x = torch.from_numpy(self.stage.scaled(rows).copy())
-        with torch.no_grad():
-            return np.asarray(_forward(self.theta, x).numpy() * self.stage.scale)
-
-    def influence(self, rows: Rows) -> Vector:
-        slopes = _gradients(self.theta, self.stage.scaled(rows))
-        # The scale of g cancels with the scale of the residual that it is multiplied with.
-        return np.asarray(np.linalg.norm(slopes @ self.moves.T, axis=1))
+        return FittedStage(g, influence)
 
 
 def _sizes(inputs: int) -> tuple[tuple[int, ...], ...]:
-    return (
-        (inputs, TANH_WIDTH),
-        (TANH_WIDTH,),
-        (TANH_WIDTH, TANH_WIDTH),
-        (TANH_WIDTH,),
-        (TANH_WIDTH,),
-        (1,),
-    )
+    width = TANH_WIDTH
+    return (inputs, width), (width,), (width, width), (width,), (width,), (1,)
 
 
 def _layers(theta: Any, inputs: int) -> Any:

@@ -90,11 +90,9 @@ class PublishedAte:
         grid = 2.0**-ONE_FACTOR
         noisy = add_noise("estimate", np.array([tau]), score.bound * grid, scale)
         noisy_square = add_noise(
-            "variance",
-            np.array([square]),
-            (2 * score.bound) ** 2 * grid,
+            "variance", np.array([square]), (2 * score.bound) ** 2 * grid,
             max(gamma**2 - square, square) * noise_scale(size, variance),
-        )
+        )  # fmt: skip
         return float(noisy[0]), max(0.0, float(noisy_square[0])) / size + scale**2
 
     def _reach(self, nuisance: NuisanceTriple, rows: Rows, tau: float) -> Vector:

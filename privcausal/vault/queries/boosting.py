@@ -214,13 +214,10 @@ class Boosting(BoostedRegression):
             for k, (one, two) in enumerate(self._pairs)
         ]
         return Boosted(
-            cells,
-            arm,
-            np.nan_to_num(self.target(batch)),
+            cells, arm, np.nan_to_num(self.target(batch)),
             None if self.factor is None else np.nan_to_num(self.factor(batch)),
-            batch.complete.astype(np.float64),
-            np.zeros(len(batch.t)),
-        )
+            batch.complete.astype(np.float64), np.zeros(len(batch.t)),
+        )  # fmt: skip
 
     @cached_property
     def _pairs(self) -> list[tuple[slice, slice]]:
@@ -394,7 +391,12 @@ class PrivateNetwork:
         self, batches: Sequence[Batch], neighbors: Neighbors, coins: Coins, add_noise: AddNoise
     ) -> Vector:
         """Weights after all steps, shape (p,)."""
-        z, y, complete = self._stacked(batches)
+        z = np.concatenate(
+            [functions.inputs(b.rows, self.design, b.t if self.with_arm else None) for b in batches]
+        )
+        bound = self.target.bound
+        y = np.concatenate([np.clip(self.target(b) / bound, -1, 1) for b in batches])
+        complete = np.concatenate([b.complete for b in batches])
         learner = Adam(functions.start(self.width), self.learning_rate)
         moved, sd = self.sensitivity(neighbors) * CLIP_UNIT, self.multiplier * CLIP_UNIT
         for _ in range(self.steps):
@@ -407,11 +409,6 @@ class PrivateNetwork:
             functions.NETWORK_WIDTH**-0.5
         )  # `Network` stores them without the factor sqrt(32).
         return told
-
-    def _stacked(self, batches: Sequence[Batch]) -> tuple[Matrix, Vector, Mask]:
-        z = [functions.inputs(b.rows, self.design, b.t if self.with_arm else None) for b in batches]
-        y = [np.clip(self.target(b) / self.target.bound, -1, 1) for b in batches]
-        return np.concatenate(z), np.concatenate(y), np.concatenate([b.complete for b in batches])
 
 
 def row_gradients(weights: Vector, z: Matrix, y: Vector, share: bool) -> Integers:

@@ -279,12 +279,13 @@ class CellSums(Mechanism):
         self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
     ) -> Integers | None:
         """None if SQL is not exact."""
-        formula = layout.request.formula
+        request, formula = layout.request, layout.request.formula
         if not isinstance(self.partition, Product) or formula.response is not None:
             return None
         query = CellQuery(
-            formula.outcome, formula.treatment, layout.needed, layout.schema, self.partition, labels
-        )
+            formula.outcome, formula.treatment, request.needed, layout.schema, self.partition,
+            labels,
+        )  # fmt: skip
         rows = ask(query.exact("data", squares=self.squares))
         if rows is None:
             return None

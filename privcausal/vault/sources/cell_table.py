@@ -12,8 +12,8 @@ import numpy as np
 
 from privcausal.errors import DataError
 from privcausal.features import design
-from privcausal.request import schema
 from privcausal.request.partition import GRID_BITS
+from privcausal.request.schema import Binary, Header, Interval
 from privcausal.typing import Frame, Integers, Matrix, Vector
 from privcausal.vault.sources.memory import RowSource, Wanted
 
@@ -63,12 +63,7 @@ class CellTable:
 
 
 def read_cells(
-    frame: Frame,
-    cells: Sequence[str],
-    arms: schema.Binary,
-    outcome: schema.Interval,
-    *,
-    noisy: bool,
+    frame: Frame, cells: Sequence[str], arms: Binary, outcome: Interval, *, noisy: bool
 ) -> CellTable:
     """Read a table with the columns cell, arm, count and sum (or steps), a line per cell and arm.
 
@@ -124,7 +119,7 @@ def read_cells(
     return CellTable(count, total, steps, rounding)
 
 
-def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> float:
+def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
     """The extra steps by which a sum may change beyond its rows; raises if there are too many."""
     import narwhals as nw
 
@@ -156,16 +151,14 @@ def _check_digits(table: Any, outcome: schema.Interval, *, stepwise: bool) -> fl
     return float(math.ceil(Fraction(last) / half * 2**GRID_BITS) + 1)
 
 
-def _centred(value: Any, count: int, outcome: schema.Interval) -> int:
+def _centred(value: Any, count: int, outcome: Interval) -> int:
     """The sum of `count` outcomes minus the midpoint of their bounds, in the nearest whole step."""
     lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
     place: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo)
     return round(place * (1 << GRID_BITS))
 
 
-def _within(
-    sums: Sequence[int], count: Integers, room: float, outcome: schema.Interval
-) -> Integers:
+def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:
     """Sums of steps, clipped to the limits for their rows; raises if a sum is too far outside."""
     found = np.zeros(count.size, np.int64)
     for k, (value, rows) in enumerate(zip(sums, count.ravel().tolist(), strict=True)):
@@ -179,7 +172,7 @@ def _within(
     return found.reshape(count.shape)
 
 
-def _places(table: object, cells: Sequence[str], arms: schema.Binary) -> Integers:
+def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
     """Cell and arm of each line as one number, 2 cell + arm."""
     position = {name: k for k, name in enumerate(cells)}
     cell = _looked_up(table, "cell", position, "The table has a cell that cells= does not declare.")
@@ -239,7 +232,7 @@ class Aggregates(RowSource):
     held = True
     absent = "A table of cells has no rows. Only learner='adum' accepts it."
 
-    def __init__(self, table: CellTable, columns: schema.Header) -> None:
+    def __init__(self, table: CellTable, columns: Header) -> None:
         self._table = table
         self.header = columns
 

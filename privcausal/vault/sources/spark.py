@@ -61,11 +61,7 @@ class RemoteSum:
         return self.wanted if self.unit is None else (*self.wanted, (self.unit, "units"))
 
     def integers(
-        self,
-        columns: Mapping[str, RawColumn],
-        unit: RawColumn | None,
-        rows: int,
-        space: Space,
+        self, columns: Mapping[str, RawColumn], unit: RawColumn | None, rows: int, space: Space
     ) -> Integers:
         """Exact sums over one block of at most `passes.BATCH` rows; `space` is the workspace."""
         keep = np.ones(rows, bool)

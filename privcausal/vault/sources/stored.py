@@ -386,8 +386,11 @@ class Lazy(Stored):
     __slots__ = ()
 
     def __init__(self, frame: Any) -> None:
+        import narwhals as nw
+
+        empty = nw.from_native(frame.collect_schema().to_frame(eager=True), eager_only=True)
         # rows of a query may come in another order each time
-        super().__init__(frame, ordered=False, columns=_query_header(frame))
+        super().__init__(frame, ordered=False, columns=design.header(empty))
 
     def size(self) -> int:
         if self._size is None:
@@ -416,14 +419,6 @@ def _collected(query: Any) -> Iterator[Any]:
         return iter(query.collect_batches(chunk_size=STREAM, engine="streaming"))
     # Older versions of polars hold the requested columns in memory.
     return iter(query.collect(engine="streaming").iter_slices(STREAM))
-
-
-def _query_header(frame: Any) -> Header:
-    """Names and kinds, from an empty frame of the query's types."""
-    import narwhals as nw
-
-    empty = frame.collect_schema().to_frame(eager=True)
-    return design.header(nw.from_native(empty, eager_only=True))
 
 
 def _batches(relation: Any) -> Any:
