@@ -564,8 +564,9 @@ def outcome_window(
         if ends[1] - ends[0] > least and loss(ends[1] - ends[0], 2 * tail) < best:
             best, found, kept = loss(ends[1] - ends[0], 2 * tail), ends, 1 - 2 * tail
     held = np.clip(middle, *found)
-    variance = max(float(share @ held**2 - (share @ held) ** 2) / kept**2, least**2)
-    variance *= bounds.width**2
+    inside = float(share @ np.diff(grid) ** 2) / 12  # if one bin holds all outcomes
+    variance = max(float(share @ held**2 - (share @ held) ** 2), inside) / kept**2
+    variance = bounds.width**2 * max(variance, least**2)
     return MeanWindow(Interval(*(bounds.lo + bounds.width * found)), kept, variance)
 
 

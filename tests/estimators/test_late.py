@@ -206,7 +206,7 @@ def test_labels_of_treatment_and_instrument() -> None:
         ({"groups": ["A >= 0"]}, "cannot be combined with groups="),
         ({"formula": "Y ~ T | A | Z ~ T"}, "after the last bar"),
         ({"formula": "Y ~ T | A | T ~ Z * B"}, "one column name"),
-        ({"formula": "Y ~ T | A | T ~ Z + Z"}, "another role"),
+        ({"formula": "Y ~ T | A | T ~ Z + Z"}, "written twice"),
         ({"formula": "Y ~ T | A | T ~ Z + B", "propensity": 0.5}, "no propensity="),
         ({"formula": "Y ~ T | 1 | T ~ Z + B"}, "require covariates"),
         ({"formula": "Y ~ T | A | T ~ A"}, "another role"),

@@ -68,7 +68,8 @@ def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
 def test_outcome_bounds_twenty_times_too_wide(learner: str) -> None:
     tight, loose = told(drawn(learner)), told(drawn(learner, outcome=20.0))
     assert loose[0] < max(4 * tight[0], 0.05)
-    assert loose[1] < 1.6 * tight[1]
+    # the first histogram has 32 cells, of which loose bounds leave two for the outcome
+    assert loose[1] < 1.9 * tight[1]
 
 
 def test_slopes_are_per_unit_of_the_column_whatever_its_bounds() -> None:

@@ -188,7 +188,7 @@ def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
         pc.privcate(FORMULA, study(2000), eps=2.0, bounds=BOUNDS, learner="r", base="linear")
     ((first, both),) = seen
     assert np.abs(first.cross).max() > 10
-    assert both.cross == pytest.approx(first.cross, abs=1e-3)
+    assert both.cross == pytest.approx(first.cross, abs=5e-3)
 
 
 def steep(n: int = 8000) -> tuple[pd.DataFrame, Any]:

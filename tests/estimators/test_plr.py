@@ -138,7 +138,7 @@ def test_an_arm_that_nobody_has_is_told() -> None:
     assert "treatment" in found.alerts
 
 
-@pytest.mark.parametrize("value", [2.0, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [2.0, 1e300, -1e300])
 def test_a_treatment_without_variation_gives_no_error(value: float) -> None:
     data = study("a number", 300).assign(T=value)
     with zero_noise(), pytest.warns(pc.PrivcausalWarning):
