@@ -609,13 +609,11 @@ def total_epsilon(events: Events, delta: float) -> float:
     """The smallest total epsilon at `delta`; infinite if no finite total is known."""
     left = delta_after(delta, events.delta)
     as_zcdp = min(float(_total(choice, left)) for choice in _shortlist(events, left))
-    return min(
-        [as_zcdp]
-        + [
-            before + epsilon_at(own, events.gdp, events.releases, events.pure)
-            for before, own in _beside(events, left)
-        ]
-    )
+    as_gaussian = [
+        before + epsilon_at(own, events.gdp, events.releases, events.pure)
+        for before, own in _beside(events, left)
+    ]
+    return min([as_zcdp, *as_gaussian])
 
 
 def within(events: Events, epsilon: float, delta: float) -> bool:
