@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import erfcx, gammaln, logsumexp, ndtr, xlog1py
 
-from privcausal.accounting.charge import PICO, Cost, exact
+from privcausal.accounting import charge
 from privcausal.errors import BudgetError, is_number
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.typing import Vector
@@ -189,8 +189,8 @@ def deltas_of(epsilon: Vector, rho: int, events: int, pure: tuple[int, ...] = ()
 
 def gaussian_mu(rho: int) -> float:
     """mu = sqrt(2 rho) of pico-rho, rounded up."""
-    mu = math.sqrt(2 * rho / PICO)
-    while Fraction(mu) ** 2 < Fraction(2 * rho, PICO):
+    mu = math.sqrt(2 * rho / charge.PICO)
+    while Fraction(mu) ** 2 < Fraction(2 * rho, charge.PICO):
         mu = math.nextafter(mu, math.inf)
     return mu
 
@@ -200,10 +200,10 @@ def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
     """Joint losses of randomized responses, rounded up, and their probabilities; shape (k,)."""
     counts = Counter(pure)
     if math.prod(n + 1 for n in counts.values()) > MOST_PATTERNS:
-        return np.array([sum(pure) / PICO * (1 + DELTA_ROUNDING)]), np.ones(1)
+        return np.array([sum(pure) / charge.PICO * (1 + DELTA_ROUNDING)]), np.ones(1)
     ways = []
     for amount, n in counts.items():
-        epsilon = amount / PICO
+        epsilon = amount / charge.PICO
         lost = np.arange(n + 1)
         logs = gammaln(n + 1) - gammaln(lost + 1) - gammaln(n - lost + 1)
         logs -= lost * math.log1p(math.exp(-epsilon)) + (n - lost) * np.logaddexp(0, epsilon)
@@ -355,7 +355,7 @@ MIN_EPSILON = 1e-6
 MAX_EPSILON = 1e4
 """A larger epsilon gives no protection, and the conversion comes close to the largest floats."""
 
-MAX_RHO = 50_000 * PICO
+MAX_RHO = 50_000 * charge.PICO
 """The largest rho that is converted, in pico-units; its epsilon is above `MAX_EPSILON`."""
 
 
@@ -474,7 +474,7 @@ def largest_gaussian(
 def _guess(epsilon: float, delta: float) -> int:
     """Solve the textbook bound epsilon <= rho + 2 sqrt(rho log(1/delta)) for pico-rho."""
     log = -math.log(delta)
-    return max(1, int(PICO * (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2))
+    return max(1, int(charge.PICO * (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2))
 
 
 def _most(enough: Callable[[int], bool], guess: int) -> int:
@@ -524,7 +524,7 @@ def _gaussian() -> Any:
 
 def _distance(rho_pico: int) -> float:
     """The smallest float d with d^2/2 >= rho in exact arithmetic, or the float next to it."""
-    rho = Fraction(rho_pico, PICO)
+    rho = Fraction(rho_pico, charge.PICO)
     d = math.sqrt(2 * rho)
     while Fraction(d) ** 2 < 2 * rho:
         d = math.nextafter(d, math.inf)
@@ -550,7 +550,7 @@ class Events:
     releases: int = 0
 
     @classmethod
-    def of(cls, costs: Iterable[Cost]) -> Events:
+    def of(cls, costs: Iterable[charge.Cost]) -> Events:
         """The events of several releases; zero costs are left out."""
         costs = tuple(costs)
         return cls(
@@ -600,7 +600,7 @@ class Assignment(NamedTuple):
 
 def delta_after(delta: float, spent: int) -> float:
     """The delta for converting rho: `delta` minus `spent` pico-units, rounded down."""
-    left = exact(delta) - Fraction(spent, PICO)
+    left = charge.exact(delta) - Fraction(spent, charge.PICO)
     found = float(left) if spent else float(delta)
     return found if not spent or Fraction(found) <= left else math.nextafter(found, -math.inf)
 
@@ -609,13 +609,11 @@ def total_epsilon(events: Events, delta: float) -> float:
     """The smallest total epsilon at `delta`; infinite if no finite total is known."""
     left = delta_after(delta, events.delta)
     as_zcdp = min(float(_total(choice, left)) for choice in _shortlist(events, left))
-    return min(
-        [as_zcdp]
-        + [
-            before + epsilon_at(own, events.gdp, events.releases, events.pure)
-            for before, own in _beside(events, left)
-        ]
-    )
+    as_gaussian = [
+        before + epsilon_at(own, events.gdp, events.releases, events.pure)
+        for before, own in _beside(events, left)
+    ]
+    return min([as_zcdp, *as_gaussian])
 
 
 def within(events: Events, epsilon: float, delta: float) -> bool:
@@ -627,7 +625,7 @@ def within(events: Events, epsilon: float, delta: float) -> bool:
             delta_of(_less(epsilon, before), events.gdp, events.releases, events.pure) <= own
             for before, own in _beside(events, left)
         )
-        or any(_total(choice, left) <= exact(epsilon) for choice in _shortlist(events, left))
+        or any(_total(choice, left) <= charge.exact(epsilon) for choice in _shortlist(events, left))
     )
 
 
@@ -641,12 +639,12 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
         for before, own in _beside(events, left)
     ]
     rho = max([as_zcdp, *gaussian])
-    gap = float(exact(epsilon) - exact(min(total_epsilon(events, delta), epsilon)))
+    gap = float(charge.exact(epsilon) - charge.exact(min(total_epsilon(events, delta), epsilon)))
     return Remaining(
         epsilon=_payable(rho, left) if left else 0.0,
         # A pure event is added to the total, or counted as rho = epsilon^2 / 2.
-        pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / PICO)),
-        rho=rho / PICO,
+        pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / charge.PICO)),
+        rho=rho / charge.PICO,
         delta=left,
     )
 
@@ -686,12 +684,16 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
     if choice.rho and not delta > 0:
         return math.inf
     converted = epsilon_of(choice.rho, delta) if choice.rho else 0.0
-    return Fraction(choice.pure, PICO) + exact(converted) if converted < math.inf else math.inf
+    return (
+        Fraction(choice.pure, charge.PICO) + charge.exact(converted)
+        if converted < math.inf
+        else math.inf
+    )
 
 
 def _room(choice: Assignment, epsilon: float, delta: float) -> int:
     """The rho that can be added to `choice`, in pico-units."""
-    rest = exact(epsilon) - Fraction(choice.pure, PICO)
+    rest = charge.exact(epsilon) - Fraction(choice.pure, charge.PICO)
     if rest < 0 or not delta > 0:
         return 0
     return max(0, largest_rho(float(rest), delta) - choice.rho)
@@ -708,13 +710,16 @@ def _assignments(events: Events) -> list[Assignment]:
     and the inner minimum equals epsilon_j exactly when epsilon_j >= 2/s, which is a threshold.
     """
     as_epsilon = accumulate(events.pure, initial=0)
-    # epsilon^2 / 2 in pico-units, rounded up
-    each = (-(-(epsilon**2) // (2 * PICO)) for epsilon in events.pure)
-    as_rho = list(accumulate(each, initial=0))
+    as_rho = list(accumulate((_pure_as_rho(e) for e in events.pure), initial=0))
     return [
         Assignment(pure, events.rho + events.gdp + as_rho[-1] - rho)
         for pure, rho in zip(as_epsilon, as_rho, strict=True)
     ]
+
+
+def _pure_as_rho(epsilon: int) -> int:
+    """epsilon^2 / 2 in pico-units, rounded up."""
+    return -(-(epsilon**2) // (2 * charge.PICO))
 
 
 def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:
@@ -727,7 +732,7 @@ def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequen
     choices = _assignments(events)
     if len(choices) <= 2 or not delta > 0:
         return choices
-    pure, rho = np.array(choices, dtype=np.float64).T[:, :, None] / PICO
+    pure, rho = np.array(choices, dtype=np.float64).T[:, :, None] / charge.PICO
     # At Renyi order s, epsilon <= s rho + c(s) at `delta` (Canonne et al., Prop. 12).
     order = 1 + np.geomspace(1e-2, 1e7, 400)
     line = np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)

@@ -117,6 +117,7 @@ class DifferenceInMeans(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
         own, trial = words.words_of(request), request.trust.panel is None
+        ratio = (words.RATIO,) if request.asked.ratios else ()
         same = (SAME_NOTE,) if {*request.asked.averages} - {*OVER_ALL} else ()
         return words.Description(
             title=cls.title,
@@ -124,11 +125,7 @@ class DifferenceInMeans(Learner):
             reading=(words.BY_LOT, *same) if trial else (own.reading,),
             assumptions=((words.RANDOMISED,) if trial else own.identified)
             + (words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(
-                *own.methods,
-                *DIFFERENCE_METHODS,
-                *((words.RATIO,) if request.asked.ratios else ()),
-            ),
+            methods=(*own.methods, *DIFFERENCE_METHODS, *ratio),
             adjusts=False,
         )
 

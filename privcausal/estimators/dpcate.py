@@ -225,16 +225,13 @@ class DPCATE(CateLearner):
         options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
     def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+        failing = FAILING if request.trust.neighbors == "add_remove" else 0
         return [
             *orthogonal.nuisance_needs(request, base),
             budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
             budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
             budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
-            budget.StageWeight(
-                KERNEL,
-                budget.SHARES.dpcate_kernel,
-                FAILING if request.trust.neighbors == "add_remove" else 0,
-            ),
+            budget.StageWeight(KERNEL, budget.SHARES.dpcate_kernel, failing),
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:

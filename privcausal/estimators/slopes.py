@@ -282,10 +282,8 @@ class LocalAverage(private.AverageLearner):
     title: ClassVar[str] = "two-stage least squares (2SLS)"
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        needs = [
-            *slope_needs(request),
-            StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes),
-        ]
+        sizes = StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes)
+        needs = [*slope_needs(request), sizes]
         if request.asked.dose:
             needs.append(StageWeight(SLOPE_SIZES, SHARES.private_sizes))
         if request.propensity is None:

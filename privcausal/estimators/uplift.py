@@ -270,11 +270,8 @@ class ADUM(EffectLearner):
         share = f"known, {known:g}" if isinstance(known, float | int) else "by cell"
         law = "discrete Laplace" if plan.pure else "discrete Gaussian"
         how = SHRUNK if estimate.notes else AS_RELEASED
-        return within_cells(
-            cls.title,
-            (("Cells", cells), ("Propensity", share)),
-            tuple(text.format(noise=law, how=how) for text in ADUM_METHODS),
-        )
+        methods = tuple(text.format(noise=law, how=how) for text in ADUM_METHODS)
+        return within_cells(cls.title, (("Cells", cells), ("Propensity", share)), methods)
 
 
 def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:

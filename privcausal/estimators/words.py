@@ -223,6 +223,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     every = [words, *(words_of(request, name) for name in request.asked.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
+    overlaps = dict.fromkeys(one.overlap for one in every)
     readings: tuple[str, ...] = (words.reading,)
     if any(one.reading != words.reading for one in every):
         named = zip(request.asked.averages, every, strict=True)
@@ -231,12 +232,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
         title=title,
         rows=nuisance_rows(estimate, SPLIT_WORDS[request.split]),
         reading=readings,
-        assumptions=(
-            *words.identified,
-            *dict.fromkeys(one.overlap for one in every),
-            NO_INTERFERENCE,
-            BOUNDED,
-        ),
+        assumptions=(*words.identified, *overlaps, NO_INTERFERENCE, BOUNDED),
         methods=(
             *(*words.methods, method),
             *getattr(_base(plan), "methods", ()),

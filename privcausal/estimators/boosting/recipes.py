@@ -36,10 +36,8 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS, LEAST_PROPENSITY, Request
 from privcausal.typing import Matrix, Vector
 
-BOOSTED_SIZES, BOOSTED_MEAN = (
-    StageKey("nuisance", "outcome sizes"),
-    StageKey("nuisance", "mean effect"),
-)
+BOOSTED_SIZES = StageKey("nuisance", "outcome sizes")
+BOOSTED_MEAN = StageKey("nuisance", "mean effect")
 BOOSTED_EFFECT = StageKey("effect", "boosting")
 
 PROPENSITY_CUT = 0.75
@@ -154,12 +152,11 @@ class _Start:
         """
         phi = self.machine.state.rows.phi(self.machine.bins.features)
         weight = np.asarray(phi.T @ phi / len(phi))
-        law = nu.over_folds(
-            [
-                Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
-                for e, cov in zip(self.es, means, strict=True)
-            ]
-        )
+        laws = [
+            Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
+            for e, cov in zip(self.es, means, strict=True)
+        ]
+        law = nu.over_folds(laws)
         return Remainder(law.mean, PRIORS.law_inflation * law.sd)
 
 

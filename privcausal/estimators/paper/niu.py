@@ -502,11 +502,8 @@ class _Run:
             reach = max(map(abs, as_bounds(option.target_bounds)))
             target = vault.RowMap(option.transform, first, reach)
         else:
-            target = vault.Aipw(
-                functions.NuisanceTriple(first["e"], first["mu0"], first["mu1"]),
-                self.outcome,
-                self.clip,
-            )
+            three = functions.NuisanceTriple(first["e"], first["mu0"], first["mu1"])
+            target = vault.Aipw(three, self.outcome, self.clip)
             reach = target.bound
         bounds = option.target_bounds or (-reach, reach)
         tau = self.regress(

@@ -107,16 +107,14 @@ class Published(Learner):
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
+        doubt = HALVED if paper.has_private_nuisances(estimate.plan) else UNPROTECTED
         return replace(
             super().describe(estimate),
             rows=paper.published_rows(estimate),
             methods=_methods(estimate.plan),
             notes=(ONE_VARIANCE,),
             claim=f"is claimed by {PUBLISHED_SOURCE} for this mechanism",
-            doubts=(
-                HALVED if paper.has_private_nuisances(estimate.plan) else UNPROTECTED,
-                WIDTH_NOTE,
-            ),
+            doubts=(doubt, WIDTH_NOTE),
         )
 
 

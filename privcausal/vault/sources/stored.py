@@ -25,10 +25,8 @@ from privcausal.vault.sources import memory
 STREAM = 1 << 17
 """Rows of an Arrow batch; the vault's own blocks are slices of a batch."""
 
-_WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {
-    "INTEGER",
-    "UINTEGER",
-}
+_SIZES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+_WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in _SIZES}
 _SAME: dict[bool, set[str]] = {
     False: {"FLOAT", "DOUBLE", "BOOLEAN", *_WHOLE},
     True: {"VARCHAR", "ENUM", *_WHOLE},
