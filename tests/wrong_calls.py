@@ -1148,8 +1148,8 @@ WORDS: dict[str, Case] = {
         SchemaError,
         "2001 of 'first' lies between the periods. Recode it to the next period, 2002",
     ),
-    "an array of periods": (
-        event_study(periods=np.arange(2000, 2003)),
+    "a text of periods": (
+        event_study(periods="2000, 2001"),
         SchemaError,
         "periods= must be a list or a range",
     ),
@@ -1334,7 +1334,7 @@ PANELS: dict[str, Case] = {
     "robust trial": robust(ate, "Y ~ T"),
     "robust cells": robust(cate, "Y ~ T | X1", learner="adum"),
     "robust events": robust(events),
-    "an instrument twice": (slope("Y ~ T | X1 | T ~ Z + Z"), FormulaError, "another role"),
+    "an instrument twice": (slope("Y ~ T | X1 | T ~ Z + Z"), FormulaError, "written twice"),
     "an instrument as dummies": (slope("Y ~ T | X1 | T ~ C(Z2)"), FormulaError, "one column name"),
     "an instrument among covariates": (slope("Y ~ T | Z | T ~ Z"), FormulaError, "another role"),
 }  # fmt: skip
