@@ -275,7 +275,7 @@ def spoil(folder: Path, kind: str) -> Any:
         ("twins", "differ only in upper and lower case"),
         ("twins in csv", "differ only in upper and lower case"),
         ("a bracket", "cannot be read. Rename the file or"),
-        ("a hive folder", "Column 'Z' is not in the data"),
+        ("a hive folder", "'Z' is not a column. It is in the names of the folders"),
         ("no rows", "The data have no rows|has type|a type that cannot be read"),
     ],
 )
