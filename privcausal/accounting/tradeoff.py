@@ -78,8 +78,8 @@ class TradeOff:
 
         Examples
         --------
-        >>> pc.TradeOff.from_dp(1.0, 1e-5).epsilon(1e-5)
-        1.0000000000000098
+        >>> round(pc.TradeOff.from_dp(1.0, 1e-5).epsilon(1e-5), 9)
+        1.0
         """
         epsilon, delta = _need("epsilon", epsilon, 0, MAX_LOSS), _need("delta", delta, 0, 1)
         return cls._from_profile(np.array([epsilon], float), np.array([delta], float))

@@ -252,23 +252,8 @@ def least_width(lo: float, hi: float) -> float:
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
-class _Labels(Made):
-    """Labels of a column. `numeric` says whether they were declared as numbers."""
-
-    __slots__ = ()
-
-    def refuse_numbers(self, name: str) -> None:
-        """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
-        labels = level_names(self)  # type: ignore[arg-type]  # one of both subclasses
-        if OTHER not in labels and not any(map(_is_numeral, labels)):
-            raise SchemaError(
-                f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
-                f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
-            )
-
-
 @dataclass(frozen=True, init=False)
-class Levels(_Labels):
+class Levels(Made):
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -312,7 +297,7 @@ class Levels(_Labels):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Binary(_Labels):
+class Binary(Made):
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
@@ -387,6 +372,16 @@ Domain: TypeAlias = Interval | Levels | Binary
 def level_names(domain: Levels | Binary) -> tuple[str, ...]:
     """All labels of the domain, in order; of the 0/1 coding, the names of both values."""
     return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
+
+
+def refuse_numbers(domain: Levels | Binary, name: str) -> None:
+    """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
+    labels = level_names(domain)
+    if OTHER not in labels and not any(map(_is_numeral, labels)):
+        raise SchemaError(
+            f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
+            f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
+        )
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -17,7 +17,9 @@ from privcausal.request.panels import Staggered
 from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import Binary, Domain, Header, Interval, LabelColumns, Levels
+from privcausal.request.schema import (
+    Binary, Domain, Header, Interval, LabelColumns, Levels, refuse_numbers,
+)  # fmt: skip
 from privcausal.typing import Frame
 from privcausal.vault import guard
 from privcausal.vault.batch import RawColumn, cleaned, part_shares, reads_labels
@@ -332,7 +334,7 @@ def check_types(header: Header, request: Request) -> None:
                 f"quote them: bounds={{{name!r}: ['0', '1']}}."
             )
         if header.kinds[name] == "numeric" and isinstance(domain, Levels | Binary):
-            domain.refuse_numbers(name)
+            refuse_numbers(domain, name)
     formula = request.formula
     roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
     for name, role in (roles | {formula.event: "Event"}).items():

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import numpy as np
 import pandas as pd
-from draws import Found, study
+from law_fits import Found, study
 from scipy.stats import chi2
 
 import privcausal as pc

@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is loaded
 
 import numpy as np
 import pandas as pd
-from draws import Found, study
+from law_fits import Found, study
 
 import privcausal as pc
 from privcausal.testing import seeded_noise
