@@ -18,8 +18,14 @@ from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import (
-    Binary, Domain, Header, Interval, LabelColumns, Levels, refuse_numbers,
-)  # fmt: skip
+    Binary,
+    Domain,
+    Header,
+    Interval,
+    LabelColumns,
+    Levels,
+    refuse_numbers,
+)
 from privcausal.typing import Frame
 from privcausal.vault import guard
 from privcausal.vault.batch import RawColumn, cleaned, part_shares, reads_labels
