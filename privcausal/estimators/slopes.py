@@ -265,7 +265,7 @@ def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vect
     return np.asarray(np.linalg.norm(np.column_stack([own, others * np.abs(slopes)]), axis=1))
 
 
-LEAST_SPREAD = 1e-3
+LEAST_INSTRUMENT = 1e-3
 """Least E[(Z - m)^2] of the model, for Z in [0, 1]: noise may leave a chance of 0 or 1. By hand."""
 
 WEAK = (
@@ -295,7 +295,7 @@ class LocalAverage(private.AverageLearner):
         state, instruments, treatments, e, squares = _late_learnt(
             replace(private.looked(session), floor=0.0)
         )
-        squares = np.maximum(squares, LEAST_SPREAD).tolist()
+        squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
         taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
         doubts = [
