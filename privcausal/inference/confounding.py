@@ -11,11 +11,9 @@ Here d are the errors of the coefficients and W = E[phi phi' / (e (1 - e))]. If 
 separately, both shrink to zero with large noise, and a narrow interval hides the bias. If they are
 learned together, the remainder has a mean and a spread, and both widen the interval.
 
-Spreads are the posterior spreads times `Priors.law_inflation`, for two reasons. First, prior
-variances are fitted, not averaged over. Second, a bias does not vary between repetitions of a
-study. With 1.96 root-sum-of-squares standard errors, an interval covers a bias of one spread in 95%
-of repetitions. With the factor it covers a bias of 1.4 spreads, and five of six simulated scenarios
-stay below 1.4 (cf. Armstrong and Kolesar 2018).
+Spreads are the posterior spreads times `Priors.law_inflation`. A factor above one would allow for
+fitted prior variances, and for a bias that does not vary between repetitions of a study. Priors
+from public data sets need none.
 
 In the residual product (T - e)(Y - eta), the errors add d_e(x) d_b(x) to
 E[(T - e)^2 | x] tau(x), where d_b = d_y - tau d_e (Nie and Wager 2021, Section 2)."""
