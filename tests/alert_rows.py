@@ -39,6 +39,8 @@ FALSE_ALARMS: dict[str, float] = {
     "instrument": 0.01,  # a first stage of ten standard errors
     "collinear": 0.01,  # independent columns
     "tail": 0.01,  # normal residuals
+    "leverage": 0.01,  # normal columns
+    "bias": 0.05,  # normal residuals, n eps = 2,000
     "censoring": 0.01,  # half of the rows are followed to the horizon
 }  # fmt: skip
 """Chance that an alert is raised by rows as in the comment."""

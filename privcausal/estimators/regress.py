@@ -126,7 +126,7 @@ ISOLATED = (
 )
 
 CLIPPING = (
-    "Clipping may bias {names} by more than the standard error. The intervals allow for this bias."
+    "Clipping may bias {names} by more than two standard errors. The intervals allow for this bias."
 )
 
 COLLINEAR = (
@@ -428,7 +428,7 @@ def _alerts(
     leverage: ls.Leverage,
 ) -> dict[str, str]:
     outcome = state.session.plan.request.formula.outcome
-    biased = [name for name, far in zip(out.terms, out.clipping > out.sd, strict=True) if far]
+    biased = [name for name, far in zip(out.terms, out.clipping > 2 * out.sd, strict=True) if far]
     told = {
         "tail": LONG_TAIL.format(outcome=outcome, advice=_advice(state, first))
         if law.far > LONG_SHARE

@@ -478,6 +478,8 @@ class ReleasedFit(Printed):
         - instrument: the first stage may be zero, or instruments contradict each other.
         - collinear: some columns of a regression are collinear or constant.
         - tail: outliers of a regression's outcome may bias its coefficients.
+        - leverage: a regression's coefficients may rest on few rows.
+        - bias: clipping may bias a coefficient by more than two standard errors.
         - censoring: few rows are followed to the horizon of a survival outcome.
 
         Examples

@@ -62,7 +62,7 @@ def test_both_folds_count(learner: str) -> None:
 
 def test_both_folds_count_where_they_were_learned_apart() -> None:
     laws, products = [], []
-    one, other = boosted.unrelated, boosted.remainder
+    one, other = boosted.unrelated, nuisances.remainder
 
     def seen(*args: object) -> Remainder:
         laws.append(one(*args))
@@ -75,7 +75,7 @@ def test_both_folds_count_where_they_were_learned_apart() -> None:
     with (
         seeded_noise(3),
         mock.patch.object(boosted, "unrelated", seen),
-        mock.patch.object(boosted, "remainder", seen_too),
+        mock.patch.object(nuisances, "remainder", seen_too),
     ):
         fitted = pc.privcate(
             FORMULA, study(1500), learner="t", base="dpebm", eps=2.0, bounds=BOUNDS,

@@ -224,7 +224,7 @@ def test_threshold_is_rarely_passed_by_one_unit(sigma: float, max_rows: int) -> 
 
 
 def test_the_parts_of_two_raw_histograms() -> None:
-    """Infinite, huge and tiny numbers have a cell; missing ones have none."""
+    """Huge and tiny numbers have a cell; missing and infinite ones have none."""
     s = study("substitute")
     strange = [np.inf, -np.inf, 1e308, 5e-324, -0.0, np.nan]
     rows: Any = [
@@ -233,4 +233,4 @@ def test_the_parts_of_two_raw_histograms() -> None:
     with np.errstate(divide="raise", over="raise", invalid="raise"):
         found = answers(s, table(rows), raw_mechanisms())
     for answer in found.values():
-        assert answer.exact.sum() == 3 * 5
+        assert answer.exact.sum() == 3 * 3
