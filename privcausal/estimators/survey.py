@@ -273,7 +273,15 @@ class FitRun:
         chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
         if not chosen.labels:
             self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
-        return Levels(chosen.labels or ("other",), other=True)
+        # without a sign of further rows, a level for them would only be an empty column
+        public = self.vault.size if trust.unit is None else None
+        noise = float(np.linalg.norm(chosen.noise_sd))
+        further = public is None or public - float(chosen.value.sum()) > NO_SIGN * noise
+        return Levels(chosen.labels or ("other",), other=further)
+
+
+NO_SIGN = 2.0
+"""Noise sds that rows of unreleased labels exceed if they form a level. By hand."""
 
 
 RANGE_CELLS = 64

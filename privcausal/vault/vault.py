@@ -272,7 +272,9 @@ class Vault(Opaque):
     # -- answers by kind of query ------------------------------------------------------------
 
     def _selected(self, stage: Stage, selection: LabelSelection) -> Release:
-        """Sorted labels of an undeclared text column whose noisy counts pass the threshold."""
+        """Sorted labels of an undeclared text column whose noisy counts pass the threshold, and
+        these counts.
+        """
         labels, counts = self._passes.tally(selection.column)
         # Use only labels of rows that are kept. A unit may have any number of labels in its other
         # rows, but delta covers at most max_rows labels.
@@ -287,7 +289,8 @@ class Vault(Opaque):
         charge = self._exit.charge(
             stage, selection.query, selection.name, query.sensitivity, query.scale
         )
-        return Release(np.zeros(0), np.zeros(0), charge, found)
+        counts = noisy[passed].astype(float)
+        return Release(counts, self._exit.source.sd(query)[passed], charge, found)
 
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
         """Run all rounds. The budget table shows them as one Gaussian query of the same cost."""

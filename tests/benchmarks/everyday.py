@@ -147,7 +147,7 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(setting=rows["setting"].astype(object).fillna(""))
     covered = ((rows["low"] <= rows["truth"]) & (rows["truth"] <= rows["high"])).astype(float)
     half = ((rows["high"] - rows["low"]) / 2).replace(np.inf, np.nan)
-    alerts = rows["alerts"].fillna("").astype(str) if rows["alerts"].notna().any() else ""
+    alerts = rows["alerts"].fillna("").astype(str)
     return rows.assign(
         covered=covered.where(made), alerted=(alerts != "").where(made).astype(float),
         silent=((covered == 0) & (alerts == "")).where(made).astype(float),

@@ -105,7 +105,7 @@ def aligned(pair: Pair, calls: Sequence[Call]) -> list[Call]:
             of_one, of_two = (selected(pair, d, column) for d in (pair.one, pair.two))
             assert len(of_one) == len(call.noisy)
             answers = dict(zip(of_one, call.noisy.tolist(), strict=True))
-            noisy = np.array([answers.get(label, NEVER) for label in of_two], np.int64)
+            noisy = np.array([answers.get(label, NEVER) for label in of_two], call.noisy.dtype)
             call = replace(call, noisy=noisy)  # noqa: PLW2901
         out.append(call)
     return out

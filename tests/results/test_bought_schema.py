@@ -43,7 +43,7 @@ def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None
     for name in ("recovery", "stage"):
         assert f"{name} [{found[name].lo:g}, {found[name].hi:g}]" in said
     assert " age [" not in said
-    assert "ward 5 levels" in said
+    assert "ward 4 levels" in said
     fit.save(tmp_path / "fit.json")
     assert pc.load(tmp_path / "fit.json").schema == found
 
@@ -53,6 +53,21 @@ def test_they_are_bounds_of_the_next_fit() -> None:
     assert "bounds" not in again.alerts
     assert "bounds" not in set(again.budget["stage"])
     assert "levels" not in again.alerts
+
+
+@pytest.mark.parametrize(("rare", "further"), [(0, False), (300, True)])
+def test_further_labels_are_a_level_if_there_is_a_sign_of_them(rare: int, further: bool) -> None:
+    """300 rows with labels of their own, or none, of 3,000: 8 noise sds, chance of a failure .02.
+
+    The noise is fixed.
+    """
+    data = frame().assign(ward=lambda d: [f"r{k}" if k < rare else w for k, w in enumerate(d.ward)])
+    with seeded_noise(2):
+        fit = pc.private(
+            "recovery ~ programme | C(ward)", data, eps=4, bounds={"recovery": (0, 100)}
+        )
+    assert fit.schema["ward"].other == further
+    assert {"east", "north", "south", "west"} == set(fit.schema["ward"].values)
 
 
 def test_a_function_of_the_outcome_keeps_the_columns_own_domain() -> None:

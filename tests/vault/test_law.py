@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import binomtest, kstest, norm
+from scipy.stats import binomtest, chisquare, kstest, norm
 from vault_helpers import (
     NAMES,
     answers,
@@ -27,7 +27,7 @@ from vault_helpers import (
 )
 
 import privcausal as pc
-from privcausal.accounting import PICO, rho_of
+from privcausal.accounting import PICO, Release, rho_of
 from privcausal.typing import Vector
 from privcausal.vault import LabelSelection
 from privcausal.vault.exit import Exit
@@ -128,8 +128,8 @@ def test_the_sd_is_that_of_the_price(neighbors: str) -> None:
 LABELS, SIGMA = 4_000, 3.0
 
 
-def passed(count: int) -> int:
-    """How many of many labels, each with the same count, pass the threshold."""
+def selected(count: int) -> Release:
+    """Which of many labels, each with the same count, pass the threshold."""
     s = study("substitute")
     texts = np.repeat([f"label {i}" for i in range(LABELS)], count)
     frame = pd.DataFrame({"G": pd.Series(texts, dtype="str")})
@@ -137,7 +137,11 @@ def passed(count: int) -> int:
     found = s.vault(frame, s.plan(["levels"], rho)).release("levels", SELECTION)
     assert found.charge.noise_sd == pytest.approx(SIGMA)
     assert list(found.labels) == sorted(found.labels)
-    return len(found.labels)
+    return found
+
+
+def passed(count: int) -> int:
+    return len(selected(count).labels)
 
 
 SELECTION = LabelSelection("G", 1, 0.01)
@@ -157,6 +161,19 @@ def test_labels_pass_with_the_stated_noise(let_through: int) -> None:
     assert binomtest(let_through, LABELS, chance(4, SIGMA)).pvalue > LEVEL
     assert binomtest(let_through, LABELS, chance(4, 1.3 * SIGMA)).pvalue < LEVEL
     assert binomtest(let_through, LABELS, chance(4, 0.7 * SIGMA)).pvalue < LEVEL
+
+
+def test_the_counts_of_labels_have_the_stated_noise() -> None:
+    """So far above the threshold all pass. Discrete noise of sd 3 is nearly normal."""
+    found = selected(60)
+    assert len(found.value) == len(found.labels) == LABELS
+    assert found.noise_sd == pytest.approx(np.full(LABELS, SIGMA), rel=1e-3)
+    for sd, right in ((SIGMA, True), (1.3 * SIGMA, False), (0.7 * SIGMA, False)):
+        edges = 60 + sd * norm.ppf(np.linspace(0, 1, 7)[1:-1]) + 0.0
+        steps = np.r_[-np.inf, np.floor(edges) + 0.5, np.inf]
+        chances = np.diff(norm.cdf((steps - 60) / sd))
+        counts = np.histogram(found.value, steps)[0]
+        assert (chisquare(counts, chances * LABELS).pvalue > LEVEL) == right
 
 
 def test_a_label_of_one_row_passes_rarely() -> None:

@@ -104,7 +104,7 @@ class Grid(_Histograms):
 
 @dataclass(frozen=True)
 class LabelSelection:
-    """Labels of one column whose noisy count passes a threshold.
+    """Labels of one column whose noisy count passes a threshold, and these noisy counts.
 
     Privacy
     -------
@@ -114,10 +114,10 @@ class LabelSelection:
     most k, and there are at most k such labels. Each passes the threshold k + z sigma with
     probability at most delta_label. Here, exp(-z^2/2) = delta_label bounds the discrete Gaussian's
     tail (Canonne, Kamath, and Steinke 2020, Fact 7 with a subgaussian bound). Together, the release
-    is (rho, k delta_label)-approximate zCDP. Released labels are sorted by their text, so their
-    order carries no information. The noise also counts as Gaussian noise: among the labels present
-    in both data sets, at most 2 k have different counts. Only these labels need the slack of
-    discrete noise.
+    is (rho, k delta_label)-approximate zCDP. Noisy counts of released labels are part of it.
+    Labels are sorted by their text, so their order carries no information. The noise also counts as
+    Gaussian noise: among the labels present in both data sets, at most 2 k have different counts.
+    Only these labels need the slack of discrete noise.
     """
 
     column: str
