@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import privcausal
+import privcausal.estimators
 from privcausal.vault import queries as mechanisms
 
 TEXT = (Path(__file__).parents[1] / "vignettes" / "reference" / "api.md").read_text(

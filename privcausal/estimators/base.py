@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -15,7 +15,13 @@ from privcausal.estimators.averages import STAGES, One, average_target, averages
 from privcausal.estimators.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.limits import WeightedNuisances, weighed
-from privcausal.estimators.nuisances import FoldFit, mixed, nuisance_of, overall
+from privcausal.estimators.nuisances import (
+    FoldFit,
+    mixed,
+    nuisance_of,
+    overall,
+    product_confounding,
+)
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import NuisanceTriple
@@ -171,6 +177,7 @@ class CateLearner(EffectLearner):
             target = average_target(state, scored.nuisances, centre, tau)
             asked = [One("ATE", target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
+            session.alerts |= product_alert(state, learnt.partials, found)
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -288,13 +295,14 @@ NUISANCE_NOTE = (
 )
 
 
-MOST_PRODUCTS = 0.5
-"""Confounding by products of covariates, in standard errors, above which the result notes it."""
+MOST_PRODUCTS = 0.4
+"""Confounding by products and thresholds, in standard errors, above which there is an alert. Fits of
+the building half of public data sets reach it in 4%, and fits that miss in a third. Library."""
 
 PRODUCTS_NOTE = (
-    "Products of covariates confound the treatment effect in these data. The fit adjusts for the "
-    "products that it detected. If others confound as well, the interval of the {estimand} may "
-    "undercover. Add the products that you expect to the formula."
+    "Products of covariates or thresholds confound the treatment effect in these data. The fit "
+    "adjusts for those that it detected. If others confound as well, the interval of the "
+    "{estimand} may undercover. Add the products that you expect to the formula."
 )
 
 
@@ -317,8 +325,8 @@ OVERLAP_NOTE = (
 )
 
 
-def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, ...]:
-    """Notes on nuisance errors, clipping bias, and confounding by products of covariates."""
+def average_doubts(found: AverageEstimate) -> tuple[str, ...]:
+    """Notes on nuisance errors and clipping bias."""
     total = float(found.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
         return ()
@@ -328,9 +336,23 @@ def average_doubts(found: AverageEstimate, products: float = 0.0) -> tuple[str, 
     cut = float(found.clipping[0]) / np.sqrt(total)
     if cut > MOST_CLIPPING:
         notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
-    if products > MOST_PRODUCTS * np.sqrt(total):
-        notes.append(PRODUCTS_NOTE.format(estimand=estimand))
     return tuple(notes)
+
+
+def product_alert(
+    state: survey.Survey,
+    parts: Sequence[FoldFit],
+    found: AverageEstimate,
+    estimand: str = "ATE",
+    unit: float = 1.0,
+) -> dict[str, str]:
+    """An alert if interactions that the releases show confound much of a standard error.
+
+    `unit` divides the confounding of a slope of a partially linear model.
+    """
+    most = product_confounding(state, parts, estimand) / unit
+    shown = most > MOST_PRODUCTS * np.sqrt(found.cov[0, 0])
+    return {"products": PRODUCTS_NOTE.format(estimand=found.terms[0])} if shown else {}
 
 
 def nuisance_alert(found: AverageEstimate) -> dict[str, str]:

@@ -550,18 +550,25 @@ def _move(state: survey.Survey, pair: RegressionPair) -> Matrix:
 
 
 def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand: str) -> float:
-    """Maximum confounding by the fitted interactions: root of E[w e_psi^2] E[w b_psi^2].
+    """Maximum confounding by the interactions shown: root of E[w e_psi^2] E[w b_psi^2].
 
     Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
-    result is the mean over folds, or 0 without interactions.
+    result is the mean over folds. A fold without interactions counts as 0, as does one whose
+    releases do not favor interactions over none.
     """
     found = [0.0] * len(parts)
     for k, part in enumerate(parts):
-        if part.beyond is not None:
+        if part.beyond is not None and part.beyond[1].support > FAVORED:
             psi, joint = part.beyond
             used = part.e if estimand in OVER_ALL else part.e_soft
             found[k] = joint.most_confounding(remainder_weight(state, psi, used, estimand))
-    return float(np.mean(found))
+    return float(np.mean(found or [0.0]))
+
+
+FAVORED = 3.0
+"""Log of the Bayes factor, 20, above which releases show interactions: by Markov's inequality, they
+show them in at most 5% of the fits where there are none.
+"""
 
 
 def remainder_weight(

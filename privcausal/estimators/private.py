@@ -26,6 +26,7 @@ from privcausal.estimators.base import (
     Learner,
     average_doubts,
     finish,
+    product_alert,
     shown,
 )
 from privcausal.estimators.bases import PrivateBase
@@ -228,10 +229,10 @@ class Private(AverageLearner):
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
-        wanted = session.plan.request.asked.averages
-        products = max(nu.product_confounding(state, partials, one) for one in wanted)
-        notes = average_doubts(found, products)
-        return finish(state, None, shown(partials, nuisances), found, notes)
+        session.alerts |= product_alert(
+            state, partials, found, session.plan.request.asked.averages[0]
+        )
+        return finish(state, None, shown(partials, nuisances), found, average_doubts(found))
 
 
 def propensity_needs(request: Request, base: PrivateBase) -> list[StageWeight]:

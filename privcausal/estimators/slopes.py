@@ -26,7 +26,7 @@ from scipy.stats import norm
 from privcausal import vault
 from privcausal.estimators import averages, interactions, private, survey
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import average_doubts, finish, shown
+from privcausal.estimators.base import average_doubts, finish, product_alert, shown
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.words import Description, Estimate, listed
@@ -127,8 +127,8 @@ class PartiallyLinear(private.AverageLearner):
         found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit, bias_sd=noise)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
-        products = nu.product_confounding(state, parts[0], "PLR") / masses[0] / unit
-        notes = average_doubts(found, products)
+        session.alerts |= product_alert(state, parts[0], found, "PLR", masses[0] * unit)
+        notes = average_doubts(found)
         if request.asked.dose or request.asked.arms:
             return finish(state, None, None, found, notes)
         tau = functions.Constant(float(slopes[0]))

@@ -471,6 +471,7 @@ class ReleasedFit(Printed):
         - overlap: most propensities reach the clipping limits.
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
+        - products: products of covariates or thresholds confound in these data.
         - groups: some groups have no estimate.
         - cohorts: some cohorts are too small to detect.
         - weights: survey weights vary much.

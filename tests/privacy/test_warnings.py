@@ -71,6 +71,18 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
         call(learner="regress", formula="Y ~ X", bounds={**MORE, "Y": (0, 500)}, eps=8.0),
         lambda: rows(20_000).assign(Y=lambda d: np.exp(2 * d["Y"].clip(-3, 3))),
     ),
+    "leverage": (
+        call(learner="regress", formula="Y ~ X", bounds={"Y": (-4, 4), "X": (0, 1000)}, eps=8.0),
+        lambda: rows(20_000).assign(
+            X=lambda d: np.where(d.index % 200 == 0, 750 + 250 * d["X"], 10 + 8 * d["X"])
+        ),
+    ),
+    "bias": (
+        call(learner="regress", formula="Y ~ X", bounds={**MORE, "Y": (0, 2000)}, eps=0.5),
+        lambda: rows(5_000).assign(
+            Y=lambda d: np.where(d.index % 33 == 0, np.exp(4 + d["Y"]), 0).clip(0, 2000)
+        ),
+    ),
     "collinear": (
         call(learner="regress", formula="Y ~ X + Z", bounds=BOUNDS | {"Z": (-2, 2)}, eps=8.0),
         lambda: rows().assign(Z=lambda d: 2 * d["X"]),
@@ -98,6 +110,9 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     "cohorts": (COHORTS, panel),
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
+        call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled
+    ),
+    "products": (
         call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled
     ),
 }  # fmt: skip

@@ -54,6 +54,8 @@ def told(frame: pd.DataFrame, formula: str = "Y ~ T | X + C(G)", **options: Any)
     return fit
 
 
+RULED = {"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}
+
 CASES: dict[str, Any] = {
     "bounds": lambda: told(rows(), bounds={"Y": (-4, 4), "G": ["a", "b", "c"]}),
     "covariates": lambda: told(
@@ -68,9 +70,8 @@ CASES: dict[str, Any] = {
     "clip": lambda: told(rows().assign(X=lambda d: 100 + d["X"])),
     "allocation": lambda: told(rows(), propensity=0.1),
     "groups": lambda: told(rows(), bounds=BOUNDS | {"G": ["a", "b", "c", "d"]}, groups=["G"]),
-    "nuisances": lambda: told(
-        ruled(), "Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}
-    ),
+    "nuisances": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED),
+    "products": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED),
 }  # fmt: skip
 
 
@@ -83,6 +84,17 @@ def test_each_is_told_everywhere(code: str) -> None:
     whole = " ".join(str(fit.summary(full=True)).split())
     assert all(text in whole for text in fit.alerts.values())
     assert next(iter(fit.alerts.values()))[:40] in str(fit.summary())
+
+
+def test_products_that_confound_are_told_by_learners_and_slopes() -> None:
+    calls = (
+        lambda: pc.privcate("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4),
+        lambda: pc.private("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4, estimand="PLR"),
+        lambda: pc.private("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4, estimand="ATT"),
+    )
+    for call in calls:
+        with seeded_noise(1):
+            assert "products" in call().alerts
 
 
 def test_few_treated_unlike_the_controls_are_told() -> None:
