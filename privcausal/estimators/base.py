@@ -21,6 +21,7 @@ from privcausal.estimators.nuisances import (
     nuisance_of,
     overall,
     product_confounding,
+    strong_interactions,
 )
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
@@ -178,6 +179,7 @@ class CateLearner(EffectLearner):
             asked = [One("ATE", target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
+            found = replace(found, strong=strong_interactions(state, learnt.partials))
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -296,8 +298,9 @@ NUISANCE_NOTE = (
 
 
 MOST_PRODUCTS = 0.4
-"""Confounding by products and thresholds, in standard errors, above which there is an alert. Fits of
-the building half of public data sets reach it in 4%, and fits that miss in a third. Library."""
+"""Confounding by products and thresholds, in standard errors, above which there is an alert. On the
+building half of public data sets, 4% of the fits reach it, and a third of those that miss. Library.
+"""
 
 PRODUCTS_NOTE = (
     "Products of covariates or thresholds confound the treatment effect in these data. The fit "

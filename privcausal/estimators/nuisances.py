@@ -565,6 +565,26 @@ def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand
     return float(np.mean(found or [0.0]))
 
 
+def strong_interactions(
+    state: survey.Survey, parts: Sequence[FoldFit], estimand: str = "ATE"
+) -> float:
+    """Rms of the bias from interactions if their prior sds are `STRONG` times as large.
+
+    The mean over folds; NaN without interactions.
+    """
+    found = [np.nan] * len(parts)
+    for k, part in enumerate(parts):
+        if part.beyond is not None:
+            psi, joint = part.beyond
+            used = part.e if estimand in OVER_ALL else part.e_soft
+            weight = remainder_weight(state, psi, used, estimand)
+            found[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
+    return float(np.mean(found or [np.nan]))
+
+
+STRONG = 2.0
+"""Strong interactions, in the usual prior sds, which hold in four of five public data sets."""
+
 FAVORED = 3.0
 """Log of the Bayes factor, 20, above which releases show interactions: by Markov's inequality, they
 show them in at most 5% of the fits where there are none.

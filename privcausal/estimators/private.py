@@ -229,9 +229,9 @@ class Private(AverageLearner):
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
-        session.alerts |= product_alert(
-            state, partials, found, session.plan.request.asked.averages[0]
-        )
+        first = session.plan.request.asked.averages[0]
+        session.alerts |= product_alert(state, partials, found, first)
+        found = replace(found, strong=nu.strong_interactions(state, partials, first))
         return finish(state, None, shown(partials, nuisances), found, average_doubts(found))
 
 

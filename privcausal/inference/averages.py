@@ -153,7 +153,8 @@ class AverageEstimate:
     the number of clusters, if the standard errors are cluster-robust. Critical values are then
     quantiles of Student's t distribution. `design_effect` is the factor that dependent rows give to
     the sampling variance of the first term. `weighting` is the design effect of survey weights, and
-    `most_weight` the largest weight in use; both are NaN without weights.
+    `most_weight` the largest weight in use; both are NaN without weights. `strong` is the root mean
+    square of the first term's bias if products and thresholds confound strongly, or NaN.
     """
 
     terms: tuple[str, ...]
@@ -175,6 +176,7 @@ class AverageEstimate:
     design_effect: float = 1.0
     weighting: float = np.nan
     most_weight: float = np.nan
+    strong: float = np.nan
 
     @property
     def unseen(self) -> tuple[str, ...]:

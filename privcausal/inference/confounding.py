@@ -51,13 +51,14 @@ class RegressionPair:
     """Two regressions learned together, given the constant part of the effect.
 
     `shared` (p,) is true if two coefficients have the correlation rho, and false if they are
-    uncorrelated (the intercept's).
+    uncorrelated (the intercept's). `before` is the pair before its coefficients were set to zero.
     """
 
     e: regression.Regression
     y: regression.Regression
     shared: Mask
     effect: float = 0.0
+    before: RegressionPair | None = None
 
     @cached_property
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
@@ -93,11 +94,17 @@ class RegressionPair:
         """Log marginal likelihood of both regressions, minus its value for zero coefficients."""
         return _gain(self.e) + _gain(self.y)
 
+    def stronger(self, factor: float) -> RegressionPair:
+        """This pair with prior sds `factor` times as large; coefficients are not set to zero."""
+        of = self.before or self
+        e, y = (replace(one, prior=factor**2 * one.prior) for one in (of.e, of.y))
+        return replace(of, e=e, y=y)
+
     def without(self) -> RegressionPair:
         """This pair with all coefficients known to be zero."""
         none = np.zeros_like(self.e.prior)
         e, y = replace(self.e, prior=none), replace(self.y, prior=none)
-        return replace(self, e=e, y=y, shared=np.zeros_like(self.shared))
+        return replace(self, e=e, y=y, shared=np.zeros_like(self.shared), before=self)
 
     @cached_property
     def mean(self) -> tuple[Vector, Vector]:
@@ -149,7 +156,9 @@ class RegressionPair:
         each = [cov[:p, :p] + np.outer(m[:p] - e, m[:p] - e) for _, m, cov in self._laws]
         return np.asarray(np.tensordot(self._weights, each, 1))
 
-    def remainder(self, weight: Matrix, gap: Vector | float = 0.0) -> Remainder:
+    def remainder(
+        self, weight: Matrix, gap: Vector | float = 0.0, used: RegressionPair | None = None
+    ) -> Remainder:
         """Mean and sd of (d_e' W + gap') (d_y - effect d_e) under the posterior.
 
         Parameters
@@ -158,8 +167,10 @@ class RegressionPair:
             W, shape (p, p).
         gap : Vector
             E[w g phi], shape (p,), if the propensity in use is the fitted propensity minus g.
+        used : RegressionPair, optional
+            Its means are the coefficients in use. The default is this pair.
         """
-        p, tau, (e, y) = len(self.shared), self.effect, self.mean
+        p, tau, (e, y) = len(self.shared), self.effect, (used or self).mean
         first, second = [], []
         for _, mean, cov in self._laws:
             ee, by_e = cov[:p, :p], cov[p:, :p] - tau * cov[:p, :p]  # d_b = d_y - tau d_e

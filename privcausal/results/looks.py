@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -287,6 +287,10 @@ SENSITIVITY_SOURCE = (
     "Variation of the effect counts as residual variance, so robustness values are conservative."
 )
 NOTHING_CONFOUNDS = "If treatment was randomized, there is no confounding."
+STRONG_PRODUCTS = (
+    "If products and thresholds of the covariates are twice as strong as in most public data sets, "
+    "the {level} interval is {low} to {high}."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -305,6 +309,9 @@ class Sensitivity(Printed):
         Kind of the fit's guarantee.
     randomised : bool
         Whether the propensity was declared known, or no covariate was adjusted for.
+    strong_low, strong_high : float
+        Limits at level 1 - alpha with twice the prior standard deviations of products and
+        thresholds of the covariates. NaN without these.
     """
 
     term: str
@@ -315,6 +322,8 @@ class Sensitivity(Printed):
     alpha: float
     kind: Kind
     randomised: bool
+    strong_low: float = np.nan
+    strong_high: float = np.nan
 
     @property
     def robustness(self) -> pd.Series[float]:
@@ -391,7 +400,12 @@ class Sensitivity(Printed):
 
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        said = (self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ()))
+        said = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
+        if np.isfinite(self.strong_low):
+            limits = self.strong_low, self.strong_high
+            low, high = tables.alike(limits, (limits[1] - limits[0]) / 4)
+            level = tables.confidence(self.alpha)
+            said.append(STRONG_PRODUCTS.format(level=level, low=low, high=high))
         blocks = (
             tables.Rule("="),
             self._grid(),
@@ -439,6 +453,8 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     dependent = request.trust.max_rows if request.cluster is None else found.design_effect
     if request.weights is not None:
         dependent *= found.weighting
+    strong = replace(found, remainder=np.hypot(found.remainder, found.strong))
+    wide = float(strong.half_widths(float(norm.isf(alpha / 2)))[0])
     return Sensitivity(
         str(found.terms[0]),
         float(row["estimate"]),
@@ -449,6 +465,8 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
         result.guarantee.kind,
         request.propensity is not None
         or not (request.trust.panel is not None or describe(result.estimate).adjusts),
+        float(row["estimate"]) - wide,
+        float(row["estimate"]) + wide,
     )
 
 

@@ -289,8 +289,8 @@ class Vault(Opaque):
         charge = self._exit.charge(
             stage, selection.query, selection.name, query.sensitivity, query.scale
         )
-        counts = noisy[passed].astype(float)
-        return Release(counts, self._exit.source.sd(query)[passed], charge, found)
+        released: Vector = noisy[passed].astype(np.float64)
+        return Release(released, self._exit.source.sd(query)[passed], charge, found)
 
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
         """Run all rounds. The budget table shows them as one Gaussian query of the same cost."""

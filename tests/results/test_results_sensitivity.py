@@ -16,7 +16,7 @@ from results_fits import BOUNDS, FORMULA, proven_average, study, variant
 
 import privcausal as pc
 from privcausal.errors import CapabilityError
-from privcausal.testing import zero_noise
+from privcausal.testing import seeded_noise, zero_noise
 
 
 def test_it_is_that_of_the_released_numbers() -> None:
@@ -33,6 +33,22 @@ def test_it_is_that_of_the_released_numbers() -> None:
     lower = fit.sensitivity(alpha=0.01).robustness
     assert lower["interval"] < value
     assert lower["estimate"] == found.robustness["estimate"]
+
+
+@pytest.mark.parametrize("call", [pc.private, pc.privcate])
+def test_strong_products_have_a_wider_interval(call: Any, tmp_path: Any) -> None:
+    data = pc.datasets.clinic(2000)
+    with seeded_noise(1):
+        fit = call(data.formula, data.frame, bounds=data.bounds)
+    found = fit.sensitivity()
+    assert found.strong_low < found.conf_low < found.conf_high < found.strong_high
+    assert "twice as strong as in most public data sets" in " ".join(str(found.summary()).split())
+    fit.save(tmp_path / "fit.json")
+    assert pc.load(tmp_path / "fit.json").sensitivity() == found
+    with seeded_noise(1):
+        trial = call("recovery ~ programme | age", data.frame, bounds=data.bounds, propensity=0.5)
+    assert np.isnan(trial.sensitivity().strong_low)
+    assert "as strong as" not in str(trial.sensitivity().summary())
 
 
 def test_without_noise_the_scale_is_the_textbooks() -> None:
