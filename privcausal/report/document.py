@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -205,11 +205,8 @@ def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceS
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
-    def shown(frame: Any, grid: Any) -> tables.TableGrid | None:
-        made: tables.TableGrid | None = (
-            None if frame is None or not len(frame) else grid(frame, view.alpha)
-        )
-        return made
+    def shown(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
+        return None if frame is None or not len(frame) else grid(frame, view.alpha)
 
     return {
         "effects": shown(view.effects, tables.effect_grid),

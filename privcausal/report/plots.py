@@ -176,11 +176,9 @@ def budget_picture(view: FitView) -> Picture | None:
     lines = view.budget.iloc[:MOST_BARS]
     paid = tables.price_frame(lines)
     currency = paid["currency"].iloc[0]
+    costs = zip(paid["stage"], column(paid["price"]), paid["share"], strict=True)
     spent = "; ".join(
-        f"{stage} {text} ({tables.share_percent(share)})"
-        for stage, text, share in zip(
-            paid["stage"], column(paid["price"]), paid["share"], strict=True
-        )
+        f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
     svg = _draw(

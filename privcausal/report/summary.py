@@ -314,16 +314,12 @@ def compared(
     # Limits and p values allow for the bias; standard errors do not.
     biased = statistic == "std_error" and bool((frame["max_bias"] > 0).any())
     grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
-    below = BELOW[statistic].format(
-        level=tables.confidence(alpha), bias=IN_BRACES if biased else ""
-    )
+    bias = ", maximum bias from clipping in braces" if biased else ""
+    below = BELOW[statistic].format(level=tables.confidence(alpha), bias=bias)
     said = tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",))
     blocks = (tables.Rule("="), grid, tables.Rule("="), said)
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
     return Comparison(tables.Table(title, blocks, tables.ALERTS[worst]), frame, stats, alpha)
-
-
-IN_BRACES = ", maximum bias from clipping in braces"
 
 
 def _grid(

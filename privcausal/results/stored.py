@@ -290,6 +290,7 @@ class Checked:
         """The design of checked terms."""
         _need(_is(terms, tuple[Term, ...]) and isinstance(schema, Schema))
         _need(type(full_rank) is bool)
+        # Each function counts as one column.
         sizes = {v: len(d.labels) for v in schema if isinstance(d := schema[v], Levels)}
         columns = sum(math.prod(sizes.get(v, 1) for v in term.variables) for term in terms)
         self._columns += columns

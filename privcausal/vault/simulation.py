@@ -100,6 +100,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     unit = request.trust.unit
     roles = formula.outcome, formula.treatment, *formula.instruments, unit, request.weights
     others = [name for name in request.columns if name not in roles]
+    # Public rows, each drawn about equally often.
     given = {
         name: rows[(drawn * len(rows)).astype(np.int64)] for name, rows in assumed.like.items()
     }
