@@ -152,9 +152,7 @@ def privcate(
         points = getattr(asked, "queries", None)
         request = request_of(
             parsed, bounds, eps, delta, Trust.of(neighbors, unit, max_rows), control,
-            propensity=propensity,
-            weights=weights,
-            groups=groups_of(groups),
+            propensity=propensity, weights=weights, groups=groups_of(groups),
             queries=None if points is None else declare_queries(points, parsed.effect_variables),
         )  # fmt: skip
         return run(asked, chosen, source, request, ledger, results.CateResult, progress)
@@ -266,12 +264,8 @@ def private(
         request = request_of(
             parse(formula, source), bounds, eps, delta,
             Trust.of(neighbors, unit, max_rows), control,
-            estimand=first,
-            more=more,
-            propensity=propensity,
-            weights=weights,
-            groups=groups_of(groups),
-            horizon=horizon,
+            estimand=first, more=more, propensity=propensity, weights=weights,
+            groups=groups_of(groups), horizon=horizon,
         )  # fmt: skip
         asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, results.AteResult, progress)
@@ -367,8 +361,7 @@ def did(
             )
             request = request_of(
                 parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
-                estimand=COHORTS,
-                groups=groups_of(groups),
+                estimand=COHORTS, groups=groups_of(groups),
             )  # fmt: skip
             asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam",))
             return run(asked, chosen, source, request, ledger, results.EventStudyResult, progress)
@@ -377,8 +370,7 @@ def did(
         )
         request = request_of(
             parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
-            estimand="ATT",
-            groups=groups_of(groups),
+            estimand="ATT", groups=groups_of(groups),
         )  # fmt: skip
         asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
         return run(asked, chosen, source, request, ledger, results.AteResult, progress)
@@ -433,8 +425,7 @@ def regress(
         request = request_of(
             parse(formula, source, regression=True), bounds, eps, delta,
             Trust.of(neighbors, unit, max_rows), control,
-            estimand="OLS",
-            weights=weights,
+            estimand="OLS", weights=weights,
         )  # fmt: skip
         asked, chosen = estimators.for_average(request), estimators.base_of("linear")
         return run(asked, chosen, source, request, ledger, results.RegressionResult, progress)
@@ -558,20 +549,15 @@ def plan(
         read(formula), bounds, question.first_epsilon, delta,
         Trust.of(neighbors, unit, max_rows), control,
         estimand=first if average else "OLS" if regression else "CATE",
-        more=more,
-        propensity=propensity,
-        weights=weights,
-        groups=groups_of(groups),
+        more=more, propensity=propensity, weights=weights, groups=groups_of(groups),
     )  # fmt: skip
     request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
-    planner = Planner.of(
-        estimators.for_average(request)
-        if average or regression
-        else estimators.find(learner, "private", "regress"),
-        estimators.base_of(base),
-        request,
-        assume(request, outcome_sd, r2, treated, like, icc),
-    )
+    if average or regression:
+        asked = estimators.for_average(request)
+    else:
+        asked = estimators.find(learner, "private", "regress")
+    assumed = assume(request, outcome_sd, r2, treated, like, icc)
+    planner = Planner.of(asked, estimators.base_of(base), request, assumed)
     known = outcome_sd is not None or request.formula.outcome in planner.assumed.like
     worst = None if known else planner.worst()
     points = question.points(planner)

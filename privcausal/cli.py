@@ -19,24 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privcausal import __version__
-from privcausal.errors import (
-    CapabilityError,
-    DataError,
-    FormulaError,
-    LedgerError,
-    PrivcausalError,
-    PrivcausalWarning,
-    SchemaError,
-)
+from privcausal import __version__, errors
 from privcausal.prices import at_least, at_most
 
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
-    from privcausal.request.request import Control
     from privcausal.request.schema import Schema
     from privcausal.results import AteResult, CateResult
-
 
 FINE, UNEXPECTED, WRONG_INPUT, NO_BUDGET, REFUTED = 0, 1, 2, 3, 4
 
@@ -61,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = chosen.run(chosen)
             sys.stdout.flush()
-        except PrivcausalError as error:
+        except errors.PrivcausalError as error:
             from privcausal.accounting import BudgetExhaustedError
 
             _say(f"{type(error).__name__}: {error}")
@@ -81,7 +70,7 @@ def _say(text: str) -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
     # Our warnings contain released numbers only; a warning of another library may depend on a row.
-    if issubclass(category, PrivcausalWarning):
+    if issubclass(category, errors.PrivcausalWarning):
         _say(f"warning: {message}")
 
 
@@ -174,10 +163,9 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--eps", type=float, nargs="+", help="privacy budgets (default: eps of the spec file)"
     )
     parser.add_argument(
-        "--width",
-        type=float,
+        "--width", type=float,
         help="target half-width; finds eps for a given n, or n for a given eps",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--outcome-sd", type=float, metavar="SD",
         help="standard deviation of the outcome within an arm (default: from its bounds)",
@@ -221,11 +209,9 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
         "read and no budget is spent."
     )
     parser.add_argument(
-        "spec",
-        type=_input,
-        nargs="?",
+        "spec", type=_input, nargs="?",
         help="TOML file; see privcausal fit --help (default: audit all kinds of releases)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--trials", type=int, default=10_000, help="draws per table (default: 10000)"
     )
@@ -262,7 +248,6 @@ def _output(text: str) -> Path:
 
 
 def _page(text: str) -> Path:
-    """A path for an HTML report."""
     path = _output(text)
     if path.suffix.lower() not in ("", ".html", ".htm"):
         raise argparse.ArgumentTypeError(f"reports are HTML files, so name it '{path.stem}.html'")
@@ -272,7 +257,7 @@ def _page(text: str) -> Path:
 def _check_distinct(*paths: Path | None) -> None:
     places = [path.resolve() for path in paths if path is not None]
     if len(set(places)) < len(places):
-        raise DataError("One file is named twice, so an output would overwrite it.")
+        raise errors.DataError("One file is named twice, so an output would overwrite it.")
 
 
 # -- commands --------------------------------------------------------------------------------
@@ -347,14 +332,16 @@ def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
     found = {"learner": _learner(job), **job.options}
     for name in [name for name in found if name not in known]:
         if found.pop(name) != defaults[name].default:
-            raise CapabilityError(f"{place}: A plan cannot use {name}. Leave it at its default.")
+            raise errors.CapabilityError(
+                f"{place}: A plan cannot use {name}. Leave it at its default."
+            )
     return found
 
 
 def _learner(job: FileCall) -> str:
     """Name of the task for plans and audits."""
     if job.task == "did":
-        raise CapabilityError(
+        raise errors.CapabilityError(
             "did() has no plan or audit of its own. Use an average of changes: task = "
             '"private" and estimand = "ATT", without time, and with bounds of the change.'
         )
@@ -370,7 +357,6 @@ def _report(chosen: argparse.Namespace) -> None:
 
 
 def _ledger(chosen: argparse.Namespace) -> None:
-    """Report whether the ledger is intact, then print a line for each fit or each charge."""
     from privcausal.accounting import Ledger
     from privcausal.results.guarantee import ledger_summary
 
@@ -391,7 +377,7 @@ def _audit(chosen: argparse.Namespace) -> int:
     drawn = {"trials": chosen.trials, "level": chosen.level}
     if chosen.spec is None:
         if chosen.fits:
-            raise CapabilityError("--fits requires a spec file, because it audits one call.")
+            raise errors.CapabilityError("--fits requires a spec file, because it audits one call.")
         found = audit_all(**drawn)
     else:
         job = _read_job(chosen.spec)
@@ -418,7 +404,6 @@ def _selftest(_: argparse.Namespace) -> int:
 def _hand_over(
     fit: AteResult | CateResult, style: str, *, report: Path | None, save: Path | None = None
 ) -> None:
-    """Save, report and print a fit."""
     with ExitStack() as steps:  # the budget is spent, so later steps run even if one fails
         steps.callback(_print_summary, fit, style)
         if report is not None:
@@ -466,32 +451,30 @@ class FileCall:
 
 def _read_job(path: Path) -> FileCall:
     import privcausal
+    from privcausal.request.request import Control
     from privcausal.request.schema import Schema
 
     content = _read_toml(path)
     task = content.get("task", "privcate")
     if task not in _TASKS:
-        raise CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}.")
+        raise errors.CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}.")
     # Keywords of the call that a file can hold. The call itself checks their values.
     keywords = inspect.signature(getattr(privcausal, task)).parameters
     known = [name for name in keywords if name not in _NOT_IN_A_FILE]
     _check_keys(content, (*_KEYS, *known), path.name)
     if not isinstance(content.get("formula"), str):
-        raise FormulaError(f'{path.name}: Write formula = "outcome ~ treatment | modifiers".')
+        raise errors.FormulaError(
+            f'{path.name}: Write formula = "outcome ~ treatment | modifiers".'
+        )
     options = {name: content[name] for name in known if name in content}
     if "control" in options:
-        options["control"] = _control(options["control"], path)
+        settings = options["control"]
+        if not isinstance(settings, dict):
+            raise errors.CapabilityError(f"{path.name}: control must be a table. Write [control].")
+        _check_keys(settings, [f.name for f in fields(Control)], f"[control] in {path.name}")
+        options["control"] = Control(**settings)
     ledger = _ledger_settings(content["ledger"], path) if "ledger" in content else {}
     return FileCall(task, content["formula"], Schema.from_toml(path), options, ledger)
-
-
-def _control(settings: Any, spec: Path) -> Control:
-    from privcausal.request.request import Control
-
-    if not isinstance(settings, dict):
-        raise CapabilityError(f"{spec.name}: control must be a table. Write [control].")
-    _check_keys(settings, [f.name for f in fields(Control)], f"[control] in {spec.name}")
-    return Control(**settings)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -503,7 +486,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         problem = str(error)
     except (OSError, ValueError):
         problem = "it is not UTF-8 text"
-    raise SchemaError(f"{path.name} is not valid TOML: {problem}.")
+    raise errors.SchemaError(f"{path.name} is not valid TOML: {problem}.")
 
 
 def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) -> None:
@@ -512,18 +495,18 @@ def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) ->
     for name in content:
         if name not in known:
             if "control" in known and name in {f.name for f in fields(Control)}:
-                raise CapabilityError(f"{place}: {name} belongs in the table [control].")
+                raise errors.CapabilityError(f"{place}: {name} belongs in the table [control].")
             words = ", ".join(sorted(known))
-            raise CapabilityError(f"{place}: Unknown key {name!r}. Known keys are {words}.")
+            raise errors.CapabilityError(f"{place}: Unknown key {name!r}. Known keys are {words}.")
 
 
 def _ledger_settings(settings: Any, spec: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
-        raise LedgerError(f"{spec.name}: ledger must be a table. Write [ledger].")
+        raise errors.LedgerError(f"{spec.name}: ledger must be a table. Write [ledger].")
     _check_keys(settings, _LEDGER, f"[ledger] in {spec.name}")
     missing = [name for name in _LEDGER[:3] if name not in settings]
     if missing or not isinstance(settings["path"], str):
-        raise LedgerError(f"[ledger] in {spec.name} requires path (text), dataset and eps.")
+        raise errors.LedgerError(f"[ledger] in {spec.name} requires path (text), dataset and eps.")
     # Next to the spec file, whatever the working directory: another ledger would be a new budget.
     return {**settings, "path": spec.parent / settings["path"]}
 

@@ -29,7 +29,6 @@ from privcausal.typing import Frame, Mask, Matrix, Vector
 if TYPE_CHECKING:
     import pandas as pd
 
-
 # The source papers' simulations: studies with a known truth.
 #
 # Every function draws a `Study` of `n` rows from the NumPy generator of a `seed`. It raises
@@ -519,18 +518,6 @@ def _clinic_ate() -> float:
     return 8.0 + (severity - 4.5) - bend + float(_WARD_SHARE @ _WARD_EFFECT)
 
 
-def _clinic_columns(rng: np.random.Generator, n: int) -> dict[str, NDArray[Any]]:
-    """Draw age, severity (increasing in age), bmi and ward (independent of age and severity)."""
-    years = _beta_binomial(rng, np.full(n, _AGE_MEAN), _AGE_SPREAD, 77)
-    sick = _beta_binomial(rng, _SICK_LOW + _SICK_RISE * years.astype(float) / 77.0, 6.0, 100)
-    return {
-        "age": 18 + years,
-        "severity": sick / 10.0,
-        "bmi": np.round(15.0 + 35.0 * rng.beta(3.5, 6.0, n), 1),
-        "ward": np.array(_WARDS, dtype=object)[rng.choice(4, size=n, p=_WARD_SHARE)],
-    }
-
-
 def _clinic_surface(columns: Mapping[str, NDArray[Any]]) -> Surface:
     """Severe cases and the young are treated more; severity, age and weight lower recovery."""
     years, ward = (columns["age"] - 60.0) / 20.0, _ward_codes(columns["ward"])
@@ -558,7 +545,15 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
     import pandas as pd
 
     rng = generator(n, seed)
-    columns = _clinic_columns(rng, n)
+    # Draw age, severity (increasing in age), bmi and ward (independent of age and severity).
+    years = _beta_binomial(rng, np.full(n, _AGE_MEAN), _AGE_SPREAD, 77)
+    sick = _beta_binomial(rng, _SICK_LOW + _SICK_RISE * years.astype(float) / 77.0, 6.0, 100)
+    columns = {
+        "age": 18 + years,
+        "severity": sick / 10.0,
+        "bmi": np.round(15.0 + 35.0 * rng.beta(3.5, 6.0, n), 1),
+        "ward": np.array(_WARDS, dtype=object)[rng.choice(4, size=n, p=_WARD_SHARE)],
+    }
     truth = _clinic_surface(columns)
     treated = bernoulli(rng, truth.propensity)
     mean = (truth.baseline + treated * truth.tau) / 100.0
@@ -689,13 +684,11 @@ def criteo(path: str | Path) -> Trial:
 
     file, columns = Path(path), [*_CRITEO, *_CRITEO_BINARY]
     kinds = dict.fromkeys(_CRITEO, "float32") | dict.fromkeys(_CRITEO_BINARY, "int8")
-    parquet = file.suffix == ".parquet"
     try:
-        frame = (
-            pd.read_parquet(file, columns=columns).astype(kinds)
-            if parquet
-            else pd.read_csv(file, usecols=columns, dtype=kinds)[columns]
-        )
+        if file.suffix == ".parquet":
+            frame = pd.read_parquet(file, columns=columns).astype(kinds)
+        else:
+            frame = pd.read_csv(file, usecols=columns, dtype=kinds)[columns]
     except (ValueError, KeyError):  # messages of these errors may quote values of rows
         raise DataError(
             f"This is not a CRITEO-UPLIFT v2.1 file, which has the columns {', '.join(columns)}."

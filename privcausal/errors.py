@@ -153,7 +153,6 @@ _HINTS = {
 }
 """Keywords of other packages for which this package has no keyword, and the advice for each."""
 
-
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

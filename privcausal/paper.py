@@ -35,7 +35,6 @@ from privcausal.typing import Frame, Neighbors
 if TYPE_CHECKING:
     from privcausal.accounting import Ledger
 
-
 __all__ = ["adum", "dpcate", "dpebm", "private", "tm", "two_stage"]
 
 _strict = partial(strict, moved={})

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from privcausal import accounting, errors
+from privcausal import accounting, errors, vault
 from privcausal.accounting.charge import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
@@ -31,16 +31,7 @@ from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
-from privcausal.vault import (
-    Source,
-    check_columns,
-    check_types,
-    one_blas_thread,
-    open_vault,
-    paid,
-    public_size,
-    typed,
-)
+from privcausal.vault import Source, open_vault
 
 Bounds = Mapping[str, Any] | Schema | None
 ResultT = TypeVar("ResultT", bound=Result)
@@ -185,9 +176,9 @@ def run(
 ) -> ResultT:
     """Plan the stages, charge the ledger, and fit."""
     # First, check everything that does not need rows.
-    source = typed(source, request.label_columns)
-    check_columns(source.header, request.read)
-    check_types(source.header, request)
+    source = vault.typed(source, request.label_columns)
+    vault.check_columns(source.header, request.read)
+    vault.check_types(source.header, request)
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
     clusters = None if request.cluster is None else request.cluster.column
     others = request.formula.event, request.trust.unit, clusters
@@ -205,17 +196,17 @@ def run(
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
     # Counting units requires reading rows. The summary compares their number with delta.
-    size = public_size(source, request) if request.trust.unit is None else None
+    size = vault.public_size(source, request) if request.trust.unit is None else None
     check_rows(plan, undeclared, size)
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
     with stage_bar([stage.name for stage in plan.stages], progress) as watch:
         try:
-            vault = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
+            opened = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
-            rows = public_size(source, request) if request.trust.unit is None else None
+            rows = vault.public_size(source, request) if request.trust.unit is None else None
 
             def planner() -> Planner:
                 return Planner(learner, base, request, schema, undeclared, assume(request))
@@ -224,11 +215,11 @@ def run(
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
         stopped: errors.PrivcausalError | None = None
-        with one_blas_thread(), np.errstate(under="ignore"):
+        with vault.one_blas_thread(), np.errstate(under="ignore"):
             try:
-                estimate = paid(learner.fit)(plan, vault, schema, undeclared, base)
+                estimate = vault.paid(learner.fit)(plan, opened, schema, undeclared, base)
             except (errors.BudgetError, errors.CapabilityError) as error:
-                stopped = type(error)(f"{error} {_used(plan, vault.unspent, ledger)}")
+                stopped = type(error)(f"{error} {_used(plan, opened.unspent, ledger)}")
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         raise stopped
     return with_warnings(result(estimate, call, ledger_line(ledger)))
@@ -363,7 +354,6 @@ TICK = 1.0
 """Seconds between updates of the elapsed time, also within a long stage such as boosting."""
 
 PROGRESS_BAR = "{desc}: {bar}| {n_fmt}/{total_fmt} stages [{elapsed}]"
-
 
 Tell = Callable[[str, float | None, str], None]
 

@@ -14,7 +14,6 @@ from privcausal.typing import Neighbors, Vector
 PICO = 10**12
 """Privacy amounts are integers in units of 1e-12, because float budgets lose small charges."""
 
-
 PARALLEL = "(parallel)"
 """Suffix of a parallel charge's query, in ledgers and in fits saved before the field existed."""
 

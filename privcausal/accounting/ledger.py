@@ -15,7 +15,6 @@ from privcausal.prices import DELTA_DIGITS, at_least, at_most
 if TYPE_CHECKING:
     import pandas as pd
 
-
 _COLUMNS = (
     "run", "question", "day", "published", "stage", "query", "mechanism", "neighbors",
     "sensitivity", "noise_sd", "rho", "gaussian", "epsilon", "delta", "rows", "unit",

@@ -62,9 +62,8 @@ def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> 
         raise LedgerError("allow_published= must be True or False.")
     epsilon = price.check_epsilon(eps)
     if not (is_number(delta) and delta == 0):
-        price.rho_of(
-            epsilon, price.check_delta(delta)
-        )  # also refuses caps too small for any charge
+        # This also refuses caps too small for any charge.
+        price.rho_of(epsilon, price.check_delta(delta))
     return {
         "id": uuid.uuid4().hex,
         "dataset": dataset,

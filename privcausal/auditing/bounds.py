@@ -437,17 +437,11 @@ def _domains(
     """The declared domain of each column; treatment and instrument are 0/1 unless declared."""
     known = tuple(options.get(name) for name in ("propensity", "weights", "cohort"))
     groups = options.get("groups", ())
-    names = [
-        *parsed.variables,
-        *(name for name in known if isinstance(name, str)),
-        *(
-            column
-            for text in ([groups] if isinstance(groups, str) else groups)
-            for column in parse_group(text).columns
-        ),
-    ]
+    texts = [groups] if isinstance(groups, str) else groups
+    of_groups = [column for text in texts for column in parse_group(text).columns]
+    options_named = [name for name in known if isinstance(name, str)]
     found: dict[str, Domain] = {}
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):
         domain = schema.get(name)
         if domain is None and name not in (parsed.treatment, *parsed.instruments):
             raise CapabilityError(

@@ -13,29 +13,24 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privcausal.accounting import PICO
+from privcausal import accounting, errors, estimators, testing
 from privcausal.accounting.price import epsilon_at
 from privcausal.auditing import bounds
 from privcausal.auditing.bounds import Departure, audit_target
-from privcausal.errors import CapabilityError, is_number, named
-from privcausal.estimators import ADUM, DPCATE
 from privcausal.estimators.options import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.request import Control
-from privcausal.testing import Call
 from privcausal.typing import Neighbors
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
 # Results of an audit: a line per query, one line for all queries, and the fit's guarantee.
 
 CLAIM_ROUNDING = 1 + 2.0**-30
 """Tolerance of claims. Rounding to integers of pico-rho, and of floats, is much smaller."""
-
 
 AUDIT_READING = (
     "claimed: the charged privacy loss. exact: the loss on the worst of the tested pairs of "
@@ -163,7 +158,7 @@ ALL_TOGETHER = "all answers together"
 AuditStatistic = Callable[[Any], float]
 
 
-@named
+@errors.named
 def audit(
     formula: str,
     *,
@@ -239,12 +234,12 @@ def audit(
     """
     target = audit_target(formula, learner, bounds, eps, delta, neighbors, rows, options)
     if not callable(statistic) and statistic not in _WHITE:
-        raise CapabilityError(
+        raise errors.CapabilityError(
             "statistic= must be 'queries', 'fits', or a callable that takes a result."
         )
     check_whole("trials", trials, 2, 10**7)
-    if not (is_number(level) and 0 < level < 1):
-        raise CapabilityError("level= must be a number between 0 and 1.")
+    if not (errors.is_number(level) and 0 < level < 1):
+        raise errors.CapabilityError("level= must be a number between 0 and 1.")
     run = partial(_outputs, statistic) if callable(statistic) else _WHITE[statistic]
     with threadpool_limits(limits=1, user_api="blas"):
         try:
@@ -262,7 +257,7 @@ def audit(
 class _Answers:
     """Exact answers on every table given the same noisy answers, and the first table's result."""
 
-    calls: tuple[tuple[Call, ...], ...]
+    calls: tuple[tuple[testing.Call, ...], ...]
     result: Any
 
     def of(self, query: str) -> _Answers:
@@ -279,12 +274,12 @@ class _Answers:
         releases = self.result.estimate.releases
         charges = [r.charge for r in releases if r.charge.query == query]
         if not charges:
-            raise CapabilityError(
+            raise errors.CapabilityError(
                 "A query of this fit has no line in the budget. Pass a callable as statistic=."
             )
         if bounds.law(self.of(query).calls[0]) == "laplace":
-            return float(sum(c.cost.epsilon for c in charges) / PICO)
-        return math.sqrt(2 * sum(c.alone for c in charges) / PICO)
+            return float(sum(c.cost.epsilon for c in charges) / accounting.PICO)
+        return math.sqrt(2 * sum(c.alone for c in charges) / accounting.PICO)
 
 
 def _answers(target: bounds.AuditTarget, *, singly: bool) -> _Answers:
@@ -296,7 +291,7 @@ def _answers(target: bounds.AuditTarget, *, singly: bool) -> _Answers:
         # of its noise. For selected labels, delta pays for revealing which labels exist.
         other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
         if other or bool(plan.rho) == bool(plan.epsilon) or (law == "gaussian") != bool(plan.rho):
-            raise CapabilityError(
+            raise errors.CapabilityError(
                 "This fit is not charged by the noise of each query, so its queries cannot be "
                 "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
@@ -342,11 +337,11 @@ _WHITE: dict[str, Callable[[bounds.AuditTarget, int, float], list[Line]]] = {
 }
 
 
-def _measure(calls: Sequence[Call]) -> bounds.Measure:
+def _measure(calls: Sequence[testing.Call]) -> bounds.Measure:
     return "epsilon" if bounds.law(calls) == "laplace" else "mu"
 
 
-def _shown(calls: Sequence[Call], drawn: bounds.Drawn, trials: int, level: float) -> float:
+def _shown(calls: Sequence[testing.Call], drawn: bounds.Drawn, trials: int, level: float) -> float:
     """The larger of two bounds for Laplace noise: all numbers together, and number by number."""
     if _measure(calls) == "mu":
         return bounds.mu_bound(drawn.one, drawn.two, level)
@@ -360,7 +355,7 @@ def _shown(calls: Sequence[Call], drawn: bounds.Drawn, trials: int, level: float
 def _promised(result: Any) -> float:
     """mu = sqrt(2 rho) of the whole fit, or its pure epsilon."""
     plan = result.estimate.plan
-    return math.sqrt(2 * plan.rho / PICO) if plan.rho else plan.epsilon / PICO
+    return math.sqrt(2 * plan.rho / accounting.PICO) if plan.rho else plan.epsilon / accounting.PICO
 
 
 def _as_epsilon(line: Line, result: Any) -> list[Line]:
@@ -374,7 +369,7 @@ def _as_epsilon(line: Line, result: Any) -> list[Line]:
 
 
 def _epsilon_of(mu: float, delta: float) -> float:
-    return epsilon_at(delta, math.floor(PICO * min(mu, 30.0) ** 2 / 2), 0)
+    return epsilon_at(delta, math.floor(accounting.PICO * min(mu, 30.0) ** 2 / 2), 0)
 
 
 # -- black box -------------------------------------------------------------------------------
@@ -403,7 +398,7 @@ def _number(statistic: AuditStatistic, target: bounds.AuditTarget, table: int) -
     try:
         value = float(statistic(fit))
     except Exception as error:  # an error of the caller's own code, on a fit of invented rows
-        raise CapabilityError(
+        raise errors.CapabilityError(
             f"statistic= failed with {type(error).__name__}. It must take a result of the fit and "
             "return a number."
         ) from error
@@ -465,11 +460,11 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "r, disjoint": {"learner": "r", "base": "linear", "control": Control(split="disjoint")},
     "r, crossfit": {"learner": "r", "base": "linear", "control": Control(split="crossfit")},
     "boosting": {"learner": "s", "base": DPEBM(rounds=10)},
-    "kernel": {"learner": DPCATE(), "base": Kernel(ridge=5.0, functions=20)},
+    "kernel": {"learner": estimators.DPCATE(), "base": Kernel(ridge=5.0, functions=20)},
     "adum": {"learner": "adum", "eps": 1.0},
-    "adum, count and sum": {"learner": ADUM(release="count_sum", cells=4), "eps": 1.0},
-    "adum, gaussian": {"learner": ADUM(noise="gaussian")},
-    "adum, kmeans": {"learner": ADUM(partition="kmeans", cells=3, rounds=2), "eps": 4.0},
+    "adum, count and sum": {"learner": estimators.ADUM(release="count_sum", cells=4), "eps": 1.0},
+    "adum, gaussian": {"learner": estimators.ADUM(noise="gaussian")},
+    "adum, kmeans": {"learner": estimators.ADUM(partition="kmeans", cells=3, rounds=2), "eps": 4.0},
     "tm": {"learner": "tm", "eps": 1.0},
 }  # fmt: skip
 """Calls that together use every additive mechanism, boosting and the kernel."""

@@ -79,10 +79,8 @@ def _law_of_noise() -> str:
     for law in laws:
         for scale in (1.0, 30.0, 1e4):
             drawn = drawn_noise(law, scale, CHECK_DRAWS)
-            _need(
-                _chance(drawn, law, scale) > CHECK_LEVEL,
-                f"{law} noise does not have the scale {scale:g}",
-            )
+            right = _chance(drawn, law, scale) > CHECK_LEVEL
+            _need(right, f"{law} noise does not have the scale {scale:g}")
             for off in (0.9, 1.1):
                 seen = _chance(drawn, law, off * scale) < CHECK_LEVEL
                 _need(seen, f"{law} noise: a scale that is 10% off was not detected")

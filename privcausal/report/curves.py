@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-
 LINES = (
     (plots.BLUE, "o"),
     (plots.VERMILION, "s"),
@@ -63,7 +62,11 @@ def plan_plot(
             ax.plot(
                 x, plots.finite(line["sampling"]), linestyle=(0, (4, 3)), color=floor, linewidth=1
             )
-    _log_axes(ax, plan[by].min(), plan[by].max())
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    _plain_ticks(ax.xaxis, plan[by].min(), plan[by].max())
+    least, most = ax.get_ylim()
+    _plain_ticks(ax.yaxis, least, most)
     ax.set_xlabel("epsilon" if by == "eps" else "number of rows n")
     ax.set_ylabel(f"half-width of the {confidence(alpha)} interval")
     ax.legend(frameon=False, fontsize=9, loc="upper right", labelcolor=plots.INK)
@@ -107,14 +110,6 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     rows = f"n = {float(curve['n'].iloc[0]):,.0f}"
     plots.titles(ax, f"Weighted utility, {rows}", "precision: noise-free width / planned width")
     return ax
-
-
-def _log_axes(ax: Axes, low: float, high: float) -> None:
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    _plain_ticks(ax.xaxis, low, high)
-    least, most = ax.get_ylim()
-    _plain_ticks(ax.yaxis, least, most)
 
 
 TICK_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
@@ -164,16 +159,10 @@ def sensitivity_plot(
         value = float(robustness[name])
         if 0 < value < 1:
             ax.plot(
-                [100 * value],
-                [0],
-                marker,
-                color=plots.VERMILION,
-                markersize=7,
-                markeredgecolor="white",
-                clip_on=False,
-                zorder=5,
+                [100 * value], [0], marker, color=plots.VERMILION, markersize=7,
+                markeredgecolor="white", clip_on=False, zorder=5,
                 label=f"{name} reaches zero at {share_percent(value)}",
-            )
+            )  # fmt: skip
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=plots.INK)
     ax.set_xlabel(
@@ -217,13 +206,7 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
         ax.vlines(places, sign * low, sign * high, color=plots.INK, linewidth=1, zorder=3)
     ax.axhline(0, color=plots.INK, linewidth=0.8, zorder=4)
-    _name_arms(ax, frame, noise)
-    _name_cells(ax, frame, places)
-    return ax
-
-
-def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
-    """Arm names in the corners instead of a legend, and counts without a sign."""
+    # Arm names in the corners instead of a legend, and counts without a sign.
     most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
     ax.set_ylim(-1.3 * most, 1.3 * most)
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
@@ -233,10 +216,7 @@ def _name_arms(ax: Axes, frame: pd.DataFrame, noise: np.ndarray) -> None:
             color=plots.INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
         )  # fmt: skip
     ax.set_ylabel("rows (noisy count)")
-
-
-def _name_cells(ax: Axes, frame: pd.DataFrame, places: np.ndarray) -> None:
-    """Cell borders as ticks, and names of the two cells of clipped propensities."""
+    # Cell borders as ticks, and names of the two cells of clipped propensities.
     borders = frame["high"].to_numpy()[:-1]
     step = max(1, (len(borders) - 1) // 4)
     shown = np.arange(0, len(borders), step)
@@ -246,6 +226,7 @@ def _name_cells(ax: Axes, frame: pd.DataFrame, places: np.ndarray) -> None:
     inner[0] = inner[-1] = ""  # The labels of the outer cells show these borders.
     ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
     ax.set_xlabel("estimated propensity; lines: 95% noise range")
+    return ax
 
 
 def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -265,10 +246,8 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ("before", 0.14, plots.VERMILION, "D", "white"),
         ("after", -0.14, plots.BLUE, "o", plots.BLUE),
     ):
-        value, noise = (
-            plots.finite(frame[name]),
-            NOISE_95 * plots.finite(frame[f"std_error_{name}"]),
-        )
+        value = plots.finite(frame[name])
+        noise = NOISE_95 * plots.finite(frame[f"std_error_{name}"])
         ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
         ax.plot(
             value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,

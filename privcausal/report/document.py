@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -20,7 +20,6 @@ from privcausal.typing import Neighbors
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
 
 # A paragraph on methods and privacy for a paper, with its references.
 
@@ -80,16 +79,10 @@ def methods_text(view: FitView) -> str:
 Audience: TypeAlias = Literal["technical", "public"]
 
 SECTIONS = (
-    "In brief",
-    "How certain is the result?",
-    "Who benefits?",
-    "How is privacy protected?",
-    "How was the privacy budget spent?",
-    "Can we read this as cause and effect?",
-    "Methods",
-    "Reproduce",
-    "Glossary",
-)
+    "In brief", "How certain is the result?", "Who benefits?", "How is privacy protected?",
+    "How was the privacy budget spent?", "Can we read this as cause and effect?", "Methods",
+    "Reproduce", "Glossary",
+)  # fmt: skip
 
 OF_A_REGRESSION = (
     *SECTIONS[:2], "Coefficients", *SECTIONS[3:5], "Assumptions", *SECTIONS[6:]
@@ -97,7 +90,6 @@ OF_A_REGRESSION = (
 
 BELIEFS = (0.01, 0.1, 0.5, 0.9)
 """Prior beliefs for which the report shows the largest possible change."""
-
 
 INSTEAD = {
     ".docx": "fit.summary().to_word('{stem}.docx')",
@@ -149,7 +141,6 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
 
 
 def _context(view: FitView, *, public: bool) -> dict[str, Any]:
-    """All names that the templates use."""
     return {
         "view": view,
         "public": public,
@@ -179,7 +170,6 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
 
 
 def _facts(view: FitView) -> list[tuple[str, str, str]]:
-    """Label, number and remark of each fact below the title."""
     facts = []
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
@@ -215,11 +205,8 @@ def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceS
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
-    def shown(frame: Any, grid: Any) -> tables.TableGrid | None:
-        made: tables.TableGrid | None = (
-            None if frame is None or not len(frame) else grid(frame, view.alpha)
-        )
-        return made
+    def shown(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
+        return None if frame is None or not len(frame) else grid(frame, view.alpha)
 
     return {
         "effects": shown(view.effects, tables.effect_grid),

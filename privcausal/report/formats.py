@@ -123,15 +123,11 @@ def _heads(
 ) -> tuple[str, ...]:
     """The heads; a head above narrow numbers is shortened, as names are."""
     widest = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
-    return tuple(
-        _text_cell(
-            tables.cut(tables.ascii_only(c.head), max(HEAD_WIDTH, width))
-            if c.align != "left"
-            else c.head,
-            c,
-        )
-        for c, width in zip(columns, widest, strict=True)
-    )
+    heads = []
+    for column, width in zip(columns, widest, strict=True):
+        short = tables.cut(tables.ascii_only(column.head), max(HEAD_WIDTH, width))
+        heads.append(_text_cell(column.head if column.align == "left" else short, column))
+    return tuple(heads)
 
 
 def _panels(
@@ -256,7 +252,6 @@ LONG = 30
 
 TEX_NAME = 48
 """Characters of a name in a table, where it cannot wrap; `Summary.tables` has the full name."""
-
 
 TABLE_ROWS = 24
 """Rows of one tabular; a longer table continues in another tabular with the same head."""
@@ -393,16 +388,8 @@ def render_html(table: tables.Table) -> str:
     alert = [alert_html(table.alert)] if table.alert else []
     title = f"<p><strong>{escape_html(table.title)}</strong></p>"
     parts = [part for block in table.blocks for part in _html_parts(block)]
-    lines = [
-        '<div class="privcausal-summary">',
-        TABLE_STYLE,
-        *alert,
-        title,
-        *parts,
-        *alert,
-        "</div>",
-    ]
-    return "\n".join(lines) + "\n"
+    lines = [TABLE_STYLE, *alert, title, *parts, *alert]
+    return "\n".join(['<div class="privcausal-summary">', *lines, "</div>"]) + "\n"
 
 
 TABLE_STYLE = """<style>
@@ -580,7 +567,13 @@ def _table(
     cells = table._cells  # `table.cell` would rebuild all cells on each call.
     for index, row in enumerate(rows):
         for place, (text, column) in enumerate(zip(row, columns, strict=True)):
-            _write(cells[index * len(columns) + place], text, column)
+            from docx.enum.text import WD_ALIGN_PARAGRAPH
+            from docx.shared import Pt
+
+            paragraph = cells[index * len(columns) + place].paragraphs[0]
+            paragraph.add_run(tables.clean(text)).font.size = Pt(SMALL_POINTS)
+            paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())
+            paragraph.paragraph_format.space_after = Pt(0)
     lines = {"top": {0: HEAVY}, "bottom": dict.fromkeys(ruled, LIGHT) | {len(rows) - 1: HEAVY}}
     for side, at in lines.items():
         for index, size in at.items():
@@ -609,16 +602,6 @@ def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
         table.columns[place].width = width
         for row in table.rows:
             row.cells[place].width = width
-
-
-def _write(cell: Any, text: str, column: tables.TableColumn) -> None:
-    from docx.enum.text import WD_ALIGN_PARAGRAPH
-    from docx.shared import Pt
-
-    paragraph = cell.paragraphs[0]
-    paragraph.add_run(tables.clean(text)).font.size = Pt(SMALL_POINTS)
-    paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())
-    paragraph.paragraph_format.space_after = Pt(0)
 
 
 def _border(cell: Any, side: str, size: int) -> None:

@@ -14,6 +14,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 # The report's plots as SVG, each with alternative text and its numbers. The same figure gives the
 # same bytes, and many figures fit on one page.
@@ -67,20 +67,11 @@ def interval_picture(view: FitView) -> Picture | None:
     whole = tables.interval_sentence(view)
     words = f"Nested bars. The estimate is {whole}. Intervals by source: {bars}."
     more = view.more
-    svg = _draw(
-        "interval",
-        words,
-        (WIDE, 2.2 if more else 1.9),
-        lambda ax: interval_plot(
-            effect,
-            view.uncertainty,
-            ax=ax,
-            alpha=view.alpha,
-            name=f"average effect on {tables.cut(tables.clean(view.outcome), MOST_LABEL)}"
-            if view.treatment
-            else f"coefficient of {effect.name}",
-        ),
-    )
+    name = f"coefficient of {effect.name}"
+    if view.treatment:
+        name = f"average effect on {tables.cut(tables.clean(view.outcome), MOST_LABEL)}"
+    drawn = partial(interval_plot, effect, view.uncertainty, alpha=view.alpha, name=name)
+    svg = _draw("interval", words, (WIDE, 2.2 if more else 1.9), lambda ax: drawn(ax=ax))
     caption = (
         f"{tables.confidence(view.alpha)} confidence interval. Solid: width from sampling alone. "
         "Hatched: added by privacy noise."
@@ -185,11 +176,9 @@ def budget_picture(view: FitView) -> Picture | None:
     lines = view.budget.iloc[:MOST_BARS]
     paid = tables.price_frame(lines)
     currency = paid["currency"].iloc[0]
+    costs = zip(paid["stage"], column(paid["price"]), paid["share"], strict=True)
     spent = "; ".join(
-        f"{stage} {text} ({tables.share_percent(share)})"
-        for stage, text, share in zip(
-            paid["stage"], column(paid["price"]), paid["share"], strict=True
-        )
+        f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
     svg = _draw(
@@ -308,15 +297,8 @@ def calm(ax: Axes, across: str) -> None:
 
 def titles(ax: Axes, title: str, below: str) -> None:
     """A bold title, and a small line below it that explains how to read the plot."""
-    ax.set_title(
-        tables.cut(title, PICTURE_NAME),
-        loc="left",
-        fontsize=10.5,
-        fontweight="bold",
-        color=INK,
-        pad=20,
-        **AS_TYPED,
-    )
+    head = tables.cut(title, PICTURE_NAME)
+    ax.set_title(head, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=20, **AS_TYPED)
     note = ax.annotate(
         tables.cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
         textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
@@ -380,10 +362,7 @@ AxesIn: TypeAlias = "Axes | Sequence[Axes] | np.ndarray[Any, Any] | None"
 
 
 def effect_plot(
-    shapes: Sequence[Shape],
-    *,
-    ax: AxesIn = None,
-    ylim: tuple[float, float] | None = None,
+    shapes: Sequence[Shape], *, ax: AxesIn = None, ylim: tuple[float, float] | None = None
 ) -> Axes | np.ndarray[Any, Any]:
     """The effect along each modifier: one panel each, a band for curves, bars for levels.
 
@@ -434,14 +413,10 @@ def _levels(ax: Axes, shape: Shape) -> None:
     ax.vlines(places, finite(shape.conf_low), finite(shape.conf_high), color=BLUE, linewidth=2)
     ax.plot(places, estimate, "o", color=BLUE, markersize=6, markeredgecolor="white")
     names = [tables.cut(tables.clean(point), 14) for point in shape.grid]
-    crowded = sum(len(name) for name in names) > 26
-    ax.set_xticks(
-        places,
-        names,
-        rotation=35 if crowded else 0,
-        ha="right" if crowded else "center",
-        **AS_TYPED,
-    )
+    turned: dict[str, Any] = {"rotation": 0, "ha": "center"}
+    if sum(len(name) for name in names) > 26:
+        turned = {"rotation": 35, "ha": "right"}
+    ax.set_xticks(places, names, **turned, **AS_TYPED)
     ax.tick_params(axis="x", length=0)
     ax.set_xlim(-0.6, len(places) - 0.4)
 

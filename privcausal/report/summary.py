@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -146,7 +146,6 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
 
 
 def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    """Sources of the uncertainty and uses of the budget, one line each."""
     lines, stages = [], tables.stage_shares(view.budget)
     if view.uncertainty:
         lines.append(f"Std err{_of_first(view)}: {tables.error_text(*view.errors)}.")
@@ -165,7 +164,6 @@ SHOWN = {"nuisance": "nuisance models"}
 
 
 def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    """Uncertainty by source, and the budget by release."""
     noise = tables.only_mechanism(view.budget)
     said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
@@ -224,7 +222,6 @@ NOTE_WIDTH = 73
 """Maximum characters of a note on one line, after its number; a summary has thirty lines."""
 
 MORE = "For all releases and full notes, use summary(full=True)."
-
 
 # -- several fits in one table ---------------------------------------------------------------------
 
@@ -317,20 +314,12 @@ def compared(
     # Limits and p values allow for the bias; standard errors do not.
     biased = statistic == "std_error" and bool((frame["max_bias"] > 0).any())
     grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
-    below = BELOW[statistic].format(
-        level=tables.confidence(alpha), bias=IN_BRACES if biased else ""
-    )
-    blocks = (
-        tables.Rule("="),
-        grid,
-        tables.Rule("="),
-        tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",)),
-    )
+    bias = ", maximum bias from clipping in braces" if biased else ""
+    below = BELOW[statistic].format(level=tables.confidence(alpha), bias=bias)
+    said = tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",))
+    blocks = (tables.Rule("="), grid, tables.Rule("="), said)
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
     return Comparison(tables.Table(title, blocks, tables.ALERTS[worst]), frame, stats, alpha)
-
-
-IN_BRACES = ", maximum bias from clipping in braces"
 
 
 def _grid(
@@ -345,7 +334,10 @@ def _grid(
         for term in dict.fromkeys(map(str, frame["term"]))
         for line in range(lines)
     ]
-    facts = [line for label in stats for line in _fact_lines(str(label), stats[label])]
+    facts: list[tuple[str, ...]] = []
+    for label in stats:  # on as many lines as the longest value needs
+        broken = [wrap(tables.clean(value), FACT) for value in stats[label]]
+        facts += zip_longest([str(label)], *broken, fillvalue="")
     columns = (tables.TableColumn("", "left", "term"), *heads)
     breaks = (len(rows),) if facts else ()
     return tables.TableGrid("Estimates by fit", columns, (*rows, *facts), frame, breaks=breaks)
@@ -360,9 +352,3 @@ def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]
         "p_value": f"({tables.p_value_text(float(row['p_value']))})",
     }
     return estimate, below[statistic], f"{{{bias}}}" if row["max_bias"] > 0 else ""
-
-
-def _fact_lines(label: str, values: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """A fact of each fit, on as many lines as the longest value needs."""
-    broken = [wrap(tables.clean(value), FACT) for value in values]
-    yield from zip_longest([label], *broken, fillvalue="")

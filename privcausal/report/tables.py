@@ -23,7 +23,6 @@ from privcausal.typing import Kind, Neighbors, Vector
 if TYPE_CHECKING:
     import pandas as pd
 
-
 # Numbers as text: at most ten characters, ASCII, the same in every format.
 
 FIXED_WIDTH = 9
@@ -287,8 +286,9 @@ def shape_line(shape: Shape) -> str:
     shown = iter(alike(limits.ravel().tolist(), spread, digits=2))
     names = ("lowest ", "highest ") if shape.kind == "levels" else ("",) * len(told)
     labels = (f"{clean(shape.interval_label)} ", *("" for _ in told[1:]))
+    places = [clean(p) if isinstance(p, str) else point_text(p) for p in shape.grid]
     parts = (
-        f"{name}{next(shown)} ({label}{next(shown)} to {next(shown)}) at {_point(shape, i)}"
+        f"{name}{next(shown)} ({label}{next(shown)} to {next(shown)}) at {places[i]}"
         for name, label, i in zip(names, labels, told, strict=True)
     )
     return f"{'; '.join(parts)}."
@@ -299,7 +299,6 @@ TURN = 0.25
 
 
 def _extremes(values: Vector) -> list[int]:
-    """Positions of the minimum and the maximum."""
     return [int(np.nanargmin(values)), int(np.nanargmax(values))]
 
 
@@ -308,11 +307,6 @@ def _course(values: Vector) -> list[int]:
     far = TURN * float(np.nanmax(values) - np.nanmin(values))
     turns = [i for i in _extremes(values) if all(np.abs(values[i] - values[[0, -1]]) > far)]
     return [0, *sorted(turns), len(values) - 1]
-
-
-def _point(shape: Shape, index: int) -> str:
-    place = shape.grid[index]
-    return clean(place) if isinstance(place, str) else point_text(place)
 
 
 def error_text(std_error: float, se_sampling: float) -> str:
@@ -641,28 +635,21 @@ def _some(count: int, most: int) -> list[int]:
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     """A curve of gains at up to `most` points, including its ends."""
     shown = gains.iloc[_some(len(gains), most)]
-    heads = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
-    return filled(
-        "Expected gain by share treated",
-        labelled_names("treated", map(share_percent, shown["share"])),
-        *scaled(
-            shown,
-            {name: TableColumn(head) for name, head in heads.items()},
-            float((gains["conf_high"] - gains["conf_low"]).max()) / 4,
-        ),
-    )
+    words = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
+    heads = {name: TableColumn(head) for name, head in words.items()}
+    spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
+    treated = labelled_names("treated", map(share_percent, shown["share"]))
+    return filled("Expected gain by share treated", treated, *scaled(shown, heads, spread))
 
 
 def attack_grid(curve: pd.DataFrame) -> TableGrid:
     """Maximum power at a few shares of false alarms."""
     found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
+    powers = (f"{percent(power)}%" for power in found.tolist())
     return filled(
         "Detection power of the strongest attack",
         labelled_names("false positive rate", map(share_percent, ALARMS)),
-        (
-            TableColumn("detection power, at most"),
-            (f"{percent(power)}%" for power in found.tolist()),
-        ),
+        (TableColumn("detection power, at most"), powers),
     )
 
 

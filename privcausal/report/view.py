@@ -18,7 +18,6 @@ from privcausal.typing import Kind, Neighbors
 if TYPE_CHECKING:
     import pandas as pd
 
-
 Pair: TypeAlias = tuple[str, str]
 
 

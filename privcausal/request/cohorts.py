@@ -6,16 +6,8 @@ from bisect import bisect
 from typing import Any, NamedTuple, get_args
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
+from privcausal.request import panels
 from privcausal.request.formula import CausalFormula
-from privcausal.request.panels import (
-    ControlGroup,
-    Panel,
-    Staggered,
-    check_order,
-    check_panel_columns,
-    declared_periods,
-    numbers_of,
-)
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
 
@@ -43,7 +35,7 @@ def cohorts_of(
     cohort: Any,
     control_group: Any,
     groups: object,
-) -> tuple[Schema, Panel]:
+) -> tuple[Schema, panels.Panel]:
     """Domains of the rows per unit: the cohort, and the outcome in each declared period.
 
     Raises
@@ -62,14 +54,14 @@ def cohorts_of(
         raise CapabilityError(
             "did() with cohort= has no groups=. Fit the rows of each group separately."
         )
-    if control_group not in get_args(ControlGroup):
+    if control_group not in get_args(panels.ControlGroup):
         raise CapabilityError(
-            f"control_group= must be {' or '.join(map(repr, get_args(ControlGroup)))}."
+            f"control_group= must be {' or '.join(map(repr, get_args(panels.ControlGroup)))}."
         )
-    check_panel_columns(formula, unit, time, (), cohort)
+    panels.check_panel_columns(formula, unit, time, (), cohort)
     if not isinstance(domain, Interval):
         raise SchemaError(f"did() requires numeric bounds: bounds={{{name!r}: (lo, hi)}}.")
-    found, levels = declared_periods(schema, time, periods), schema.get(cohort)
+    found, levels = panels.declared_periods(schema, time, periods), schema.get(cohort)
     if not (isinstance(found, Levels) and len(found.values) > 1 and not found.other):
         raise SchemaError(f"Name all periods of {time!r} in order: periods=[2003, 2004, 2005].")
     if not isinstance(levels, Levels) or levels.other:
@@ -77,9 +69,10 @@ def cohorts_of(
             f"did() requires the levels of {cohort!r}: the first treated periods, and one level "
             f"for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
         )
-    check_order(time, found.values)
-    numbers, outside = numbers_of(found.values), [x for x in levels.values if x not in found.values]
-    for level, number in zip(outside, numbers_of(outside), strict=False):
+    panels.check_order(time, found.values)
+    numbers = panels.numbers_of(found.values)
+    outside = [x for x in levels.values if x not in found.values]
+    for level, number in zip(outside, panels.numbers_of(outside), strict=False):
         if numbers and numbers[0] < number < numbers[-1]:
             after = found.values[bisect(numbers, number)]
             raise SchemaError(
@@ -94,7 +87,7 @@ def cohorts_of(
         )
     # These names are longer than the name of any column, so none occurs twice.
     wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))
-    panel = Staggered(time, Schema({name: domain}), cohort, wide, control_group)
+    panel = panels.Staggered(time, Schema({name: domain}), cohort, wide, control_group)
     schema = schema.with_columns({time: found, **dict.fromkeys(wide, domain)})
     if not _comparisons(schema, panel):
         raise SchemaError(
@@ -105,7 +98,7 @@ def cohorts_of(
     return schema, panel
 
 
-def labels_of(schema: Schema, panel: Staggered) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def labels_of(schema: Schema, panel: panels.Staggered) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Labels of the cohorts, in order of treatment with never treated last, and of the periods.
 
     Units that are treated in the first period have no period before, and are left out.
@@ -123,11 +116,11 @@ def comparisons(request: Request) -> tuple[CohortEffect, ...]:
     The base is the last period before treatment; before treatment it is the period before t. Units
     not yet treated are those first treated after t and the base.
     """
-    assert isinstance(request.trust.panel, Staggered)
+    assert isinstance(request.trust.panel, panels.Staggered)
     return _comparisons(request.schema, request.trust.panel)
 
 
-def _comparisons(schema: Schema, panel: Staggered) -> tuple[CohortEffect, ...]:
+def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect, ...]:
     labels, periods = labels_of(schema, panel)
     end, found = len(periods), []
     starts = [periods.index(label) if label in periods else end for label in labels]

@@ -9,6 +9,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -25,15 +26,9 @@ MAX_FACTOR = 1_000
 MAX_NUMBER = 1e100
 MAX_BASIS = 30
 
-ELEMENTARY = (
-    *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt"),
-    *("abs", "sin", "cos", "tan"),
-)
+ELEMENTARY = ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos", "tan")
 """Functions of one number."""
-FUNCTIONS = (
-    *("C", "I", *ELEMENTARY, "scale", "center"),
-    *("poly", "bs", "cr", "cs", "cc", "s"),
-)
+FUNCTIONS = (*("C", "I", *ELEMENTARY, "scale", "center"), *("poly", "bs", "cr", "cs", "cc", "s"))
 """Names of functions that a formula may call."""
 CALLABLE = ("I", *ELEMENTARY)
 """Functions that may be nested in one another."""
@@ -165,7 +160,12 @@ def read_call(text: str) -> TypedCall:
         names[name] = match["name"]
         return f" {name} "
 
-    node = _syntax(_INNER.sub(plain, text))
+    node: ast.expr | None = None
+    with (
+        suppress(SyntaxError, ValueError, RecursionError, MemoryError),
+        warnings.catch_warnings(action="ignore"),  # for example 1if x, which is then refused
+    ):
+        node = ast.parse(_INNER.sub(plain, text), mode="eval").body
     path = path_of(node.func) if isinstance(node, ast.Call) else None
     if not isinstance(node, ast.Call) or path is None:
         raise FormulaError(f"{short(text)} cannot be read. Write C(x), log(x) or I(x**2).")
@@ -175,14 +175,6 @@ def read_call(text: str) -> TypedCall:
         if own and own.removeprefix("np.") in ELEMENTARY:
             part.func = ast.Name(own.removeprefix("np."), ast.Load())  # type: ignore[attr-defined]
     return TypedCall(text, path_of(node.func) or "?", node, names)
-
-
-def _syntax(code: str) -> ast.expr | None:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # for example 1if x, which is then refused
-            return ast.parse(code, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def path_of(node: ast.expr) -> str | None:
@@ -321,9 +313,9 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
         case ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
             return _joined(call, inside(node.left), inside(node.right))
         case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
-            sides = node.left, right
             equal = isinstance(op, ast.Eq | ast.NotEq)
-            return _compared(call, [inside(s) for s in sides], equal and not _plain(sides))
+            plain = isinstance(node.left, ast.Name) and constant(right) is not None
+            return _compared(call, [inside(s) for s in (node.left, right)], equal and not plain)
         case ast.Compare():
             raise call.refuse("Chained comparisons are not allowed. Write (1 < x) & (x < 3).")
     raise call.refuse(
@@ -342,11 +334,6 @@ def _joined(call: TypedCall, *values: Value) -> Value:
     if not all(value.truth for value in values):
         raise call.refuse("& | ~ combine comparisons in parentheses. Write (x > 3) & (z < 2).")
     return Value(None, total=False, truth=True, cuts=sum((v.cuts for v in values), ()))
-
-
-def _plain(sides: tuple[ast.expr, ast.expr]) -> bool:
-    """Whether one side is a bare column and the other a number."""
-    return isinstance(sides[0], ast.Name) and constant(sides[1]) is not None
 
 
 def _compared(call: TypedCall, sides: list[Value], rounded: bool) -> Value:

@@ -121,7 +121,12 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
             if name not in schema:
                 raise SchemaError(f"Group {text!r} requires a declared domain for {name!r}.")
         if group.bare:
-            groups += _levels_of(group.columns[0], schema[group.columns[0]])
+            (column,) = group.columns
+            domain = schema[column]
+            if isinstance(domain, Interval):
+                raise numeric_group(column)
+            for label in level_names(domain):
+                groups.append(Group(f"{column}[{label}]", (Condition(column, "==", label),)))
         else:
             parts = (_checked(part, group.label, schema[part.column]) for part in group.parts)
             groups.append(replace(group, parts=tuple(parts)))
@@ -139,14 +144,6 @@ def numeric_group(column: str) -> SchemaError:
         f"Group {column!r} is numeric. Write a comparison such as '{column} >= 65'. If the column "
         f"is 0/1, declare bounds={{{column!r}: [0, 1]}}."
     )
-
-
-def _levels_of(name: str, domain: Domain) -> list[Group]:
-    if isinstance(domain, Interval):
-        raise numeric_group(name)
-    return [
-        Group(f"{name}[{label}]", (Condition(name, "==", label),)) for label in level_names(domain)
-    ]
 
 
 def _checked(part: Condition, label: str, domain: Domain) -> Condition:
@@ -189,13 +186,9 @@ def _holds(part: Condition, values: Vector | Integers, domain: Domain) -> Mask:
 
 
 _COMPARE = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    ">=": np.greater_equal,
-    "<=": np.less_equal,
-    ">": np.greater,
-    "<": np.less,
-}
+    "==": np.equal, "!=": np.not_equal, ">=": np.greater_equal, "<=": np.less_equal,
+    ">": np.greater, "<": np.less,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,14 +433,10 @@ class _Basis(NamedTuple):
 
 
 _CUBIC = _Basis("spline", {"df": (3, expressions.MAX_BASIS)}, ["df"], ["constraints"])
+_BS = {"df": (1, expressions.MAX_BASIS), "degree": (1, MAX_DEGREE)}
 _BASES: Mapping[str, _Basis] = {
     "poly": _Basis("poly", {"degree": (1, MAX_DEGREE)}, ["degree"], ["raw"]),
-    "bs": _Basis(
-        "spline",
-        {"df": (1, expressions.MAX_BASIS), "degree": (1, MAX_DEGREE)},
-        ["df"],
-        ["include_intercept"],
-    ),
+    "bs": _Basis("spline", _BS, ["df"], ["include_intercept"]),
     **dict.fromkeys(("cr", "cs", "cc"), _CUBIC),
     "s": _Basis("smooth", {"k": (3, expressions.MAX_BASIS)}),
 }

@@ -86,7 +86,14 @@ def tokens_of(text: str) -> list[Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _stranger(text[position:].lstrip())
+            rest = text[position:].lstrip()
+            why = _STRANGERS.get(rest[0], f"{rest[0]!r} is not allowed in a formula. Remove it.")
+            if rest[0].isdigit():
+                why = (
+                    f"{expressions.short(rest)} starts with a digit. Write a number inside I(), as "
+                    "in I(0.5 * x), and such a column name in backticks, `2x`."
+                )
+            raise FormulaError(why)
         position = match.end()
         kind: Any = match.lastgroup
         if kind == "call":
@@ -97,16 +104,6 @@ def tokens_of(text: str) -> list[Token]:
         else:
             tokens.append(Token(kind, match[kind].replace("^", "**")))
     return tokens
-
-
-def _stranger(rest: str) -> FormulaError:
-    why = _STRANGERS.get(rest[0], f"{rest[0]!r} is not allowed in a formula. Remove it.")
-    if rest[0].isdigit():
-        why = (
-            f"{expressions.short(rest)} starts with a digit. Write a number inside I(), as in "
-            "I(0.5 * x), and such a column name in backticks, `2x`."
-        )
-    return FormulaError(why)
 
 
 def _closing(text: str, start: int) -> int:
@@ -420,7 +417,6 @@ class CausalFormula:
 
 
 def _instruments(part: Sequence[Token]) -> tuple[str, ...]:
-    """The column names of a sum."""
     ends = [k for k, token in enumerate(part) if token == _PLUS]
     pieces = [part[a + 1 : b] for a, b in pairwise([-1, *ends, len(part)])]
     if len(pieces) > MAX_INSTRUMENTS:

@@ -83,7 +83,14 @@ def panel_of(
             "declare its bounds."
         )
     check_panel_columns(formula, unit, time, groups)
-    _check_arms(formula.treatment, schema.get(formula.treatment))
+    arms = schema.get(formula.treatment)
+    many = isinstance(arms, Levels) and len(arms.labels) > 2
+    if many or (isinstance(arms, Interval) and (arms.lo, arms.hi) != (0.0, 1.0)):
+        raise CapabilityError(
+            f"did() requires a binary treatment, but {formula.treatment!r} is not. For staggered "
+            "treatment, name the column of the first treated period: did('Y ~ 1', data, "
+            "cohort='first')."
+        )
     domain = schema.get(name)
     if domain is None and kinds.get(name) == "bool":
         domain = Binary([False, True])
@@ -155,12 +162,3 @@ def numbers_of(labels: Sequence[str]) -> list[float]:
         except ValueError:
             continue
     return []
-
-
-def _check_arms(name: str, domain: Domain | None) -> None:
-    many = isinstance(domain, Levels) and len(domain.labels) > 2
-    if many or (isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)):
-        raise CapabilityError(
-            f"did() requires a binary treatment, but {name!r} is not. For staggered treatment, "
-            "name the column of the first treated period: did('Y ~ 1', data, cohort='first')."
-        )

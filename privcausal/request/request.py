@@ -12,13 +12,7 @@ from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError, i
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
-from privcausal.request.schema import (
-    Binary,
-    Interval,
-    Levels,
-    Schema,
-    number_key,
-)
+from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
@@ -277,9 +271,7 @@ class Queries:
         return max((len(values) for values in self.columns.values()), default=1)
 
 
-def estimands_of(
-    asked: object,
-) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
+def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
     """Return the first average requested, then the other estimands.
 
     Ratios add their difference, the ATE.
@@ -646,9 +638,8 @@ class Request:
             domain = self.schema[self.propensity]
             assert isinstance(domain, Interval)
             return min(domain.lo, 1 - domain.hi)
-        shares = (
-            self.propensity.values() if isinstance(self.propensity, Mapping) else [self.propensity]
-        )
+        known = self.propensity
+        shares = known.values() if isinstance(known, Mapping) else [known]
         return min(min(float(p), 1 - float(p)) for p in shares)
 
     @property

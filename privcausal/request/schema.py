@@ -26,7 +26,6 @@ from privcausal.typing import Frame
 
 ColumnKind = Literal["numeric", "bool", "text", "other"]
 
-
 NO_SUCH_FIELD = (
     "is not in the first line of the CSV file. This line must contain the column names, separated "
     "by commas. It is not shown here, because without a header it would be a row of data."
@@ -179,7 +178,6 @@ _TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
     (float | np.floating | Decimal | Fraction, lambda value: number_key(float(value))),
 )
 """Types whose text depends on the value alone, with the function that writes it."""
-
 
 MAX_WIDTH = 2.0**60
 """Intervals must be narrower. On wider ones, a grid of 2^-11 of the width is meaningless."""

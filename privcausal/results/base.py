@@ -22,16 +22,8 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
 from privcausal.request.request import Control, Request, Trust
-from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
-from privcausal.results.frames import (
-    average_frame,
-    budget_lines,
-    critical,
-    quantile,
-    tested,
-    with_ratios,
-    within_reach,
-)
+from privcausal.request.schema import Binary, Interval, Levels, Schema
+from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame
 
@@ -62,7 +54,6 @@ def question(learner: estimators.Learner, base: bases.AnyBase, request: Request)
 def _call(
     learner: estimators.Learner, base: bases.AnyBase, request: Request
 ) -> tuple[str, dict[str, Any]]:
-    """Name and options of the call."""
     budget, trust = request.budget, request.trust
     shares = dict(budget.shares) or None
     name, options = "private", dict[str, Any]()
@@ -77,10 +68,8 @@ def _call(
         if request.estimand == "OLS":
             name = "regress"
         elif request.estimand == "CATE":
-            name, options = (
-                "privcate",
-                {"learner": _option(learner, estimators.LEARNERS, "pc.learners")},
-            )
+            name = "privcate"
+            options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
         of = request.cluster
         clusters = (None, None) if of is None else (of.column, of.max_rows)
         control = Control(
@@ -94,12 +83,9 @@ def _call(
         options["delta"] = budget.delta
     if len(request.declared) or request.declared.complete:
         options["bounds"] = _bounds(request.declared)
+    asked = [request.estimand, *request.more] if request.more else request.estimand
     general: list[tuple[str, Any, Any]] = [  # option, value, default
-        (
-            "estimand",
-            [request.estimand, *request.more] if request.more else request.estimand,
-            request.estimand if name != "private" else "ATE",
-        ),
+        ("estimand", asked, request.estimand if name != "private" else "ATE"),
         ("neighbors", trust.neighbors, Trust().neighbors),
         ("unit", trust.unit, None),
         ("max_rows", trust.max_rows, 1 if trust.unit is None or trust.panel else None),
@@ -168,7 +154,6 @@ def _option(option: Any, known: Mapping[str, Any], module: str) -> _Source:
 
 
 def _changed(option: Any) -> str:
-    """The fields that differ from their defaults, as arguments."""
     return ", ".join(f"{name}={value!r}" for name, value in _not_default(option).items())
 
 
@@ -221,26 +206,6 @@ class NuisanceFunction:
 
     def __repr__(self) -> str:
         return f"<released nuisance model {self.name!r}: call it with new data>"
-
-
-BOUGHT = (
-    "Bounds were estimated privately: {}. Values outside them were clipped; confidence intervals "
-    "of averages allow for clipped outcomes. Reuse these bounds at no cost with bounds=fit.schema."
-)
-
-
-FEW_GROUPS_ALERT = "No estimate for {names}: too few rows, possibly none (noisy count)."
-
-
-def _has_range(domain: Domain) -> bool:
-    """Whether the domain has a range to report; another alert covers factors without levels."""
-    return isinstance(domain, Interval) or (isinstance(domain, Levels) and bool(domain.values))
-
-
-def _domain(domain: Domain) -> str:
-    if isinstance(domain, Interval):
-        return f"[{domain.lo:.6g}, {domain.hi:.6g}]"
-    return f"{len(domain.labels or ())} levels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +293,7 @@ class ReleasedFit(Printed):
         were clipped, `pvalues` also allow for the bias. They are then larger than the normal tail
         probabilities of these z values.
         """
-        return tested(self._terms_table())["statistic"]
+        return frames.tested(self._terms_table())["statistic"]
 
     @property
     def pvalues(self) -> pd.Series[float]:
@@ -339,7 +304,7 @@ class ReleasedFit(Printed):
         >>> bool(fit.pvalues.between(0, 1).all())
         True
         """
-        return tested(self._terms_table())["p_value"]
+        return frames.tested(self._terms_table())["p_value"]
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
@@ -371,16 +336,16 @@ class ReleasedFit(Printed):
         alone[:terms, :terms] = cov[:terms, :terms]
         if self.plan.request.asked.jointly:  # All covariances are released.
             alone = cov
-        z = critical(alone, alpha, simultaneous=simultaneous)
-        frames = [self._table(groups=False, z=z)]
+        z = frames.critical(alone, alpha, simultaneous=simultaneous)
+        parts = [self._table(groups=False, z=z)]
         if simultaneous and found.groups:
-            frames.append(self._table(groups=True, z=z))
-        limits = pd.concat(frames)[["conf_low", "conf_high"]]
+            parts.append(self._table(groups=True, z=z))
+        limits = pd.concat(parts)[["conf_low", "conf_high"]]
         return limits.set_axis([0, 1], axis=1)
 
     def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
         found = self._averages
-        frame = average_frame(found, z, groups=groups)
+        frame = frames.average_frame(found, z, groups=groups)
         # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
             frame["se_sampling"] = np.nan
@@ -388,8 +353,8 @@ class ReleasedFit(Printed):
         whole = len(frame) if every else 1  # Slopes have no such range.
         if self.plan.request.estimand == "OLS":
             whole = 0
-        frame = within_reach(frame, self._reach, whole, self._outcomes)
-        return with_ratios(frame, found, self.plan.request.asked.ratios, z)
+        frame = frames.within_reach(frame, self._reach, whole, self._outcomes)
+        return frames.with_ratios(frame, found, self.plan.request.asked.ratios, z)
 
     @property
     def _lead(self) -> int:
@@ -414,7 +379,7 @@ class ReleasedFit(Printed):
         return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
 
     def _terms_table(self, alpha: float = 0.05) -> pd.DataFrame:
-        return self._table(groups=False, z=quantile(alpha))
+        return self._table(groups=False, z=frames.quantile(alpha))
 
     @property
     def ate(self) -> pd.DataFrame:
@@ -442,7 +407,7 @@ class ReleasedFit(Printed):
         >>> fit.gate.index.tolist()
         ['ward[east]', 'ward[north]', 'ward[south]', 'ward[west]']
         """
-        return self._table(groups=True, z=quantile(0.05)).drop(columns="p_value")
+        return self._table(groups=True, z=frames.quantile(0.05)).drop(columns="p_value")
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """Estimates in broom's columns, with the maximum bias and the codes of alerts.
@@ -489,14 +454,25 @@ class ReleasedFit(Printed):
         >>> "bounds" in unbounded.alerts
         True
         """
-        declared, found = self.plan.request.schema, self.schema
-        names = [n for n in found if n not in declared and _has_range(found[n])]
-        bought = [f"{name} {_domain(found[name])}" for name in names]
-        told = {"bounds": BOUGHT.format(", ".join(bought))} if bought and self._bought else {}
+        bought, told = [], {}
+        for name, domain in self.schema.columns.items():
+            if name in self.plan.request.schema:
+                continue
+            if isinstance(domain, Interval):
+                bought.append(f"{name} [{domain.lo:.6g}, {domain.hi:.6g}]")
+            elif isinstance(domain, Levels) and domain.values:  # another alert covers no levels
+                bought.append(f"{name} {len(domain.labels)} levels")
+        if bought and self._bought:
+            told["bounds"] = (
+                f"Bounds were estimated privately: {', '.join(bought)}. Values outside them were "
+                "clipped; confidence intervals of averages allow for clipped outcomes. Reuse "
+                "these bounds at no cost with bounds=fit.schema."
+            )
         told |= dict(self.estimate.alerts) | complete_alert(self.estimate)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:
-            told["groups"] = FEW_GROUPS_ALERT.format(names=listed(averages.unseen))
+            few = "too few rows, possibly none (noisy count)"
+            told["groups"] = f"No estimate for {listed(averages.unseen)}: {few}."
         return told
 
     @property
@@ -546,7 +522,7 @@ class ReleasedFit(Printed):
 
     def _group_table(self, alpha: float) -> pd.DataFrame:
         """`tidy` for the declared groups."""
-        return _tidied(self._table(groups=True, z=quantile(alpha)))
+        return _tidied(self._table(groups=True, z=frames.quantile(alpha)))
 
     # -- nuisances ---------------------------------------------------------------------------
 
@@ -591,7 +567,7 @@ class ReleasedFit(Printed):
         ['stage', 'query', 'mechanism', 'neighbors', 'sensitivity', 'noise_sd', 'rho',
          'epsilon', 'delta', 'rows', 'parallel']
         """
-        return budget_lines(self.estimate.releases, self.plan.request.budget.delta)
+        return frames.budget_lines(self.estimate.releases, self.plan.request.budget.delta)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -624,4 +600,4 @@ class ReleasedFit(Printed):
 
 def _tidied(frame: pd.DataFrame) -> pd.DataFrame:
     """A table of estimates in broom's columns, with tests of no effect."""
-    return tested(frame).reset_index()[list(TIDY)]
+    return frames.tested(frame).reset_index()[list(TIDY)]

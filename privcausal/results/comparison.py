@@ -132,36 +132,23 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
         frame = frame.iloc[: fit._level_terms]
     if groups and fit._averages.groups:
         frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
-    return frame, _facts(fit)
-
-
-def _estimator(fit: Result) -> str:
-    """Short name of the estimator, and of the base of its nuisance models."""
-    plan, title = fit.estimate.plan, fit._view().right[1][1]
+    plan, view = fit.estimate.plan, fit._view()
+    title = view.right[1][1]
     short = title.partition("(")[2].rstrip(")") or title
-    return short if plan.base == "none" else f"{short} / {plan.base}"
-
-
-def _facts(fit: Result) -> dict[str, str]:
-    plan = fit.estimate.plan
     row = fit._terms_table().iloc[fit._lead]
     alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
-    return {
+    return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
-        "Estimator": _estimator(fit),
+        "Estimator": short if plan.base == "none" else f"{short} / {plan.base}",
         "Estimand": str(plan.request.asked),
-        "n": _rows(fit),
+        # Other packages count complete rows; their number is released if rows may be incomplete.
+        "n": dict(view.left).get(COMPLETE) or stat_text(fit, "N") or "private",
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
         "Neighboring data": stat_text(fit, "neighbors") or "",
         "Sampling alone": alone if math.isfinite(row["se_sampling"]) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
-
-
-def _rows(fit: Result) -> str:
-    """Number of complete rows as other packages count it; released if rows may be incomplete."""
-    return dict(fit._view().left).get(COMPLETE) or stat_text(fit, "N") or "private"
 
 
 def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd.DataFrame:
@@ -235,11 +222,34 @@ def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
     if isinstance(fit, pd.DataFrame):
         return _frame(fit, alpha), {"Guarantee": "none"}
     if _has(fit, "params", "bse", "pvalues", "conf_int"):
-        return _statsmodels(fit, alpha)
+        estimates = np.asarray(fit.params, dtype=float)
+        if estimates.ndim != 1:
+            raise CapabilityError(
+                f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a "
+                "frame."
+            )
+        # A fit on plain arrays has no index; the model then has the names.
+        terms = getattr(fit.params, "index", None)
+        limits = np.asarray(fit.conf_int(alpha), dtype=float)
+        names = fit.model.exog_names if terms is None else terms
+        frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, limits[:, 0], limits[:, 1])
+        return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
     if _has(fit, "tidy", "confint", "_depvar"):
-        return _pyfixest(fit, alpha)
+        found = fit.tidy()
+        limits = np.asarray(fit.confint(alpha=alpha), dtype=float)
+        estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
+        frame = _tidy(found.index, estimate, std_error, alpha, p, limits[:, 0], limits[:, 1])
+        absorbed = getattr(fit, "_fixef", None)
+        more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+        return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
     if _has(fit, "__maketables_coef_table__"):
-        return _maketables(fit, alpha)
+        found = fit.__maketables_coef_table__
+        ends = [f"ci{100 * (1 - alpha):.4g}{side}" for side in "lu"]
+        low, high = (found.get(end) for end in ends)
+        frame = _tidy(found.index, found["b"], found["se"], alpha, found["p"], low, high)
+        stat = getattr(fit, "__maketables_stat__", None)
+        outcome = getattr(fit, "__maketables_depvar__", "")
+        return frame, _said(outcome, fit, stat("N") if stat else None)
     # pyfixest returns several fits for a formula with sw() or several outcomes.
     if _has(fit, "to_list", "all_fitted_models"):
         raise CapabilityError(
@@ -254,40 +264,6 @@ def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
 
 def _has(fit: Any, *names: str) -> bool:
     return all(hasattr(fit, name) for name in names)
-
-
-def _statsmodels(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
-    estimates = np.asarray(fit.params, dtype=float)
-    if estimates.ndim != 1:
-        raise CapabilityError(
-            f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a frame."
-        )
-    # A fit on plain arrays has no index; the model then has the names.
-    terms = getattr(fit.params, "index", None)
-    limits = np.asarray(fit.conf_int(alpha), dtype=float)
-    names = fit.model.exog_names if terms is None else terms
-    frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, limits[:, 0], limits[:, 1])
-    return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
-
-
-def _pyfixest(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
-    found = fit.tidy()
-    limits = np.asarray(fit.confint(alpha=alpha), dtype=float)
-    estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
-    frame = _tidy(found.index, estimate, std_error, alpha, p, limits[:, 0], limits[:, 1])
-    absorbed = getattr(fit, "_fixef", None)
-    more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
-    return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
-
-
-def _maketables(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
-    found = fit.__maketables_coef_table__
-    ends = [f"ci{100 * (1 - alpha):.4g}{side}" for side in "lu"]
-    low, high = (found.get(end) for end in ends)
-    frame = _tidy(found.index, found["b"], found["se"], alpha, found["p"], low, high)
-    stat = getattr(fit, "__maketables_stat__", None)
-    outcome = getattr(fit, "__maketables_depvar__", "")
-    return frame, _said(outcome, fit, stat("N") if stat else None)
 
 
 def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:

@@ -92,6 +92,10 @@ def disclosed(
     size = f"the number of {_counted(plan)}, " if promise.neighbors == "substitute" else ""
     domains = "the domains that were declared" if bought else "the declared domains"
     told = "Some bounds were estimated privately and charged. " if bought else ""
+    names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
+    noise = ", ".join(names) or "noise added by the publisher of the table"
+    used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
+    delta = {"delta": promise.delta} if promise.delta else {}
     return {
         "dp_variant": {
             "variant_name": "Approximate DP" if promise.delta else "Pure DP",
@@ -102,7 +106,7 @@ def disclosed(
         "privacy_loss": {
             "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
             "privacy_unit_details": f"Neighboring data sets: {change} ({promise.neighbors}).",
-            "privacy_parameters": _parameters(promise),
+            "privacy_parameters": {"epsilon": float(at_most(promise.epsilon)), **delta},
             # The statement of a published guarantee also carries its standard warning.
             "privacy_parameters_details": ". ".join(
                 filter(None, (tables.ALERTS[promise.kind], promise.statement))
@@ -120,16 +124,11 @@ def disclosed(
         "accounting": {"post_processing": AFTER, "composition": _composition(plan, budget)},
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": told + (ROWS if proven else AS_PRINTED),
-            "mechanisms": _mechanisms(budget, FLOATS if proven else AS_PRINTED),
+            "mechanisms": f"{noise[:1].upper()}{noise[1:]}. {FLOATS if proven else AS_PRINTED} "
+            f"Software: {used}.",
             "justification": PROVEN if proven else AS_PRINTED,
         },
     }  # fmt: skip
-
-
-def _parameters(promise: Guarantee) -> dict[str, float]:
-    """Epsilon and delta. Epsilon is rounded up to four digits, so it never understates the cost."""
-    delta = {"delta": promise.delta} if promise.delta else {}
-    return {"epsilon": float(at_most(promise.epsilon)), **delta}
 
 
 def _shown(parameters: Mapping[str, float]) -> dict[str, str]:
@@ -138,7 +137,6 @@ def _shown(parameters: Mapping[str, float]) -> dict[str, str]:
 
 
 def _composition(plan: Plan, budget: pd.DataFrame) -> str:
-    """Text on how the stages compose."""
     if not plan.stages:
         return "One table of cells that already contained noise. No budget was charged here."
     if plan.trade_off is not None:
@@ -154,14 +152,6 @@ def _composition(plan: Plan, budget: pd.DataFrame) -> str:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in tables.stage_shares(budget).items())
     count = f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}"
     return f"{count}, charged before rows are read. {law}{beside} Shares of the cost: {shares}."
-
-
-def _mechanisms(budget: pd.DataFrame, how: str) -> str:
-    """Text on the noise distributions, and on whose code draws the noise."""
-    names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
-    used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
-    told = ", ".join(names) or "noise added by the publisher of the table"
-    return f"{told[:1].upper()}{told[1:]}. {how} Software: {used}."
 
 
 def _told(domain: Domain) -> str:
@@ -246,12 +236,9 @@ class Disclosed(ReleasedFit):
         blocks = [
             tables.Prose(tuple(map(tables.clean, told)), head) for head, told in parts.items()
         ]
-        top = (tables.Rule("="), tables.Pairs("The guarantee", left, right), tables.Rule("="))
-        return Summary(
-            tables.Table(
-                "Privacy Label", (*top, *blocks, tables.Rule("=")), tables.ALERTS[view.kind]
-            )
-        )
+        line, head = tables.Rule("="), tables.Pairs("The guarantee", left, right)
+        shown: tuple[tables.TableBlock, ...] = (line, head, line, *blocks, line)
+        return Summary(tables.Table("Privacy Label", shown, tables.ALERTS[view.kind]))
 
     def registry(
         self,
@@ -340,16 +327,13 @@ def checklist(
         tables.Prose((*(tables.clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
         for head, told in parts.items()
     ]
-    title = "Checklist Based on NIST SP 800-226"
-    return Summary(
-        tables.Table(title, (tables.Rule("="), *blocks, tables.Rule("=")), tables.ALERTS["proven"])
-    )
+    title, line = "Checklist Based on NIST SP 800-226", tables.Rule("=")
+    return Summary(tables.Table(title, (line, *blocks, line), tables.ALERTS["proven"]))
 
 
 def _answers(
     plan: Plan, budget: pd.DataFrame, row: Mapping[Any, Any], level: float, *, several: bool
 ) -> dict[str, tuple[str, ...]]:
-    """Answers for one of the planned fits, by heading."""
     what = promise(plan, kind="proven", what=ALL_NUMBERS)
     said = _flat(disclosed(plan, what, plan.request.schema, budget, None))
     price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())

@@ -166,7 +166,11 @@ def _term(piece: effects.Piece, population: Population, name: str, at: Integers)
     sd = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi - centre, cov, phi - centre), 0.0))
     bins: Vector | dict[str, int]
     if isinstance(domain, Interval):
-        kind, bins = "continuous", _cuts(_smooth_column(features, name, domain), _middles(domain))
+        # Rows are binned by the scale of the design column of `name` itself.
+        own = (features.design.columns[block.column] for block in features.blocks)
+        plain = Column(name, name, "numeric", domain.lo, domain.hi, name)
+        column = next((each for each in own if each.variable == name), plain)
+        kind, bins = "continuous", _cuts(column, _middles(domain))
     elif isinstance(domain, Binary) and domain.labels is None:
         kind, bins = "continuous", np.array([0.5])  # Covers 0/1 written as bool, int or float.
     else:
@@ -254,15 +258,6 @@ def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows
     return Rows(frame, len(points))
 
 
-def _smooth_column(features: FeatureMap, name: str, domain: Interval) -> Column:
-    """The design column of `name` itself; rows are binned by its scale."""
-    for block in features.blocks:
-        column = features.design.columns[block.column]
-        if column.variable == name:
-            return column
-    return Column(name, name, "numeric", domain.lo, domain.hi, name)
-
-
 def _cuts(column: Column, middles: Vector) -> Vector:
     """The smallest number in each bin but the first, to the last bit, shape (FINE_BINS - 1,).
 
@@ -330,15 +325,10 @@ def _booster(
 
 
 STATS = {
-    "N": "Observations",
-    "learner": "Learner",
-    "base": "Base",
-    "estimand": "Estimand",
-    "epsilon": "Epsilon",
-    "delta": "Delta",
-    "neighbors": "Neighboring data",
+    "N": "Observations", "learner": "Learner", "base": "Base", "estimand": "Estimand",
+    "epsilon": "Epsilon", "delta": "Delta", "neighbors": "Neighboring data",
     "guarantee": "Guarantee",
-}
+}  # fmt: skip
 """Keys of `__maketables_stat__` with their labels; "N" is the protocol's own."""
 
 _MEANT = {

@@ -21,10 +21,7 @@ from privcausal.report import document, plots, tables
 from privcausal.report.summary import Summary, summarize
 from privcausal.report.view import Shape
 from privcausal.request.request import Budget
-from privcausal.results import frames, looks, stored
-from privcausal.results.disclosure import Disclosed
-from privcausal.results.exchange import Exchange, as_booster
-from privcausal.results.guarantee import ledger_line
+from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name
 from privcausal.typing import Frame
 
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
 
     from privcausal.accounting import Ledger
-
 
 PlotSource = tuple[Callable[[], pd.DataFrame], Callable[[Any], Any]]
 """The function that returns the numbers of a plot, and the function that draws it on axes."""
@@ -42,7 +38,7 @@ CATE_KINDS = ("effect", "uplift")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(Exchange, Disclosed):
+class Result(exchange.Exchange, disclosure.Disclosed):
     """A finished fit: released numbers and functions of these numbers; no rows.
 
     Attributes
@@ -124,7 +120,7 @@ class Result(Exchange, Disclosed):
         <Overlap: (0.2, 1e-05)-DP, proven>
         """
         found = diagnostics.overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return looks.Overlap(found, ledger_line(ledger))
+        return looks.Overlap(found, guarantee.ledger_line(ledger))
 
     def balance(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
@@ -140,7 +136,7 @@ class Result(Exchange, Disclosed):
         <Balance: (0.2, 1e-05)-DP, proven>
         """
         found = diagnostics.balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return looks.Balance(found, ledger_line(ledger))
+        return looks.Balance(found, guarantee.ledger_line(ledger))
 
     def sensitivity(self, alpha: float = 0.05) -> looks.Sensitivity:
         """How strong an unmeasured confounder must be to explain away the average effect.
@@ -287,7 +283,8 @@ class Result(Exchange, Disclosed):
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         def named(frame: pd.DataFrame) -> pd.DataFrame:
-            named = frame.rename(index=lambda term: tables.relabelled(str(term), labels))
+            named = frames.effects_only(frame)
+            named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
             on = outcome_name(self.plan.request, self.estimate.schema)
             plain = on == self.plan.request.formula.effect_on
             return named if plain else named.rename_axis(tables.relabelled(on, labels))
@@ -296,19 +293,13 @@ class Result(Exchange, Disclosed):
             "coef": (
                 lambda: self._terms_table(alpha).drop(columns="p_value"),
                 lambda ax: plots.coef_plot(
-                    named(frames.effects_only(self._terms_table(alpha))),
-                    ax=ax,
-                    alpha=alpha,
-                    slopes=self._slopes,
+                    named(self._terms_table(alpha)), ax=ax, alpha=alpha, slopes=self._slopes
                 ),
             ),
             "gate": (
                 lambda: self._gates(alpha).drop(columns="p_value"),
                 lambda ax: plots.gate_plot(
-                    named(frames.effects_only(self._gates(alpha))),
-                    ax=ax,
-                    alpha=alpha,
-                    overall=self.ate,
+                    named(self._gates(alpha)), ax=ax, alpha=alpha, overall=self.ate
                 ),
             ),
             "budget": (
@@ -507,16 +498,13 @@ class RegressionResult(Result):
         return self.wald_test(slopes if hypotheses is None else hypotheses)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
-        raise CapabilityError(NO_EFFECT)
+        raise CapabilityError(
+            "A regression has no average effect. Its coefficients are in params. For an average "
+            "effect, use pc.private(...)."
+        )
 
     ate = gate = property(_refused)
     sensitivity = overlap = balance = _refused
-
-
-NO_EFFECT = (
-    "A regression has no average effect. Its coefficients are in params. For an average effect, "
-    "use pc.private(...)."
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -570,7 +558,12 @@ class CateResult(Result):
         z = frames.quantile(alpha)
         estimate = self.estimate
         if newdata is None:
-            newdata = self._queries()
+            queries = estimate.plan.request.queries
+            if queries is None:
+                raise CapabilityError(
+                    "predict() requires new data, for example fit.predict({'age': [40, 60]})."
+                )
+            newdata = dict(queries.columns)
         needed = estimate.plan.request.formula.effect_variables
         rows, present, index = read_points(estimate.design, needed, newdata, self._propensity)
         warn_beyond(estimate.design, newdata)
@@ -642,17 +635,8 @@ class CateResult(Result):
         >>> bycell.uplift(new, eps=0.5)
         <Uplift of recovery ~ programme | age: 0.5-DP (pure), proven>
         """
-        return looks.Uplift(
-            diagnostics.uplift(self.estimate, frame, eps, ledger), ledger_line(ledger)
-        )
-
-    def _queries(self) -> Frame:
-        queries = self.estimate.plan.request.queries
-        if queries is None:
-            raise CapabilityError(
-                "predict() requires new data, for example fit.predict({'age': [40, 60]})."
-            )
-        return dict(queries.columns)
+        found = diagnostics.uplift(self.estimate, frame, eps, ledger)
+        return looks.Uplift(found, guarantee.ledger_line(ledger))
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
@@ -671,7 +655,7 @@ class CateResult(Result):
         >>> fit.to_interpret().feature_names_in_
         ['age', 'severity', 'ward']
         """
-        return as_booster(self.estimate)
+        return exchange.as_booster(self.estimate)
 
     def _gains(self, alpha: float) -> pd.DataFrame:
         effect = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
@@ -679,17 +663,14 @@ class CateResult(Result):
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         gains = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
+
+        def draw(ax: Any) -> Any:
+            shapes = self._shapes(alpha)
+            told = [replace(one, name=tables.relabelled(one.name, labels)) for one in shapes]
+            return plots.effect_plot(told, ax=ax)
+
         return {
-            "effect": (
-                lambda: frames.effect_frame(self._shapes(alpha)),
-                lambda ax: plots.effect_plot(
-                    [
-                        replace(s, name=tables.relabelled(s.name, labels))
-                        for s in self._shapes(alpha)
-                    ],
-                    ax=ax,
-                ),
-            ),
+            "effect": (lambda: frames.effect_frame(self._shapes(alpha)), draw),
             **super()._pictures(alpha, labels),
             "uplift": (
                 lambda: self._gains(alpha),

@@ -261,7 +261,6 @@ def curve_frame(
 # -- the effect along each modifier ----------------------------------------------------------------
 
 CURVE_GRID, SAMPLE = 41, 200
-BAND = "approximate {level:g}% band"
 
 
 def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
@@ -273,7 +272,12 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
     if effect is None or isinstance(effect, effects.ArmPolynomials):
         return ()
     if isinstance(effect, CellEffect):
-        return _cell_shapes(effect, z, level)
+        if not isinstance(effect.partition, partition.Product):
+            return ()
+        axes = effect.partition.axes
+        sizes = [axis.size for axis in axes]
+        parts = np.unravel_index(np.arange(effect.partition.size), sizes)
+        return tuple(_cell_shape(effect, a, p, z, level) for a, p in zip(axes, parts, strict=True))
     rows = population.rows(estimate.known)
     sample = {name: values[:SAMPLE] for name, values in rows.frame.items()}
     variables = estimate.plan.request.formula.effect_variables
@@ -304,7 +308,7 @@ def _shape(
         mean.tolist(),
         np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
         np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
-        BAND.format(level=level) if effect.pieces else "no band",
+        f"approximate {level:g}% band" if effect.pieces else "no band",
     )
 
 
@@ -334,8 +338,6 @@ def _averaged(
 
 # -- by cells ----------------------------------------------------------------------------------
 
-CELL_BAND = "{level:g}% interval by cell"
-
 
 def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
     """treated control estimate std_error conf_low conf_high, one row per cell; counts are noisy."""
@@ -344,19 +346,6 @@ def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
         counts | with_limits(effect.value, effect.spread, z),
         index=pd.Index(effect.partition.labels(), name="cell"),
     )
-
-
-def _cell_shapes(effect: CellEffect, z: float, level: float) -> tuple[Shape, ...]:
-    """The effect along each axis, averaged over the other axes by the noisy counts.
-
-    Empty if the cells are not a product of parts.
-    """
-    if not isinstance(effect.partition, partition.Product):
-        return ()
-    axes = effect.partition.axes
-    sizes = [axis.size for axis in axes]
-    parts = np.unravel_index(np.arange(effect.partition.size), sizes)
-    return tuple(_cell_shape(effect, a, p, z, level) for a, p in zip(axes, parts, strict=True))
 
 
 def _cell_shape(
@@ -376,5 +365,5 @@ def _cell_shape(
     return Shape(
         axis.name, kind, grid, value[at].tolist(),  # type: ignore[arg-type]  # the two literals
         (value - z * spread)[at].tolist(), (value + z * spread)[at].tolist(),
-        CELL_BAND.format(level=level),
+        f"{level:g}% interval by cell",
     )  # fmt: skip

@@ -11,9 +11,7 @@ import pandas as pd
 from privcausal import accounting
 from privcausal.estimators import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
-from privcausal.report import tables
-from privcausal.report.formats import alert_html, escape_html
-from privcausal.report.summary import Summary
+from privcausal.report import formats, summary, tables
 from privcausal.request.plan import Plan
 from privcausal.typing import Kind, Neighbors
 
@@ -57,8 +55,8 @@ class Guarantee:
         return f"{price_text(self.epsilon, self.delta)}, {KINDS[self.kind]}"
 
     def _repr_html_(self) -> str:
-        alert = alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
-        return f"<div>{alert}<p>{escape_html(self.statement)}</p></div>"
+        alert = formats.alert_html(tables.ALERTS[self.kind]) if tables.ALERTS[self.kind] else ""
+        return f"<div>{alert}<p>{formats.escape_html(self.statement)}</p></div>"
 
 
 def price_text(epsilon: float, delta: float) -> str:
@@ -99,15 +97,11 @@ def _published(estimate: Estimate) -> Guarantee:
     )
     statement = " ".join((claim, *published_doubts(estimate))) if estimate.real else NOT_PRIVATE
     made = _guarantee(plan, estimate.kind, statement)
-    return replace(
-        made,
-        delta=0.0 if plan.pure else made.delta,
-        trade_off=plan.trade_off if estimate.real else None,
-    )
+    curve = plan.trade_off if estimate.real else None
+    return replace(made, delta=0.0 if plan.pure else made.delta, trade_off=curve)
 
 
 def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
-    """A guarantee at the requested cost."""
     trust, budget = plan.request.trust, plan.request.budget
     unit = f"one {trust.protected}"
     return Guarantee(budget.epsilon, budget.delta, math.nan, trust.neighbors, unit, kind, statement)
@@ -138,7 +132,13 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     `kind` is "published" if a proven mechanism was evaluated through a function whose own privacy
     is only claimed.
     """
-    made = _guarantee(plan, kind, _told_guarantee(_statement(plan, what), kind))
+    statement = NOT_PRIVATE if kind == "none" else _statement(plan, what)
+    if kind == "published":
+        statement = (
+            f"{statement.replace(', proven.', '.', 1)} It evaluated functions of a fit whose "
+            "guarantee is only claimed. No guarantee has been established for the two together."
+        )
+    made = _guarantee(plan, kind, statement)
     spent, budget = plan.epsilon / accounting.PICO, plan.request.budget
     if plan.pure:
         return replace(made, epsilon=spent, delta=0.0)
@@ -150,29 +150,6 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
         return made  # Beyond mu = 30 every guess may be right.
     curve = accounting.TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / accounting.PICO)
     return replace(made, trade_off=curve)
-
-
-BORROWED = (
-    "It evaluated functions of a fit whose guarantee is only claimed. No guarantee has been "
-    "established for the two together."
-)
-
-
-def _told_guarantee(proven: str, kind: Kind) -> str:
-    """The statement of a proof, reduced to what `kind` supports."""
-    if kind == "none":
-        return NOT_PRIVATE
-    return proven if kind == "proven" else f"{proven.replace(', proven.', '.', 1)} {BORROWED}"
-
-
-def _proviso(plan: Plan) -> str:
-    """Assumption of a proof for rows if the input was aggregated outside the package."""
-    if not plan.aggregated:
-        return ""
-    return (
-        " It assumes that each row was counted once, with its outcome clipped to its bounds, and "
-        "that the sums are exact (a 64-bit floating-point sum may be the exact sum rounded once)."
-    )
 
 
 NOT_PRIVATE = "NOT PRIVATE: computed with test noise, without any privacy guarantee."
@@ -202,9 +179,13 @@ def _statement(plan: Plan, what: str) -> str:
         paid = f"epsilon = {at_most(spent)}"
     elif plan.epsilon:
         paid += f", plus {pair(spent, plan.delta / accounting.PICO)}-DP"
+    proviso = (
+        " It assumes that each row was counted once, with its outcome clipped to its bounds, and "
+        "that the sums are exact (a 64-bit floating-point sum may be the exact sum rounded once)."
+    ) * plan.aggregated  # outside the package
     return (
         f"{price}, proven. The guarantee covers {what} and holds for any data. Neighboring data "
-        f"sets: {change}.{_proviso(plan)} Budget used: {paid}."
+        f"sets: {change}.{proviso} Budget used: {paid}."
     )
 
 
@@ -221,7 +202,7 @@ EITHER = (
 )
 
 
-def ledger_summary(ledger: accounting.Ledger) -> Summary:
+def ledger_summary(ledger: accounting.Ledger) -> summary.Summary:
     """Summary of a ledger: a line for each run in order, then the spent and remaining budget."""
     history, spent, left = ledger.history, ledger.spent, ledger.remaining
     runs = ledger.runs.set_index("run")
@@ -229,33 +210,25 @@ def ledger_summary(ledger: accounting.Ledger) -> Summary:
     if len(history):
         protected = f"one {tables.clean(history['unit'].iloc[0])}"
         neighbors = history["neighbors"].iloc[0].replace("_", "/")
-    head = tables.Pairs(
-        "The ledger",
-        (
-            ("Data set", tables.clean(ledger.dataset)),
-            ("Cap", price_text(ledger.epsilon, ledger.delta)),
-            ("Protected unit", protected),
-        ),
-        (
-            ("Remaining (Gaussian)", f"eps {at_least(left.epsilon)}"),
-            ("Remaining (pure)", f"eps {at_least(left.pure_epsilon)}"),
-            ("Neighboring data", neighbors),
-        ),
+    name, cap = tables.clean(ledger.dataset), price_text(ledger.epsilon, ledger.delta)
+    rest = (
+        ("Remaining (Gaussian)", f"eps {at_least(left.epsilon)}"),
+        ("Remaining (pure)", f"eps {at_least(left.pure_epsilon)}"),
+        ("Neighboring data", neighbors),
     )
+    own = (("Data set", name), ("Cap", cap), ("Protected unit", protected))
+    head = tables.Pairs("The ledger", own, rest)
     price = price_text(spent.epsilon, ledger.delta)
     told = tables.Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
-    line = tables.Rule("=")
-    blocks = (line, head, line, _runs_grid(runs), line, *_asked(runs), told, line)
-    alert = tables.ALERTS["published" if spent.kind == "published" else "proven"]
-    return Summary(tables.Table("Privacy Ledger", blocks, alert))
-
-
-def _asked(runs: pd.DataFrame) -> tuple[tables.TableBlock, ...]:
-    """The query of each run on separate lines, because a formula is too long for a column."""
-    lines = [
+    # The query of each run has lines of its own, because a formula is too long for a column.
+    queries = tuple(
         f"{str(run)[:RUN]}: {tables.clean(text)}" for run, text in runs["question"].items() if text
-    ]
-    return (tables.Prose(tuple(lines), "Queries"), tables.Rule("=")) if lines else ()
+    )
+    line = tables.Rule("=")
+    asked = (tables.Prose(queries, "Queries"), line) if queries else ()
+    blocks = (line, head, line, _runs_grid(runs), line, *asked, told, line)
+    alert = tables.ALERTS["published" if spent.kind == "published" else "proven"]
+    return summary.Summary(tables.Table("Privacy Ledger", blocks, alert))
 
 
 def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
@@ -263,6 +236,7 @@ def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
     rho, pure, epsilon = (
         column(shown[name].where(shown[name] > 0)) for name in ("rho", "pure", "epsilon")
     )
+    deltas = (at_most(delta, 2) if delta else "" for delta in runs["delta"])
     return tables.filled(
         "Runs",
         tables.labelled_names("Run", (str(run)[:RUN] for run in runs.index), "run"),
@@ -270,10 +244,7 @@ def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
         (tables.TableColumn("releases"), map(str, runs["releases"])),
         (tables.TableColumn("rho"), rho),
         (tables.TableColumn("pure eps", words="pure epsilon"), pure),
-        (
-            tables.TableColumn("delta"),
-            (at_most(delta, 2) if delta else "" for delta in runs["delta"]),
-        ),
+        (tables.TableColumn("delta"), deltas),
         (tables.TableColumn("epsilon", words="epsilon of this run alone"), epsilon),
         frame=runs,
     )

@@ -33,7 +33,6 @@ from privcausal.typing import Kind, Vector
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 # One test of whether an effect varies with covariates, from slopes, groups and curves.
 
 VARIATION_LEVEL = 0.05
@@ -71,14 +70,9 @@ def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str
     seen = [name for name, p in found.items() if p < most]
     if not seen:
         return FLAT
-    names = ", ".join(tables.clean(name) for name in dict.fromkeys(map(_modifier, seen)))
-    return VARIES.format(names=names, level=VARIATION_LEVEL)
-
-
-def _modifier(name: str) -> str:
-    """The column of a slope, of groups or of a curve."""
-    bare = name.removeprefix("groups ").removeprefix("curve ")
-    return re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", bare)
+    bare = (name.removeprefix("groups ").removeprefix("curve ") for name in seen)
+    columns = dict.fromkeys(re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name) for name in bare)
+    return VARIES.format(names=", ".join(map(tables.clean, columns)), level=VARIATION_LEVEL)
 
 
 def _heterogeneity(groups: pd.DataFrame) -> float:
@@ -108,9 +102,6 @@ def _curve(shape: Shape, z: float) -> float:
 # Linear contrasts of released estimates, at no privacy cost.
 
 FREE = "Computed from released numbers at no privacy cost."
-CONTRASTS_TOGETHER = (
-    "The intervals cover all contrasts together (maximum of |z|); each p-value is for one contrast."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +134,11 @@ class Contrasts(Printed):
     def summary(self) -> Summary:
         """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         grid = tables.effect_grid(self.frame.assign(mark="post"), self.alpha)
-        said = f"{FREE} {CONTRASTS_TOGETHER}" if self.simultaneous else FREE
+        together = (
+            " The intervals cover all contrasts together (maximum of |z|); each p-value is for one "
+            "contrast."
+        )
+        said = FREE + together * self.simultaneous
         blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((said,)))
         return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
 
@@ -268,8 +263,6 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
 
 
 # The result of `fit.sensitivity`: how strong an unmeasured confounder would have to be.
-
-TITLE = "Sensitivity to Unmeasured Confounding"
 
 CONFOUNDER_SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 """Strengths of a confounder that the table shows."""
@@ -414,7 +407,8 @@ class Sensitivity(Printed):
             tables.Rule("="),
             tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
         )
-        return Summary(tables.Table(TITLE, blocks, tables.ALERTS[self.kind]))
+        title = "Sensitivity to Unmeasured Confounding"
+        return Summary(tables.Table(title, blocks, tables.ALERTS[self.kind]))
 
     def _grid(self) -> tables.TableGrid:
         level = tables.confidence(self.alpha)
@@ -479,14 +473,7 @@ NAMED = 3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Look(Printed):
-    """A finished diagnostic release: released numbers with a cost of their own; no rows.
-
-    Attributes
-    ----------
-    measured : OverlapCounts, BalanceMeans or UpliftCurves
-    ledger_line : str or None
-        State of the ledger after the charge.
-    """
+    """A finished diagnostic release: released numbers with a cost of their own; no rows."""
 
     measured: Any
     ledger_line: str | None = None
@@ -506,20 +493,13 @@ class _Look(Printed):
         return frames.budget_lines((found.release,), found.plan.request.budget.delta)
 
     def _summary(self, *shown: tables.TableBlock) -> Summary:
-        promised = self.guarantee
+        promised, line = self.guarantee, tables.Rule("=")
         total = f"Cost of this release: {price_text(promised.epsilon, promised.delta)}."
         total = "NOT PRIVATE." if promised.kind == "none" else total
         head = "" if promised.kind == "none" else "Privacy: "
-        blocks: tuple[tables.TableBlock, ...] = (
-            tables.Rule("="),
-            *shown,
-            tables.Rule("="),
-            tables.budget_grid(self.budget),
-            tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),)),
-            tables.Rule("-"),
-            tables.Prose((head + promised.statement,)),
-            tables.Rule("="),
-        )
+        cost = tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),))
+        end = tables.Rule("-"), tables.Prose((head + promised.statement,)), line
+        blocks = line, *shown, line, tables.budget_grid(self.budget), cost, *end
         return Summary(tables.Table(self.title, blocks, tables.ALERTS[promised.kind]))
 
     def __repr__(self) -> str:
@@ -715,10 +695,6 @@ class Balance(Diagnostic):
         return curves.balance_plot(self.frame, ax)
 
 
-MEANING = (
-    "AUUC is the area under the uplift curve if cells with the largest estimated effects are "
-    "treated first. Qini is the area between the Qini curve and the line for random treatment."
-)
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
 
 
@@ -769,20 +745,21 @@ class Uplift(_Look):
 
     def summary(self, alpha: float = 0.05) -> Summary:
         """The areas: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        return self._summary(
-            _area_grid(self.areas(alpha), alpha), tables.Rule("-"), tables.Prose((MEANING,))
+        meaning = (
+            "AUUC is the area under the uplift curve if cells with the largest estimated effects "
+            "are treated first. Qini is the area between the Qini curve and the line for random "
+            "treatment."
         )
+        areas = _area_grid(self.areas(alpha), alpha)
+        return self._summary(areas, tables.Rule("-"), tables.Prose((meaning,)))
 
     def __repr__(self) -> str:
         return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"
 
 
 def _area_grid(areas: pd.DataFrame, alpha: float) -> tables.TableGrid:
-    heads = {
-        name: head
-        for name, head in tables.estimate_heads(alpha).items()
-        if name in tables.ESTIMATES
-    }
+    every = tables.estimate_heads(alpha)
+    heads = {name: every[name] for name in tables.ESTIMATES}
     heads["random"] = tables.TableColumn("at random")
     names = tables.labelled_names("Areas (noisy)", areas.index, "area")
     columns = tables.scaled(areas, heads, areas["std_error"])

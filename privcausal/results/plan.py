@@ -35,7 +35,6 @@ from privcausal.typing import Vector
 if TYPE_CHECKING:
     from privcausal.report.view import Pair
 
-
 Points = tuple[tuple[int, float], ...]
 
 CURVE_POINTS = 7
@@ -353,22 +352,8 @@ class PlanResult(Printed):
             raise CapabilityError(
                 f"plot(kind={str(kind)[:40]!r}) is not available. Choices: {known}."
             )
-        return self._utility(weights) if kind == "utility" else self._curve(kind)
-
-    def _curve(self, by: str) -> pd.DataFrame:
-        sizes, epsilons = ({point[k] for point in self.points} for k in (0, 1))
-        if by == "eps":
-            epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
-        else:
-            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
-        rows = []
-        for n, eps in product(sorted(sizes), sorted(epsilons)):
-            width = self.planner.at(int(n), eps).first(self.question.alpha)
-            free = self.planner.at(int(n), MOST_EPSILON).first(self.question.alpha)
-            rows.append((int(n), eps, width, free, (int(n), eps) in self.points))
-        return pd.DataFrame(rows, columns=["n", "eps", "half-width", "sampling", "planned"])
-
-    def _utility(self, weights: Sequence[float]) -> pd.DataFrame:
+        if kind != "utility":
+            return self._curve(kind)
         shown = [float(w) for w in weights]
         if not shown or not all(0 <= w <= 1 for w in shown):
             raise CapabilityError(
@@ -384,6 +369,19 @@ class PlanResult(Printed):
         ]
         columns = ["n", "eps", "weight", "privacy", "precision", "utility"]
         return pd.concat(frames, ignore_index=True)[columns]
+
+    def _curve(self, by: str) -> pd.DataFrame:
+        sizes, epsilons = ({point[k] for point in self.points} for k in (0, 1))
+        if by == "eps":
+            epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
+        else:
+            sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
+        rows = []
+        for n, eps in product(sorted(sizes), sorted(epsilons)):
+            width = self.planner.at(int(n), eps).first(self.question.alpha)
+            free = self.planner.at(int(n), MOST_EPSILON).first(self.question.alpha)
+            rows.append((int(n), eps, width, free, (int(n), eps) in self.points))
+        return pd.DataFrame(rows, columns=["n", "eps", "half-width", "sampling", "planned"])
 
     # -- text ------------------------------------------------------------------------------
 
@@ -465,35 +463,18 @@ def _tabulated(result: PlanResult) -> tables.Table:
     # For effects by covariates, the first term is the plain average.
     first = "ATE" if request.estimand == "CATE" else request.estimand
     asked = "ATE" if request.estimand == "CATE" else str(request.asked)
-    right: tuple[Pair, ...] = (
-        ("Estimand", asked),
-        ("Estimator", learner.title or learner.name),
-    )
+    right: tuple[Pair, ...] = (("Estimand", asked), ("Estimator", learner.title or learner.name))
     if planner.has_nuisances:
         right += (
             ("Nuisance models", f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"),
             ("Propensity", words.propensity_words(request, request.arm_clip)),
         )
-    blocks = (
-        tables.Rule("="),
-        tables.Pairs("The analysis", left, right),
-        tables.Rule("="),
-        _grid(result, frame),
-        tables.Rule("="),
-        tables.Prose(_reading(result, frame)),
-        tables.Rule("-"),
-        tables.Prose((f"Assumptions: {'; '.join(_assumed(result))}.",)),
-        tables.Rule("="),
-        tables.Prose((_notes(result),)),
-    )
+    line, head = tables.Rule("="), tables.Pairs("The analysis", left, right)
+    read = tables.Prose(_reading(result, frame)), tables.Rule("-")
+    said = tables.Prose((f"Assumptions: {'; '.join(_assumed(result))}.",))
+    last = tables.Prose((_notes(result),))
+    blocks = line, head, line, _grid(result, frame), line, *read, said, line, last
     return tables.Table(f"Plan of a {words.ESTIMANDS[first].title}", blocks)
-
-
-def _asked(result: PlanResult) -> str:
-    if result.planner.request.estimand != "OLS":
-        return "the average effect"
-    found = result.planner.at(*result.points[0])
-    return tables.clean(found.terms[found.lead])
 
 
 def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
@@ -532,9 +513,10 @@ def _cell(name: str, value: float) -> str:
 
 
 def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
-    """How to read the table."""
-    question = result.question
-    lines = []
+    question, asked, lines = result.question, "the average effect", []
+    if result.planner.request.estimand == "OLS":
+        found = result.planner.at(*result.points[0])
+        asked = tables.clean(found.terms[found.lead])
     if question.sought:
         lines.append(
             f"{question.sought} is the smallest value, to three digits, with a half-width of at "
@@ -543,7 +525,7 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
         )
     lines.append(
         f"half-width: half the width of the {tables.confidence(question.alpha)} interval of "
-        f"{_asked(result)}; cautious: half-width in the widest simulated fit, for the choice of a "
+        f"{asked}; cautious: half-width in the widest simulated fit, for the choice of a "
         f"budget; detectable: smallest effect detected with "
         f"{tables.share_percent(question.power)} power; sampling, privacy, nuisances: standard "
         "errors from sampling, privacy noise, and the nuisance models; max bias: maximum bias from "
@@ -560,7 +542,6 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _assumed(result: PlanResult) -> list[str]:
-    """The assumptions of the plan."""
     planner = result.planner
     request, assumed = planner.request, planner.assumed
     shape = assumed.population
@@ -618,7 +599,6 @@ def _assumed(result: PlanResult) -> list[str]:
 
 
 def _dependence(planner: Planner) -> Iterator[str]:
-    """Assumptions on clusters and units."""
     clusters, trust = planner.request.cluster, planner.request.trust
     if clusters is not None:
         yield (

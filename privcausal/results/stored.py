@@ -28,21 +28,10 @@ from privcausal.accounting.charge import PARALLEL
 from privcausal.errors import CapabilityError, DataError
 from privcausal.estimators.uplift import MOST_DEGREE
 from privcausal.estimators.words import Estimate, Nuisances
-from privcausal.features import expansions
+from privcausal.features import expansions, functions
 from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import MOST_ENTRIES, Design
-from privcausal.features.functions import (
-    Additive,
-    ArmMean,
-    Constant,
-    Difference,
-    Extended,
-    Function,
-    Known,
-    Mixture,
-    Network,
-    size,
-)
+from privcausal.features.functions import Function
 from privcausal.features.rows import FINE_BINS, Features, Rows
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
@@ -126,9 +115,6 @@ class _Writer:
         for kinds, write in _WRITERS:
             if isinstance(value, kinds):
                 return write(self, value)
-        return self._instance(value)
-
-    def _instance(self, value: Any) -> Any:
         if id(value) in self._seen:
             return {"ref": self._seen[id(value)]}
         fields = self._fields(value)
@@ -258,21 +244,13 @@ PROTOCOL_CLASSES: dict[Any, tuple[type, ...]] = {
     # Functions of one row. Functions known at some points only are excluded. Functions of products
     # of whole matrices are excluded too, because their last bits depend on the other rows.
     Function: (
-        Additive,
-        ArmMean,
-        Constant,
-        Difference,
-        effects.Effect,
-        Extended,
-        Known,
-        Mixture,
-        Network,
+        functions.Additive, functions.ArmMean, functions.Constant, functions.Difference,
+        effects.Effect, functions.Extended, functions.Known, functions.Mixture, functions.Network,
     ),
     Features: (FeatureMap, expansions.Fourier, expansions.Interactions),
     partition.Axis: (partition.CutAxis, partition.LevelAxis, partition.RegularAxis),
-}
+}  # fmt: skip
 """The classes that implement each protocol."""
-
 
 _ARRAYS = {name: type(name, (), {}) for name in ("Vector", "Matrix", "Integers")}
 """Placeholders for array types, which do not state their number of axes."""
@@ -312,7 +290,9 @@ class Checked:
         """The design of checked terms."""
         _need(_is(terms, tuple[Term, ...]) and isinstance(schema, Schema))
         _need(type(full_rank) is bool)
-        columns = _columns_at_most(terms, schema)
+        # Each function counts as one column.
+        sizes = {v: len(d.labels) for v in schema if isinstance(d := schema[v], Levels)}
+        columns = sum(math.prod(sizes.get(v, 1) for v in term.variables) for term in terms)
         self._columns += columns
         _need(columns <= MOST_STORED_COLUMNS and self._columns <= MOST_COLUMNS_IN_ALL)
         check_terms(terms)
@@ -338,25 +318,19 @@ class Checked:
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
         for one in self._kept:
             if isinstance(one, Design | partition.Coordinates | Population):
-                names = _variables(one)
+                names = tuple(one.probabilities) if isinstance(one, Population) else one.variables
                 _need(set(names) <= set(columns))
                 _need(all(one.schema.get(name) == schema[name] for name in names))
             if isinstance(one, partition.Product):
                 _need(all(a.name in columns and _cuts(a, schema[a.name]) for a in one.axes))
         rows = _corners(schema, columns, estimate.known)
         found = estimate.nuisances
-        functions = [getattr(found, f.name) for f in fields(found)] if found is not None else []
+        maps = [getattr(found, f.name) for f in fields(found)] if found is not None else []
         if estimate.effect is not None and not isinstance(estimate.effect, effects.Answers):
-            functions += [estimate.effect, estimate.effect.sd]
+            maps += [estimate.effect, estimate.effect.sd]
         estimate.population.rows(estimate.known)
-        for function in functions:
+        for function in maps:
             _need(function(rows).shape == (len(rows),))
-
-
-def _columns_at_most(terms: tuple[Term, ...], schema: Schema) -> int:
-    """Number of columns of these terms, counting each function as one."""
-    sizes = {v: len(d.labels) for v in schema if isinstance(d := schema[v], Levels)}
-    return sum(math.prod(sizes.get(v, 1) for v in term.variables) for term in terms)
 
 
 def _need(true: object) -> None:
@@ -401,13 +375,8 @@ def _is_mapping(value: Any, of: tuple[Any, ...]) -> bool:
     )
 
 
-def _is_one(value: Any, of: tuple[Any, ...]) -> bool:
-    return any(_is(value, one) for one in of)
-
-
 _GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
-    Union: _is_one,
-    UnionType: _is_one,
+    **dict.fromkeys((Union, UnionType), lambda value, of: any(_is(value, one) for one in of)),
     Literal: lambda value, of: isinstance(value, str) and value in of,
     tuple: _is_tuple,
     Mapping: _is_mapping,
@@ -450,14 +419,14 @@ def _within(places: Any, size: int) -> bool:
 def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of classes
     """Whether shapes and numbers of one object are valid for a row map."""
     match f:
-        case Additive():
+        case functions.Additive():
             fits = f.coef.shape == (f.features.size,) and _finite(f.coef, f.offset)
             return fits and _ordered(f.lo, f.hi)
         case effects.Answers():
             d = len(f.points)
             shapes = f.points.shape[1] == len(f.columns) and f.value.shape == f.spread.shape == (d,)
             return shapes and _within(f.columns, len(f.design)) and f.reach >= 0
-        case ArmMean():
+        case functions.ArmMean():
             return _finite(f.arm) and _ordered(f.lo, f.hi)
         case effects.ArmPolynomials():
             fits = f.coef.shape == (2, f.polynomials.size)
@@ -474,7 +443,7 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
             axes = not isinstance(f.partition, partition.Product) or bool(f.partition.axes)
             shapes = f.value.shape == (n,) and len(f.root) == n and f.count.shape == (n, 2)
             return axes and shapes and _finite(f.value, f.root, f.count)
-        case Constant():
+        case functions.Constant():
             return _finite(f.value)
         case partition.Coordinates():
             return bool(f.variables) and all(name in f.schema for name in f.variables)
@@ -482,8 +451,8 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
             return all(x < y for x, y in pairwise([f.lo, *f.cuts, f.hi]))
         case effects.Effect():
             return f.reach >= 0
-        case Extended():
-            plain, p = type(f.base) is Additive, f.features.features.size
+        case functions.Extended():
+            plain, p = type(f.base) is functions.Additive, f.features.features.size
             own = not plain or f.base.coef.shape == (p,)  # type: ignore[attr-defined]
             return own and f.coef.shape == (f.features.size,) and _finite(f.coef)
         case factors.Factor():
@@ -509,17 +478,17 @@ def _sized(f: Any) -> bool:  # noqa: PLR0911, PLR0912, PLR0915 - a table of clas
             split = all(-len(own) <= j < p and j != 0 for tree in f.trees for j, _ in tree)
             known = all(own) and split
             return shapes and linear and known and f.cut > 0 and _finite(f.lift, f.gain, f.scales)
-        case Known():
+        case functions.Known():
             return _ordered(f.lo, f.hi)
         case partition.LevelAxis():
             return bool(f.labels)
         case partition.Nearest():
             cells = 0 < f.size <= partition.MOST_CELLS and f.centres.shape[1] == f.coordinates.size
             return cells and _finite(f.centres)
-        case Network():
+        case functions.Network():
             inputs = len(f.design) + (f.arm is not None)
             numbers = _finite(f.weights, f.offset, f.gain, 0.0 if f.arm is None else f.arm)
-            return f.weights.shape == (size(inputs),) and numbers and _ordered(f.lo, f.hi)
+            return f.weights.shape == (functions.size(inputs),) and numbers and _ordered(f.lo, f.hi)
         case effects.Piece():
             k = f.additive.features.size
             return f.cov.shape == (k, k) and _finite(f.cov)
@@ -552,10 +521,6 @@ def _codes(domain: Domain) -> int:
 # -- the whole fit -----------------------------------------------------------------------------
 
 
-def _variables(one: Design | partition.Coordinates | Population) -> tuple[str, ...]:
-    return tuple(one.probabilities) if isinstance(one, Population) else one.variables
-
-
 def _cuts(axis: partition.Axis, domain: Domain) -> bool:
     """Whether an axis has this domain."""
     if isinstance(axis, partition.LevelAxis):
@@ -564,7 +529,7 @@ def _cuts(axis: partition.Axis, domain: Domain) -> bool:
     return isinstance(domain, Interval) and (axis.lo, axis.hi) == (domain.lo, domain.hi)
 
 
-def _corners(schema: Schema, columns: tuple[str, ...], known: Known | None) -> Rows:
+def _corners(schema: Schema, columns: tuple[str, ...], known: functions.Known | None) -> Rows:
     """Three public rows: ends and middle of each interval; no level, first and last level."""
     ends = {
         name: np.array([-1, 0, len(domain.labels) - 1])

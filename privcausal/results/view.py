@@ -20,12 +20,10 @@ from privcausal.report import tables, view
 from privcausal.request.plan import Plan
 from privcausal.request.request import COHORTS, RATIOS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
-from privcausal.results import frames, guarantee
-from privcausal.results.base import ReleasedFit
-from privcausal.results.looks import sensitivity_of, variation
+from privcausal.results import base, frames, guarantee, looks
 
 
-def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
+def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
     """All values that summary, plots and report show of a fit with these effect curves."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, frames.quantile(alpha)
@@ -58,60 +56,45 @@ def view_of(result: ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -
     numeric = named == formula.effect_on
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     changes = panel is not None and request.estimand != COHORTS
-    several = len(request.asked.averages) > 1
+    several, attack = len(request.asked.averages) > 1, None
+    if promise.kind == "proven" and promise.trade_off is not None:
+        alarms = np.linspace(0.0, 1.0, 101)
+        attack = pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
+    left = (
+        ("Dep. variable", f"change in {named}" if changes else named),
+        *((("Periods", f"{panel[0]} to {panel[-1]}"),) if panel else ()),
+        *_arms(formula.treatment, schema),
+        *((("Instrument", " + ".join(formula.instruments)),) if formula.instruments else ()),
+        *counts,
+        *((("Outcome bounds", _range(Interval(*result._outcomes))),) if numeric else ()),
+        ("Formula", str(formula)),
+    )
+    right = (
+        ("Estimand", str(request.asked)),
+        ("Estimator", said.title),
+        *said.rows,
+        ("Bounds", "some estimated privately" if bought else "declared"),
+        ("Neighboring data", guarantee.neighboring(trust.neighbors, promise.unit)),
+    )
     return view.FitView(
-        title="Private Average Treatment Effects" if several else words.title,
-        outcome=named,
+        title="Private Average Treatment Effects" if several else words.title, outcome=named,
         treatment="treatment" if request.estimand == COHORTS else formula.treatment,
-        left=(
-            ("Dep. variable", f"change in {named}" if changes else named),
-            *((("Periods", f"{panel[0]} to {panel[-1]}"),) if panel else ()),
-            *_arms(formula.treatment, schema),
-            *((("Instrument", " + ".join(formula.instruments)),) if formula.instruments else ()),
-            *counts,
-            *((("Outcome bounds", _range(Interval(*result._outcomes))),) if numeric else ()),
-            ("Formula", str(formula)),
-        ),
-        right=(
-            ("Estimand", str(request.asked)),
-            ("Estimator", said.title),
-            *said.rows,
-            ("Bounds", "some estimated privately" if bought else "declared"),
-            ("Neighboring data", guarantee.neighboring(trust.neighbors, promise.unit)),
-        ),
-        effects=effects,
-        averages=result._level_terms,
-        gates=gates,
+        left=left, right=right, effects=effects, averages=result._level_terms, gates=gates,
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
-        shapes=shapes,
-        variation=variation(result, shapes, alpha) if shapes else "",
-        uncertainty=_sources(result),
-        bias=_bias(result, z) + _set_words(result, z, alpha),
-        tails="".join(tails(estimate)),
-        parallel=_parallel(plan),
+        shapes=shapes, variation=looks.variation(result, shapes, alpha) if shapes else "",
+        uncertainty=_sources(result), bias=_bias(result, z) + _set_words(result, z, alpha),
+        tails="".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
-        total=_price(promise) if estimate.real else "not private",
-        ledger=result.ledger_line,
-        guarantee=_promise(result),
-        attack=_attack(promise),
-        kind=promise.kind,
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        rho=promise.rho,
-        neighbors=promise.neighbors,
-        unit_sentence=persons,
-        headline=(*_found(result, alpha), _protected(promise)),
-        notes=_notes(result, said, bought),
-        serious=len(result.alerts),
-        assumptions=said.assumptions,
-        robustness=_robustness(result, alpha),
-        methods=said.methods,
-        call=result.call,
-        versions=tuple((name, version_of(name)) for name in PACKAGES),
-        alpha=alpha,
-        lead=result._lead if averages is not None else 0,
-    )
+        total=_price(promise) if estimate.real else "not private", ledger=result.ledger_line,
+        guarantee=_promise(result), attack=attack, kind=promise.kind,
+        epsilon=promise.epsilon, delta=promise.delta, rho=promise.rho, neighbors=promise.neighbors,
+        unit_sentence=persons, headline=(*_found(result, alpha), _protected(promise)),
+        notes=_notes(result, said, bought), serious=len(result.alerts),
+        assumptions=said.assumptions, robustness=_robustness(result, alpha), methods=said.methods,
+        call=result.call, versions=tuple((name, version_of(name)) for name in PACKAGES),
+        alpha=alpha, lead=result._lead if averages is not None else 0,
+    )  # fmt: skip
 
 
 def outcome_name(request: Request, schema: Schema) -> str:
@@ -146,13 +129,13 @@ def version_of(name: str) -> str:
         return "not installed"
 
 
-def _robustness(result: ReleasedFit, alpha: float) -> str:
+def _robustness(result: base.ReleasedFit, alpha: float) -> str:
     """The sensitivity sentence, for studies that assume all confounders are measured."""
     request = result.plan.request
     bare = request.mode == "paper" or request.estimand in ("OLS", "LATE", COHORTS)
     if result.estimate.averages is None or bare:
         return ""
-    found = sensitivity_of(result, alpha)
+    found = looks.sensitivity_of(result, alpha)
     return "" if found.randomised else found.sentence
 
 
@@ -169,7 +152,7 @@ def _range(domain: Domain) -> str:
     return "[0, 1]"
 
 
-def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
+def _sources(result: base.ReleasedFit) -> tuple[view.VarianceSource, ...]:
     found = result.estimate.averages
     # There is only one number; the notes explain it.
     if found is None or result.plan.request.mode == "paper":
@@ -190,21 +173,17 @@ def _sources(result: ReleasedFit) -> tuple[view.VarianceSource, ...]:
     )
 
 
-BIAS_NOTE = (
-    "Max bias{of} from clipping: to cover it, the interval uses {factor} std err, not {normal}."
-)
-
-
-def _bias(result: ReleasedFit, z: float) -> str:
+def _bias(result: base.ReleasedFit, z: float) -> str:
     found, at = result.estimate.averages, result._lead
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
     of = f" of {found.terms[at]}" if len(found.terms) + len(found.groups) > 1 else ""
     factor, normal = f"{found.half_widths(z)[at] / found.sd[at]:.2f}", f"{z:.2f}"
-    return "" if factor == normal else BIAS_NOTE.format(of=of, factor=factor, normal=normal)
+    said = f"to cover it, the interval uses {factor} std err, not {normal}"
+    return "" if factor == normal else f"Max bias{of} from clipping: {said}."
 
 
-def _set_words(result: ReleasedFit, z: float, alpha: float) -> str:
+def _set_words(result: base.ReleasedFit, z: float, alpha: float) -> str:
     """The confidence set of the LATE, if it is not one finite interval."""
     found = result.estimate.averages
     if found is None or not result.plan.request.formula.instruments:
@@ -234,7 +213,7 @@ def _with_declared(budget: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
 
 
-def _promise(result: ReleasedFit) -> tuple[str, ...]:
+def _promise(result: base.ReleasedFit) -> tuple[str, ...]:
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
@@ -243,31 +222,17 @@ def _promise(result: ReleasedFit) -> tuple[str, ...]:
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
         right = 0.5 * (1 + promise.trade_off.delta(0.0))
-        return (
-            head,
-            tables.guess_sentence(right, promise.unit, promise.neighbors),
-            *weak,
-        )
+        return (head, tables.guess_sentence(right, promise.unit, promise.neighbors), *weak)
     odds = tables.odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
-        why = (
-            guarantee.published_doubts(result.estimate)
-            if result.plan.stages
-            else (guarantee.HANDED_OVER,)
-        )
+        why: tuple[str, ...] = (guarantee.HANDED_OVER,)
+        if result.plan.stages:
+            why = guarantee.published_doubts(result.estimate)
         return (head, *why, f"If the claim is true, the following holds. {odds}", *weak)
     return head, odds, *weak
 
 
-def _attack(promise: guarantee.Guarantee) -> pd.DataFrame | None:
-    if promise.kind != "proven" or promise.trade_off is None:
-        return None
-    alarms = np.linspace(0.0, 1.0, 101)
-    return pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
-
-
-def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
-    """The effect and its uncertainty."""
+def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
     outcome = measured(request) or outcome_name(request, estimate.schema)
@@ -278,8 +243,9 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     row = table.iloc[result._lead]
     if request.estimand == "OLS":
         told = tables.error_text(row["std_error"], row["se_sampling"])
+        terms = ", ".join(map(str, request.formula.terms)) or "a constant"
         return (
-            f"{outcome} was regressed on {_listed(result)}.",
+            f"{outcome} was regressed on {terms}.",
             f"The standard error of {row.name} is {told}.",
         )
     if request.estimand == COHORTS:
@@ -317,13 +283,8 @@ def _found(result: ReleasedFit, alpha: float) -> tuple[str, ...]:
     else:  # The direction of the effect is not established.
         first = f"{over}, the data do not show whether {treatment} raises or lowers {outcome}."
         second = f"The estimate is {value}; {between} {noise}"
-    return first, second, *_other_arms(result, table)
-
-
-def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
-    """Effects of the arms that the first sentence does not cover."""
-    request, found = result.plan.request, []
-    for place, arm in enumerate(request.asked.arms[2:], 1):
+    found = [first, second]
+    for place, arm in enumerate(request.asked.arms[2:], 1):  # not covered by the first sentence
         value, low, high = tables.interval(table.iloc[place], digits=2)
         found.append(
             f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value} "
@@ -332,12 +293,7 @@ def _other_arms(result: ReleasedFit, table: pd.DataFrame) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _listed(result: ReleasedFit) -> str:
-    return ", ".join(map(str, result.plan.request.formula.terms)) or "a constant"
-
-
 def _protected(promise: guarantee.Guarantee) -> str:
-    """One sentence on the level of protection."""
     price = at_most(promise.epsilon) if promise.delta == 0 else pair(promise.epsilon, promise.delta)
     price += "-differential privacy"
     if promise.statement == guarantee.HANDED_OVER:
@@ -354,31 +310,23 @@ def _protected(promise: guarantee.Guarantee) -> str:
     }[promise.kind]
 
 
-def _notes(result: ReleasedFit, said: estimators.Description, bought: bool) -> tuple[str, ...]:
+def _notes(result: base.ReleasedFit, said: estimators.Description, bought: bool) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
+    clipped = said.adjusts and request.propensity is None and request.asked.divides
+    counted = "rows" if request.trust.unit is None else "units"
     public = {
-        f"the number of {'rows' if request.trust.unit is None else 'units'}": (
-            estimate.size is not None
-        ),
+        f"the number of {counted}": estimate.size is not None,
         "the bounds": not bought,
         "the propensity": isinstance(request.propensity, float),
         "the arms' shares": isinstance(request.propensity, Mapping),
-        "the clipping limits": (
-            said.adjusts and request.propensity is None and request.asked.divides
-        ),
+        "the clipping limits": clipped,
     }
-    return (
-        *result.alerts.values(),
-        *_unlimited(result),
-        _public_inputs([name for name, is_public in public.items() if is_public]),
-        *said.reading,
-        *said.bands,
-        *said.notes,
-        *estimate.notes,
-    )
+    inputs = _public_inputs([name for name, is_public in public.items() if is_public])
+    alerts = (*result.alerts.values(), *_unlimited(result), inputs)
+    return (*alerts, *said.reading, *said.bands, *said.notes, *estimate.notes)
 
 
-def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
+def _unlimited(result: base.ReleasedFit) -> tuple[str, ...]:
     """The ratios whose interval has an infinite side."""
     if not result.plan.request.asked.ratios:
         return ()
@@ -391,12 +339,9 @@ def _unlimited(result: ReleasedFit) -> tuple[str, ...]:
         for side, terms in ends.items()
         if name in terms
     ]
-    return (UNLIMITED.format(listed=" and ".join(open_)),) if open_ else ()
+    why = "the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)"
+    return (f"{' and '.join(open_)}: {why}.",) if open_ else ()
 
-
-UNLIMITED = (
-    "{listed}: the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)."
-)
 
 NOISY = "all numbers computed from the rows are noisy releases or derived from them."
 
@@ -430,11 +375,9 @@ COMPLETE = "Complete (noisy)"
 
 def _parallel(plan: Plan) -> str:
     # A joint trade-off function of all stages is charged as a whole, without brackets.
-    found = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
-    return PARALLEL_NOTE if found else ""
-
-
-PARALLEL_NOTE = (
-    "Costs in brackets are not charged again: these releases read disjoint rows, and an equal cost "
-    "is already charged (parallel composition)."
-)
+    if plan.trade_off is not None or not any(stage.parallel for stage in plan.stages):
+        return ""
+    return (
+        "Costs in brackets are not charged again: these releases read disjoint rows, and an equal "
+        "cost is already charged (parallel composition)."
+    )

@@ -29,10 +29,7 @@ from privcausal.request.schema import (
 from privcausal.typing import Frame
 from privcausal.vault import guard
 from privcausal.vault.batch import RawColumn, cleaned, part_shares, reads_labels
-from privcausal.vault.sources import memory, stored
-from privcausal.vault.sources.cell_table import Aggregates, CellTable
-from privcausal.vault.sources.files import open_path, open_relation
-from privcausal.vault.sources.spark import Spark, column_of
+from privcausal.vault.sources import cell_table, files, memory, spark, stored
 
 # Panels: one row per unit, with the change in outcome between two declared periods, or with the
 # cohort and the outcomes in all declared periods.
@@ -182,7 +179,7 @@ def changes(rows: memory.RowSource, request: Request) -> memory.RowSource:
     once, DuckDB holds the table in memory. On Spark, the table is another DataFrame.
     """
     how = Changes.of(request, rows.header)
-    made = _on_spark(rows, how) if isinstance(rows, Spark) else _by_duckdb(rows, how)
+    made = _on_spark(rows, how) if isinstance(rows, spark.Spark) else _by_duckdb(rows, how)
     # The change is a number for every type of outcome.
     kinds = dict(rows.header.kinds)
     for name in (request.formula.outcome, *request.wide):
@@ -210,7 +207,7 @@ def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.S
     return held
 
 
-def _on_spark(rows: Spark, how: Changes) -> Spark:
+def _on_spark(rows: spark.Spark, how: Changes) -> spark.Spark:
     """Spark's executors read the values, as they do for sums."""
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -225,11 +222,11 @@ def _on_spark(rows: Spark, how: Changes) -> Spark:
             }
             yield how.record(columns)
 
-    asked = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
+    asked = [spark.column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
     records = rows._frame.select(*asked).mapInArrow(inside, from_arrow_schema(how.schema))
     units = records.where("unit IS NOT NULL").groupBy(functions.col("unit").alias(unit))
     own = [functions.expr(sql).alias(name) for name, sql in how.aggregates().items()]
-    return Spark(units.agg(*own))
+    return spark.Spark(units.agg(*own))
 
 
 MOST_ROWS = 1 << 30
@@ -263,14 +260,14 @@ def open_source(data: Frame) -> Source:
     if isinstance(data, memory.RowSource):  # from `read_file`
         return Source(data)
     if isinstance(data, str | os.PathLike):
-        return Source(open_path(data))
+        return Source(files.open_path(data))
     kind = type(data)  # Compare names, to avoid importing the libraries.
     if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
-        return Source(Spark(data))
+        return Source(spark.Spark(data))
     if kind.__name__ == "LazyFrame" and kind.__module__.startswith("polars"):
         return Source(stored.Lazy(data))
     if kind.__name__ == "DuckDBPyRelation":
-        return Source(open_relation(data))
+        return Source(files.open_relation(data))
     return Source(memory.Memory(data))
 
 
@@ -279,19 +276,19 @@ def typed(source: Source, labels: LabelColumns) -> Source:
     return Source(source.rows.typed(labels))
 
 
-def from_table(table: CellTable, header: Header) -> Source:
+def from_table(table: cell_table.CellTable, header: Header) -> Source:
     """Use an aggregated table instead of rows."""
-    return Source(Aggregates(table, header))
+    return Source(cell_table.Aggregates(table, header))
 
 
 @guard.guarded
 def public_size(source: Source, request: Request) -> int | None:
     """Number of rows or units. It is public under substitution; None under add_remove."""
-    if request.trust.neighbors == "add_remove" or isinstance(source.rows, Aggregates):
+    if request.trust.neighbors == "add_remove" or isinstance(source.rows, cell_table.Aggregates):
         return None
     if request.trust.unit is None:
         return source.rows.size()
-    if isinstance(source.rows, Spark | stored.Stored):
+    if isinstance(source.rows, spark.Spark | stored.Stored):
         return source.rows.units(request.trust.unit)
     codes = source.rows.column(request.trust.unit, as_labels="units").codes
     assert codes is not None
@@ -306,10 +303,8 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
     for name in names:
         header.refuse_unknown(name)
         if header.kinds[name] == "other":
-            raise DataError(
-                f"Column {name!r} has a type that cannot be read. "
-                f"{header.advice.get(name, _CONVERT)}"
-            )
+            advice = header.advice.get(name, _CONVERT)
+            raise DataError(f"Column {name!r} has a type that cannot be read. {advice}")
 
 
 def check_types(header: Header, request: Request) -> None:
@@ -354,10 +349,16 @@ def check_types(header: Header, request: Request) -> None:
 
 def admit(source: Source, plan: Plan) -> None:
     """Refuse a plan that this table cannot support, before it is charged."""
-    _check_base(source.rows, plan)
+    if not source.rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):
+        what = "A published mechanism" if plan.base in BASES_OF_SUMS else f"base={plan.base!r}"
+        raise CapabilityError(
+            f"{what} requires rows in memory, but these are read in blocks. Pass a data frame, "
+            "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', "
+            "'t' or 'x'. No budget was spent."
+        )
     _check_order(source.rows, plan.request)
     # Each sum computes a Spark DataFrame again, so its plan must be deterministic.
-    if isinstance(source.rows, Spark) and not source.rows.repeats(plan.request.read):
+    if isinstance(source.rows, spark.Spark) and not source.rows.repeats(plan.request.read):
         raise CapabilityError(
             "Spark may compute different rows each time: the plan has a random function, limit, "
             "sample or window, or is too wide to check. Read files instead, written by "
@@ -380,7 +381,7 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
             "DuckDB relation or a LazyFrame does not ensure. Write them to a Parquet file and pass "
             "its path. No budget was spent."
         )
-    if isinstance(rows, Spark):
+    if isinstance(rows, spark.Spark):
         if request.split != "full" and request.trust.unit is None:
             raise CapabilityError(
                 f"split={request.split!r} on a Spark DataFrame requires a row key, because "
@@ -396,17 +397,6 @@ def _check_order(rows: memory.RowSource, request: Request) -> None:
             f"{what} requires rows in a fixed order, which a DuckDB relation or LazyFrame does not "
             "ensure. Write them to a file with write_parquet('rows.parquet') or "
             "sink_parquet('rows.parquet') and pass its path."
-        )
-
-
-def _check_base(rows: memory.RowSource, plan: Plan) -> None:
-    """Check that rows are in memory if the basis needs more than sums over rows."""
-    if not rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):
-        what = "A published mechanism" if plan.base in BASES_OF_SUMS else f"base={plan.base!r}"
-        raise CapabilityError(
-            f"{what} requires rows in memory, but these are read in blocks. Pass a data frame, "
-            "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', "
-            "'t' or 'x'. No budget was spent."
         )
 
 

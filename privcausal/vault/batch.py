@@ -13,16 +13,8 @@ from privcausal.features.rows import Rows
 from privcausal.request.factors import Group, group_mask
 from privcausal.request.plan import Plan
 from privcausal.request.request import FOLDS, Request
-from privcausal.request.schema import (
-    Binary,
-    ColumnKind,
-    Domain,
-    Interval,
-    Levels,
-    Schema,
-    Transformed,
-)
-from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
+from privcausal.request.schema import ColumnKind, Domain, Interval, Levels, Schema, Transformed
+from privcausal.typing import Integers, Mask, Neighbors, Vector
 from privcausal.vault.guard import Opaque
 
 
@@ -129,7 +121,11 @@ class Batch(Opaque):
             if not design.plain:
                 complete &= np.isfinite(self.rows.scaled(design)).all(axis=1)
         self.complete = complete
-        self.member = _members(layout.groups, clean, layout.schema, size)
+        self.member = np.zeros((size, len(layout.groups)))
+        for j, group in enumerate(layout.groups):
+            present = np.logical_and.reduce([clean[name][1] for name in group.columns])
+            values = {name: clean[name][0] for name in group.columns}
+            self.member[:, j] = present & group_mask(group, values, layout.schema)
         self.part = part
         self.chosen = keep
         self.cluster = cluster
@@ -186,7 +182,15 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         return _clean_interval(column, domain)
     if isinstance(domain, Levels):
         return _clean_levels(column, domain)
-    return _clean_binary(column, domain)
+    if column.numbers is not None:
+        is_one, is_zero = column.numbers == 1, column.numbers == 0
+    else:
+        assert column.codes is not None
+        number = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
+        value = [number.get(label, -1) for label in column.labels]
+        coded = np.array([*value, -1], np.int64)[column.codes]
+        is_one, is_zero = coded == 1, coded == 0
+    return is_one.astype(np.float64), is_one | is_zero
 
 
 def _clean_interval(column: RawColumn, domain: Interval) -> tuple[Vector, Mask]:
@@ -205,32 +209,6 @@ def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:
     assert column.codes is not None
     codes = np.array([*lookup, -1], np.int64)[column.codes]
     return codes, column.codes >= 0
-
-
-def _clean_binary(column: RawColumn, domain: Binary) -> tuple[Vector, Mask]:
-    if column.numbers is not None:
-        is_one, is_zero = column.numbers == 1, column.numbers == 0
-    else:
-        assert column.codes is not None
-        number = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
-        value = [number.get(label, -1) for label in column.labels]
-        coded = np.array([*value, -1], np.int64)[column.codes]
-        is_one, is_zero = coded == 1, coded == 0
-    return is_one.astype(np.float64), is_one | is_zero
-
-
-def _members(
-    groups: tuple[Group, ...],
-    clean: Mapping[str, tuple[Vector | Integers, Mask]],
-    schema: Schema,
-    size: int,
-) -> Matrix:
-    out = np.zeros((size, len(groups)))
-    for j, group in enumerate(groups):
-        present = np.logical_and.reduce([clean[name][1] for name in group.columns])
-        values = {name: clean[name][0] for name in group.columns}
-        out[:, j] = present & group_mask(group, values, schema)
-    return out
 
 
 # -- parts of the rows, independent of their values ------------------------------------------

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from privcausal.vault.admission import Source
 
-
 BANNER = "DO NOT PUBLISH: exact findings about private rows"
 
 SHOWN_ROWS = 5

@@ -100,7 +100,10 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     unit = request.trust.unit
     roles = formula.outcome, formula.treatment, *formula.instruments, unit, request.weights
     others = [name for name in request.columns if name not in roles]
-    given = _resampled(assumed.like, drawn)
+    # Public rows, each drawn about equally often.
+    given = {
+        name: rows[(drawn * len(rows)).astype(np.int64)] for name, rows in assumed.like.items()
+    }
     places |= {name: _ranks(column) for name, column in given.items()}
     frame = {
         name: given[name]
@@ -137,11 +140,6 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     if unit is not None:
         frame[unit] = np.arange(LATTICE) // request.trust.max_rows
     return frame
-
-
-def _resampled(like: Mapping[str, Any], drawn: Vector) -> dict[str, Any]:
-    """Public rows, each drawn about equally often; `drawn` is uniform."""
-    return {name: rows[(drawn * len(rows)).astype(np.int64)] for name, rows in like.items()}
 
 
 def _ranks(column: Any) -> Vector:

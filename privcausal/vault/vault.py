@@ -22,14 +22,10 @@ from privcausal.request.plan import Plan, Stage, StageKey, check_release
 from privcausal.request.request import FOLDS
 from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
-from privcausal.vault import admission, noise, passes
-from privcausal.vault.batch import Batch, part_number
+from privcausal.vault import admission, batch, guard, noise, passes
 from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
-from privcausal.vault.guard import Opaque, guarded
-from privcausal.vault.paper import dpcate
-from privcausal.vault.paper.betlei import PublishedLogits
-from privcausal.vault.paper.private import PublishedAte
+from privcausal.vault.paper import betlei, dpcate, private
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.survival import SurvivalScore
@@ -37,7 +33,7 @@ from privcausal.vault.queries.survival import SurvivalScore
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Claim: TypeAlias = dpcate.PublishedAnswers | PublishedLogits
+Claim: TypeAlias = dpcate.PublishedAnswers | betlei.PublishedLogits
 Answerable: TypeAlias = (
     Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
@@ -106,7 +102,7 @@ def _spending(
     step: Callable[Concatenate[Vault, Stage, P], R],
 ) -> Callable[Concatenate[Vault, StageKey, P], R]:
     """Guard a step that spends a stage. The stage leaves the plan before any row is read."""
-    inside = guarded(step)
+    inside = guard.guarded(step)
 
     @wraps(step)
     def outside(vault: Vault, stage: StageKey, /, *args: P.args, **options: P.kwargs) -> R:
@@ -115,7 +111,7 @@ def _spending(
     return outside
 
 
-class Vault(Opaque):
+class Vault(guard.Opaque):
     """Opaque handle on the rows of one fit.
 
     `passes` counts how often the rows were read. The count follows from the plan and from the
@@ -127,7 +123,7 @@ class Vault(Opaque):
         "size",
     )  # fmt: skip
 
-    @guarded
+    @guard.guarded
     def __init__(
         self,
         source: admission.Source,
@@ -160,7 +156,7 @@ class Vault(Opaque):
         """Replace survival outcomes by this score in all later layouts."""
         self._passes.score = score
 
-    @guarded
+    @guard.guarded
     def gather(
         self,
         sums: Mapping[StageKey, Mechanism | Sequence[Mechanism]],
@@ -173,7 +169,7 @@ class Vault(Opaque):
         """
         asked: list[tuple[StageKey, Mechanism, tuple[int | None, ...]]] = []
         for key, queries in sums.items():
-            part = (part_number(self._plan, self._plan.stage(key).part),)
+            part = (batch.part_number(self._plan, self._plan.stage(key).part),)
             several = [queries] if isinstance(queries, Mechanism) else queries
             asked += [(key, query, part) for query in several]
         asked += [(key, query, tuple(range(FOLDS))) for key, query in by_fold.items()]
@@ -201,7 +197,7 @@ class Vault(Opaque):
         A boosting query returns the noisy sums of all rounds, shape (rounds * width,). A network
         query returns its weights. A label selection returns labels and no numbers.
         """
-        part = part_number(self._plan, planned.part)
+        part = batch.part_number(self._plan, planned.part)
         if not isinstance(query, RawMechanism | LabelSelection | Claim):  # These need no layout.
             self._refuse_nothing()
         match query:
@@ -217,7 +213,7 @@ class Vault(Opaque):
                 return self._trained(planned, query, part)
             case LabelSelection():
                 return self._selected(planned, query)
-            case dpcate.PublishedAnswers() | PublishedLogits():
+            case dpcate.PublishedAnswers() | betlei.PublishedLogits():
                 values = query.answer(*self._halves(), planned, self._exit.claimed)
                 return self._exit.claim(planned, query.query, query.name, values)
             case _:
@@ -242,7 +238,7 @@ class Vault(Opaque):
         return tuple(self._exit.release(planned, query, fold) for fold in sums)
 
     def release_published(
-        self, effect: StageKey, variance: StageKey, mechanism: PublishedAte
+        self, effect: StageKey, variance: StageKey, mechanism: private.PublishedAte
     ) -> tuple[Release, Release]:
         """Release an estimate and its squared standard error, at the cost that a paper claims.
 
@@ -265,7 +261,7 @@ class Vault(Opaque):
 
         The estimator adds its own noise. Its guarantee is the one that it declares.
         """
-        part = part_number(self._plan, planned.part)
+        part = batch.part_number(self._plan, planned.part)
         learned = order.run(list(self._passes.batches(part)), self._exit.neighbors)
         return learned, self._exit.claim(planned, planned.query, order.name, np.zeros(0))
 
@@ -328,18 +324,18 @@ class Vault(Opaque):
         charge = leave.charge(stage, order.query, order.name, moved, sd)
         return Release(weights, np.full(len(weights), np.nan), charge)
 
-    @guarded
+    @guard.guarded
     def _published(
-        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
+        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
     ) -> tuple[Release, Release]:
-        batches = list(self._passes.batches(part_number(self._plan, stages[0].part)))
+        batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
         mean, square = mechanism.answer(batches, *stages, self._exit.claimed)
         return (
             self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
             self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
         )
 
-    def _halves(self) -> tuple[list[Batch], list[Batch]]:
+    def _halves(self) -> tuple[list[batch.Batch], list[batch.Batch]]:
         batches = list(self._passes.batches())
         return [b.only(0) for b in batches], [b.only(1) for b in batches]
 

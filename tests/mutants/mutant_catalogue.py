@@ -265,7 +265,8 @@ ROWS = (
     ),
     Mutant(
         "units of a panel go by labels", "vault.admission:Changes.reading",
-        "\"units\"", "True", (c.units_stay_apart, "panel"),
+        "str(request.trust.unit): \"units\"", "str(request.trust.unit): True",
+        (c.units_stay_apart, "panel"),
     ),
     Mutant(
         "codes with one text are one unit", "vault.sources.files:Labelled.typed",
@@ -278,7 +279,7 @@ ROWS = (
     ),
     Mutant(
         "missing values count", "vault.batch:_clean_interval",
-        "return values, ~missing", "return values, np.ones_like(missing)",
+        "return values, present", "return values, np.ones_like(present)",
         (c.values_stay_in_their_domains,),
     ),
     Mutant(

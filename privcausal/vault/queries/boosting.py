@@ -267,7 +267,6 @@ class Boosting(BoostedRegression):
 
     @cached_property
     def _axis(self) -> Integers:
-        """Axis of each bin."""
         return np.repeat(np.arange(self.axes), np.diff(self.start))
 
     @cached_property

@@ -367,12 +367,8 @@ class PolynomialSums(Mechanism):
         return self.l1_sensitivity(neighbors)  # An l2 norm is at most the l1 norm.
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
-        a = self.polynomials.bound
-        return (
-            (2.0 if neighbors == "substitute" else 1.0)
-            * (a + 0.5 * (a * a + a))
-            * float(1 << ONE_FACTOR)
-        )
+        a, rows = self.polynomials.bound, 2.0 if neighbors == "substitute" else 1.0
+        return rows * (a + 0.5 * (a * a + a)) * float(1 << ONE_FACTOR)
 
     def integers(self, batch: Batch) -> Integers:
         phi = self.polynomials.of(batch.rows.frame)

@@ -332,7 +332,6 @@ class CutScore:
 Scores = CutScore | ScoreVector
 """A vector of norm at most 1 for each row."""
 
-
 MASS_COST = 0.2
 """Extra squared sensitivity for the masses. It adds a tenth to the noise of the scores."""
 

@@ -266,10 +266,8 @@ def _csv(path: Path) -> Any:
 
     with csv.open_csv(path) as reader:
         names = reader.schema.names
-    return csv.read_csv(
-        path,
-        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string())),
-    )
+    texts = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string()))
+    return csv.read_csv(path, convert_options=texts)
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {

@@ -220,7 +220,6 @@ _KINDS: tuple[tuple[Any, str, Callable[[Any], str | None]], ...] = (
     (object, "pandas", _of_pandas),
 )
 
-
 AsLabels: TypeAlias = bool | Literal["units"]
 """Whether a column is read as labels. "units" reads exact names of units, one for each value."""
 

@@ -89,7 +89,6 @@ _FAILED = (
     "Any budget already charged stays spent."
 )
 
-
 _UNPLANNED = (
     "Spark cannot plan a query of the columns in the formula. Spark's message is hidden because "
     "it may quote a row. To see the problem, run frame.select(...) with these columns. No budget "
