@@ -91,6 +91,7 @@ def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["report.html"]
 
 
+@pytest.mark.slow
 def test_demo_takes_its_budget_and_its_place(here, capsys):
     assert cli.main(["demo", "--rows", "400", "--eps", "3", "--out", "there.html"]) == 0
     assert "(3, 1e-05)-DP" in capsys.readouterr().out
@@ -430,6 +431,7 @@ def test_only_our_own_warnings_are_shown(here, capsys, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path):
     command = [sys.executable, "-m", "privcausal", "demo", "--rows", "100"]
     with subprocess.Popen(

@@ -431,6 +431,7 @@ def test_coins_of_votes_are_the_seeds(tmp_path):
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_domains_of_votes_hold_for_a_fit(tmp_path):
     study = voting(tmp_path, votes(1, 3000))
     assert study.bounds["age"] == (18.0, 100.0)

@@ -189,6 +189,7 @@ def calls() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_every_call_of_the_table_runs() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     if "matplotlib.pyplot" in sys.modules:  # figures of other tests are not those of the page

@@ -143,6 +143,7 @@ def test_noise_that_depends_on_no_cut_is_that_of_the_fit():
     assert planned["noise_sd"][counts].to_numpy() == pytest.approx(fit.budget["noise_sd"][counts])
 
 
+@pytest.mark.slow
 def test_planned_half_widths_are_near_those_of_fits():
     plan = pc.plan(STUDY.formula, n=4000, eps=[1, 4], bounds=STUDY.bounds, outcome_sd=13.7, r2=0.4)
     for eps, planned in zip((1, 4), plan.table["half-width"], strict=True):
@@ -372,6 +373,7 @@ def test_a_fit_reads_its_rows_as_often_as_planned(
     assert reads[0] == plan.passes == MOST_PASSES[learner] < len(found.budget)
 
 
+@pytest.mark.slow
 def test_speed():
     def seconds() -> float:
         start = time.process_time()
@@ -623,6 +625,7 @@ def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
 # -- output ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_text_is_narrow_and_has_a_column_half_width():
     name = "a_very_long_name_of_a_column_of_which_there_are_too_many_in_this_formula"
     plan = pc.plan(

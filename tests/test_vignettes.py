@@ -120,6 +120,7 @@ def in_r(blocks: list[str]) -> list[str]:
     return [printed for printed, _ in shown]
 
 
+@pytest.mark.slow
 def test_r_has_the_numbers_of_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: Callable[..., str]
 ) -> None:

@@ -248,6 +248,7 @@ def test_ends_that_nature_sets_are_no_clip(tmp_path: Path) -> None:
         assert pc.load(tmp_path / "fit.json").schema["P"].natural == natural
 
 
+@pytest.mark.slow
 def test_a_label_of_seven_in_a_hundred_is_not_absent() -> None:
     """Where noise is wide, a label is named only if it has less than 2 % of the rows."""
     rng = np.random.default_rng(2)
