@@ -27,6 +27,7 @@ from hostile_fits import (
 import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
 from privcausal.results import stored as serial
+from privcausal.testing import seeded_noise
 
 RELATIONS = ("substitute", "add_remove")
 CASES = 30
@@ -60,7 +61,6 @@ import privcausal as pc
 from privcausal.errors import DataError
 import privcausal.results.stored, privcausal.learners, formulaic, scipy.stats, pandas
 from privcausal.features.design import Design
-from privcausal.testing import seeded_noise
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), used + (1 << 29)))
 for path in sys.argv[1:]:
