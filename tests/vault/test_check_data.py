@@ -174,7 +174,7 @@ def test_findings_are_what_the_vault_does(values, domain):
 
 
 def _is_missing(problem: str) -> bool:
-    return problem.startswith(("missing", "neither", "not a number"))
+    return problem.startswith(("missing", "infinite", "neither", "not a number"))
 
 
 def _positions(found: dict[tuple[str, str], list[int]], starts: tuple[str, ...]) -> list[int]:
