@@ -23,7 +23,7 @@ from privcausal.prices import as_typed
 from privcausal.report import curves, tables
 from privcausal.report.plots import uplift_plot
 from privcausal.report.summary import TIDY, Printed, Summary
-from privcausal.report.view import Check, Shape
+from privcausal.report.view import Check
 from privcausal.request.request import AVERAGES, RATIOS, RISKS
 from privcausal.results import exchange, frames
 from privcausal.results.base import ReleasedFit
@@ -45,13 +45,13 @@ FLAT = (
 VARIES = "The effect varies with {names} by more than noise can explain (level {level:.0%})."
 
 
-def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str:
+def variation(result: ReleasedFit, alpha: float) -> str:
     """One sentence on the modifiers with which the effect detectably varies.
 
-    Slopes are tested by their intervals, each factor's groups by Cochran's (1954) Q, and curves
-    by their largest distance from their own mean in standard errors. All tests share
-    `VARIATION_LEVEL`. Biases from clipping take their worst-case values. Empty for a fit
-    without slopes, groups and curves.
+    Slopes are tested by their intervals, and each factor's groups by Cochran's (1954) Q. All tests
+    share `VARIATION_LEVEL`. Biases from clipping take their worst-case values. Curves are not
+    tested: their bands assume equal variances and no clipping. Empty for a fit without slopes and
+    groups.
     """
     found, averages = dict[str, float](), result.estimate.averages
     if averages is not None:
@@ -62,15 +62,13 @@ def variation(result: ReleasedFit, shapes: Sequence[Shape], alpha: float) -> str
         for stem in dict.fromkeys(str(name).partition("[")[0] for name in gates.index):
             own = gates[[str(name).partition("[")[0] == stem for name in gates.index]]
             found[f"groups {stem}"] = _heterogeneity(own)
-    z = float(norm.isf(alpha / 2))
-    found |= {f"curve {shape.name}": _curve(shape, z) for shape in shapes}
     if not found:
         return ""
     most = VARIATION_LEVEL / len(found)
     seen = [name for name, p in found.items() if p < most]
     if not seen:
         return FLAT
-    bare = (name.removeprefix("groups ").removeprefix("curve ") for name in seen)
+    bare = (name.removeprefix("groups ") for name in seen)
     columns = dict.fromkeys(re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name) for name in bare)
     return VARIES.format(names=", ".join(map(tables.clean, columns)), level=VARIATION_LEVEL)
 
@@ -85,18 +83,6 @@ def _heterogeneity(groups: pd.DataFrame) -> float:
     q = float(weight @ (value - np.average(value, weights=weight)) ** 2)
     away = float(weight @ (2 * known["max_bias"].to_numpy()) ** 2)
     return float(ncx2.sf(q, len(known) - 1, away))
-
-
-def _curve(shape: Shape, z: float) -> float:
-    """P value of the point furthest from the curve's mean; for levels, times their number."""
-    values = np.asarray(shape.estimate, float)
-    sd = (np.asarray(shape.conf_high, float) - np.asarray(shape.conf_low, float)) / (2 * z)
-    known = np.isfinite(values) & np.isfinite(sd) & (sd > 0)
-    if not known.any():
-        return 1.0
-    away = np.abs(values - values[known].mean())[known] / sd[known]
-    points = 1 if shape.kind == "continuous" else int(known.sum())
-    return min(1.0, 2 * points * float(norm.sf(away.max())))
 
 
 # Linear contrasts of released estimates, at no privacy cost.

@@ -82,7 +82,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         left=left, right=right, effects=effects, averages=result._level_terms, gates=gates,
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
-        shapes=shapes, variation=looks.variation(result, shapes, alpha) if shapes else "",
+        shapes=shapes, variation=looks.variation(result, alpha) if shapes else "",
         uncertainty=_sources(result), bias=_bias(result, z) + _set_words(result, z, alpha),
         tails="".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
