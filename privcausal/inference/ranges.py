@@ -585,7 +585,9 @@ def _shares(counts: Vector, noise_sd: float, count: float, grid: Vector) -> Vect
     seen = counts > STANDS_OUT * noise_sd
     mixed = np.where(seen, (1 - keep) * model + keep * counts, 0.0)
     # rows that the detected bins lack lie elsewhere, as the model has them
-    mixed += np.where(seen, 0.0, model) * max(count - mixed.sum(), 0.0) / model[~seen].sum()
+    mixed += (
+        np.where(seen, 0.0, model) * max(count - mixed.sum(), 0.0) / max(model[~seen].sum(), 1.0)
+    )
     return np.asarray(mixed / mixed.sum())
 
 

@@ -45,6 +45,13 @@ def test_the_window_holds_most_of_a_normal_outcome_and_little_more():
     assert high - low < 0.4 * (HI - LO)
 
 
+def test_a_window_of_which_every_cell_is_seen():
+    """No rows lie in unseen cells then, and none can be placed there."""
+    y = np.random.default_rng(4).uniform(LO, HI, 200_000)
+    window = read(counts(y) - 1, 1.0, len(y), 0.02)
+    assert window.variance == pytest.approx((HI - LO) ** 2 / 12, rel=0.1)
+
+
 @pytest.mark.parametrize("noise_per_width", [1e-4, 0.5])
 def test_it_widens_as_noise_falls(noise_per_width):
     y = np.random.default_rng(3).normal(2, 1, ROWS)
