@@ -328,7 +328,8 @@ def check_types(header: Header, request: Request) -> None:
                 f"Column {name!r} contains text but has numeric bounds. Convert the column to "
                 f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
             )
-        if text and isinstance(domain, Levels | Binary) and domain.numeric:
+        digits = header.untyped  # every column of a CSV is text, and its numerals are numbers
+        if text and not digits and isinstance(domain, Levels | Binary) and domain.numeric:
             raise SchemaError(
                 f"Column {name!r} contains text, but its declared labels are numbers. Write the "
                 f"labels as in the data: bounds={{{name!r}: ['a', 'b']}}. If the texts are digits, "

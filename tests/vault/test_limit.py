@@ -133,9 +133,9 @@ def regression_sums(
     v, r = u * np.sqrt(survey)[:, None], r * np.sqrt(survey)
     size = np.maximum(np.linalg.norm(v, axis=1), 1e-300)
     w = np.minimum(1, 2.0 / size)
-    most = np.sqrt(9.0 - (w * size) ** 2) / 0.4
+    most = np.sqrt(9.0 - (w * size) ** 2) / 2.0
     e = np.clip(w * r, -most, most)
-    z, own = np.c_[v * w[:, None], 0.4 * e], v * w[:, None]
+    z, own = np.c_[v * w[:, None], 2.0 * e], v * w[:, None]
     left = own * (e - own @ second_slopes(s))[:, None]
     left /= np.maximum(1, np.linalg.norm(left, axis=1) / cut)[:, None]
     beyond = np.clip((np.abs(r) - 1.5) / 1.5, 0, 1) * np.minimum(1, 0.8 / size)

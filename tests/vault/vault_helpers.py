@@ -342,7 +342,7 @@ def joint_scores(s: Study) -> tuple[ScoreVector, tuple[Any, ...], tuple[int, ...
 def regression_row(s: Study, lever: float = 2.0, *, weighted: bool = False) -> RegressionRow:
     """Rows that are cut in leverage and residual, with survey weights up to 1.5 times the mean."""
     survey = SurveyWeight("X2", 5.0, root=True) if weighted else None
-    return RegressionRow(turned(s.features, lever), s.outcome, survey, 1.5**0.5, 0.4, 3.0)
+    return RegressionRow(turned(s.features, lever), s.outcome, survey, 1.5**0.5, 2.0, 3.0)
 
 
 def second_slopes(s: Study) -> np.ndarray:
