@@ -28,7 +28,7 @@ from privcausal.estimators.bases import Base
 from privcausal.estimators.boosting import recipes
 from privcausal.estimators.budget import SHARES, StageWeight
 from privcausal.estimators.survey import Survey
-from privcausal.features import functions
+from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageGroup, StageKey
@@ -70,7 +70,7 @@ class _Arms(CateLearner):
 
     def _first(
         self, known: orthogonal.NuisanceFit, group: StageGroup
-    ) -> tuple[Effect, tuple[nuisances.FoldFit, ...]]:
+    ) -> tuple[Effect, nuisances.Folds]:
         state, partials = known.state, known.partials
         found, arms = _moments(known, None, _stages(group))
         regress = partial(self._regress, state, found, arms)
@@ -185,14 +185,12 @@ def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
     e, variance = nuisances.overall(known.partials).e, found.spread**2 / found.mean_weight / 2
     spreads = orthogonal.effect_spreads(state, found.cut)
     features = state.effect_features
-    nothing = functions.Additive(features, np.zeros(features.size))
-    pieces = [Piece(nothing, first.pieces[0].cov, functions.Constant(0.5))]
-    for cross, weight in zip(
-        (-arms[0], arms[1]), (e, functions.Difference(functions.Constant(1.0), e)), strict=True
-    ):
+    nothing = Additive(features, np.zeros(features.size))
+    pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
+    for cross, weight in zip((-arms[0], arms[1]), (e, Difference(Constant(1.0), e)), strict=True):
         moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
         fitted = orthogonal.conditional(state)(moments, *spreads)
-        pieces.append(Piece(functions.Additive(features, fitted.mean), fitted.cov, weight))
+        pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
     return Effect(tuple(pieces), 2 * outcome.bound)
 
 

@@ -19,36 +19,25 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import budget, survey
+from privcausal.estimators.budget import Stages, StageWeight
 from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
 from privcausal.estimators.nuisances import FoldFit, by_fold
+from privcausal.estimators.survey import Survey
 from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
+from privcausal.features.functions import Capped, Constant, LinearFunction
 from privcausal.features.rows import Rows
-from privcausal.inference.averages import (
-    FEW_SDS,
-    AverageEstimate,
-    JointAverage,
-    JointData,
-    SumsContext,
-    estimate_averages,
-    noise_shape,
-    total_mass,
-)
+from privcausal.inference import averages as estimates
+from privcausal.inference import cuts as cuts_of
+from privcausal.inference.averages import AverageEstimate, JointAverage, JointData, SumsContext
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.cuts import (
-    SIGNED_HALF_OCTAVES,
-    ArmSizes,
-    Extremes,
-    score_cut,
-    score_edges,
-    slope_kept,
-)
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Average, Matrix, Vector
+from privcausal.vault import ScoreVector
 
 
 class Score(vault.Transform, Protocol):
@@ -99,7 +88,7 @@ class Target:
     centre: float
     score: vault.Transform
     mass: vault.Transform | None
-    extremes: Extremes
+    extremes: cuts_of.Extremes
     mass_spread: float = PRIORS.balance_sd
     own_mass: bool = False
     weighted: bool = False
@@ -125,14 +114,14 @@ class Target:
             return 1.0
         x = self.extremes
         left = np.stack([-x.chances[1], x.chances[0]])  # T - e
-        return slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
+        return cuts_of.slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
 
 
 def target(
     estimand: Average,
-    state: survey.Survey,
+    state: Survey,
     partials: Sequence[FoldFit],
-    nuisances: Sequence[functions.NuisanceTriple],
+    nuisances: functions.Triples,
     tau: functions.Function,
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
@@ -143,14 +132,9 @@ def target(
     scale = float(np.mean(weight))
     scores: list[Score]
     if estimand == "ATT":
-        e, mass = (
-            functions.Capped(e, 1 - clip),
-            by_fold(lambda _: vault.TreatedMass(scale), partials),
-        )
+        e, mass = (Capped(e, 1 - clip), by_fold(lambda _: vault.TreatedMass(scale), partials))
         scores = [
-            vault.TreatedScore(
-                functions.Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale
-            )
+            vault.TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
             for p, n in zip(partials, nuisances, strict=True)
         ]
     elif estimand == "ATO":
@@ -166,8 +150,8 @@ def target(
 
 
 def average_target(
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
+    state: Survey,
+    nuisances: functions.Triples,
     centre: float,
     tau: functions.Function | None = None,
     within: vault.Outcome | None = None,
@@ -180,10 +164,7 @@ def average_target(
     `within` a range, or for any outcome in the declared bounds.
     """
     clip, centre = state.clip, _held(state, centre)
-    scores = [
-        vault.Aipw(n, state.outcome, clip, functions.Constant(centre), abs(centre))
-        for n in nuisances
-    ]
+    scores = [vault.Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
     mass = None
     if state.known is None and state.weights is None:
         mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
@@ -198,10 +179,7 @@ SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
 
 
 def arm_target(
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
-    arm: int,
-    mass: vault.Transform | None,
+    state: Survey, nuisances: functions.Triples, arm: int, mass: vault.Transform | None
 ) -> Target:
     """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
 
@@ -212,8 +190,8 @@ def arm_target(
 
 
 def one_arm_target(
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
+    state: Survey,
+    nuisances: functions.Triples,
     arm: int,
     mass: vault.Transform,
     within: vault.Outcome | None = None,
@@ -226,14 +204,14 @@ def one_arm_target(
 
 
 def _arm_scores(
-    state: survey.Survey, nuisances: Sequence[functions.NuisanceTriple], arm: int
+    state: Survey, nuisances: functions.Triples, arm: int
 ) -> tuple[float, list[vault.ArmScore]]:
     centre = float(np.mean([(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]))
     return centre, [vault.ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
 
 
 def _target(
-    state: survey.Survey,
+    state: Survey,
     centre: float,
     scores: Sequence[Score],
     mass: vault.Transform | None,
@@ -250,7 +228,7 @@ def _target(
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
     ends = _ends(scores[0], rows, outcome)
-    extremes = Extremes(
+    extremes = cuts_of.Extremes(
         np.abs(ends).max(axis=1),
         (ends[:, 1] - ends[:, 0]) / (2 * outcome.bound),
         np.stack([1 - p, p]),
@@ -267,19 +245,19 @@ def _ends(score: Score, rows: Rows, outcome: vault.Outcome) -> Matrix:
     ])  # fmt: skip
 
 
-def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.Transform | None:
+def weighted_mass(state: Survey, mass: vault.Transform | None) -> vault.Transform | None:
     """The mass times survey weights, once: averages with one mass share its sums."""
     law = state.weights
     if law is None or isinstance(mass, vault.WeightedScore):
         return mass
-    mass = mass or vault.OfCovariates(functions.Constant(1.0), 1.0)
+    mass = mass or vault.OfCovariates(Constant(1.0), 1.0)
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
 def _with_pilot(
     found: Target,
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
+    state: Survey,
+    nuisances: functions.Triples,
     tau: functions.Function,
     outcome: vault.Outcome,
 ) -> Target:
@@ -292,9 +270,7 @@ def _with_pilot(
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
-    centre = functions.LinearFunction(
-        state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes)
-    )
+    centre = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
     scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
     pilot = EffectCentre(
         by_fold(lambda s: s, scores), np.r_[centre.offset, slopes / state.regressors.alpha]
@@ -305,7 +281,7 @@ def _with_pilot(
     return replace(found, pilot=pilot, extremes=replace(found.extremes, span=span))
 
 
-def _held(state: survey.Survey, centre: float) -> float:
+def _held(state: Survey, centre: float) -> float:
     """Clip the center to the range of possible effects."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
@@ -319,27 +295,23 @@ Keys = tuple[StageKey, StageKey, StageKey]
 Without the sandwich, the squares are released with the scores.
 """
 
-STAGES: Keys = (
-    budget.Stages.AVERAGE_SIZES,
-    budget.Stages.AVERAGE_SCORES,
-    budget.Stages.AVERAGE_SQUARES,
-)
+STAGES: Keys = (Stages.AVERAGE_SIZES, Stages.AVERAGE_SCORES, Stages.AVERAGE_SQUARES)
 
 
-def averages_needs(request: Request) -> list[budget.StageWeight]:
+def averages_needs(request: Request) -> list[StageWeight]:
     """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
-    sizes = budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)
-    look = budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range)
+    sizes = StageWeight(STAGES[0], budget.SHARES.average_sizes)
+    look = StageWeight(Stages.AVERAGE_RANGE, budget.SHARES.average_range)
     return [
         *look_needs(request, sizes, look),
-        budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
+        StageWeight(STAGES[1], budget.SHARES.average_scores),
         *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
 
 
-def square_needs(request: Request, stage: StageKey, weight: float) -> list[budget.StageWeight]:
+def square_needs(request: Request, stage: StageKey, weight: float) -> list[StageWeight]:
     """A release of squared scores with the sandwich's meat, if it is requested."""
-    return [budget.StageWeight(stage, weight)] if with_meat(request) else []
+    return [StageWeight(stage, weight)] if with_meat(request) else []
 
 
 def with_meat(request: Request) -> bool:
@@ -347,9 +319,7 @@ def with_meat(request: Request) -> bool:
     return request.cov_type == "HC0" and not request.asked.arms
 
 
-def look_needs(
-    request: Request, sizes: budget.StageWeight, look: budget.StageWeight
-) -> list[budget.StageWeight]:
+def look_needs(request: Request, sizes: StageWeight, look: StageWeight) -> list[StageWeight]:
     """Sizes of the scores, and a look at the outcome unless it is binary.
 
     The sizes of a binary outcome's scores are known, unless rows have survey weights.
@@ -359,11 +329,11 @@ def look_needs(
     return arm_needs(request, sizes.key) if request.weights is None else [sizes]
 
 
-def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
+def arm_needs(request: Request, sizes: StageKey) -> list[StageWeight]:
     """Counts of the arms in place of `sizes`, to check a known propensity."""
     if request.propensity is None:
         return []
-    return [budget.StageWeight(sizes, budget.SHARES.known_arms)]
+    return [StageWeight(sizes, budget.SHARES.known_arms)]
 
 
 class One(NamedTuple):
@@ -390,7 +360,7 @@ class ChosenCut(NamedTuple):
 
 
 def averages(
-    state: survey.Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
+    state: Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
     """Averages with their covariance, from one release of the scores and their squares.
 
@@ -415,11 +385,7 @@ def averages(
             )
         )
     # This matrix turns the released scores into the scores of the components.
-    back = (
-        np.linalg.inv(sums.scores.basis)
-        if isinstance(sums.scores, vault.ScoreVector)
-        else np.eye(1)
-    )
+    back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
     limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
     columns, z = state.linear.columns, state.rows.scaled(state.linear)
     points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
@@ -441,10 +407,10 @@ def averages(
         terms = (name, *(c.name for c in columns))
         found.append(JointAverage(terms, own @ back, place, frame))
     groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
-    estimate = estimate_averages(found, groups, value, sd, robust=robust)
+    estimate = estimates.estimate_averages(found, groups, value, sd, robust=robust)
     scores: list[ClusterScore] = []
     if request.cluster is not None:  # a single average
-        aim, total = asked[0].target, total_mass(value, sd, found[0])
+        aim, total = asked[0].target, estimates.total_mass(value, sd, found[0])
         first = vault.CutScore(aim.score, chosen[0].at, chosen[0].middle)
         scores = influences(estimate, first, aim.mass, found[0].frame.centre, total)
     estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
@@ -457,7 +423,7 @@ def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
 
 
 def _queries(
-    state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
+    state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
 ) -> tuple[vault.ScoreSums, vault.ScoreSquares | None]:
     """The query for the scores, and the query for their squares with the sandwich's meat."""
     request, regressors = state.session.plan.request, state.regressors
@@ -495,7 +461,7 @@ def _components(asked: Sequence[One]) -> list[int]:
     return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
 
 
-def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut]:
+def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut]:
     """Each component's own clipping; other averages combine the biases of their components."""
     components = _components(asked)
     sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
@@ -503,7 +469,7 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
     for k, one in enumerate(asked):
         noise = noise_per_cut(state, summed_scores(state, one.target), stages[1])
         own = sizes[components.index(k)] if k in components else None
-        cut = score_cut(
+        cut = cuts_of.score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
             anywhere=state.session.plan.request.tails == "any", doubtful=True,
             movable=len(asked) == 1 and one.target.mass is None,
@@ -519,9 +485,7 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
     ]
 
 
-def _vector(
-    state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
-) -> vault.ScoreVector:
+def _vector(state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]) -> ScoreVector:
     """The scores in a basis with row norms of at most 1, chosen for small predicted variances.
 
     Each average is weighted by the inverse of its own squared noise, clipping bias, and nuisance
@@ -552,9 +516,9 @@ def _vector(
             own.noise**2 + own.bias**2 + one.remainder.rms**2
         )
     some = all_[:: max(THINNED, len(all_) // MOST_SHAPE_POINTS)]
-    basis = np.linalg.inv(np.linalg.cholesky(noise_shape(some, worth)))
+    basis = np.linalg.inv(np.linalg.cholesky(estimates.noise_shape(some, worth)))
     basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))
-    return vault.ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
+    return ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
 
 
 THINNED, MOST_SHAPE_POINTS = 4, 10_000
@@ -565,8 +529,8 @@ The shape is then scaled to contain all points.
 
 
 def score_sizes(
-    state: survey.Survey, targets: Sequence[Target], stage: StageKey
-) -> list[ArmSizes] | list[None]:
+    state: Survey, targets: Sequence[Target], stage: StageKey
+) -> list[cuts_of.ArmSizes] | list[None]:
     """Sizes of each score by arm; None for a binary outcome, whose sizes are known.
 
     If the propensity is known, the histograms count the arms too. A binary outcome then needs only
@@ -584,17 +548,17 @@ def score_sizes(
     for target in targets[: len(declared)] if binary else targets:
         factors = (*map(float, target.extremes.factors),)
         size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
-        borders = score_edges(size.bound, SIGNED_HALF_OCTAVES)[:-1]
+        borders = cuts_of.score_edges(size.bound, cuts_of.SIGNED_HALF_OCTAVES)[:-1]
         edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
     counts, noise_sd = _counts(session, stage, histograms, declared)
     if binary:
         return none
     return [
-        ArmSizes.by_sign(
+        cuts_of.ArmSizes.by_sign(
             c,
             noise_sd,
-            score_edges(one.target.bound, SIGNED_HALF_OCTAVES),
+            cuts_of.score_edges(one.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
             target.extremes.factors,
             target.extremes.weights,
         )
@@ -622,9 +586,7 @@ def _counts(
     return counts, noise_sd
 
 
-def declared_shares(
-    state: survey.Survey, targets: Sequence[Target] = ()
-) -> list[tuple[float, float]]:
+def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple[float, float]]:
     """Limits of the mean known propensity, or the known share of each target's arm, if declared.
 
     The mean of a column is known if the column is a covariate, from its released distribution.
@@ -635,9 +597,9 @@ def declared_shares(
         if column is None:
             return [(known.lo, known.hi)]
         mean = float(np.mean(column))
-        doubt = FEW_SDS * (known.hi - known.lo) * state.population.count_sd / count
+        doubt = estimates.FEW_SDS * (known.hi - known.lo) * state.population.count_sd / count
         return [(max(mean - doubt, known.lo), min(mean + doubt, known.hi))]
-    if isinstance(known, functions.Constant):
+    if isinstance(known, Constant):
         return [(known.value, known.value)]
     if not isinstance(request.propensity, Mapping):
         return []
@@ -651,19 +613,19 @@ def row_sizes(
     target: vault.Transform,
     what: str = "score sizes",
     declared: Sequence[tuple[float, float]] = (),
-) -> ArmSizes:
+) -> cuts_of.ArmSizes:
     """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
-    borders, alone = score_edges(target.bound), np.ones(1)
+    borders, alone = cuts_of.score_edges(target.bound), np.ones(1)
     if not declared:
         release = session.release(stage, vault.SizeHistogram(target, borders, what))
-        return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
+        return cuts_of.ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
     histogram = vault.ArmHistogram(vault.ArmSize(target, (1.0, 1.0)), borders[:-1], what)
     (counts,), noise_sd = _counts(session, stage, [histogram], declared)
-    return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
+    return cuts_of.ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
 def summed_scores(
-    state: survey.Survey, target: Target, cut: float = 1.0, middle: float = 0.0
+    state: Survey, target: Target, cut: float = 1.0, middle: float = 0.0
 ) -> vault.ScoreSums:
     """The sums of the scores' distances from the `middle`, clipped at `cut`."""
     request = state.session.plan.request
@@ -678,13 +640,13 @@ def summed_scores(
     )
 
 
-def noise_per_cut(state: survey.Survey, sums: vault.Mechanism, stage: StageKey) -> float:
+def noise_per_cut(state: Survey, sums: vault.Mechanism, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its clipping threshold."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[float, float]:
+def size_limits(state: Survey, noise_sd: float, share: float) -> tuple[float, float]:
     """Limits of the number of complete rows: the declared size if no value can be missing.
 
     If the number of rows is not public, the lower limit is at least the noise sd, so that division
@@ -699,7 +661,7 @@ def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[fl
     return 1.0, public * share
 
 
-def two_valued(state: survey.Survey) -> bool:
+def two_valued(state: Survey) -> bool:
     """Whether the outcome has two values."""
     session = state.session
     return not isinstance(session.schema[session.plan.request.formula.outcome], Interval)

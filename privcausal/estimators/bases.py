@@ -18,18 +18,10 @@ from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import options
 from privcausal.estimators.options import DPEBM, NN, Given, Kernel, Sklearn
 from privcausal.features.basis import FeatureMap
+from privcausal.inference import regression
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import (
-    Moments,
-    Posterior,
-    Prior,
-    ScaleMixturePrior,
-    average,
-    fit,
-    least_squares,
-    mixture,
-)
+from privcausal.inference.regression import Moments, Posterior, Prior, ScaleMixturePrior
 from privcausal.typing import Integers, Matrix, Vector
 
 WHOLE_PULL, PART_PULL = 0.03, 0.1
@@ -116,7 +108,9 @@ class Gam(Base):
     ) -> Posterior:
         group, scale = _by_order(features), np.ones(features.size)
         centre, pull = _centres(group, size), PRIORS.nuisance_pull
-        return fit(moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise))
+        return regression.fit(
+            moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise)
+        )
 
     def effect(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -126,7 +120,7 @@ class Gam(Base):
         They have one variance for all terms, one by order of roughness, and one by term and order.
         """
         priors = _smooth_priors(features, intercept, size)
-        return average([fit(moments, prior) for prior in priors.values()])
+        return regression.average([regression.fit(moments, prior) for prior in priors.values()])
 
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -139,7 +133,9 @@ class Gam(Base):
             features.size, np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
         )
         law = ScaleMixturePrior(intercept, unit, np.minimum(features.order, 2) - 1)
-        return average([_near_constant(moments, features, intercept, size), mixture(moments, law)])
+        return regression.average(
+            [_near_constant(moments, features, intercept, size), regression.mixture(moments, law)]
+        )
 
     def reference(self, features: FeatureMap, intercept: float, size: float) -> Matrix:
         """Covariance of plausible effects, shape (p, p): the prior of bands if little is known."""
@@ -160,7 +156,7 @@ class Gam(Base):
         straight = scale, intercept, _centres(group, size), WHOLE_PULL
         priors = {"linear": Prior(group, *straight)} | _smooth_priors(features, intercept, size)
         constant = {"constant": _near_constant(moments, features, intercept, size)}
-        return constant | {name: fit(moments, prior) for name, prior in priors.items()}
+        return constant | {name: regression.fit(moments, prior) for name, prior in priors.items()}
 
     def arms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
@@ -170,7 +166,9 @@ class Gam(Base):
         group = _numbered(np.r_[shared, own])
         scale = np.r_[np.ones(features.size), _decay(features)[kept]]
         basis, centre = _arm_basis(features.size, kept), _centres(group, size)
-        return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
+        return regression.fit(
+            moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis)
+        )
 
 
 @dataclass(frozen=True)
@@ -186,13 +184,13 @@ class Linear(Base):
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
         """The prior sd of each feature equals the prior sd of the intercept."""
-        return least_squares(moments, np.full(features.size, np.sqrt(intercept)))
+        return regression.least_squares(moments, np.full(features.size, np.sqrt(intercept)))
 
     def arms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
     ) -> Posterior:
         spread = np.full(features.size + len(kept), np.sqrt(intercept))
-        return least_squares(moments, spread, _arm_basis(features.size, kept))
+        return regression.least_squares(moments, spread, _arm_basis(features.size, kept))
 
 
 # -- priors --------------------------------------------------------------------------------------
@@ -221,7 +219,7 @@ def _near_constant(
     """Regression with a fixed, small prior variance of the slopes."""
     spread = np.sqrt(PRIORS.near_constant * size) * _decay(features)
     spread[0] = np.sqrt(intercept)
-    return fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
+    return regression.fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
 
 
 def _decay(features: FeatureMap) -> Vector:

@@ -17,6 +17,7 @@ from privcausal.features.rows import read_queries, warn_beyond
 from privcausal.inference.bought import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
+from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
 
@@ -630,7 +631,7 @@ def _selection_delta(request: Request, undeclared: Undeclared) -> int:
     return each
 
 
-def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[plan.Stage]:
+def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[Stage]:
     if not undeclared:
         return []
     columns = len(undeclared.numbers)
@@ -638,7 +639,7 @@ def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[p
     if columns:
         needs += [StageWeight(key, 0.5 * columns) for key in (Stages.MAGNITUDES, Stages.GRID)]
     amounts = plan.portions(total, [need.weight for need in needs])
-    return [plan.Stage(n.key, a, delta=n.failing) for n, a in zip(needs, amounts, strict=True)]
+    return [Stage(n.key, a, delta=n.failing) for n, a in zip(needs, amounts, strict=True)]
 
 
 def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
@@ -648,17 +649,13 @@ def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[
 
 def _sequential(
     needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[plan.Stage]:
+) -> list[Stage]:
     """Every stage reads all rows (or every fold) and has its share of rho."""
     amounts = plan.portions(total, _weights(needs, shares))
-    return [
-        plan.Stage(n.key, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)
-    ]
+    return [Stage(n.key, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)]
 
 
-def _in_parts(
-    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[plan.Stage]:
+def _in_parts(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:
     """Two disjoint halves that share rho: for units under substitution.
 
     Units are assigned to the halves by pseudorandom bits keyed on their names. On average over the
@@ -671,9 +668,7 @@ def _in_parts(
     ]
 
 
-def _parallel(
-    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[plan.Stage]:
+def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:
     """Two disjoint halves of the rows, each with all of rho: together they cost rho once.
 
     The stages of the second half are charged zero, because the first half has already paid the same
@@ -687,7 +682,7 @@ def _parallel(
             raise CapabilityError("split='disjoint' requires a nuisance stage and an effect stage.")
         amounts = plan.portions(total, _weights(own, shares))
         stages += [
-            plan.Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
+            Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
             for n, amount in zip(own, amounts, strict=True)
         ]
     paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]

@@ -16,6 +16,7 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import bases, budget, options, orthogonal, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
+from privcausal.estimators.budget import StageWeight
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
@@ -58,10 +59,7 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
 
 
 def network_plan(
-    request: Request,
-    learner: str,
-    needs: Sequence[budget.StageWeight],
-    undeclared: budget.Undeclared,
+    request: Request, learner: str, needs: Sequence[StageWeight], undeclared: budget.Undeclared
 ) -> Plan:
     """Plan with networks charged in (epsilon, delta) and other stages in rho.
 
@@ -183,9 +181,9 @@ OTHER_HALF = 200
 """Number of rows by which one half may exceed four times the other half; see `_most`."""
 
 NETWORK_NEEDS = (
-    budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
-    budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
-    budget.StageWeight(KERNEL, budget.SHARES.networks_kernel),
+    StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
+    StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
+    StageWeight(KERNEL, budget.SHARES.networks_kernel),
 )
 """Stages charged in rho if networks learn the nuisances."""
 
@@ -224,14 +222,14 @@ class DPCATE(CateLearner):
     def __post_init__(self) -> None:
         options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
-    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+    def effect_needs(self, request: Request, base: bases.Base) -> list[StageWeight]:
         failing = FAILING if request.trust.neighbors == "add_remove" else 0
         return [
             *orthogonal.nuisance_needs(request, base),
-            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
-            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
-            budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
-            budget.StageWeight(KERNEL, budget.SHARES.dpcate_kernel, failing),
+            StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
+            StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
+            StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
+            StageWeight(KERNEL, budget.SHARES.dpcate_kernel, failing),
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
@@ -256,8 +254,8 @@ class DPCATE(CateLearner):
         base = state.session.option
         if isinstance(base, options.NN):
             part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
-            partials: tuple[nu.FoldFit, ...] = (part,)
-            nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
+            partials: nu.Folds = (part,)
+            nuisances: functions.Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
             known = orthogonal.fit_nuisances(state)
@@ -408,8 +406,8 @@ class _Score:
 def _scored(
     score: str,
     state: survey.Survey,
-    partials: tuple[nu.FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
+    partials: nu.Folds,
+    nuisances: functions.Triples,
     found: effects.Effect,
 ) -> _Score:
     outcome, rows = state.outcome, state.rows

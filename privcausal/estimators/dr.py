@@ -13,7 +13,7 @@ from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.boosting.recipes import dr_learner, two_stage_needs
 from privcausal.estimators.nuisances import by_fold, nuisance_of, read_sizes, sizes_of
 from privcausal.estimators.survey import Grams, Survey
-from privcausal.features.functions import Additive, NuisanceTriple
+from privcausal.features.functions import Additive, Triples
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, second_moment
@@ -68,11 +68,7 @@ class DR(CateLearner):
 
 
 def _second_stage(
-    state: Survey,
-    grams: Grams,
-    first: Effect,
-    nuisances: tuple[NuisanceTriple, ...],
-    plausible: float,
+    state: Survey, grams: Grams, first: Effect, nuisances: Triples, plausible: float
 ) -> Effect:
     """Regress psi - tau_1(x) on the effect's features and add tau_1 back.
 

@@ -57,9 +57,7 @@ def interaction_needs(
     ]
 
 
-def refine(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
-) -> tuple[nu.FoldFit, ...]:
+def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
     """The same nuisances, with interactions if they are planned.
 
     `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
@@ -110,7 +108,7 @@ def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
     return noise / (typical * state.count)
 
 
-def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> float:
+def _outcome_spread(state: survey.Survey, partials: nu.Folds) -> float:
     """Prior sd of the additive part: its usual sd, or the sd of the fits if it is smaller."""
     phi = state.rows.phi(state.features)
     fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
@@ -118,7 +116,7 @@ def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> f
     return min(PRIORS.outcome_sd * float(np.sqrt(state.variance)), found)
 
 
-def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Interactions | None:
+def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
     phi = state.rows.phi(state.features)
     means = [_slopes(p, phi, state.rows) for p in partials]

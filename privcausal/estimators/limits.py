@@ -9,7 +9,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import averages, survey
-from privcausal.estimators.nuisances import FoldFit, compare_arms, limited, remainder
+from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder
 from privcausal.features import functions
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import score_cut
@@ -27,7 +27,7 @@ class WeightedNuisances(NamedTuple):
     means.
     """
 
-    nuisances: tuple[functions.NuisanceTriple, ...]
+    nuisances: functions.Triples
     remainder: Remainder
     weight: float = np.inf
 
@@ -40,8 +40,8 @@ this grid with the smallest predicted error is used.
 
 def weighed(
     state: survey.Survey,
-    partials: tuple[FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
+    partials: Folds,
+    nuisances: functions.Triples,
     tau: Effect,
     stage: StageKey,
     arm: tuple[int, vault.Transform] | None = None,
@@ -104,8 +104,8 @@ MODEL_ENDS = 7
 
 
 def narrowed(
-    state: survey.Survey, nuisances: tuple[functions.NuisanceTriple, ...], stage: StageKey
-) -> tuple[functions.NuisanceTriple, ...]:
+    state: survey.Survey, nuisances: functions.Triples, stage: StageKey
+) -> functions.Triples:
     """Arm means within the limits of least predicted variance, for two values and a known e.
 
     Scores then lie between public numbers, and nothing else is clipped. Wide means shrink the
@@ -156,8 +156,8 @@ def _noise(state: survey.Survey, target: averages.Target, stage: StageKey) -> fl
 
 def asked_averages(
     state: survey.Survey,
-    partials: tuple[FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
+    partials: Folds,
+    nuisances: functions.Triples,
     tau: Effect,
     stage: StageKey,
 ) -> tuple[list[averages.One], float]:

@@ -19,6 +19,7 @@ from privcausal.estimators import survey
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.interactions import interaction_needs, refine
+from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
@@ -114,7 +115,7 @@ class NuisanceFit:
 
     state: survey.Survey
     grams: survey.Grams
-    partials: tuple[nu.FoldFit, ...]
+    partials: Folds
     doubt: Remainder
 
 
@@ -127,16 +128,14 @@ def fit_nuisances(state: survey.Survey) -> NuisanceFit:
 
 
 def refined(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
-) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
+    state: survey.Survey, partials: Folds, spread: float | None = None
+) -> tuple[Folds, Remainder]:
     """Add planned interactions, with an allowance in the averages for undetected interactions."""
     found = refine(state, partials, spread)
     return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
-def select_interactions(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...]
-) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
+def select_interactions(state: survey.Survey, partials: Folds) -> tuple[Folds, Remainder]:
     """Drop the interactions unless the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
@@ -222,7 +221,7 @@ def cut_moments(
 
 
 def residual_sizes(
-    state: survey.Survey, target: vault.Transform, stage: StageKey, part: nu.FoldFit
+    state: survey.Survey, target: vault.Transform, stage: StageKey, part: FoldFit
 ) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, denoised with the usual shape of such products."""
     borders = cuts.size_edges(target.bound)
@@ -251,11 +250,8 @@ class FittedEffect(NamedTuple):
 
 
 def orthogonal_effect(
-    state: survey.Survey,
-    partials: tuple[nu.FoldFit, ...],
-    found: Residuals,
-    regress: EffectRegression,
-) -> tuple[Effect, tuple[nu.FoldFit, ...]]:
+    state: survey.Survey, partials: Folds, found: Residuals, regress: EffectRegression
+) -> tuple[Effect, Folds]:
     """tau(x), and the nuisances refitted with its constant part.
 
     The distribution of their errors depends on the mean effect. A second refit would change little.
@@ -273,11 +269,7 @@ def effect_spreads(state: survey.Survey, slopes: float) -> tuple[float, float]:
 
 
 def read_effect(
-    state: survey.Survey,
-    found: Residuals,
-    used: tuple[nu.FoldFit, ...],
-    known: tuple[nu.FoldFit, ...],
-    regress: EffectRegression,
+    state: survey.Survey, found: Residuals, used: Folds, known: Folds, regress: EffectRegression
 ) -> FittedEffect:
     """Regress the released moments minus the bias from the nuisances `used`.
 
@@ -302,9 +294,7 @@ def read_effect(
     return FittedEffect(nu.as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
 
 
-def leftovers(
-    state: survey.Survey, used: tuple[nu.FoldFit, ...], known: tuple[nu.FoldFit, ...]
-) -> list[ProductBias]:
+def leftovers(state: survey.Survey, used: Folds, known: Folds) -> list[ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []

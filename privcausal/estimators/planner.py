@@ -21,17 +21,10 @@ from privcausal.estimators.budget import Undeclared, resolve_domains
 from privcausal.estimators.words import Estimate
 from privcausal.inference.intervals import covering
 from privcausal.prices import as_typed
+from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import (
-    Binary,
-    ColumnKind,
-    Header,
-    Interval,
-    Levels,
-    Schema,
-    Transformed,
-)
+from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.request.survival import PLAN_SURVIVAL
 from privcausal.typing import Vector
 from privcausal.vault import one_blas_thread, simulate
@@ -110,7 +103,7 @@ class Planner:
     learner: Learner
     base: AnyBase
     request: Request
-    schema: Schema
+    schema: domains.Schema
     undeclared: Undeclared
     assumed: Assumptions
     patterns: tuple[bool, ...] = (False, True)
@@ -247,7 +240,7 @@ class Planner:
 def _kind(request: Request, name: str) -> ColumnKind:
     """Type of a column without data: numeric unless declared to be text."""
     domain = request.schema.get(name)
-    labels = isinstance(domain, Levels) or (isinstance(domain, Binary) and domain.labels)
+    labels = isinstance(domain, domains.Levels) or (isinstance(domain, Binary) and domain.labels)
     return "text" if labels else "numeric"
 
 

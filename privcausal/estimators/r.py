@@ -22,6 +22,7 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting.recipes import r_learner, two_stage_needs
+from privcausal.estimators.orthogonal import FittedEffect, Residuals
 from privcausal.estimators.survey import Survey
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions, RescaledFeatures
@@ -30,6 +31,7 @@ from privcausal.inference import cuts, regression
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, ScaleMixturePrior
 from privcausal.request.request import Request
 from privcausal.typing import Vector
 from privcausal.vault import ResidualProduct
@@ -70,11 +72,8 @@ class ProductMoments:
 
 
 def second_release(
-    state: Survey,
-    partials: tuple[nuisances.FoldFit, ...],
-    first: orthogonal.Residuals,
-    reading: orthogonal.FittedEffect,
-) -> tuple[orthogonal.Residuals, ProductMoments | None]:
+    state: Survey, partials: nuisances.Folds, first: Residuals, reading: FittedEffect
+) -> tuple[Residuals, ProductMoments | None]:
     """Average the moments with a second release; also return moments of products, if any.
 
     Moments of tau are the moments of tau - tau_1 plus G beta_1. The two releases are averaged entry
@@ -103,9 +102,7 @@ def second_release(
     return found, ProductMoments(features, last, first.cut)
 
 
-def _averaged(
-    first: orthogonal.Residuals, again: orthogonal.ReleasedMoments
-) -> orthogonal.Residuals:
+def _averaged(first: Residuals, again: orthogonal.ReleasedMoments) -> Residuals:
     total = first.cross_sd**2 + again.cross_sd**2
     own = np.divide(again.cross_sd**2, total, out=np.zeros_like(total), where=total > 0)
     share = float(own.mean())
@@ -132,11 +129,7 @@ def _left(
 
 
 def _layout(
-    state: Survey,
-    part: nuisances.FoldFit,
-    first: orthogonal.Residuals,
-    reading: orthogonal.FittedEffect,
-    cut: float,
+    state: Survey, part: nuisances.FoldFit, first: Residuals, reading: FittedEffect, cut: float
 ) -> RescaledFeatures:
     """Features of the second release: base "gam" stretches its features, other bases do not."""
     features = state.effect_features
@@ -218,11 +211,7 @@ def _own_functions(features: FeatureMap) -> list[int]:
 
 
 def with_products(
-    state: Survey,
-    found: orthogonal.Residuals,
-    more: ProductMoments | None,
-    e: Vector,
-    reading: orthogonal.FittedEffect,
+    state: Survey, found: Residuals, more: ProductMoments | None, e: Vector, reading: FittedEffect
 ) -> Effect:
     """The effect, with products of modifiers if the moments clearly support products.
 
@@ -242,13 +231,11 @@ def with_products(
     )
     stretch = more.features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
-    moments = regression.Moments(
+    moments = Moments(
         gram, own.cross - mean / stretch, 0.0, own.cross_sd, own.spread**2 / found.mean_weight,
         cov[p:] / np.outer(stretch, stretch),
     )  # fmt: skip
-    law = regression.ScaleMixturePrior(
-        1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64)
-    )
+    law = ScaleMixturePrior(1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64))
     fitted = regression.mixture(moments, law)
     # The negation also covers evidence that is not a number.
     if not fitted.evidence - regression.of_nothing(moments) >= np.log(
@@ -345,9 +332,7 @@ class Auto(R):
         assert isinstance(base, bases.Gam)  # by `accepted`
         note = ""
 
-        def choose(
-            moments: regression.Moments, intercept: float, size: float
-        ) -> regression.Posterior:
+        def choose(moments: Moments, intercept: float, size: float) -> regression.Posterior:
             nonlocal note
             forms = base.forms(moments, state.effect_features, intercept, size)
             best = max(forms, key=lambda form: forms[form].evidence)

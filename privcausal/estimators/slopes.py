@@ -66,7 +66,7 @@ The distribution of the errors is too rough for a smaller share.
 
 SLOPE_SIZES = Stages.RESIDUAL_SIZES
 
-FoldsByArm = Sequence[tuple[nu.FoldFit, ...]]
+FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
 
@@ -160,9 +160,7 @@ def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, fl
     return state, [interactions.refine(state, partials)], np.full((1, 1), mass), lost
 
 
-def residual_cut(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...]
-) -> tuple[survey.Survey, float, float]:
+def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Survey, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
     Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
@@ -236,9 +234,7 @@ def cut_sums(
     return replace(rough, cut=cut.at), cut.bias + lost, cut.doubt
 
 
-def _reread(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...], mass: float, slope: float
-) -> tuple[nu.FoldFit, ...]:
+def _reread(state: survey.Survey, partials: nu.Folds, mass: float, slope: float) -> nu.Folds:
     """Refit the nuisances and their distribution for this slope, corrected for errors of e.
 
     If e has error d, the slope is attenuated by the factor E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).

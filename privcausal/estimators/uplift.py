@@ -24,6 +24,7 @@ from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, p
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
+from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
 from privcausal.request.schema import Domain, Interval, Schema
@@ -463,12 +464,10 @@ def _middles(grid: partitions.Product) -> dict[str, Any]:
     return columns
 
 
-def _kmeans(
-    session: FitRun, variables: tuple[str, ...], cells: int, rounds: int
-) -> partitions.Nearest:
+def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
     """Private k-means: centers move to noisy means for a fixed number of rounds."""
-    coordinates = partitions.Coordinates(session.schema, variables)
-    nearest = partitions.Nearest(coordinates, vault.public_centres(coordinates, cells))
+    coordinates = Coordinates(session.schema, variables)
+    nearest = Nearest(coordinates, vault.public_centres(coordinates, cells))
     for number in range(1, rounds + 1):
         law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
         sums = vault.ClusterSums(nearest, law)
@@ -477,7 +476,7 @@ def _kmeans(
         seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
         centres = nearest.centres.copy()
         centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
-        nearest = partitions.Nearest(coordinates, centres)
+        nearest = Nearest(coordinates, centres)
     return nearest
 
 
@@ -528,9 +527,7 @@ class TM(EffectLearner):
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
     def polynomials(self, request: Request, schema: Schema) -> Polynomials:
-        return Polynomials(
-            partitions.Coordinates(schema, request.formula.effect_variables), self.degree
-        )
+        return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema

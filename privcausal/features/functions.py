@@ -222,6 +222,10 @@ class NuisanceTriple:
     mu1: Function
 
 
+Triples = tuple[NuisanceTriple, ...]
+"""Nuisances by fold, or one triple for all rows."""
+
+
 # Step functions on public bins of columns, which boosting learns.
 
 SYNTHETIC_CELLS = 16

@@ -13,16 +13,10 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import norm, t
 
+from privcausal.inference import reconcile as reconcile_of
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.intervals import covering, p_value
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.reconcile import (
-    joint_sampling,
-    reconcile,
-    reconcile_within,
-    terms_first,
-    upheld,
-)
 from privcausal.inference.regression import signal_share
 from privcausal.request.factors import Partitions
 from privcausal.stored import stored
@@ -282,7 +276,7 @@ def estimate_average(
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
     privacy[m:, m:] += frame.doubt**2 * np.eye(len(groups))
     privacy[:m, :m] = out.privacy
-    sampling = joint_sampling(
+    sampling = reconcile_of.joint_sampling(
         out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
     )
     return replace(found, sampling=sampling, privacy=privacy), sums
@@ -332,19 +326,19 @@ def _sums(value: ScoreData, sd: ScoreData, frame: SumsContext) -> Sums:
     else:
         total, total_sd = float(value.outer[0, 0]), float(sd.outer[0, 0])
     size, size_sd = np.r_[total, value.group_size], np.r_[total_sd, sd.group_size]
-    identities = upheld(frame.parts, size, size_sd, FEW_SDS)
+    identities = reconcile_of.upheld(frame.parts, size, size_sd, FEW_SDS)
     if not len(identities):
         return plain
-    score, score_cov = reconcile(value.score, sd.score, identities)
-    square, square_cov = reconcile(value.square, sd.square, identities)
+    score, score_cov = reconcile_of.reconcile(value.score, sd.score, identities)
+    square, square_cov = reconcile_of.reconcile(value.square, sd.square, identities)
     if frame.group_masses:
         # the prior of the whole mass is one more measurement of the mass
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
         least = PRIORS.least_mass * frame.size
-        size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
+        size, size_cov = reconcile_of.reconcile_within(size, size_sd, identities, (least, np.inf))
         mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
     else:
-        size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
+        size, size_cov = reconcile_of.reconcile_within(size, size_sd, identities, frame.size_limits)
         frame = replace(frame, size=float(size[0]))
         mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
     value = replace(value, score=score, square=square, group_size=size[1:])
@@ -664,7 +658,7 @@ def estimate_averages(
     privacy = _privacy(asked, found, sums, sd)
     sampling = _sampling(asked, found, sums, value)
     r, places = len(asked), 1 + len(groups)
-    order = terms_first(r, places)
+    order = reconcile_of.terms_first(r, places)
     estimate, clipping, remainder = (
         np.concatenate([getattr(one, name) for one in found])[order]
         for name in ("estimate", "clipping", "remainder")

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from privcausal import accounting, vault
+from privcausal.accounting import TradeOff
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
 from privcausal.estimators import bases, survey, words
@@ -42,6 +43,7 @@ from privcausal.estimators.budget import LEAST_PART, Stages, StageWeight, Undecl
 from privcausal.estimators.paper import refuse_published
 from privcausal.features import functions
 from privcausal.features.design import Design
+from privcausal.features.functions import ArmMean
 from privcausal.inference.effects import Predicted
 from privcausal.inference.population import uniform_population
 from privcausal.prices import as_typed, pair
@@ -323,9 +325,7 @@ class TwoStage(Learner):
         refuse_published(refused, "each stage uses separate rows and the whole budget", undeclared)
         needs = self.needs(request, self.accepted(base))
         made = [stage.estimator for _, stage in self.first_stages(request).values()]
-        whole = accounting.TradeOff.minimum(
-            *(tradeoff_of(e.guarantee) for e in (*made, self.effect))
-        )
+        whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*made, self.effect)))
         budget = request.budget
         if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
             raise BudgetError(
@@ -522,9 +522,7 @@ class _Run:
             return None
         # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
         e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
-        return words.Nuisances(
-            e, eta, *(functions.ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
-        )
+        return words.Nuisances(e, eta, *(ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0)))
 
 
 def _clips(estimator: Any) -> bool:
@@ -533,13 +531,13 @@ def _clips(estimator: Any) -> bool:
     return not own or estimator.clip or estimator.classification
 
 
-def tradeoff_of(declared: Any) -> accounting.TradeOff:
+def tradeoff_of(declared: Any) -> TradeOff:
     """A declared guarantee as a trade-off function."""
-    if isinstance(declared, accounting.TradeOff):
+    if isinstance(declared, TradeOff):
         return declared
     pair = tuple(as_plain(declared)) if isinstance(declared, tuple | list) else ()
     if len(pair) == 2 and all(is_number(v) for v in pair):
-        return accounting.TradeOff.from_dp(*pair)
+        return TradeOff.from_dp(*pair)
     raise CapabilityError("guarantee must be a pc.TradeOff, or a pair (epsilon, delta).")
 
 
