@@ -25,7 +25,7 @@ from privcausal.estimators.nuisances import FoldFit, by_fold
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
-from privcausal.features.functions import Capped, Constant, LinearFunction
+from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Triples
 from privcausal.features.rows import Rows
 from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
@@ -37,7 +37,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Average, Matrix, Vector
-from privcausal.vault import ScoreVector
+from privcausal.vault import OverlapScore, ScoreVector
 
 
 class Score(vault.Transform, Protocol):
@@ -118,11 +118,7 @@ class Target:
 
 
 def target(
-    estimand: Average,
-    state: Survey,
-    partials: Sequence[FoldFit],
-    nuisances: functions.Triples,
-    tau: functions.Function,
+    estimand: Average, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
@@ -139,9 +135,7 @@ def target(
         ]
     elif estimand == "ATO":
         mass = by_fold(lambda p: vault.OverlapMass(p.e_soft, soft, scale), partials)
-        scores = [
-            vault.OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials
-        ]
+        scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
     else:
         raise NotImplementedError(f"no score of {estimand}")
     return replace(
@@ -151,9 +145,9 @@ def target(
 
 def average_target(
     state: Survey,
-    nuisances: functions.Triples,
+    nuisances: Triples,
     centre: float,
-    tau: functions.Function | None = None,
+    tau: Function | None = None,
     within: vault.Outcome | None = None,
 ) -> Target:
     """Target of the ATE: the score psi - c and the balance as its mass.
@@ -178,9 +172,7 @@ SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
 """Prior sds of the mean mass: of a mass that counts rows, and of a mass with survey weights."""
 
 
-def arm_target(
-    state: Survey, nuisances: functions.Triples, arm: int, mass: vault.Transform | None
-) -> Target:
+def arm_target(state: Survey, nuisances: Triples, arm: int, mass: vault.Transform | None) -> Target:
     """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
 
     The difference of the two targets is the target of the ATE.
@@ -191,7 +183,7 @@ def arm_target(
 
 def one_arm_target(
     state: Survey,
-    nuisances: functions.Triples,
+    nuisances: Triples,
     arm: int,
     mass: vault.Transform,
     within: vault.Outcome | None = None,
@@ -203,9 +195,7 @@ def one_arm_target(
     return replace(found, mass_spread=SAME_MASS_SD, arm=arm)
 
 
-def _arm_scores(
-    state: Survey, nuisances: functions.Triples, arm: int
-) -> tuple[float, list[vault.ArmScore]]:
+def _arm_scores(state: Survey, nuisances: Triples, arm: int) -> tuple[float, list[vault.ArmScore]]:
     centre = float(np.mean([(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]))
     return centre, [vault.ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
 
@@ -215,7 +205,7 @@ def _target(
     centre: float,
     scores: Sequence[Score],
     mass: vault.Transform | None,
-    e: functions.Function,
+    e: Function,
     within: vault.Outcome | None = None,
 ) -> Target:
     """Target from the scores of each fold; extremes use one fold's score and its propensity `e`.
@@ -255,11 +245,7 @@ def weighted_mass(state: Survey, mass: vault.Transform | None) -> vault.Transfor
 
 
 def _with_pilot(
-    found: Target,
-    state: Survey,
-    nuisances: functions.Triples,
-    tau: functions.Function,
-    outcome: vault.Outcome,
+    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: vault.Outcome
 ) -> Target:
     """The target, with scores of the slopes that are centered at the projection of tau.
 

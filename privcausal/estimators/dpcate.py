@@ -20,6 +20,7 @@ from privcausal.estimators.budget import StageWeight
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
@@ -255,7 +256,7 @@ class DPCATE(CateLearner):
         if isinstance(base, options.NN):
             part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
             partials: nu.Folds = (part,)
-            nuisances: functions.Triples = (nuisance,)
+            nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
             known = orthogonal.fit_nuisances(state)
@@ -404,11 +405,7 @@ class _Score:
 
 
 def _scored(
-    score: str,
-    state: survey.Survey,
-    partials: nu.Folds,
-    nuisances: functions.Triples,
-    found: effects.Effect,
+    score: str, state: survey.Survey, partials: nu.Folds, nuisances: Triples, found: effects.Effect
 ) -> _Score:
     outcome, rows = state.outcome, state.rows
     limit = 2 * outcome.bound
@@ -417,12 +414,10 @@ def _scored(
         replace(piece, additive=replace(piece.additive, lo=-limit, hi=limit))
         for piece in found.pieces
     )
-    around: functions.Function = (
-        effects.Effect(first, limit) if first else functions.Constant(centre)
-    )
+    around: functions.Function = effects.Effect(first, limit) if first else Constant(centre)
     most = limit if first else abs(centre)
     if score == "dr":
-        one = vault.OfCovariates(functions.Constant(1.0), 1.0)
+        one = vault.OfCovariates(Constant(1.0), 1.0)
         target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
         return _Score(one, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
