@@ -357,12 +357,10 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
     scaled = rows.scaled(design)
     axes, shares = [], []
     for columns in _terms(design):
-        factor = design.columns[columns[0]].kind == "indicator"
-        axis = (
-            TermBins(columns, None, 1 + len(columns))
-            if factor
-            else _numeric(columns[0], scaled[:, columns[0]], most)
-        )
+        if design.columns[columns[0]].kind == "indicator":
+            axis = TermBins(columns, None, 1 + len(columns))
+        else:
+            axis = _numeric(columns[0], scaled[:, columns[0]], most)
         counts = np.bincount(axis.codes(scaled), minlength=axis.size).astype(np.float64)
         axes.append(axis)
         shares.append((counts + 0.5) / (counts + 0.5).sum())
@@ -539,7 +537,6 @@ def size(width: int) -> int:
 
 def split(weights: Vector, width: int) -> tuple[Matrix, Vector, Vector, float]:
     """W1, b1, w2 and b2 of flat weights."""
-    w1, b1, w2, b2 = np.split(
-        weights, np.cumsum([NETWORK_WIDTH * width, NETWORK_WIDTH, NETWORK_WIDTH])
-    )
+    ends = np.cumsum([NETWORK_WIDTH * width, NETWORK_WIDTH, NETWORK_WIDTH])
+    w1, b1, w2, b2 = np.split(weights, ends)
     return w1.reshape(NETWORK_WIDTH, width), b1, w2, float(b2[0])

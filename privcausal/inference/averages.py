@@ -17,7 +17,7 @@ from privcausal.inference import reconcile as reconcile_of
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.intervals import covering, p_value
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import signal_share
+from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.factors import Partitions
 from privcausal.stored import stored
 from privcausal.typing import Matrix, Vector
@@ -250,7 +250,7 @@ def estimate_average(
     apart = mean * mass / frame.size
     variance = max(square - apart**2, frame.least_variance(square, apart))
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
-    sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
+    sampling = lift @ _meat(sums, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2
     privacy = lift @ np.diag(np.r_[sd.score[0], sd.slope] ** 2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
@@ -422,21 +422,13 @@ def _slopes(
     return lift, slopes, noise.tolist()
 
 
-def _meat(
-    value: ScoreData,
-    sd: ScoreData,
-    frame: SumsContext,
-    slopes: Vector,
-    variance: float,
-    *,
-    robust: bool,
-) -> Matrix:
+def _meat(sums: Sums, slopes: Vector, variance: float, *, robust: bool) -> Matrix:
     """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
 
     The rows give sum(score^2 a a'). The mean over the synthetic population gives its fitted part
     (a'b)^2 a a', which is subtracted, as E[score | a] = a'b under the projection.
     """
-    model = frame.model
+    value, sd, frame, model = sums.value, sums.sd, sums.frame, sums.frame.model
     if robust and value.meat.size:
         fitted = frame.weighted((frame.points @ slopes) ** 2)
         values, vectors = np.linalg.eigh(value.meat - fitted)
@@ -664,25 +656,16 @@ def estimate_averages(
         for name in ("estimate", "clipping", "remainder")
     )
     return AverageEstimate(
-        tuple(a.terms[0] for a in asked),
-        tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
-        estimate,
-        sampling[np.ix_(order, order)],
-        privacy[np.ix_(order, order)],
-        clipping,
-        remainder,
-        found[0].size,
-        size_sd=found[0].size_sd,
+        tuple(a.terms[0] for a in asked), tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
+        estimate, sampling[np.ix_(order, order)], privacy[np.ix_(order, order)], clipping,
+        remainder, found[0].size, size_sd=found[0].size_sd,
         shares=np.concatenate([one.shares for one in found]),
         shares_sd=np.concatenate([one.shares_sd for one in found]),
-    )
+    )  # fmt: skip
 
 
 def _privacy(
-    asked: Sequence[JointAverage],
-    found: Sequence[AverageEstimate],
-    sums: Sequence[Sums],
-    sd: JointData,
+    asked: Sequence[JointAverage], found: list[AverageEstimate], sums: list[Sums], sd: JointData
 ) -> Matrix:
     """Noise covariance, average by average, each with its groups; shape (R P, R P)."""
     places, noise_sd = sd.score.shape[1], float(sd.score[0, 0])
@@ -709,10 +692,7 @@ def _privacy(
 
 
 def _sampling(
-    asked: Sequence[JointAverage],
-    found: Sequence[AverageEstimate],
-    sums: Sequence[Sums],
-    value: JointData,
+    asked: Sequence[JointAverage], found: list[AverageEstimate], sums: list[Sums], value: JointData
 ) -> Matrix:
     """Sampling covariance, average by average, by the rules of `reconcile.joint_sampling`.
 
@@ -727,19 +707,13 @@ def _sampling(
     own = np.stack([np.diag(one.sampling) for one in found])  # (R, P)
     at = [_moments(a, one, s) for a, one, s in zip(asked, found, sums, strict=True)]
     weight, mean = (np.stack(one) for one in zip(*at, strict=True))
-    blocks = np.stack(
-        [
-            _raised(
-                np.outer(weight[:, p], weight[:, p]) * (parts @ value.square[p] @ parts.T)
-                - np.outer(mean[:, p], mean[:, p]),
-                own[:, p],
-            )
-            for p in range(places)
-        ]
-    )
-    out = np.zeros((r, places, r, places))
+    blocks, out = np.zeros((places, r, r)), np.zeros((r, places, r, places))
     for p in range(places):
-        out[:, p, :, p] = blocks[p]
+        products = np.outer(weight[:, p], weight[:, p]) * (parts @ value.square[p] @ parts.T)
+        # the nearest covariance, with at least the variances that are finite
+        nearest = positive_part(products - np.outer(mean[:, p], mean[:, p]))
+        lacking = np.where(np.isfinite(own[:, p]), own[:, p], 0.0) - np.diag(nearest)
+        blocks[p] = out[:, p, :, p] = nearest + np.diag(np.maximum(lacking, 0.0))
     noise = sums[0].noise
     if noise is not None and all(one.noise is not None for one in sums):
         share = np.stack([s.share(one) for s, one in zip(sums, found, strict=True)])
@@ -769,11 +743,3 @@ def _moments(asked: JointAverage, found: AverageEstimate, sums: Sums) -> tuple[V
     mean = found.estimate - asked.frame.centre
     rows = np.r_[sums.frame.size, sums.share(found) * sums.frame.size]
     return np.diag(score).copy(), np.where(np.isfinite(mean), mean, 0.0) / np.sqrt(rows)
-
-
-def _raised(moments: Matrix, variances: Vector) -> Matrix:
-    """The covariance nearest to `moments`, with at least the variances that are finite."""
-    values, vectors = np.linalg.eigh(moments)
-    cov = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    lacking = np.where(np.isfinite(variances), variances, 0.0) - np.diag(cov)
-    return np.asarray(cov + np.diag(np.maximum(lacking, 0.0)))

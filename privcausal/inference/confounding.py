@@ -139,13 +139,9 @@ class RegressionPair:
     def _squares(self) -> tuple[Matrix, Matrix]:
         """E[beta_e beta_e'] and E[beta_b beta_b'], each of shape (p, p)."""
         p, tau = len(self.shared), self.effect
-        second = sum(
-            (
-                w * (cov + np.outer(m, m))
-                for w, (_, m, cov) in zip(self._weights, self._laws, strict=True)
-            ),
-            np.zeros((2 * p, 2 * p)),
-        )
+        second = np.zeros((2 * p, 2 * p))
+        for weight, (_, mean, cov) in zip(self._weights, self._laws, strict=True):
+            second += weight * (cov + np.outer(mean, mean))
         ee, ye = second[:p, :p], second[p:, :p]
         return ee, second[p:, p:] - tau * (ye + ye.T) + tau**2 * ee
 

@@ -242,18 +242,13 @@ def smooth_table(p: Vector, functions: int) -> Matrix:
     grid = np.linspace(-_REACH, _REACH, _KNOTS)
     half = 0.5 * (grid[1] - grid[0])
     weight = np.histogram(z, np.r_[grid - half, grid[-1] + half], weights=p)[0] + _EMPTY
-    _, vectors = eigh(_curvature(), np.diag(weight), subset_by_index=[0, functions])
+    second = np.diff(np.eye(_KNOTS), 2, axis=0)
+    _, vectors = eigh(second.T @ second, np.diag(weight), subset_by_index=[0, functions])
     rough = [np.interp(z, grid, vectors[:, k]) for k in range(2, functions + 1)]
     raw = np.stack([np.ones(FINE_BINS), z, *rough], axis=1)
     q, r = np.linalg.qr(raw * np.sqrt(p)[:, None])
     q *= np.sign(np.diag(r)) + (np.diag(r) == 0)
     return np.asarray((q / np.sqrt(p)[:, None])[:, 1 : functions + 1])
-
-
-@lru_cache(maxsize=1)
-def _curvature() -> Matrix:
-    second = np.diff(np.eye(_KNOTS), 2, axis=0)
-    return np.asarray(second.T @ second)
 
 
 def feature_map(
@@ -402,10 +397,6 @@ def _classes(features: FeatureMap) -> list[tuple[Mask, float]]:
     both = linear[:, None] & linear[None] & ~same
     inner = ~intercept
     return [
-        (intercept & ~diagonal, 1.0),
-        (intercept & diagonal, 2.0),
-        (same & inner & ~diagonal, 1.0),
-        (diagonal & inner, 2.0),
-        (both & inner, 1.0),
-        (~same & ~both & inner, 1.0),
-    ]
+        (intercept & ~diagonal, 1.0), (intercept & diagonal, 2.0), (same & inner & ~diagonal, 1.0),
+        (diagonal & inner, 2.0), (both & inner, 1.0), (~same & ~both & inner, 1.0),
+    ]  # fmt: skip

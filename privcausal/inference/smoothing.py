@@ -216,24 +216,17 @@ def smooth_arms(
     """
     pooled = _kernels(first.mass + second.mass, first.position)
     keep = block_diag(_keep(first.mass), _keep(second.mass))
-    apart_by = [(np.zeros_like(pooled[0]), 1.0)]
+    rough, apart_by = pooled[::2], [(np.zeros_like(pooled[0]), 1.0)]
     if apart:
-        rough = pooled[::2]
         apart_by = [
             (ratio**2 * kernel, chance / len(rough))
             for ratio, chance in ARM_DIFFERENCES
             for kernel in rough
         ]
     priors = [
-        (
-            (size * s) ** 2
-            * keep
-            @ np.block([[mean + q, mean - q], [mean - q, mean + q]])
-            @ keep.T,
-            chance,
-        )
+        ((size * s) ** 2 * keep @ np.block([[m + q, m - q], [m - q, m + q]]) @ keep.T, chance)
         for s in SHAPE_SDS
-        for mean in pooled
+        for m in pooled
         for difference, chance in apart_by
         for q in [0.25 * difference]  # Cov(m - d/2, m + d/2) in blocks
     ]
@@ -430,7 +423,6 @@ def denoised(
 ) -> tuple[Vector, Matrix]:
     """Weights with their noise shrunk, and the covariance of their error."""
     law = law.fitted(weights, ridge, noise_sd)
-    vectors = law.vectors
     if noise_sd > 0:
-        weights = vectors @ (law.filter(ridge, noise_sd) * (vectors.T @ weights))
+        weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
     return np.asarray(weights), law.cov(ridge, noise_sd)
