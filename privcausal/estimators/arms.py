@@ -33,7 +33,7 @@ from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageGroup, StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Matrix
+from privcausal.typing import Matrix, Vector
 
 IMPUTED_SIZES = StageKey("effect", "imputed sizes")
 IMPUTED = StageKey("effect", "imputed effects")
@@ -73,24 +73,18 @@ class _Arms(CateLearner):
     ) -> tuple[Effect, nuisances.Folds]:
         state, partials = known.state, known.partials
         found, arms = _moments(known, None, _stages(group))
-        regress = partial(self._regress, state, found, arms)
+        regress = partial(self._regress, state, found.cross, arms)
         return orthogonal.orthogonal_effect(state, partials, found, regress)
 
     def _regress(
-        self,
-        state: Survey,
-        found: orthogonal.Residuals,
-        arms: Matrix,
-        moments: Moments,
-        intercept: float,
-        size: float,
+        self, state: Survey, cross: Vector, arms: Matrix, moments: Moments, *spreads: float
     ) -> Posterior:
         """Regress in each arm, splitting the joint bias correction equally between the arms."""
-        off = 0.5 * (found.cross - moments.cross)
+        off = 0.5 * (cross - moments.cross)
         sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
         own = replace(moments, cross_sd=sd, noise_var=noise_var)
         zero, one = (replace(own, cross=c) for c in (off - arms[0], arms[1] - off))
-        return self.contrast(state, (zero, one), intercept, size)
+        return self.contrast(state, (zero, one), *spreads)
 
 
 @dataclass(frozen=True)

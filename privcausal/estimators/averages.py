@@ -37,10 +37,10 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Average, Matrix, Vector
-from privcausal.vault import OverlapScore, ScoreVector
+from privcausal.vault import Outcome, OverlapScore, ScoreVector, Transform
 
 
-class Score(vault.Transform, Protocol):
+class Score(Transform, Protocol):
     """A transform that can also be evaluated at covariates that belong to no row."""
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
@@ -55,7 +55,7 @@ class EffectCentre:
     so clipping removes a smaller part.
     """
 
-    score: vault.Transform
+    score: Transform
     coef: Vector
 
 
@@ -86,8 +86,8 @@ class Target:
     """
 
     centre: float
-    score: vault.Transform
-    mass: vault.Transform | None
+    score: Transform
+    mass: Transform | None
     extremes: cuts_of.Extremes
     mass_spread: float = PRIORS.balance_sd
     own_mass: bool = False
@@ -128,7 +128,7 @@ def target(
     scale = float(np.mean(weight))
     scores: list[Score]
     if estimand == "ATT":
-        e, mass = (Capped(e, 1 - clip), by_fold(lambda _: vault.TreatedMass(scale), partials))
+        e, mass = Capped(e, 1 - clip), by_fold(lambda _: vault.TreatedMass(scale), partials)
         scores = [
             vault.TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
             for p, n in zip(partials, nuisances, strict=True)
@@ -148,7 +148,7 @@ def average_target(
     nuisances: Triples,
     centre: float,
     tau: Function | None = None,
-    within: vault.Outcome | None = None,
+    within: Outcome | None = None,
 ) -> Target:
     """Target of the ATE: the score psi - c and the balance as its mass.
 
@@ -172,7 +172,7 @@ SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
 """Prior sds of the mean mass: of a mass that counts rows, and of a mass with survey weights."""
 
 
-def arm_target(state: Survey, nuisances: Triples, arm: int, mass: vault.Transform | None) -> Target:
+def arm_target(state: Survey, nuisances: Triples, arm: int, mass: Transform | None) -> Target:
     """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
 
     The difference of the two targets is the target of the ATE.
@@ -182,11 +182,7 @@ def arm_target(state: Survey, nuisances: Triples, arm: int, mass: vault.Transfor
 
 
 def one_arm_target(
-    state: Survey,
-    nuisances: Triples,
-    arm: int,
-    mass: vault.Transform,
-    within: vault.Outcome | None = None,
+    state: Survey, nuisances: Triples, arm: int, mass: Transform, within: Outcome | None = None
 ) -> Target:
     """Target of the mean outcome in one of several arms, with all other arms as the control."""
     centre, scores = _arm_scores(state, nuisances, 1)
@@ -204,9 +200,9 @@ def _target(
     state: Survey,
     centre: float,
     scores: Sequence[Score],
-    mass: vault.Transform | None,
+    mass: Transform | None,
     e: Function,
-    within: vault.Outcome | None = None,
+    within: Outcome | None = None,
 ) -> Target:
     """Target from the scores of each fold; extremes use one fold's score and its propensity `e`.
 
@@ -228,14 +224,14 @@ def _target(
     return Target(centre, target, mass, extremes, weighted=law is not None)
 
 
-def _ends(score: Score, rows: Rows, outcome: vault.Outcome) -> Matrix:
+def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
     """Scores of the smallest and the largest outcome in each arm, shape (2, 2, N)."""
     return np.array([
         [score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)
     ])  # fmt: skip
 
 
-def weighted_mass(state: Survey, mass: vault.Transform | None) -> vault.Transform | None:
+def weighted_mass(state: Survey, mass: Transform | None) -> Transform | None:
     """The mass times survey weights, once: averages with one mass share its sums."""
     law = state.weights
     if law is None or isinstance(mass, vault.WeightedScore):
@@ -245,7 +241,7 @@ def weighted_mass(state: Survey, mass: vault.Transform | None) -> vault.Transfor
 
 
 def _with_pilot(
-    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: vault.Outcome
+    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: Outcome
 ) -> Target:
     """The target, with scores of the slopes that are centered at the projection of tau.
 
@@ -312,14 +308,11 @@ def look_needs(request: Request, sizes: StageWeight, look: StageWeight) -> list[
     """
     if not survey.is_binary(request):
         return [sizes, look]
-    return arm_needs(request, sizes.key) if request.weights is None else [sizes]
-
-
-def arm_needs(request: Request, sizes: StageKey) -> list[StageWeight]:
-    """Counts of the arms in place of `sizes`, to check a known propensity."""
-    if request.propensity is None:
-        return []
-    return [StageWeight(sizes, budget.SHARES.known_arms)]
+    if request.weights is not None:
+        return [sizes]
+    # the counts of the arms, to check a known propensity
+    arms = StageWeight(sizes.key, budget.SHARES.known_arms)
+    return [] if request.propensity is None else [arms]
 
 
 class One(NamedTuple):
@@ -363,12 +356,10 @@ def averages(
     value, sd = (_read(sums, sums.split(x)) for x in (found_sums.value, found_sums.noise_sd))
     if squares is not None:
         second = session.release(stages[2], squares)
+        pairs = map(squares.split, (second.value, second.noise_sd))
         value, sd = (
             replace(one, square=square, meat=meat)
-            for one, (square, meat) in (
-                (value, squares.split(second.value)),
-                (sd, squares.split(second.noise_sd)),
-            )
+            for one, (square, meat) in zip((value, sd), pairs, strict=True)
         )
     # This matrix turns the released scores into the scores of the components.
     back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
@@ -542,14 +533,11 @@ def score_sizes(
         return none
     return [
         cuts_of.ArmSizes.by_sign(
-            c,
-            noise_sd,
-            cuts_of.score_edges(one.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
-            target.extremes.factors,
-            target.extremes.weights,
+            c, noise_sd, cuts_of.score_edges(one.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
+            target.extremes.factors, target.extremes.weights,
         )
         for c, one, target in zip(counts, histograms, targets, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _counts(
@@ -596,7 +584,7 @@ def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple
 def row_sizes(
     session: survey.FitRun,
     stage: StageKey,
-    target: vault.Transform,
+    target: Transform,
     what: str = "score sizes",
     declared: Sequence[tuple[float, float]] = (),
 ) -> cuts_of.ArmSizes:
@@ -616,14 +604,10 @@ def summed_scores(
     """The sums of the scores' distances from the `middle`, clipped at `cut`."""
     request = state.session.plan.request
     return vault.ScoreSums(
-        vault.CutScore(target.score, cut, middle),
-        () if target.mass is None else (target.mass,),
-        state.regressors,
-        request.trust.neighbors,
-        (int(target.group_masses),),
-        None if target.pilot is None else target.pilot.score,
-        squares=not with_meat(request),
-    )
+        vault.CutScore(target.score, cut, middle), () if target.mass is None else (target.mass,),
+        state.regressors, request.trust.neighbors, (int(target.group_masses),),
+        None if target.pilot is None else target.pilot.score, squares=not with_meat(request),
+    )  # fmt: skip
 
 
 def noise_per_cut(state: Survey, sums: vault.Mechanism, stage: StageKey) -> float:

@@ -395,19 +395,16 @@ def _check_factors(request: Request, undeclared: Undeclared) -> None:
                         f"bounds within which it is finite: bounds={{{name!r}: (lo, hi)}}."
                     )
                 if isinstance(declared, Interval) and factor.kind == "spline":
-                    _check_knots(name, declared, factor)
+                    knots = cast("tuple[float, ...]", dict(factor.options).get("knots", ()))
+                    if not all(declared.lo < knot < declared.hi for knot in knots):
+                        raise SchemaError(
+                            f"Term {factor.expr!r} has knots outside the bounds "
+                            f"({declared.lo:g}, {declared.hi:g}) of {name!r}. Move the knots "
+                            "inside."
+                        )
                 text = isinstance(declared, Levels) or name in undeclared.labels
                 if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
                     raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
-
-
-def _check_knots(name: str, domain: Interval, spline: factors.Factor) -> None:
-    knots = cast("tuple[float, ...]", dict(spline.options).get("knots", ()))
-    if not all(domain.lo < knot < domain.hi for knot in knots):
-        raise SchemaError(
-            f"Term {spline.expr!r} has knots outside the bounds ({domain.lo:g}, {domain.hi:g}) of "
-            f"{name!r}. Move the knots inside."
-        )
 
 
 def _check_smooths(request: Request) -> None:

@@ -122,13 +122,13 @@ def learn_networks(
     e: functions.Function
     e_soft: functions.Function
     if known is None:
-        treated = _weights(session, design, base, PROPENSITY, vault.Assigned(), by_arm=False)
+        treated = _weights(session, design, base, PROPENSITY, vault.Assigned())
         e = functions.Network(design, treated, clip, 1 - clip, share=True)
         e_soft = functions.Network(design, treated, soft, 1 - soft, share=True)
     else:
         e = e_soft = known
     low, high, half = outcome.lo, outcome.hi, outcome.bound
-    means = _weights(session, design, base, OUTCOME, outcome, by_arm=True)
+    means = _weights(session, design, base, OUTCOME, outcome)
     mu0, mu1 = (
         functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
         for arm in (0.0, 1.0)
@@ -144,10 +144,9 @@ def _weights(
     base: options.NN,
     stage: StageKey,
     target: vault.Transform,
-    *,
-    by_arm: bool,
 ) -> Vector:
-    """Weights of the network for this target; `by_arm` adds the treatment as an input."""
+    """Weights of the network for this target; that of the outcome has the treatment as an input."""
+    by_arm = stage == OUTCOME
     planned = session.plan.stage(stage)
     assert session.vault.size is not None  # Guaranteed by `check_networks`.
     rows = max(math.floor(planned.rows * session.vault.size), 1)

@@ -31,11 +31,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
-INTERACTIONS = (
-    Stages.INTERACTION_SIZES,
-    Stages.TREATMENT_INTERACTIONS,
-    Stages.OUTCOME_INTERACTIONS,
-)
+INTERACTIONS = Stages.INTERACTION_SIZES, Stages.TREATMENT_INTERACTIONS, Stages.OUTCOME_INTERACTIONS
 """The stages of interactions."""
 
 CURVES = 3
@@ -50,11 +46,8 @@ def interaction_needs(
 ) -> list[StageWeight]:
     if len(request.formula.terms) < 2:  # a product needs two terms
         return []
-    return [
-        StageWeight(Stages.INTERACTION_SIZES, sizes),
-        StageWeight(Stages.TREATMENT_INTERACTIONS, treatment),
-        StageWeight(Stages.OUTCOME_INTERACTIONS, outcome),
-    ]
+    weights = sizes, treatment, outcome
+    return [StageWeight(key, weight) for key, weight in zip(INTERACTIONS, weights, strict=True)]
 
 
 def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
@@ -152,12 +145,8 @@ class InteractionKind(NamedTuple):
 
 def _kinds(psi: Interactions) -> list[InteractionKind]:
     """Products of pairs, products with curvatures, steps of an index, and leaves of trees."""
-    many = (
-        len(psi.pairs),
-        CURVES * len(psi.curved),
-        psi.steps_of_indices,
-        psi.leaves - psi.steps_of_indices,
-    )
+    steps = psi.steps_of_indices
+    many = len(psi.pairs), CURVES * len(psi.curved), steps, psi.leaves - steps
     spreads = (
         PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread,
     )  # fmt: skip

@@ -218,9 +218,8 @@ def evenness(share: float) -> float:
 
 def _slope_variance(features: FeatureMap) -> float:
     """Variance of phi'beta for slopes of unit variance on the linear functions."""
-    return (
-        float(max((features.order == 1).sum(), 1)) * population.amplitude(len(features.blocks)) ** 2
-    )
+    linear = float(max((features.order == 1).sum(), 1))
+    return linear * population.amplitude(len(features.blocks)) ** 2
 
 
 def outcomes(state: Survey, grams: Grams) -> list[Posterior]:
@@ -473,13 +472,10 @@ def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) 
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
         leaf = np.arange(psi.size) >= psi.size - psi.leaves
         own = weight * np.outer(leaf, leaf)
-        rougher = max(
-            PRIORS.rougher_confounding * joint.most_confounding(own),
-            joint.expected_confounding(own),
-        )
-        found = (
-            found + joint.remainder(weight, gap) + Remainder(0.0, float(np.hypot(unseen, rougher)))
-        )
+        most = PRIORS.rougher_confounding * joint.most_confounding(own)
+        rougher = max(most, joint.expected_confounding(own))
+        beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
+        found = found + joint.remainder(weight, gap) + beyond
     if tau is not None and e is part.e:
         p = e(state.rows)
         lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)

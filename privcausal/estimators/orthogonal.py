@@ -91,11 +91,7 @@ def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions if the base learns interactions."""
     known, wide = request.propensity is not None, not survey.is_binary(request)
     look = StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range)
-    weights = (
-        SHARES.interactions_treatment,
-        SHARES.interactions_outcome,
-        SHARES.interactions_sizes,
-    )
+    weights = SHARES.interactions_treatment, SHARES.interactions_outcome, SHARES.interactions_sizes
     return [
         *([look] if wide and not base.released_weights else []),
         StageWeight(Stages.GRAM, SHARES.gram),
@@ -325,6 +321,5 @@ def product_bias_moments(
     cov = np.mean([law.cov for law in laws], axis=0)
     whole = lead @ mean
     rest = (1 - PRIORS.product_bias_mean) * whole
-    return PRIORS.product_bias_mean * whole, np.asarray(
-        lead @ cov @ lead.T + np.multiply.outer(rest, rest)
-    )
+    around = np.asarray(lead @ cov @ lead.T + np.multiply.outer(rest, rest))
+    return PRIORS.product_bias_mean * whole, around

@@ -84,11 +84,10 @@ def second_release(
     coef = reading.effect.pieces[0].additive.coef
     centre = Additive(state.effect_features, coef, 0.0, -reach, reach)
     soft = state.soft_clip
-    target = state.weigh(
-        nuisances.by_fold(
-            lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
-        )
+    remaining = nuisances.by_fold(
+        lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
     )
+    target = state.weigh(remaining)
     law = _left(state, first.sizes, partials[0], centre)
     cut = orthogonal.cut_of(state, law, budget.Stages.REMAINING, PRIORS.cut_bias_rest)
     features = _layout(state, partials[0], first, reading, cut)
@@ -141,9 +140,8 @@ def _layout(
     size = np.maximum(weight @ phi**2 / weight.sum(), 1e-6)  # mean squares
     band = reading.effect.pieces[0].cov.diagonal()
     variance = np.maximum(reading.cov.diagonal(), PRIORS.doubt * band) * size
-    noise = nuisances.cross_noise(state, budget.Stages.REMAINING, cut) / (
-        state.count * first.mean_weight
-    )
+    noise = nuisances.cross_noise(state, budget.Stages.REMAINING, cut)
+    noise /= state.count * first.mean_weight
     psi = modifier_products(state, weight, reading.effect) if base.interactions else None
     share = 0.0  # share of the norm; zero for products that noise would mostly hide
     if psi is not None:
@@ -151,22 +149,13 @@ def _layout(
         filled = water_filling(np.r_[variance, np.full(psi.size, spread)], noise**2)
         each = min(float(filled[-1]), PRIORS.products_norm / psi.size)
         share = each * psi.size if each * spread > noise**2 else 0.0
-    own = (1 - PRIORS.even_norm) * water_filling(
-        variance, noise**2
-    ) + PRIORS.even_norm * size / size.sum()
+    even = PRIORS.even_norm
+    own = (1 - even) * water_filling(variance, noise**2) + even * size / size.sum()
     stretch = np.sqrt((1 - share) * own / size)
-    if psi is not None and share > 0:
-        # products have unit mean square
-        return _with_cut(
-            state, features, psi, np.r_[stretch, np.full(psi.size, np.sqrt(share / psi.size))]
-        )
-    return _with_cut(state, features, None, stretch)
-
-
-def _with_cut(
-    state: Survey, features: FeatureMap, psi: Interactions | None, stretch: Vector
-) -> RescaledFeatures:
-    uncut = RescaledFeatures(features, psi, stretch, np.inf)
+    products = psi if share > 0 else None
+    if products is not None:  # of unit mean square
+        stretch = np.r_[stretch, np.full(products.size, np.sqrt(share / products.size))]
+    uncut = RescaledFeatures(features, products, stretch, np.inf)
     values = state.rows.phi(uncut)
     norms = np.linalg.norm(values, axis=1) * uncut.weight(values)
     return replace(uncut, cut=float(np.quantile(norms, PRIORS.rescaled_norm_quantile)))
@@ -226,9 +215,8 @@ def with_products(
     assert psi is not None
     p, rows = more.features.features.size, state.rows
     whole = population_gram(more.features, rows, state.count, e * (1 - e))
-    mean, cov = (
-        v[..., p:] for v in orthogonal.product_bias_moments(state, reading.left, more.features)
-    )
+    bias = orthogonal.product_bias_moments(state, reading.left, more.features)
+    mean, cov = (v[..., p:] for v in bias)
     stretch = more.features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
     moments = Moments(
@@ -238,9 +226,8 @@ def with_products(
     law = ScaleMixturePrior(1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64))
     fitted = regression.mixture(moments, law)
     # The negation also covers evidence that is not a number.
-    if not fitted.evidence - regression.of_nothing(moments) >= np.log(
-        1 / PRIORS.products_false_alarm
-    ):
+    gained = fitted.evidence - regression.of_nothing(moments)
+    if not gained >= np.log(1 / PRIORS.products_false_alarm):
         return effect
     piece = Piece(Additive(psi, fitted.mean), fitted.cov)
     return replace(effect, pieces=(*effect.pieces, piece))

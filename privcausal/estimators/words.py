@@ -518,9 +518,8 @@ def words_of(request: Request, estimand: str = "") -> Words:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instruments:
         return words
-    reading = words.reading.replace("unconfoundedness, overlap,", KNOWN).replace(
-        "unconfoundedness", KNOWN
-    )
+    reading = words.reading.replace("unconfoundedness, overlap,", KNOWN)
+    reading = reading.replace("unconfoundedness", KNOWN)
     return replace(words, reading=reading, identified=(ASSIGNED,))
 
 
@@ -549,12 +548,11 @@ def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
 def propensity_words(request: Request, clip: float) -> str:
     """Text on how the propensity is handled."""
     if request.propensity is not None:
-        column = isinstance(request.propensity, str)
         if isinstance(request.propensity, Mapping):
             return f"known, {_shares(request.propensity)}"
-        return (
-            f"known, column {request.propensity}" if column else f"known, {request.propensity:.4g}"
-        )
+        if isinstance(request.propensity, str):
+            return f"known, column {request.propensity}"
+        return f"known, {request.propensity:.4g}"
     if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instruments else "treatment"
         return f"mean of the {of}" if request.asked.dose else "one for each arm"

@@ -234,15 +234,13 @@ class PublishedDPCATE(Learner):
         theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
         source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
         return replace(
-            super().describe(estimate),
-            rows=paper.published_rows(estimate),
-            methods=_methods(plan, source),
+            super().describe(estimate), rows=paper.published_rows(estimate),
+            methods=_methods(plan, source), doubts=_doubts(plan),
             notes=(
                 "The effects have no standard errors, because the noise scale depends on the rows.",
             ),
             claim=f"is claimed by {source} for this mechanism",
-            doubts=_doubts(plan),
-        )
+        )  # fmt: skip
 
     def _released(
         self,
