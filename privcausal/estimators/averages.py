@@ -138,9 +138,8 @@ def target(
         scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
     else:
         raise NotImplementedError(f"no score of {estimand}")
-    return replace(
-        _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, own_mass=True
-    )
+    found = _target(state, centre, scores, mass, e)
+    return replace(found, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
 def average_target(
@@ -412,10 +411,8 @@ def _queries(
     scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
     by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
     masses = tuple(one.mass for one in targets if one.mass is not None)
-    sums = vault.ScoreSums(
-        scores, masses, regressors, request.trust.neighbors, by_group, squares=True
-    )
-    return sums, None
+    neighbors = request.trust.neighbors
+    return vault.ScoreSums(scores, masses, regressors, neighbors, by_group, squares=True), None
 
 
 def _read(sums: vault.ScoreSums, parts: Sequence[Matrix]) -> JointData:
@@ -489,9 +486,8 @@ def _vector(state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]) ->
     all_ = np.clip(low + at * (high - low), -cuts, cuts).reshape(-1, len(cuts))
     worth = np.zeros((len(cuts),) * 2)
     for one, own in zip(asked, chosen, strict=True):
-        worth += np.outer(one.parts, one.parts) / (
-            own.noise**2 + own.bias**2 + one.remainder.rms**2
-        )
+        error = own.noise**2 + own.bias**2 + one.remainder.rms**2
+        worth += np.outer(one.parts, one.parts) / error
     some = all_[:: max(THINNED, len(all_) // MOST_SHAPE_POINTS)]
     basis = np.linalg.inv(np.linalg.cholesky(estimates.noise_shape(some, worth)))
     basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))

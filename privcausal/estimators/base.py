@@ -94,9 +94,8 @@ class Learner(Made, ABC):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         """Description of a fit by this learner, for results."""
         title = cls.title or estimate.plan.learner
-        return words.adjusted(
-            estimate, title=title, method=cls.method(title, estimate.plan), bands=cls.bands
-        )
+        method = cls.method(title, estimate.plan)
+        return words.adjusted(estimate, title=title, method=method, bands=cls.bands)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
@@ -163,9 +162,8 @@ class CateLearner(EffectLearner):
         state = learnt.state
         found = None
         if session.plan.has(STAGES[1]):
-            state = survey.look_at_outcome(
-                state, survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
-            )
+            counts = survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
+            state = survey.look_at_outcome(state, counts)
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
@@ -214,9 +212,8 @@ class EffectFit:
         """From nuisances that were learned together; the pilot defaults to `effect`."""
         state, pilot = known.state, pilot or effect
         nuisances = tuple(nu.nuisance_of(p, pilot, state.outcome) for p in partials)
-        return cls(
-            state, effect, nuisances, shown(partials, nuisances), known.doubt, partials, pilot
-        )
+        seen = shown(partials, nuisances)
+        return cls(state, effect, nuisances, seen, known.doubt, partials, pilot)
 
     def weighed(self, state: survey.Survey) -> WeightedNuisances:
         """The nuisances for averages, with the distribution of the bias from their errors."""
@@ -239,9 +236,8 @@ def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
     if len(nuisances) == 1:
         return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
     one, two = nuisances
-    return words.Nuisances(
-        whole.e, whole.eta, nu.mixed(one.mu0, two.mu0), nu.mixed(one.mu1, two.mu1)
-    )
+    means = nu.mixed(one.mu0, two.mu0), nu.mixed(one.mu1, two.mu1)
+    return words.Nuisances(whole.e, whole.eta, *means)
 
 
 def finish(

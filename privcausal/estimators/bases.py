@@ -21,7 +21,7 @@ from privcausal.features.basis import FeatureMap
 from privcausal.inference import regression
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Moments, Posterior, Prior, ScaleMixturePrior
+from privcausal.inference.regression import Moments, Posterior, Prior, ScaleMixturePrior, fit
 from privcausal.typing import Integers, Matrix, Vector
 
 WHOLE_PULL, PART_PULL = 0.03, 0.1
@@ -108,9 +108,7 @@ class Gam(Base):
     ) -> Posterior:
         group, scale = _by_order(features), np.ones(features.size)
         centre, pull = _centres(group, size), PRIORS.nuisance_pull
-        return regression.fit(
-            moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise)
-        )
+        return fit(moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise))
 
     def effect(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -120,7 +118,7 @@ class Gam(Base):
         They have one variance for all terms, one by order of roughness, and one by term and order.
         """
         priors = _smooth_priors(features, intercept, size)
-        return regression.average([regression.fit(moments, prior) for prior in priors.values()])
+        return regression.average([fit(moments, prior) for prior in priors.values()])
 
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -129,13 +127,12 @@ class Gam(Base):
 
         One has sparse coefficients of unknown scales; the other has an almost constant effect.
         """
-        unit = np.full(
-            features.size, np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
+        unit = np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
+        law = ScaleMixturePrior(
+            intercept, np.full(features.size, unit), np.minimum(features.order, 2) - 1
         )
-        law = ScaleMixturePrior(intercept, unit, np.minimum(features.order, 2) - 1)
-        return regression.average(
-            [_near_constant(moments, features, intercept, size), regression.mixture(moments, law)]
-        )
+        constant = _near_constant(moments, features, intercept, size)
+        return regression.average([constant, regression.mixture(moments, law)])
 
     def reference(self, features: FeatureMap, intercept: float, size: float) -> Matrix:
         """Covariance of plausible effects, shape (p, p): the prior of bands if little is known."""
@@ -156,7 +153,7 @@ class Gam(Base):
         straight = scale, intercept, _centres(group, size), WHOLE_PULL
         priors = {"linear": Prior(group, *straight)} | _smooth_priors(features, intercept, size)
         constant = {"constant": _near_constant(moments, features, intercept, size)}
-        return constant | {name: regression.fit(moments, prior) for name, prior in priors.items()}
+        return constant | {name: fit(moments, prior) for name, prior in priors.items()}
 
     def arms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
@@ -166,9 +163,7 @@ class Gam(Base):
         group = _numbered(np.r_[shared, own])
         scale = np.r_[np.ones(features.size), _decay(features)[kept]]
         basis, centre = _arm_basis(features.size, kept), _centres(group, size)
-        return regression.fit(
-            moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis)
-        )
+        return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
 
 
 @dataclass(frozen=True)
@@ -219,7 +214,7 @@ def _near_constant(
     """Regression with a fixed, small prior variance of the slopes."""
     spread = np.sqrt(PRIORS.near_constant * size) * _decay(features)
     spread[0] = np.sqrt(intercept)
-    return regression.fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
+    return fit(moments, Prior(np.zeros(len(spread), np.int64), spread, 1.0, np.zeros(0)))
 
 
 def _decay(features: FeatureMap) -> Vector:

@@ -540,7 +540,14 @@ def make_plan(
     undeclared: Undeclared,
 ) -> plan.Plan:
     """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
-    _check_ratios(request, undeclared)
+    name = request.formula.outcome
+    domain = request.schema.get(name)
+    wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
+    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+        raise CapabilityError(
+            f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
+            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
+        )
     if request.weights is not None and Stages.ROW_WEIGHTS not in [need.key for need in needs]:
         raise CapabilityError(
             "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
@@ -572,7 +579,14 @@ def make_plan(
     elif request.trust.unit is None or request.trust.neighbors == "add_remove":
         stages += _parallel(wanted, shares, left)
     else:
-        stages += _in_parts(wanted, shares, left)
+        # Two disjoint halves that share rho: for units under substitution. Units are assigned to
+        # the halves by pseudorandom bits keyed on their names. On average over the key, the halves
+        # compose in parallel. For a given key, replacing a unit may change both halves. Because the
+        # halves share rho, the guarantee holds for every key, even if the key becomes known.
+        stages += [
+            replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
+            for s, n in zip(_sequential(wanted, shares, left), wanted, strict=True)
+        ]
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
 
 
@@ -602,25 +616,12 @@ def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None
         )
 
 
-def _check_ratios(request: Request, undeclared: Undeclared) -> None:
-    """Refuse ratios of quantities that are not risks."""
-    name = request.formula.outcome
-    domain = request.schema.get(name)
-    wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
-    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
-        raise CapabilityError(
-            f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
-            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
-        )
-
-
 def _selection_delta(request: Request, undeclared: Undeclared) -> int:
     """pico-delta for each column with selected labels."""
     if not undeclared.labels:
         return 0
-    each = int(request.budget.delta * SHARES.labels_delta * accounting.PICO) // len(
-        undeclared.labels
-    )
+    whole = int(request.budget.delta * SHARES.labels_delta * accounting.PICO)
+    each = whole // len(undeclared.labels)
     if each < 1:
         raise BudgetError(
             "delta is too small to select labels. Declare the levels of text columns."
@@ -650,19 +651,6 @@ def _sequential(
     """Every stage reads all rows (or every fold) and has its share of rho."""
     amounts = plan.portions(total, _weights(needs, shares))
     return [Stage(n.key, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)]
-
-
-def _in_parts(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:
-    """Two disjoint halves that share rho: for units under substitution.
-
-    Units are assigned to the halves by pseudorandom bits keyed on their names. On average over the
-    key, the halves compose in parallel. For a given key, replacing a unit may change both halves.
-    Because the halves share rho, the guarantee holds for every key, even if the key becomes known.
-    """
-    return [
-        replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
-        for s, n in zip(_sequential(needs, shares, total), needs, strict=True)
-    ]
 
 
 def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:

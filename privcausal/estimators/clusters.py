@@ -94,9 +94,8 @@ def with_dependence(
     out = clusters_of.with_clusters(found, data, rows, limit)
     clusters = max(data.clusters, out.clusters)
     if clusters < clusters_of.MIN_CLUSTERS:
-        session.alerts["clusters"] = FEW_CLUSTERS.format(
-            least=clusters_of.MIN_CLUSTERS, clusters=clusters
-        )
+        least = clusters_of.MIN_CLUSTERS
+        session.alerts["clusters"] = FEW_CLUSTERS.format(least=least, clusters=clusters)
     return out
 
 

@@ -267,10 +267,8 @@ class DPCATE(CateLearner):
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
-        seen = shown(partials, nuisances)
-        return EffectFit(
-            state, effect, nuisances, seen, doubt, partials, first, centre=score.centre
-        )
+        seen, at = shown(partials, nuisances), score.centre
+        return EffectFit(state, effect, nuisances, seen, doubt, partials, first, centre=at)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
@@ -342,10 +340,8 @@ def _released(
         return _answers(state, order, law, score, rows)
     release = session.release(KERNEL, order)
     coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
-    kernel = effects.Piece(
-        functions.Additive(order.features, coef, 0.0 if score.first else score.centre), cov
-    )
-    function = effects.Effect((*score.first, kernel), reach)
+    left = functions.Additive(order.features, coef, 0.0 if score.first else score.centre)
+    function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)
     if rows is None:
         return function
     columns = order.features.columns
@@ -358,15 +354,12 @@ def _answers(
     """Answers with independent noise, if that noise is as small as the noise of a process."""
     session = state.session
     phi = rows.phi(order.features)
-    wanted = vault.KernelAnswers(
-        **{f.name: getattr(order, f.name) for f in fields(order)}, points=phi
-    )
-    release = session.release(KERNEL, wanted)
+    wanted = {f.name: getattr(order, f.name) for f in fields(order)}
+    release = session.release(KERNEL, vault.KernelAnswers(**wanted, points=phi))
     cov = law.cov(order.ridge, 0.0)
     known = effects.Effect(score.first, np.inf).sd(rows)
-    spread = np.sqrt(
-        np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
-    )
+    own = np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0)
+    spread = np.sqrt(own + release.noise_sd**2 + known**2)
     value, reach = score.around(rows) + release.value, 2 * state.outcome.bound
     return answers_at(state.design, order.features.columns, rows, reach, value, spread)
 
@@ -500,10 +493,8 @@ def basis(state: survey.Survey, kernel: options.Kernel) -> Fourier:
 
 def effect_columns(design: Design, request: Request) -> Integers:
     """Positions of the design columns that the effect depends on."""
-    own = {
-        term.name
-        for term in Design(request.formula.modifiers, design.schema, full_rank=False).terms
-    }
+    terms = Design(request.formula.modifiers, design.schema, full_rank=False).terms
+    own = {term.name for term in terms}
     return np.array([j for j, c in enumerate(design.columns) if c.term in own], np.int64)
 
 

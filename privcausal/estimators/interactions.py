@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -132,19 +132,12 @@ def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | Non
     return replace(psi, cut=cut) if cut > 0 else None
 
 
-class InteractionKind(NamedTuple):
-    """Columns of psi with one prior variance, and the prior sd of their sum.
+def _kinds(psi: Interactions) -> list[tuple[slice, float, bool]]:
+    """Products of pairs, products with curvatures, steps of an index, and leaves of trees.
 
-    The sd is relative to the additive part. If `alike`, columns get equal sds.
+    The columns of a kind have one prior variance. The prior sd of their sum is relative to the
+    additive part. The columns of some kinds get equal sds.
     """
-
-    columns: slice
-    spread: float
-    alike: bool
-
-
-def _kinds(psi: Interactions) -> list[InteractionKind]:
-    """Products of pairs, products with curvatures, steps of an index, and leaves of trees."""
     steps = psi.steps_of_indices
     many = len(psi.pairs), CURVES * len(psi.curved), steps, psi.leaves - steps
     spreads = (
@@ -152,9 +145,7 @@ def _kinds(psi: Interactions) -> list[InteractionKind]:
     )  # fmt: skip
     ends = np.cumsum((0, *many)).tolist()
     return [
-        InteractionKind(slice(ends[k], ends[k + 1]), spread, k < 2)
-        for k, spread in enumerate(spreads)
-        if many[k]
+        (slice(ends[k], ends[k + 1]), spread, k < 2) for k, spread in enumerate(spreads) if many[k]
     ]
 
 
@@ -172,9 +163,10 @@ def _gain(start: Interactions, left: Matrix, noise: float) -> Vector:
             gain[columns] = gains(1.0, np.sqrt((own**2).sum(axis=1).mean()))
         scaled = own * gain[columns]
         spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(own)), 0.0))
-    spreads = PRIORS.propensity_sd * np.array([kind.spread for kind in kinds])
-    for kind, share in zip(kinds, shares_of_norm(spectra, spreads, noise), strict=True):
-        gain[kind.columns] *= np.sqrt(share)
+    spreads = PRIORS.propensity_sd * np.array([spread for _, spread, _ in kinds])
+    shares = shares_of_norm(spectra, spreads, noise)
+    for (columns, _, _), share in zip(kinds, shares, strict=True):
+        gain[columns] *= np.sqrt(share)
     return gain
 
 
@@ -302,10 +294,10 @@ def _regressions(
 
 def _prior(psi: Interactions, rows: Rows, spread: float) -> Prior:
     """One variance for each kind; its center gives the kind its spread, relative to `spread`."""
-    columns, centre, group = psi.of(rows), [], np.zeros(psi.size, int)
-    for kind in _kinds(psi):
-        square = (columns[:, kind.columns] ** 2).sum(axis=1).mean()
+    values, centre, group = psi.of(rows), [], np.zeros(psi.size, int)
+    for columns, relative, _ in _kinds(psi):
+        square = (values[:, columns] ** 2).sum(axis=1).mean()
         if square > 0:  # otherwise all columns are additive
-            centre.append(2 * np.log(spread * kind.spread) - np.log(square))
-        group[kind.columns] = max(len(centre), 1)
+            centre.append(2 * np.log(spread * relative) - np.log(square))
+        group[columns] = max(len(centre), 1)
     return Prior(group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True)

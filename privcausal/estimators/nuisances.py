@@ -101,9 +101,8 @@ def paired(state: Survey, es: Sequence[Posterior], etas: Sequence[Posterior]) ->
     for e, eta in zip(es, etas, strict=True):
         assert e.regression is not None
         assert eta.regression is not None
-        found.append(
-            from_pair(state, RegressionPair(e.regression, eta.regression, state.features.order > 0))
-        )
+        joint = RegressionPair(e.regression, eta.regression, state.features.order > 0)
+        found.append(from_pair(state, joint))
     return tuple(found)
 
 
@@ -463,9 +462,8 @@ def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) 
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
         found = part.pair.remainder(move @ weight @ move.T, move @ gap)
-        found = found + Remainder(
-            0.0, PRIORS.unseen_confounding * float(np.linalg.norm(gap * part.pair.slopes[1]))
-        )
+        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
+        found = found + Remainder(0.0, PRIORS.unseen_confounding * size)
     if part.beyond is not None:
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)

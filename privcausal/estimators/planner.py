@@ -170,10 +170,8 @@ class Planner:
         except BudgetError:  # The fit would fail too: its bounds lack budget.
             infinite, zero, asked = np.array([np.inf]), np.zeros(1), plan.request.estimand
             names = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
-            each = (np.stack([infinite, zero, zero, zero]),)
-            return Forecast(
-                rows, plan, names, infinite, zero, zero, zero, (), len(plan.stages), each
-            )
+            each, passes = (np.stack([infinite, zero, zero, zero]),), len(plan.stages)
+            return Forecast(rows, plan, names, infinite, zero, zero, zero, (), passes, each)
         simulated = tuple(_variances(estimate) for estimate, _ in fits)
         sampling, privacy, clipping, nuisances = np.mean(simulated, axis=0)
         (first, passes), last = fits[0], fits[-1][0]
@@ -252,9 +250,8 @@ def _variances(estimate: Estimate) -> np.ndarray:
             "This fit releases no average effects and therefore has no intervals to plan. Set "
             "shares={'average': ...} to a share above 0."
         )
-    return np.stack(
-        [np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2]
-    )
+    random = np.diag(found.sampling), np.diag(found.privacy)
+    return np.stack([*random, found.clipping**2, found.remainder**2])
 
 
 def _half_width(variances: np.ndarray, alpha: float) -> Vector:

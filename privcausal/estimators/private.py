@@ -204,9 +204,8 @@ class Private(AverageLearner):
             state = looked(session)
             asked, notes = arm_effects(state, AVERAGE_STAGES[1])
             found = averages.averages(state, asked, AVERAGE_STAGES)
-            return learners.finish(
-                state, None, None, found, (*notes, *learners.average_doubts(found))
-            )
+            doubts = learners.average_doubts(found)
+            return learners.finish(state, None, None, found, (*notes, *doubts))
         state, grams, partials = nu.additive_nuisances(looked(session))
         state, partials = nu.clipped(state, partials)
         partials = interactions.refine(state, partials)
@@ -218,9 +217,8 @@ class Private(AverageLearner):
         first = session.plan.request.asked.averages[0]
         session.alerts |= learners.product_alert(state, partials, found, first)
         found = replace(found, strong=nu.strong_interactions(state, partials, first))
-        return learners.finish(
-            state, None, learners.shown(partials, nuisances), found, learners.average_doubts(found)
-        )
+        seen, doubts = learners.shown(partials, nuisances), learners.average_doubts(found)
+        return learners.finish(state, None, seen, found, doubts)
 
 
 def propensity_needs(request: Request, base: PrivateBase) -> list[StageWeight]:

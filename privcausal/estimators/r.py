@@ -57,18 +57,12 @@ def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
     return EffectFit.of(known, after, effect)
 
 
-@dataclass(frozen=True, eq=False)
-class ProductMoments:
-    """Moments of products of modifiers, after subtraction of a first effect.
+ProductMoments = tuple[RescaledFeatures, orthogonal.ReleasedMoments]
+"""Moments of products of modifiers, after subtraction of a first effect.
 
-    `features` are the features of the release, with the products last. `moments` belong to the
-    products alone, each divided by its stretch, shape (K,). `unit` is the prior scale of a
-    coefficient.
-    """
-
-    features: RescaledFeatures
-    moments: orthogonal.ReleasedMoments
-    unit: float
+The features of the release have the products last. The moments belong to the products alone, each
+divided by its stretch, shape (K,).
+"""
 
 
 def second_release(
@@ -98,7 +92,7 @@ def second_release(
     if features.products is None:
         return found, None
     last = rest._replace(cross=cross[p:], cross_sd=noise[p:])
-    return found, ProductMoments(features, last, first.cut)
+    return found, (features, last)
 
 
 def _averaged(first: Residuals, again: orthogonal.ReleasedMoments) -> Residuals:
@@ -211,19 +205,19 @@ def with_products(
     effect = reading.effect
     if more is None:
         return effect
-    psi, own = more.features.products, more.moments
+    features, own = more
+    psi, p = features.products, features.features.size
     assert psi is not None
-    p, rows = more.features.features.size, state.rows
-    whole = population_gram(more.features, rows, state.count, e * (1 - e))
-    bias = orthogonal.product_bias_moments(state, reading.left, more.features)
+    whole = population_gram(features, state.rows, state.count, e * (1 - e))
+    bias = orthogonal.product_bias_moments(state, reading.left, features)
     mean, cov = (v[..., p:] for v in bias)
-    stretch = more.features.stretch[p:]
+    stretch = features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
     moments = Moments(
         gram, own.cross - mean / stretch, 0.0, own.cross_sd, own.spread**2 / found.mean_weight,
         cov[p:] / np.outer(stretch, stretch),
     )  # fmt: skip
-    law = ScaleMixturePrior(1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64))
+    law = ScaleMixturePrior(1.0, np.full(psi.size, found.cut), np.zeros(psi.size, np.int64))
     fitted = regression.mixture(moments, law)
     # The negation also covers evidence that is not a number.
     gained = fitted.evidence - regression.of_nothing(moments)

@@ -203,8 +203,7 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
     if not state.session.plan.request.asked.dose:
         return vault.SlopeScores(e, eta, state.outcome, centre)
-    domain = state.session.schema[state.session.plan.request.formula.treatment]
-    most = largest_residual(domain)
+    most = largest_residual(state.session.schema[state.session.plan.request.formula.treatment])
     return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
 
 
@@ -288,16 +287,13 @@ class LocalAverage(private.AverageLearner):
 
     def run(self, session: survey.FitRun) -> Estimate:
         request, formula = session.plan.request, session.plan.request.formula
-        state, instruments, treatments, e, squares = _late_learnt(
-            replace(private.looked(session), floor=0.0)
-        )
+        state = replace(private.looked(session), floor=0.0)
+        state, instruments, treatments, e, squares = _late_learnt(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
         taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
-        doubts = [
-            [nu.remainder(state, parts, "PLR").rms for parts in each]
-            for each in (instruments, treatments)
-        ]
+        both = instruments, treatments
+        doubts = [[nu.remainder(state, one, "PLR").rms for one in each] for each in both]
         known = partial(
             instruments_of.estimate_reduced, formula.instruments, remainder=np.array(doubts),
             model=rows * np.diag(squares), size=rows, units=(widths, taken),
@@ -342,9 +338,8 @@ class LocalAverage(private.AverageLearner):
         tests = instruments_of.instrument_tests(found)
         p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
         agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
-        return replace(
-            said, rows=(*said.rows, ("First-stage F", f"{tests.strength:.1f} (noisy)"), *agree)
-        )
+        strength = ("First-stage F", f"{tests.strength:.1f} (noisy)")
+        return replace(said, rows=(*said.rows, strength, *agree))
 
 
 REDUNDANT = (

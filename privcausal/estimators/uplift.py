@@ -27,7 +27,7 @@ from privcausal.request import partition as partitions
 from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
-from privcausal.request.schema import Domain, Interval, Schema
+from privcausal.request.schema import Interval, Schema
 
 # ADUM: uplift from noisy aggregates (Betlei et al. 2021), cells shrunk toward neighbors.
 
@@ -395,20 +395,16 @@ def _regular_grid(
             "partition='kmeans'."
         )
     parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
-    found = {name: _between(schema[name]) for name in numbers if name in whole}
-    # Count the numbers before listing them: declared bounds may be 1e15 apart.
+    domains = {n: d for n in numbers if n in whole and isinstance(d := schema[n], Interval)}
+    # The whole numbers except the last; borders are half a unit above each. Count them before
+    # listing them: declared bounds may be 1e15 apart.
+    found = {n: range(math.ceil(d.lo), math.floor(d.hi)) for n, d in domains.items()}
     few = {name: [cut + 0.5 for cut in at] for name, at in found.items() if 0 < len(at) < parts}
     rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
     parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
     even = dict.fromkeys(variables, max(round(parts), least))
     return partitions.product_of(schema, {**even, **few})
-
-
-def _between(domain: Domain) -> range:
-    """The whole numbers of an interval except the last; borders are half a unit above each."""
-    assert isinstance(domain, Interval)
-    return range(math.ceil(domain.lo), math.floor(domain.hi))
 
 
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:

@@ -746,10 +746,8 @@ def _clipped(
     for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
         if told[at] and end == kept != 0:
             share = min(float(ends[at]) / rows, 1.0)
-            text = CLIPPED.format(
-                share=share, name=listed([name]), end=end, lo=declared.lo, hi=declared.hi
-            )
-            return (("clip", text),)
+            limits = {"end": end, "lo": declared.lo, "hi": declared.hi}
+            return (("clip", CLIPPED.format(share=share, name=listed([name]), **limits)),)
     return ()
 
 

@@ -265,9 +265,8 @@ class PublishedDPCATE(Learner):
             if self.second == "linear":
                 second = vault.Ridge(vault.Affine(design, columns), LINEAR_DAMPING)
             elif self.second == "network":
-                second = vault.TanhNetwork(
-                    design, columns, outcome.bound, self.epochs, self.damping
-                )
+                training = self.epochs, self.damping
+                second = vault.TanhNetwork(design, columns, outcome.bound, *training)
             elif self.second == "exact":
                 second = vault.ExactRidge(design, columns, bandwidth, ridge)
             else:

@@ -287,9 +287,8 @@ class TwoStage(Learner):
     ) -> TwoStage:
         """The paper's own estimator, with interpret's DP-EBM in every stage."""
         regressor = vault.PublishedEBM(eps, delta, weighting=weighting, clip=clip)
-        return cls(
-            regressor, vault.PublishedEBM(eps, delta, classification=True), regressor, transform
-        )
+        classifier = vault.PublishedEBM(eps, delta, classification=True)
+        return cls(regressor, classifier, regressor, transform)
 
     # -- plan --------------------------------------------------------------------------------
 
@@ -451,9 +450,8 @@ class _Run:
         if not _clips(estimator):
             options.setdefault("filler", 0.5 * sum(bounds))
             bounds = vault.PublishedEBM.unclipped
-        order = vault.DeclaredFit(
-            estimator, design or self.design, target, bounds, name=name, **options
-        )
+        own = design or self.design
+        order = vault.DeclaredFit(estimator, own, target, bounds, name=name, **options)
         learned, release = self.session.vault.fit_declared(key, order)
         self.session.releases.append(release)
         return learned
@@ -473,17 +471,15 @@ class _Run:
         else:
             target = vault.OutcomeResidual(functions.Constant(0.0), self.outcome)  # Y itself.
             bounds = self.outcome.lo, self.outcome.hi
-        learned = self.regress(
-            key, stage.estimator, target, bounds, with_treatment=stage.with_treatment
-        )
-        return (learned.at(0.0), learned.at(1.0)) if stage.with_treatment else (learned,)
+        both = stage.with_treatment
+        learned = self.regress(key, stage.estimator, target, bounds, with_treatment=both)
+        return (learned.at(0.0), learned.at(1.0)) if both else (learned,)
 
     def stages(self) -> tuple[functions.Function, words.Nuisances | None]:
         option = self.option
         if option.transform == "s":  # Regress the outcome on treatment and columns.
-            mu0, mu1 = self._learn(
-                TWO_STAGE_EFFECT, FirstStage(option.effect, with_treatment=True), {}
-            )
+            only = FirstStage(option.effect, with_treatment=True)
+            mu0, mu1 = self._learn(TWO_STAGE_EFFECT, only, {})
             return functions.Difference(mu1, mu0), None
         first: dict[str, functions.Function] = {} if self.known is None else {"e": self.known}
         for name, (key, stage) in option.first_stages(self.session.plan.request).items():
