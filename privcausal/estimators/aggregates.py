@@ -135,9 +135,8 @@ def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float])
     count, total = float(noise["count"]), float(noise["sum"])
     # Noise sd of sum - middle x count.
     centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
-    found = CellTotals(
-        table.count, table.total, None, count**2, centred**2, 0.0, 0.5 * asked.outcome.width
-    )
+    half = 0.5 * asked.outcome.width
+    found = CellTotals(table.count, table.total, None, count**2, centred**2, 0.0, half)
     charge = accounting.Charge(
         "effect", f"counts and sums in {asked.partition.size} cells", "noise added by producer",
         asked.request.trust.neighbors, float("nan"), total, accounting.Cost(),

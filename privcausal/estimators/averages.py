@@ -253,9 +253,8 @@ def _with_pilot(
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
     centre = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
     scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
-    pilot = EffectCentre(
-        by_fold(lambda s: s, scores), np.r_[centre.offset, slopes / state.regressors.alpha]
-    )
+    coef = np.r_[centre.offset, slopes / state.regressors.alpha]
+    pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
     ends, span = _ends(scores[0], state.rows, outcome), found.extremes.span
     if span is not None:
         span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))

@@ -575,7 +575,7 @@ def make_plan(
             raise BudgetError(f"shares= must leave budget for {name!r}, which this fit requires.")
     wanted = [n for n in needs if shares[n.key.group] > 0]
     if request.split != "disjoint":
-        stages += _sequential(wanted, shares, left)
+        stages += _sequential(wanted, _weights(wanted, shares), left)
     elif request.trust.unit is None or request.trust.neighbors == "add_remove":
         stages += _parallel(wanted, shares, left)
     else:
@@ -583,9 +583,10 @@ def make_plan(
         # the halves by pseudorandom bits keyed on their names. On average over the key, the halves
         # compose in parallel. For a given key, replacing a unit may change both halves. Because the
         # halves share rho, the guarantee holds for every key, even if the key becomes known.
+        halves = zip(_sequential(wanted, _weights(wanted, shares), left), wanted, strict=True)
         stages += [
             replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
-            for s, n in zip(_sequential(wanted, shares, left), wanted, strict=True)
+            for s, n in halves
         ]
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
 
@@ -636,8 +637,7 @@ def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[S
     needs = [StageWeight(Stages.levels(name), 1.0, selection) for name in undeclared.labels]
     if columns:
         needs += [StageWeight(key, 0.5 * columns) for key in (Stages.MAGNITUDES, Stages.GRID)]
-    amounts = plan.portions(total, [need.weight for need in needs])
-    return [Stage(n.key, a, delta=n.failing) for n, a in zip(needs, amounts, strict=True)]
+    return _sequential(needs, [need.weight for need in needs], total)
 
 
 def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
@@ -645,12 +645,10 @@ def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[
     return [shares[n.key.group] * n.weight / whole[n.key.group] for n in needs]
 
 
-def _sequential(
-    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[Stage]:
+def _sequential(needs: Sequence[StageWeight], weights: list[float], total: int) -> list[Stage]:
     """Every stage reads all rows (or every fold) and has its share of rho."""
-    amounts = plan.portions(total, _weights(needs, shares))
-    return [Stage(n.key, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)]
+    pairs = zip(needs, plan.portions(total, weights), strict=True)
+    return [Stage(need.key, amount, delta=need.failing) for need, amount in pairs]
 
 
 def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:

@@ -70,9 +70,8 @@ def network_plan(
     networks = network_stages(request)
     spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
     rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
-    cap = accounting.rho_of(
-        rest * (1 - 1e-12), accounting.delta_after(request.budget.delta, failing), gdp=True
-    )
+    delta = accounting.delta_after(request.budget.delta, failing)
+    cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
     amounts = portions(cap, [need.weight for need in needs])
     first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
     return Plan(request, learner, options.NN.name, (first, *networks, *others), cap, gdp=True)
@@ -157,9 +156,8 @@ def _weights(
         functions.size(len(design) + by_arm), vault.PrivateNetwork.grid,
     )  # fmt: skip
     what = "outcome" if by_arm else "treatment"
-    order = vault.PrivateNetwork(
-        design, target, not by_arm, by_arm, steps, rate, rate * rows, NETWORK_RATE, sd, what
-    )
+    pace = steps, rate, rate * rows, NETWORK_RATE
+    order = vault.PrivateNetwork(design, target, not by_arm, by_arm, *pace, sd, what)
     return session.release(stage, order).value
 
 
@@ -261,9 +259,8 @@ class DPCATE(CateLearner):
             known = orthogonal.fit_nuisances(state)
             state, doubt = known.state, known.doubt
             found = orthogonal.residual_moments(known)
-            first, partials = orthogonal.orthogonal_effect(
-                state, known.partials, found, orthogonal.conditional(state)
-            )
+            own = orthogonal.conditional(state)
+            first, partials = orthogonal.orthogonal_effect(state, known.partials, found, own)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])

@@ -117,9 +117,8 @@ def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | Non
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    indices, trees = expansions.random_trees(
-        state.features, (e, y), state.rows, PRIORS.index_steps, PRIORS.trees, PRIORS.tree_depth
-    )
+    numbers = PRIORS.index_steps, PRIORS.trees, PRIORS.tree_depth
+    indices, trees = expansions.random_trees(state.features, (e, y), state.rows, *numbers)
     start = Interactions(
         state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
         np.zeros(0), 1.0, trees,
@@ -140,9 +139,7 @@ def _kinds(psi: Interactions) -> list[tuple[slice, float, bool]]:
     """
     steps = psi.steps_of_indices
     many = len(psi.pairs), CURVES * len(psi.curved), steps, psi.leaves - steps
-    spreads = (
-        PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread,
-    )  # fmt: skip
+    spreads = PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread
     ends = np.cumsum((0, *many)).tolist()
     return [
         (slice(ends[k], ends[k + 1]), spread, k < 2) for k, spread in enumerate(spreads) if many[k]

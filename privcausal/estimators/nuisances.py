@@ -399,13 +399,9 @@ def overall(partials: Folds) -> FoldFit:
     """The folds' mean nuisances, for display and prediction; new data have no folds."""
     if len(partials) == 1:
         return partials[0]
-    (one, two), half = partials, Constant(0.5)
-    return replace(
-        one,
-        e=functions.Mixture(half, one.e, two.e),
-        e_soft=functions.Mixture(half, one.e_soft, two.e_soft),
-        eta=functions.Mixture(half, one.eta, two.eta),
-    )
+    one, two = partials
+    e, soft, eta = mixed(one.e, two.e), mixed(one.e_soft, two.e_soft), mixed(one.eta, two.eta)
+    return replace(one, e=e, e_soft=soft, eta=eta)
 
 
 def mixed(first: Function, second: Function) -> Function:

@@ -220,9 +220,8 @@ def cut_sums(
 ) -> tuple[vault.SlopeSums, float, float]:
     """Clipped sums, the maximum change of their mean, and its noise sd; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
-    sizes = averages.row_sizes(
-        state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_shares(state)
-    )
+    known, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
+    sizes = averages.row_sizes(state.session, stage, scores, declared=known)
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])

@@ -320,9 +320,8 @@ def pure_stages(
     size = {g: sum(n.weight for n in needs if n.key.group == g) for g in groups}
     weights = [shares[n.key.group] * n.weight / size[n.key.group] for n in needs]
     amounts = portions(total, weights) if len(needs) > 1 else [total]
-    return tuple(
-        Stage(need.key, 0, epsilon=amount) for need, amount in zip(needs, amounts, strict=True)
-    )
+    pairs = zip(needs, amounts, strict=True)
+    return tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
 
 
 ADUM_NOTE = (

@@ -361,9 +361,8 @@ def _products_note(estimate: Estimate) -> str:
     if not found:
         return ""
     largest = max(found.values())
-    kept = sorted(
-        (n for n in found if found[n] >= LEAST_PRODUCT * largest), key=lambda n: -found[n]
-    )
+    kept = [name for name in found if found[name] >= LEAST_PRODUCT * largest]
+    kept.sort(key=lambda name: -found[name])
     named = ", ".join(f"{name} (sd {found[name]:.2g})" for name in kept[:SHOWN_PRODUCTS])
     more = " and smaller ones" if len(kept) > SHOWN_PRODUCTS else ""
     return (

@@ -23,7 +23,7 @@ from privcausal.request import expressions
 from privcausal.request import schema as domains_of
 from privcausal.request.factors import LABEL_KINDS, Factor, call_factor
 from privcausal.request.formula import CausalFormula, Term
-from privcausal.request.schema import Binary, Header, Interval, Levels, Schema, Transformed
+from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed, label_key
 from privcausal.typing import Frame, Integers, Matrix, Vector
 
 # Formulaic's cubic splines, with their constraint absorbed by additions in a fixed order.
@@ -154,7 +154,7 @@ def _as_pandas(values: Any) -> Any:
     return values
 
 
-def header(frame: Any) -> Header:
+def header(frame: Any) -> domains_of.Header:
     """Names and kinds of the columns, from data types alone."""
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
     text = (name for name, kind in kinds.items() if kind == "text")
@@ -166,7 +166,7 @@ def header(frame: Any) -> Header:
     for name in (name for name, kind in kinds.items() if kind == "other"):
         if hasattr(getattr(native[name], "array", None), "sp_values"):
             advice[name] = f"It is sparse: pass df[{name!r}].sparse.to_dense()."
-    return Header(kinds, objects, integers=whole, advice=advice)
+    return domains_of.Header(kinds, objects, integers=whole, advice=advice)
 
 
 def holds_objects(series: Any) -> bool:
@@ -225,7 +225,7 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
     if not _is_plain(series):
         # Equal values may have different labels: True equals 1, and one instant is equal in all
         # time zones. A hash table would give them the label of the first. Read each separately.
-        values = [value if type(value) is str else domains_of.label_key(value) for value in values]
+        values = [value if type(value) is str else label_key(value) for value in values]
     return by_label(*distinct(values))
 
 
@@ -240,7 +240,7 @@ def distinct(values: Sequence[Any]) -> tuple[Integers, list[Any]]:
 
 
 def by_label(
-    codes: Integers, values: Iterable[Any], key: Callable[[Any], str | None] = domains_of.label_key
+    codes: Integers, values: Iterable[Any], key: Callable[[Any], str | None] = label_key
 ) -> tuple[Integers, tuple[str, ...]]:
     """Replace codes of distinct values by codes of their labels; -1 stays missing."""
     keys = [key(value) for value in values]
@@ -321,9 +321,8 @@ class Design:
         self.schema = schema
         self.full_rank = full_rank
         self.variables = tuple(dict.fromkeys(v for t in terms for v in t.variables))
-        self._contrasts = {
-            f.variables[0] for t in self.terms for f in t.factors if f.kind == "contrast"
-        }
+        factors = [f for t in self.terms for f in t.factors]
+        self._contrasts = {f.variables[0] for f in factors if f.kind == "contrast"}
         domains = [self.schema[name] for name in self.variables]
         labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
         self._undeclared = _unlike([*self.variables, *labels])
@@ -478,12 +477,10 @@ class Design:
         for factor in (f for f in term.factors if f.kind in LABEL_KINDS):
             domain, shown = self.schema[factor.variables[0]], factor.typed or factor.expr
             both = {"0.0": domain.zero, "1.0": domain.one} if isinstance(domain, Binary) else {}
-            name = re.sub(
-                rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)",
-                lambda found: shown + found[1] + both.get(found[2], found[2]),  # noqa: B023
-                name,
-                count=1,
-            )
+            own = rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)"
+            if found := re.search(own, name):
+                level = found[1] + both.get(found[2], found[2])
+                name = name[: found.start()] + shown + level + name[found.end() :]
         return name
 
     def _code_tables(self) -> dict[int, Vector]:

@@ -127,9 +127,8 @@ class Extended:
         """Compute and cache the sums of functions that share the same products."""
         new = [f for f in functions if isinstance(f, Extended) and not rows.has(f._key)]
         if len(new) > 1 and all(f.features is new[0].features for f in new):
-            for function, value in zip(
-                new, expansions.extras(rows, [f._sum for f in new]), strict=True
-            ):
+            values = expansions.extras(rows, [f._sum for f in new])
+            for function, value in zip(new, values, strict=True):
                 rows.store(function._key, value)
 
 
@@ -301,15 +300,13 @@ class Bins:
         blocks: list[basis.Block] = []
         columns = self.design.columns
         for axis in self.axes:
-            first = columns[axis.columns[0]]
+            term = columns[axis.columns[0]].term
             if axis.bin_of is not None:
                 table = np.zeros((FINE_BINS, axis.size))
                 table[np.arange(FINE_BINS), axis.bin_of] = 1.0
-                blocks.append(
-                    basis.Block(axis.columns[0], (1,) * axis.size, first.term, table=table)
-                )
+                blocks.append(basis.Block(axis.columns[0], (1,) * axis.size, term, table=table))
             else:
-                blocks += [basis.Block(j, (1,), first.term) for j in axis.columns]
+                blocks += [basis.Block(j, (1,), term) for j in axis.columns]
         return basis.FeatureMap(self.design, tuple(blocks), np.inf)
 
     @cached_property

@@ -256,9 +256,8 @@ def estimate_average(
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
     clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / PRIORS.slope_doubt))
     own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
-    spread = np.r_[
-        1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
-    ]
+    squares = np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size
+    spread = np.r_[1.0, np.sqrt(squares)]
     privacy += np.diag((frame.doubt * spread) ** 2)
     out = AverageEstimate(
         terms, (), own, sampling, privacy,
@@ -276,9 +275,8 @@ def estimate_average(
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
     privacy[m:, m:] += frame.doubt**2 * np.eye(len(groups))
     privacy[:m, :m] = out.privacy
-    sampling = reconcile_of.joint_sampling(
-        out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
-    )
+    own, share = np.diag(found.sampling)[m:], sums.share(found)
+    sampling = reconcile_of.joint_sampling(out.sampling, own, share, noise.identities)
     return replace(found, sampling=sampling, privacy=privacy), sums
 
 
@@ -640,9 +638,8 @@ def estimate_averages(
     """
     found, sums = [], []
     for a in asked:
-        one, own = estimate_average(
-            a.terms, groups, value.of(a, noise=False), sd.of(a, noise=True), a.frame, robust=robust
-        )
+        parts = value.of(a, noise=False), sd.of(a, noise=True)
+        one, own = estimate_average(a.terms, groups, *parts, a.frame, robust=robust)
         found.append(one)
         sums.append(own)
     if len(found) == 1:
@@ -671,9 +668,8 @@ def _privacy(
     places, noise_sd = sd.score.shape[1], float(sd.score[0, 0])
     by_score, by_size, sizes = [], [], [a.mass if a.frame.group_masses else 0 for a in asked]
     for a, one, own in zip(asked, found, sums, strict=True):
-        score, size, mass = slopes_in_sums(
-            one, float(one.estimate[0]) - a.frame.centre, np.array([1 / own.mass]), own
-        )
+        mean = float(one.estimate[0]) - a.frame.centre
+        score, size, mass = slopes_in_sums(one, mean, np.array([1 / own.mass]), own)
         if own.noise is None:
             whole = own.mass_sd / a.frame.kept if a.frame.group_masses else sd.size[0, 0]
             cov = np.diag(np.r_[whole, own.sd.group_size] ** 2)

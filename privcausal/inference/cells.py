@@ -309,9 +309,8 @@ def _average(
     cross = np.concatenate([crosses[0] + crosses[1], crosses[1]])
     size = len(owner)
     results = []
-    for base, effect, average in itertools.product(
-        _structures(owner, half), _structures(owner, half), AVERAGE_SDS
-    ):
+    structures = _structures(owner, half)
+    for base, effect, average in itertools.product(structures, structures, AVERAGE_SDS):
         sd = np.concatenate([base[0], effect[0]])
         sd[0], sd[size] = half, average * half
         results.append(_posterior(gram, cross, sd, effect[1], size))

@@ -64,9 +64,8 @@ class RegressionPair:
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
         """For each rho: log marginal likelihood, joint mean (2p,) and covariance."""
         rhos = PRIORS.correlations if self.shared.any() else (0.0,)
-        return [
-            _posterior(self.e, self.y, self._prior(np.where(self.shared, rho, 0.0))) for rho in rhos
-        ]
+        priors = [self._prior(np.where(self.shared, rho, 0.0)) for rho in rhos]
+        return [_posterior(self.e, self.y, prior) for prior in priors]
 
     def _prior(self, rho: Vector) -> tuple[Vector, Vector, Vector]:
         """Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + effect beta_e."""

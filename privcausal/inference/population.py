@@ -174,9 +174,8 @@ def _usual_laws() -> tuple[Matrix, Vector]:
     centres = np.linspace(0.0, 1.0, MARGINAL_CENTRES)[:, None, None]
     spreads = np.geomspace(NARROWEST_MARGINAL, WIDEST_MARGINAL, MARGINAL_SPREADS)[None, :, None]
     normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE_BINS)
-    laws = np.r_[
-        normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE_BINS), 1.0 / FINE_BINS)
-    ]
+    uniform = np.full((1, FINE_BINS), 1.0 / FINE_BINS)
+    laws = np.r_[normal / normal.sum(axis=1, keepdims=True), uniform]
     return laws, np.r_[np.zeros(len(normal)), np.log(len(normal))]
 
 
@@ -288,10 +287,8 @@ def _block(j: int, column: Column, values: Vector, functions: int, size: float) 
     wide = np.convolve(np.pad(p / p.sum(), 8, mode="reflect"), kernel / kernel.sum(), "valid")
     wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
     p = wide / wide.sum()
-    sizes = size * PRIORS.feature_decay ** np.arange(functions)
-    return Block(
-        j, tuple(range(1, functions + 1)), column.term, table=smooth_table(p, functions) * sizes
-    )
+    table = smooth_table(p, functions) * (size * PRIORS.feature_decay ** np.arange(functions))
+    return Block(j, tuple(range(1, functions + 1)), column.term, table=table)
 
 
 # -- Gram matrices ----------------------------------------------------------------------------

@@ -306,9 +306,8 @@ def constant_law(
 def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Fitted:
     """(constant, shapes) of one arm, assumed independent between axes."""
     mean = np.concatenate([[constant[0]], *(m for m, _ in shapes)])
-    return Fitted(
-        mean, np.asarray(block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes)))
-    )
+    cov = block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes))
+    return Fitted(mean, np.asarray(cov))
 
 
 def assemble_arms(

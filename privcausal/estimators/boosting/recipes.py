@@ -179,10 +179,8 @@ def _start(state: Survey) -> _Start:
         dispersion=1.0, logistic=True,
     )  # fmt: skip
     laws = [t.coefficients() for t in machine.train(Stages.PROPENSITY, ask, folds=True)]
-    least = LEAST_PROPENSITY
-    free = [
-        Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True) for w in laws
-    ]
+    ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
+    free = [Steps(machine.bins.features, w.mean, 0.0, *ends, logistic=True) for w in laws]
     state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
     clip, soft = state.clip, state.soft_clip
     es = tuple(
@@ -342,9 +340,8 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
 
     def score(part: tuple[functions.Function, NuisanceTriple]) -> vault.Transform:
         e, (mu0, mu1) = part[0], (part[1].mu0, part[1].mu1)
-        return vault.ResidualProduct(
-            e, functions.Mixture(e, mu1, mu0), outcome, clip, functions.Difference(mu1, mu0), most
-        )
+        eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
+        return vault.ResidualProduct(e, eta, outcome, clip, tau, most)
 
     target = nu.by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
     share = float(_shares(state, softs).prod(axis=0).mean())
@@ -381,9 +378,8 @@ def r_learner(state: Survey) -> EffectFit:
     centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
     trained = machine.train(Stages.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [t.coefficients() for t in trained]
-    partials = tuple(
-        e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
-    )
+    pairs = zip(start.es, etas, strict=True)
+    partials = tuple(e.beside(_mean(machine, eta.mean, centre)) for e, eta in pairs)
     partials, doubt = refined(state, partials, centre.explained)
     product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)

@@ -240,7 +240,6 @@ class Trained:
         return self.machine.mass(ask) * self.count
 
     def _axis(self, k: int) -> slice:
-        """The bins of an axis."""
         return slice(int(self.order.start[k]), int(self.order.start[k + 1]))
 
     @cached_property
