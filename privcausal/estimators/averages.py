@@ -31,6 +31,7 @@ from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
 from privcausal.inference.averages import AverageEstimate, JointAverage, JointData, SumsContext
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.cuts import score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
@@ -442,7 +443,7 @@ def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut
     for k, one in enumerate(asked):
         noise = noise_per_cut(state, summed_scores(state, one.target), stages[1])
         own = sizes[components.index(k)] if k in components else None
-        cut = cuts_of.score_cut(
+        cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
             anywhere=state.session.plan.request.tails == "any", doubtful=True,
             movable=len(asked) == 1 and one.target.mass is None,

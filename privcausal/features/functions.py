@@ -343,10 +343,8 @@ class Bins:
     def codes(self, rows: Rows) -> list[Integers]:
         """Bin of each row on each axis, by its number over all axes."""
         scaled = rows.scaled(self.design)
-        return [
-            axis.codes(scaled) + int(first)
-            for axis, first in zip(self.axes, self.start[:-1], strict=True)
-        ]
+        pairs = zip(self.axes, self.start[:-1], strict=True)
+        return [axis.codes(scaled) + int(first) for axis, first in pairs]
 
 
 def make_bins(design: Design, rows: Rows, most: int) -> Bins:

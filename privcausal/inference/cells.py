@@ -322,10 +322,8 @@ def _average(
     kept = [results[k] for k in keep]
     values = np.array([functions[:, r.functions] @ r.mean for r in kept])
     mean = chances @ values
-    roots = [
-        np.sqrt(chance) * functions[:, r.functions] @ r.root
-        for chance, r in zip(chances, kept, strict=True)
-    ]
+    pairs = zip(chances, kept, strict=True)
+    roots = [np.sqrt(chance) * functions[:, r.functions] @ r.root for chance, r in pairs]
     between = (values - mean).T * np.sqrt(chances)
     # a root of the covariance with as few columns as needed
     left, sizes, _ = np.linalg.svd(np.hstack([*roots, between]), full_matrices=False)

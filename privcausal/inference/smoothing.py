@@ -248,14 +248,9 @@ def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
     sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
     z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
     gap = np.abs(z[:, None] - z)
-    parts = [
-        _centred(part, share)
-        for part in (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap))
-    ]
-    return [
-        sum((v * part for v, part in zip(mix, parts, strict=True)), np.zeros((size, size)))
-        for mix in ROUGHNESS
-    ]
+    raw, none = (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap)), np.zeros((size, size))
+    parts = [_centred(part, share) for part in raw]
+    return [sum((v * part for v, part in zip(mix, parts, strict=True)), none) for mix in ROUGHNESS]
 
 
 def _centred(kernel: Matrix, share: Vector) -> Matrix:

@@ -216,10 +216,8 @@ class PublishedDPCATE(Learner):
             nuisances = vault.Estimators(base.propensity, base.outcome, known)
         elif isinstance(base, Given):
             outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
-            mu0, mu1 = (
-                vault.GivenFunction(f, design, outcome.lo, outcome.hi)
-                for f in (base.control, base.treated)
-            )
+            ends = outcome.lo, outcome.hi
+            mu0, mu1 = (vault.GivenFunction(f, design, *ends) for f in (base.control, base.treated))
             e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
             nuisances = NuisanceTriple(e, mu0, mu1)
         elif isinstance(base, NN):
