@@ -17,6 +17,7 @@ from privcausal.inference import reconcile as reconcile_of
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.intervals import covering, p_value
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.reconcile import upheld
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.factors import Partitions
 from privcausal.stored import stored
@@ -324,7 +325,7 @@ def _sums(value: ScoreData, sd: ScoreData, frame: SumsContext) -> Sums:
     else:
         total, total_sd = float(value.outer[0, 0]), float(sd.outer[0, 0])
     size, size_sd = np.r_[total, value.group_size], np.r_[total_sd, sd.group_size]
-    identities = reconcile_of.upheld(frame.parts, size, size_sd, FEW_SDS)
+    identities = upheld(frame.parts, size, size_sd, FEW_SDS)
     if not len(identities):
         return plain
     score, score_cov = reconcile_of.reconcile(value.score, sd.score, identities)
