@@ -80,7 +80,13 @@ def cell_request(
         raise CapabilityError("The table defines the cells. Omit cells= and partition= of ADUM.")
     trust = Trust(neighbors)
     if isinstance(cells, Plan):
-        return _of_plan(cells, learner, budget, trust, propensity)
+        if not isinstance(cells.partition, Product):
+            raise CapabilityError("This plan has no cells, so it has no SQL query.")
+        if cells.request.trust.unit is not None:
+            raise CapabilityError(PER_ROW)
+        request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
+        names = tuple(map(str, range(cells.partition.size)))
+        return CellRequest(request, cells.partition, learner, names)
     if isinstance(cells, str) or not isinstance(cells, Sequence):
         raise SchemaError("cells= must list all declared cells, including cells without rows.")
     request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
@@ -106,18 +112,6 @@ def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget
     return Budget(eps, 0.0 if delta is None else delta, given=True)
 
 
-def _of_plan(
-    plan: Plan, learner: ADUM, budget: Budget, trust: Trust, propensity: float | None
-) -> CellRequest:
-    if not isinstance(plan.partition, Product):
-        raise CapabilityError("This plan has no cells, so it has no SQL query.")
-    if plan.request.trust.unit is not None:
-        raise CapabilityError(PER_ROW)
-    request = replace(plan.request, budget=budget, trust=trust, propensity=propensity)
-    names = tuple(map(str, range(plan.partition.size)))
-    return CellRequest(request, plan.partition, learner, names)
-
-
 def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) -> Estimate:
     """Add noise to an exact table, then proceed as for rows; `rounding` refers to its sums."""
     schema, pure = asked.request.schema, plan.pure
@@ -141,9 +135,8 @@ def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float])
     count, total = float(noise["count"]), float(noise["sum"])
     # Noise sd of sum - middle x count.
     centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
-    found = CellTotals(
-        table.count, table.total, None, count**2, centred**2, 0.0, 0.5 * asked.outcome.width
-    )
+    half = 0.5 * asked.outcome.width
+    found = CellTotals(table.count, table.total, None, count**2, centred**2, 0.0, half)
     charge = accounting.Charge(
         "effect", f"counts and sums in {asked.partition.size} cells", "noise added by producer",
         asked.request.trust.neighbors, float("nan"), total, accounting.Cost(),

@@ -28,12 +28,12 @@ from privcausal.estimators.bases import Base
 from privcausal.estimators.boosting import recipes
 from privcausal.estimators.budget import SHARES, StageWeight
 from privcausal.estimators.survey import Survey
-from privcausal.features import functions
+from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageGroup, StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Matrix
+from privcausal.typing import Matrix, Vector
 
 IMPUTED_SIZES = StageKey("effect", "imputed sizes")
 IMPUTED = StageKey("effect", "imputed effects")
@@ -70,27 +70,21 @@ class _Arms(CateLearner):
 
     def _first(
         self, known: orthogonal.NuisanceFit, group: StageGroup
-    ) -> tuple[Effect, tuple[nuisances.FoldFit, ...]]:
+    ) -> tuple[Effect, nuisances.Folds]:
         state, partials = known.state, known.partials
         found, arms = _moments(known, None, _stages(group))
-        regress = partial(self._regress, state, found, arms)
+        regress = partial(self._regress, state, found.cross, arms)
         return orthogonal.orthogonal_effect(state, partials, found, regress)
 
     def _regress(
-        self,
-        state: Survey,
-        found: orthogonal.Residuals,
-        arms: Matrix,
-        moments: Moments,
-        intercept: float,
-        size: float,
+        self, state: Survey, cross: Vector, arms: Matrix, moments: Moments, *spreads: float
     ) -> Posterior:
         """Regress in each arm, splitting the joint bias correction equally between the arms."""
-        off = 0.5 * (found.cross - moments.cross)
+        off = 0.5 * (cross - moments.cross)
         sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
         own = replace(moments, cross_sd=sd, noise_var=noise_var)
         zero, one = (replace(own, cross=c) for c in (off - arms[0], arms[1] - off))
-        return self.contrast(state, (zero, one), intercept, size)
+        return self.contrast(state, (zero, one), *spreads)
 
 
 @dataclass(frozen=True)
@@ -185,14 +179,12 @@ def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
     e, variance = nuisances.overall(known.partials).e, found.spread**2 / found.mean_weight / 2
     spreads = orthogonal.effect_spreads(state, found.cut)
     features = state.effect_features
-    nothing = functions.Additive(features, np.zeros(features.size))
-    pieces = [Piece(nothing, first.pieces[0].cov, functions.Constant(0.5))]
-    for cross, weight in zip(
-        (-arms[0], arms[1]), (e, functions.Difference(functions.Constant(1.0), e)), strict=True
-    ):
+    nothing = Additive(features, np.zeros(features.size))
+    pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
+    for cross, weight in zip((-arms[0], arms[1]), (e, Difference(Constant(1.0), e)), strict=True):
         moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
         fitted = orthogonal.conditional(state)(moments, *spreads)
-        pieces.append(Piece(functions.Additive(features, fitted.mean), fitted.cov, weight))
+        pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
     return Effect(tuple(pieces), 2 * outcome.bound)
 
 

@@ -19,39 +19,29 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import budget, survey
+from privcausal.estimators.budget import Stages, StageWeight
 from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
 from privcausal.estimators.nuisances import FoldFit, by_fold
+from privcausal.estimators.survey import Survey
 from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
+from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Triples
 from privcausal.features.rows import Rows
-from privcausal.inference.averages import (
-    FEW_SDS,
-    AverageEstimate,
-    JointAverage,
-    JointData,
-    SumsContext,
-    estimate_averages,
-    noise_shape,
-    total_mass,
-)
+from privcausal.inference import averages as estimates
+from privcausal.inference import cuts as cuts_of
+from privcausal.inference.averages import AverageEstimate, JointAverage, JointData, SumsContext
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.cuts import (
-    SIGNED_HALF_OCTAVES,
-    ArmSizes,
-    Extremes,
-    score_cut,
-    score_edges,
-    slope_kept,
-)
+from privcausal.inference.cuts import score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Average, Matrix, Vector
+from privcausal.vault import Outcome, OverlapScore, ScoreVector, Transform
 
 
-class Score(vault.Transform, Protocol):
+class Score(Transform, Protocol):
     """A transform that can also be evaluated at covariates that belong to no row."""
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
@@ -66,7 +56,7 @@ class EffectCentre:
     so clipping removes a smaller part.
     """
 
-    score: vault.Transform
+    score: Transform
     coef: Vector
 
 
@@ -97,9 +87,9 @@ class Target:
     """
 
     centre: float
-    score: vault.Transform
-    mass: vault.Transform | None
-    extremes: Extremes
+    score: Transform
+    mass: Transform | None
+    extremes: cuts_of.Extremes
     mass_spread: float = PRIORS.balance_sd
     own_mass: bool = False
     weighted: bool = False
@@ -125,15 +115,11 @@ class Target:
             return 1.0
         x = self.extremes
         left = np.stack([-x.chances[1], x.chances[0]])  # T - e
-        return slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
+        return cuts_of.slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
 
 
 def target(
-    estimand: Average,
-    state: survey.Survey,
-    partials: Sequence[FoldFit],
-    nuisances: Sequence[functions.NuisanceTriple],
-    tau: functions.Function,
+    estimand: Average, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
@@ -143,34 +129,26 @@ def target(
     scale = float(np.mean(weight))
     scores: list[Score]
     if estimand == "ATT":
-        e, mass = (
-            functions.Capped(e, 1 - clip),
-            by_fold(lambda _: vault.TreatedMass(scale), partials),
-        )
+        e, mass = Capped(e, 1 - clip), by_fold(lambda _: vault.TreatedMass(scale), partials)
         scores = [
-            vault.TreatedScore(
-                functions.Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale
-            )
+            vault.TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
             for p, n in zip(partials, nuisances, strict=True)
         ]
     elif estimand == "ATO":
         mass = by_fold(lambda p: vault.OverlapMass(p.e_soft, soft, scale), partials)
-        scores = [
-            vault.OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials
-        ]
+        scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
     else:
         raise NotImplementedError(f"no score of {estimand}")
-    return replace(
-        _target(state, centre, scores, mass, e), mass_spread=PRIORS.mass_sd, own_mass=True
-    )
+    found = _target(state, centre, scores, mass, e)
+    return replace(found, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
 def average_target(
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
+    state: Survey,
+    nuisances: Triples,
     centre: float,
-    tau: functions.Function | None = None,
-    within: vault.Outcome | None = None,
+    tau: Function | None = None,
+    within: Outcome | None = None,
 ) -> Target:
     """Target of the ATE: the score psi - c and the balance as its mass.
 
@@ -180,10 +158,7 @@ def average_target(
     `within` a range, or for any outcome in the declared bounds.
     """
     clip, centre = state.clip, _held(state, centre)
-    scores = [
-        vault.Aipw(n, state.outcome, clip, functions.Constant(centre), abs(centre))
-        for n in nuisances
-    ]
+    scores = [vault.Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
     mass = None
     if state.known is None and state.weights is None:
         mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
@@ -197,12 +172,7 @@ SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
 """Prior sds of the mean mass: of a mass that counts rows, and of a mass with survey weights."""
 
 
-def arm_target(
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
-    arm: int,
-    mass: vault.Transform | None,
-) -> Target:
+def arm_target(state: Survey, nuisances: Triples, arm: int, mass: Transform | None) -> Target:
     """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
 
     The difference of the two targets is the target of the ATE.
@@ -212,11 +182,7 @@ def arm_target(
 
 
 def one_arm_target(
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
-    arm: int,
-    mass: vault.Transform,
-    within: vault.Outcome | None = None,
+    state: Survey, nuisances: Triples, arm: int, mass: Transform, within: Outcome | None = None
 ) -> Target:
     """Target of the mean outcome in one of several arms, with all other arms as the control."""
     centre, scores = _arm_scores(state, nuisances, 1)
@@ -225,20 +191,18 @@ def one_arm_target(
     return replace(found, mass_spread=SAME_MASS_SD, arm=arm)
 
 
-def _arm_scores(
-    state: survey.Survey, nuisances: Sequence[functions.NuisanceTriple], arm: int
-) -> tuple[float, list[vault.ArmScore]]:
+def _arm_scores(state: Survey, nuisances: Triples, arm: int) -> tuple[float, list[vault.ArmScore]]:
     centre = float(np.mean([(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]))
     return centre, [vault.ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
 
 
 def _target(
-    state: survey.Survey,
+    state: Survey,
     centre: float,
     scores: Sequence[Score],
-    mass: vault.Transform | None,
-    e: functions.Function,
-    within: vault.Outcome | None = None,
+    mass: Transform | None,
+    e: Function,
+    within: Outcome | None = None,
 ) -> Target:
     """Target from the scores of each fold; extremes use one fold's score and its propensity `e`.
 
@@ -250,7 +214,7 @@ def _target(
         scores = [vault.WeightedScore(score, weight, law.mean) for score in scores]
         mass = weighted_mass(state, mass)
     ends = _ends(scores[0], rows, outcome)
-    extremes = Extremes(
+    extremes = cuts_of.Extremes(
         np.abs(ends).max(axis=1),
         (ends[:, 1] - ends[:, 0]) / (2 * outcome.bound),
         np.stack([1 - p, p]),
@@ -260,28 +224,24 @@ def _target(
     return Target(centre, target, mass, extremes, weighted=law is not None)
 
 
-def _ends(score: Score, rows: Rows, outcome: vault.Outcome) -> Matrix:
+def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
     """Scores of the smallest and the largest outcome in each arm, shape (2, 2, N)."""
     return np.array([
         [score.at(rows, t, y) for y in (outcome.lo, outcome.hi)] for t in (0.0, 1.0)
     ])  # fmt: skip
 
 
-def weighted_mass(state: survey.Survey, mass: vault.Transform | None) -> vault.Transform | None:
+def weighted_mass(state: Survey, mass: Transform | None) -> Transform | None:
     """The mass times survey weights, once: averages with one mass share its sums."""
     law = state.weights
     if law is None or isinstance(mass, vault.WeightedScore):
         return mass
-    mass = mass or vault.OfCovariates(functions.Constant(1.0), 1.0)
+    mass = mass or vault.OfCovariates(Constant(1.0), 1.0)
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
 def _with_pilot(
-    found: Target,
-    state: survey.Survey,
-    nuisances: Sequence[functions.NuisanceTriple],
-    tau: functions.Function,
-    outcome: vault.Outcome,
+    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: Outcome
 ) -> Target:
     """The target, with scores of the slopes that are centered at the projection of tau.
 
@@ -292,20 +252,17 @@ def _with_pilot(
     z = state.rows.scaled(state.linear)
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
-    centre = functions.LinearFunction(
-        state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes)
-    )
+    centre = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
     scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
-    pilot = EffectCentre(
-        by_fold(lambda s: s, scores), np.r_[centre.offset, slopes / state.regressors.alpha]
-    )
+    coef = np.r_[centre.offset, slopes / state.regressors.alpha]
+    pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
     ends, span = _ends(scores[0], state.rows, outcome), found.extremes.span
     if span is not None:
         span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
     return replace(found, pilot=pilot, extremes=replace(found.extremes, span=span))
 
 
-def _held(state: survey.Survey, centre: float) -> float:
+def _held(state: Survey, centre: float) -> float:
     """Clip the center to the range of possible effects."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
@@ -319,27 +276,23 @@ Keys = tuple[StageKey, StageKey, StageKey]
 Without the sandwich, the squares are released with the scores.
 """
 
-STAGES: Keys = (
-    budget.Stages.AVERAGE_SIZES,
-    budget.Stages.AVERAGE_SCORES,
-    budget.Stages.AVERAGE_SQUARES,
-)
+STAGES: Keys = (Stages.AVERAGE_SIZES, Stages.AVERAGE_SCORES, Stages.AVERAGE_SQUARES)
 
 
-def averages_needs(request: Request) -> list[budget.StageWeight]:
+def averages_needs(request: Request) -> list[StageWeight]:
     """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
-    sizes = budget.StageWeight(STAGES[0], budget.SHARES.average_sizes)
-    look = budget.StageWeight(budget.Stages.AVERAGE_RANGE, budget.SHARES.average_range)
+    sizes = StageWeight(STAGES[0], budget.SHARES.average_sizes)
+    look = StageWeight(Stages.AVERAGE_RANGE, budget.SHARES.average_range)
     return [
         *look_needs(request, sizes, look),
-        budget.StageWeight(STAGES[1], budget.SHARES.average_scores),
+        StageWeight(STAGES[1], budget.SHARES.average_scores),
         *square_needs(request, STAGES[2], budget.SHARES.average_squares),
     ]
 
 
-def square_needs(request: Request, stage: StageKey, weight: float) -> list[budget.StageWeight]:
+def square_needs(request: Request, stage: StageKey, weight: float) -> list[StageWeight]:
     """A release of squared scores with the sandwich's meat, if it is requested."""
-    return [budget.StageWeight(stage, weight)] if with_meat(request) else []
+    return [StageWeight(stage, weight)] if with_meat(request) else []
 
 
 def with_meat(request: Request) -> bool:
@@ -347,23 +300,18 @@ def with_meat(request: Request) -> bool:
     return request.cov_type == "HC0" and not request.asked.arms
 
 
-def look_needs(
-    request: Request, sizes: budget.StageWeight, look: budget.StageWeight
-) -> list[budget.StageWeight]:
+def look_needs(request: Request, sizes: StageWeight, look: StageWeight) -> list[StageWeight]:
     """Sizes of the scores, and a look at the outcome unless it is binary.
 
     The sizes of a binary outcome's scores are known, unless rows have survey weights.
     """
     if not survey.is_binary(request):
         return [sizes, look]
-    return arm_needs(request, sizes.key) if request.weights is None else [sizes]
-
-
-def arm_needs(request: Request, sizes: StageKey) -> list[budget.StageWeight]:
-    """Counts of the arms in place of `sizes`, to check a known propensity."""
-    if request.propensity is None:
-        return []
-    return [budget.StageWeight(sizes, budget.SHARES.known_arms)]
+    if request.weights is not None:
+        return [sizes]
+    # the counts of the arms, to check a known propensity
+    arms = StageWeight(sizes.key, budget.SHARES.known_arms)
+    return [] if request.propensity is None else [arms]
 
 
 class One(NamedTuple):
@@ -390,7 +338,7 @@ class ChosenCut(NamedTuple):
 
 
 def averages(
-    state: survey.Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
+    state: Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
     """Averages with their covariance, from one release of the scores and their squares.
 
@@ -407,19 +355,13 @@ def averages(
     value, sd = (_read(sums, sums.split(x)) for x in (found_sums.value, found_sums.noise_sd))
     if squares is not None:
         second = session.release(stages[2], squares)
+        pairs = map(squares.split, (second.value, second.noise_sd))
         value, sd = (
             replace(one, square=square, meat=meat)
-            for one, (square, meat) in (
-                (value, squares.split(second.value)),
-                (sd, squares.split(second.noise_sd)),
-            )
+            for one, (square, meat) in zip((value, sd), pairs, strict=True)
         )
     # This matrix turns the released scores into the scores of the components.
-    back = (
-        np.linalg.inv(sums.scores.basis)
-        if isinstance(sums.scores, vault.ScoreVector)
-        else np.eye(1)
-    )
+    back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
     limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
     columns, z = state.linear.columns, state.rows.scaled(state.linear)
     points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
@@ -441,10 +383,10 @@ def averages(
         terms = (name, *(c.name for c in columns))
         found.append(JointAverage(terms, own @ back, place, frame))
     groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
-    estimate = estimate_averages(found, groups, value, sd, robust=robust)
+    estimate = estimates.estimate_averages(found, groups, value, sd, robust=robust)
     scores: list[ClusterScore] = []
     if request.cluster is not None:  # a single average
-        aim, total = asked[0].target, total_mass(value, sd, found[0])
+        aim, total = asked[0].target, estimates.total_mass(value, sd, found[0])
         first = vault.CutScore(aim.score, chosen[0].at, chosen[0].middle)
         scores = influences(estimate, first, aim.mass, found[0].frame.centre, total)
     estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
@@ -457,7 +399,7 @@ def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
 
 
 def _queries(
-    state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
+    state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
 ) -> tuple[vault.ScoreSums, vault.ScoreSquares | None]:
     """The query for the scores, and the query for their squares with the sandwich's meat."""
     request, regressors = state.session.plan.request, state.regressors
@@ -469,10 +411,8 @@ def _queries(
     scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
     by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
     masses = tuple(one.mass for one in targets if one.mass is not None)
-    sums = vault.ScoreSums(
-        scores, masses, regressors, request.trust.neighbors, by_group, squares=True
-    )
-    return sums, None
+    neighbors = request.trust.neighbors
+    return vault.ScoreSums(scores, masses, regressors, neighbors, by_group, squares=True), None
 
 
 def _read(sums: vault.ScoreSums, parts: Sequence[Matrix]) -> JointData:
@@ -495,7 +435,7 @@ def _components(asked: Sequence[One]) -> list[int]:
     return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
 
 
-def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut]:
+def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut]:
     """Each component's own clipping; other averages combine the biases of their components."""
     components = _components(asked)
     sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
@@ -519,9 +459,7 @@ def _chosen(state: survey.Survey, asked: Sequence[One], stages: Keys) -> list[Ch
     ]
 
 
-def _vector(
-    state: survey.Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
-) -> vault.ScoreVector:
+def _vector(state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]) -> ScoreVector:
     """The scores in a basis with row norms of at most 1, chosen for small predicted variances.
 
     Each average is weighted by the inverse of its own squared noise, clipping bias, and nuisance
@@ -548,13 +486,12 @@ def _vector(
     all_ = np.clip(low + at * (high - low), -cuts, cuts).reshape(-1, len(cuts))
     worth = np.zeros((len(cuts),) * 2)
     for one, own in zip(asked, chosen, strict=True):
-        worth += np.outer(one.parts, one.parts) / (
-            own.noise**2 + own.bias**2 + one.remainder.rms**2
-        )
+        error = own.noise**2 + own.bias**2 + one.remainder.rms**2
+        worth += np.outer(one.parts, one.parts) / error
     some = all_[:: max(THINNED, len(all_) // MOST_SHAPE_POINTS)]
-    basis = np.linalg.inv(np.linalg.cholesky(noise_shape(some, worth)))
+    basis = np.linalg.inv(np.linalg.cholesky(estimates.noise_shape(some, worth)))
     basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))
-    return vault.ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
+    return ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
 
 
 THINNED, MOST_SHAPE_POINTS = 4, 10_000
@@ -565,8 +502,8 @@ The shape is then scaled to contain all points.
 
 
 def score_sizes(
-    state: survey.Survey, targets: Sequence[Target], stage: StageKey
-) -> list[ArmSizes] | list[None]:
+    state: Survey, targets: Sequence[Target], stage: StageKey
+) -> list[cuts_of.ArmSizes] | list[None]:
     """Sizes of each score by arm; None for a binary outcome, whose sizes are known.
 
     If the propensity is known, the histograms count the arms too. A binary outcome then needs only
@@ -584,22 +521,19 @@ def score_sizes(
     for target in targets[: len(declared)] if binary else targets:
         factors = (*map(float, target.extremes.factors),)
         size = vault.ArmSize(target.score, factors, target.arm, signed=True)  # type: ignore[arg-type]  # two
-        borders = score_edges(size.bound, SIGNED_HALF_OCTAVES)[:-1]
+        borders = cuts_of.score_edges(size.bound, cuts_of.SIGNED_HALF_OCTAVES)[:-1]
         edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
     counts, noise_sd = _counts(session, stage, histograms, declared)
     if binary:
         return none
     return [
-        ArmSizes.by_sign(
-            c,
-            noise_sd,
-            score_edges(one.target.bound, SIGNED_HALF_OCTAVES),
-            target.extremes.factors,
-            target.extremes.weights,
+        cuts_of.ArmSizes.by_sign(
+            c, noise_sd, cuts_of.score_edges(one.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
+            target.extremes.factors, target.extremes.weights,
         )
         for c, one, target in zip(counts, histograms, targets, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _counts(
@@ -622,9 +556,7 @@ def _counts(
     return counts, noise_sd
 
 
-def declared_shares(
-    state: survey.Survey, targets: Sequence[Target] = ()
-) -> list[tuple[float, float]]:
+def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple[float, float]]:
     """Limits of the mean known propensity, or the known share of each target's arm, if declared.
 
     The mean of a column is known if the column is a covariate, from its released distribution.
@@ -635,9 +567,9 @@ def declared_shares(
         if column is None:
             return [(known.lo, known.hi)]
         mean = float(np.mean(column))
-        doubt = FEW_SDS * (known.hi - known.lo) * state.population.count_sd / count
+        doubt = estimates.FEW_SDS * (known.hi - known.lo) * state.population.count_sd / count
         return [(max(mean - doubt, known.lo), min(mean + doubt, known.hi))]
-    if isinstance(known, functions.Constant):
+    if isinstance(known, Constant):
         return [(known.value, known.value)]
     if not isinstance(request.propensity, Mapping):
         return []
@@ -648,43 +580,39 @@ def declared_shares(
 def row_sizes(
     session: survey.FitRun,
     stage: StageKey,
-    target: vault.Transform,
+    target: Transform,
     what: str = "score sizes",
     declared: Sequence[tuple[float, float]] = (),
-) -> ArmSizes:
+) -> cuts_of.ArmSizes:
     """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
-    borders, alone = score_edges(target.bound), np.ones(1)
+    borders, alone = cuts_of.score_edges(target.bound), np.ones(1)
     if not declared:
         release = session.release(stage, vault.SizeHistogram(target, borders, what))
-        return ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
+        return cuts_of.ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
     histogram = vault.ArmHistogram(vault.ArmSize(target, (1.0, 1.0)), borders[:-1], what)
     (counts,), noise_sd = _counts(session, stage, [histogram], declared)
-    return ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
+    return cuts_of.ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
 def summed_scores(
-    state: survey.Survey, target: Target, cut: float = 1.0, middle: float = 0.0
+    state: Survey, target: Target, cut: float = 1.0, middle: float = 0.0
 ) -> vault.ScoreSums:
     """The sums of the scores' distances from the `middle`, clipped at `cut`."""
     request = state.session.plan.request
     return vault.ScoreSums(
-        vault.CutScore(target.score, cut, middle),
-        () if target.mass is None else (target.mass,),
-        state.regressors,
-        request.trust.neighbors,
-        (int(target.group_masses),),
-        None if target.pilot is None else target.pilot.score,
-        squares=not with_meat(request),
-    )
+        vault.CutScore(target.score, cut, middle), () if target.mass is None else (target.mass,),
+        state.regressors, request.trust.neighbors, (int(target.group_masses),),
+        None if target.pilot is None else target.pilot.score, squares=not with_meat(request),
+    )  # fmt: skip
 
 
-def noise_per_cut(state: survey.Survey, sums: vault.Mechanism, stage: StageKey) -> float:
+def noise_per_cut(state: Survey, sums: vault.Mechanism, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its clipping threshold."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[float, float]:
+def size_limits(state: Survey, noise_sd: float, share: float) -> tuple[float, float]:
     """Limits of the number of complete rows: the declared size if no value can be missing.
 
     If the number of rows is not public, the lower limit is at least the noise sd, so that division
@@ -699,7 +627,7 @@ def size_limits(state: survey.Survey, noise_sd: float, share: float) -> tuple[fl
     return 1.0, public * share
 
 
-def two_valued(state: survey.Survey) -> bool:
+def two_valued(state: Survey) -> bool:
     """Whether the outcome has two values."""
     session = state.session
     return not isinstance(session.schema[session.plan.request.formula.outcome], Interval)

@@ -11,21 +11,15 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import budget, survey, words
+from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import STAGES, One, average_target, averages, averages_needs
 from privcausal.estimators.bases import AnyBase, Base, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.limits import WeightedNuisances, weighed
-from privcausal.estimators.nuisances import (
-    FoldFit,
-    mixed,
-    nuisance_of,
-    overall,
-    product_confounding,
-    strong_interactions,
-)
+from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
-from privcausal.features.functions import NuisanceTriple
+from privcausal.features.functions import Triples
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
@@ -100,9 +94,8 @@ class Learner(Made, ABC):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         """Description of a fit by this learner, for results."""
         title = cls.title or estimate.plan.learner
-        return words.adjusted(
-            estimate, title=title, method=cls.method(title, estimate.plan), bands=cls.bands
-        )
+        method = cls.method(title, estimate.plan)
+        return words.adjusted(estimate, title=title, method=method, bands=cls.bands)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
@@ -169,9 +162,8 @@ class CateLearner(EffectLearner):
         state = learnt.state
         found = None
         if session.plan.has(STAGES[1]):
-            state = survey.look_at_outcome(
-                state, survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
-            )
+            counts = survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
+            state = survey.look_at_outcome(state, counts)
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
@@ -179,7 +171,7 @@ class CateLearner(EffectLearner):
             asked = [One("ATE", target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
-            found = replace(found, strong=strong_interactions(state, learnt.partials))
+            found = replace(found, strong=nu.strong_interactions(state, learnt.partials))
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -205,28 +197,23 @@ class EffectFit:
 
     state: survey.Survey
     effect: Effect
-    nuisances: tuple[NuisanceTriple, ...]
+    nuisances: Triples
     shown: words.Nuisances
     remainder: Remainder
-    partials: tuple[FoldFit, ...] = ()
+    partials: Folds = ()
     pilot: Effect | None = None
     notes: tuple[str, ...] = ()
     centre: float | None = None
 
     @classmethod
     def of(
-        cls,
-        known: NuisanceFit,
-        partials: tuple[FoldFit, ...],
-        effect: Effect,
-        pilot: Effect | None = None,
+        cls, known: NuisanceFit, partials: Folds, effect: Effect, pilot: Effect | None = None
     ) -> EffectFit:
         """From nuisances that were learned together; the pilot defaults to `effect`."""
         state, pilot = known.state, pilot or effect
-        nuisances = tuple(nuisance_of(p, pilot, state.outcome) for p in partials)
-        return cls(
-            state, effect, nuisances, shown(partials, nuisances), known.doubt, partials, pilot
-        )
+        nuisances = tuple(nu.nuisance_of(p, pilot, state.outcome) for p in partials)
+        seen = shown(partials, nuisances)
+        return cls(state, effect, nuisances, seen, known.doubt, partials, pilot)
 
     def weighed(self, state: survey.Survey) -> WeightedNuisances:
         """The nuisances for averages, with the distribution of the bias from their errors."""
@@ -243,13 +230,14 @@ class Recipe(NamedTuple):
     learn: Callable[[survey.Survey], EffectFit]
 
 
-def shown(partials: tuple[FoldFit, ...], nuisances: tuple[NuisanceTriple, ...]) -> words.Nuisances:
+def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
     """Nuisances as functions of new data; under cross-fitting, the mean over the folds."""
-    whole = overall(partials)
+    whole = nu.overall(partials)
     if len(nuisances) == 1:
         return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
     one, two = nuisances
-    return words.Nuisances(whole.e, whole.eta, mixed(one.mu0, two.mu0), mixed(one.mu1, two.mu1))
+    means = nu.mixed(one.mu0, two.mu0), nu.mixed(one.mu1, two.mu1)
+    return words.Nuisances(whole.e, whole.eta, *means)
 
 
 def finish(
@@ -353,7 +341,7 @@ def product_alert(
 
     `unit` divides the confounding of a slope of a partially linear model.
     """
-    most = product_confounding(state, parts, estimand) / unit
+    most = nu.product_confounding(state, parts, estimand) / unit
     shown = most > MOST_PRODUCTS * np.sqrt(found.cov[0, 0])
     return {"products": PRODUCTS_NOTE.format(estimand=found.terms[0])} if shown else {}
 

@@ -18,18 +18,10 @@ from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import options
 from privcausal.estimators.options import DPEBM, NN, Given, Kernel, Sklearn
 from privcausal.features.basis import FeatureMap
+from privcausal.inference import regression
 from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import (
-    Moments,
-    Posterior,
-    Prior,
-    ScaleMixturePrior,
-    average,
-    fit,
-    least_squares,
-    mixture,
-)
+from privcausal.inference.regression import Moments, Posterior, Prior, ScaleMixturePrior, fit
 from privcausal.typing import Integers, Matrix, Vector
 
 WHOLE_PULL, PART_PULL = 0.03, 0.1
@@ -126,7 +118,7 @@ class Gam(Base):
         They have one variance for all terms, one by order of roughness, and one by term and order.
         """
         priors = _smooth_priors(features, intercept, size)
-        return average([fit(moments, prior) for prior in priors.values()])
+        return regression.average([fit(moments, prior) for prior in priors.values()])
 
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
@@ -135,11 +127,12 @@ class Gam(Base):
 
         One has sparse coefficients of unknown scales; the other has an almost constant effect.
         """
-        unit = np.full(
-            features.size, np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
+        unit = np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
+        law = ScaleMixturePrior(
+            intercept, np.full(features.size, unit), np.minimum(features.order, 2) - 1
         )
-        law = ScaleMixturePrior(intercept, unit, np.minimum(features.order, 2) - 1)
-        return average([_near_constant(moments, features, intercept, size), mixture(moments, law)])
+        constant = _near_constant(moments, features, intercept, size)
+        return regression.average([constant, regression.mixture(moments, law)])
 
     def reference(self, features: FeatureMap, intercept: float, size: float) -> Matrix:
         """Covariance of plausible effects, shape (p, p): the prior of bands if little is known."""
@@ -186,13 +179,13 @@ class Linear(Base):
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
         """The prior sd of each feature equals the prior sd of the intercept."""
-        return least_squares(moments, np.full(features.size, np.sqrt(intercept)))
+        return regression.least_squares(moments, np.full(features.size, np.sqrt(intercept)))
 
     def arms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
     ) -> Posterior:
         spread = np.full(features.size + len(kept), np.sqrt(intercept))
-        return least_squares(moments, spread, _arm_basis(features.size, kept))
+        return regression.least_squares(moments, spread, _arm_basis(features.size, kept))
 
 
 # -- priors --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from privcausal.features.rows import read_queries, warn_beyond
 from privcausal.inference.bought import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
+from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
 
@@ -394,19 +395,16 @@ def _check_factors(request: Request, undeclared: Undeclared) -> None:
                         f"bounds within which it is finite: bounds={{{name!r}: (lo, hi)}}."
                     )
                 if isinstance(declared, Interval) and factor.kind == "spline":
-                    _check_knots(name, declared, factor)
+                    knots = cast("tuple[float, ...]", dict(factor.options).get("knots", ()))
+                    if not all(declared.lo < knot < declared.hi for knot in knots):
+                        raise SchemaError(
+                            f"Term {factor.expr!r} has knots outside the bounds "
+                            f"({declared.lo:g}, {declared.hi:g}) of {name!r}. Move the knots "
+                            "inside."
+                        )
                 text = isinstance(declared, Levels) or name in undeclared.labels
                 if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
                     raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
-
-
-def _check_knots(name: str, domain: Interval, spline: factors.Factor) -> None:
-    knots = cast("tuple[float, ...]", dict(spline.options).get("knots", ()))
-    if not all(domain.lo < knot < domain.hi for knot in knots):
-        raise SchemaError(
-            f"Term {spline.expr!r} has knots outside the bounds ({domain.lo:g}, {domain.hi:g}) of "
-            f"{name!r}. Move the knots inside."
-        )
 
 
 def _check_smooths(request: Request) -> None:
@@ -542,7 +540,14 @@ def make_plan(
     undeclared: Undeclared,
 ) -> plan.Plan:
     """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
-    _check_ratios(request, undeclared)
+    name = request.formula.outcome
+    domain = request.schema.get(name)
+    wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
+    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+        raise CapabilityError(
+            f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
+            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
+        )
     if request.weights is not None and Stages.ROW_WEIGHTS not in [need.key for need in needs]:
         raise CapabilityError(
             "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
@@ -570,11 +575,19 @@ def make_plan(
             raise BudgetError(f"shares= must leave budget for {name!r}, which this fit requires.")
     wanted = [n for n in needs if shares[n.key.group] > 0]
     if request.split != "disjoint":
-        stages += _sequential(wanted, shares, left)
+        stages += _sequential(wanted, _weights(wanted, shares), left)
     elif request.trust.unit is None or request.trust.neighbors == "add_remove":
         stages += _parallel(wanted, shares, left)
     else:
-        stages += _in_parts(wanted, shares, left)
+        # Two disjoint halves that share rho: for units under substitution. Units are assigned to
+        # the halves by pseudorandom bits keyed on their names. On average over the key, the halves
+        # compose in parallel. For a given key, replacing a unit may change both halves. Because the
+        # halves share rho, the guarantee holds for every key, even if the key becomes known.
+        halves = zip(_sequential(wanted, _weights(wanted, shares), left), wanted, strict=True)
+        stages += [
+            replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
+            for s, n in halves
+        ]
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
 
 
@@ -604,25 +617,12 @@ def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None
         )
 
 
-def _check_ratios(request: Request, undeclared: Undeclared) -> None:
-    """Refuse ratios of quantities that are not risks."""
-    name = request.formula.outcome
-    domain = request.schema.get(name)
-    wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
-    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
-        raise CapabilityError(
-            f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
-            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
-        )
-
-
 def _selection_delta(request: Request, undeclared: Undeclared) -> int:
     """pico-delta for each column with selected labels."""
     if not undeclared.labels:
         return 0
-    each = int(request.budget.delta * SHARES.labels_delta * accounting.PICO) // len(
-        undeclared.labels
-    )
+    whole = int(request.budget.delta * SHARES.labels_delta * accounting.PICO)
+    each = whole // len(undeclared.labels)
     if each < 1:
         raise BudgetError(
             "delta is too small to select labels. Declare the levels of text columns."
@@ -630,15 +630,14 @@ def _selection_delta(request: Request, undeclared: Undeclared) -> int:
     return each
 
 
-def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[plan.Stage]:
+def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[Stage]:
     if not undeclared:
         return []
     columns = len(undeclared.numbers)
     needs = [StageWeight(Stages.levels(name), 1.0, selection) for name in undeclared.labels]
     if columns:
         needs += [StageWeight(key, 0.5 * columns) for key in (Stages.MAGNITUDES, Stages.GRID)]
-    amounts = plan.portions(total, [need.weight for need in needs])
-    return [plan.Stage(n.key, a, delta=n.failing) for n, a in zip(needs, amounts, strict=True)]
+    return _sequential(needs, [need.weight for need in needs], total)
 
 
 def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
@@ -646,34 +645,13 @@ def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[
     return [shares[n.key.group] * n.weight / whole[n.key.group] for n in needs]
 
 
-def _sequential(
-    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[plan.Stage]:
+def _sequential(needs: Sequence[StageWeight], weights: list[float], total: int) -> list[Stage]:
     """Every stage reads all rows (or every fold) and has its share of rho."""
-    amounts = plan.portions(total, _weights(needs, shares))
-    return [
-        plan.Stage(n.key, amount, delta=n.failing) for n, amount in zip(needs, amounts, strict=True)
-    ]
+    pairs = zip(needs, plan.portions(total, weights), strict=True)
+    return [Stage(need.key, amount, delta=need.failing) for need, amount in pairs]
 
 
-def _in_parts(
-    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[plan.Stage]:
-    """Two disjoint halves that share rho: for units under substitution.
-
-    Units are assigned to the halves by pseudorandom bits keyed on their names. On average over the
-    key, the halves compose in parallel. For a given key, replacing a unit may change both halves.
-    Because the halves share rho, the guarantee holds for every key, even if the key becomes known.
-    """
-    return [
-        replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
-        for s, n in zip(_sequential(needs, shares, total), needs, strict=True)
-    ]
-
-
-def _parallel(
-    needs: Sequence[StageWeight], shares: Mapping[str, float], total: int
-) -> list[plan.Stage]:
+def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: int) -> list[Stage]:
     """Two disjoint halves of the rows, each with all of rho: together they cost rho once.
 
     The stages of the second half are charged zero, because the first half has already paid the same
@@ -687,7 +665,7 @@ def _parallel(
             raise CapabilityError("split='disjoint' requires a nuisance stage and an effect stage.")
         amounts = plan.portions(total, _weights(own, shares))
         stages += [
-            plan.Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
+            Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
             for n, amount in zip(own, amounts, strict=True)
         ]
     paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]

@@ -8,15 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privcausal.estimators import budget, survey, words
+from privcausal.inference import clusters as clusters_of
 from privcausal.inference.averages import AverageEstimate, with_design_effect
-from privcausal.inference.clusters import (
-    ASSUMED_CORRELATION,
-    CAP_SDS,
-    MIN_CLUSTERS,
-    ClusterData,
-    cluster_cap,
-    with_clusters,
-)
+from privcausal.inference.clusters import ASSUMED_CORRELATION, CAP_SDS
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Clusters, Request
 from privcausal.vault import ClusterSquares, CutScore, Influence, Transform
@@ -85,22 +79,23 @@ def with_dependence(
     ]
     query = ClusterSquares(
         tuple(one.score for one in scores), tuple(one.place for one in scores), most,
-        cluster_cap(max(rms, default=1.0), rows), neighbors,
+        clusters_of.cluster_cap(max(rms, default=1.0), rows), neighbors,
     )  # fmt: skip
     if not np.diag(found.privacy).any():
         query = replace(query, cap=float(rows))  # In tests without noise, nothing is clipped.
     release = session.release(CLUSTER_SQUARES, query)
-    data = ClusterData(
+    data = clusters_of.ClusterData(
         release.value[:-1], release.noise_sd[:-1],
         query.cap * np.array([one.score.unit for one in scores]),
         np.array([one.mass for one in scores]),
         float(release.value[-1]), float(release.noise_sd[-1]),
     )  # fmt: skip
     limit = np.inf if request.estimand == "OLS" else float(rows)
-    out = with_clusters(found, data, rows, limit)
+    out = clusters_of.with_clusters(found, data, rows, limit)
     clusters = max(data.clusters, out.clusters)
-    if clusters < MIN_CLUSTERS:
-        session.alerts["clusters"] = FEW_CLUSTERS.format(least=MIN_CLUSTERS, clusters=clusters)
+    if clusters < clusters_of.MIN_CLUSTERS:
+        least = clusters_of.MIN_CLUSTERS
+        session.alerts["clusters"] = FEW_CLUSTERS.format(least=least, clusters=clusters)
     return out
 
 

@@ -101,9 +101,8 @@ def overlap(
     low, high = (clip, 1.0 - clip) if known is None else (known.lo, known.hi)
     edges = np.linspace(low, high, OVERLAP_CELLS + 1)
     mechanism = vault.ArmHistogram(vault.OfCovariates(e, 1.0), edges, "propensity")
-    plan, release, kind = _look(
-        estimate, frame, budget, ledger, OVERLAP, mechanism, [estimate.design]
-    )
+    designs = [estimate.design]
+    plan, release, kind = _look(estimate, frame, budget, ledger, OVERLAP, mechanism, designs)
     counts, noise_sd = mechanism.split(release.value), float(release.noise_sd[0])
     return OverlapCounts(plan, release, kind, mechanism.edges, counts, noise_sd)
 

@@ -119,15 +119,13 @@ class DifferenceInMeans(Learner):
         own, trial = words.words_of(request), request.trust.panel is None
         ratio = (words.RATIO,) if request.asked.ratios else ()
         same = (SAME_NOTE,) if {*request.asked.averages} - {*OVER_ALL} else ()
+        assumed = (words.RANDOMISED,) if trial else own.identified
         return words.Description(
-            title=cls.title,
+            title=cls.title, reading=(words.BY_LOT, *same) if trial else (own.reading,),
             rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),
-            reading=(words.BY_LOT, *same) if trial else (own.reading,),
-            assumptions=((words.RANDOMISED,) if trial else own.identified)
-            + (words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(*own.methods, *DIFFERENCE_METHODS, *ratio),
-            adjusts=False,
-        )
+            assumptions=(*assumed, words.NO_INTERFERENCE, words.BOUNDED),
+            methods=(*own.methods, *DIFFERENCE_METHODS, *ratio), adjusts=False,
+        )  # fmt: skip
 
 
 LEAST_ARM = 1e-3
@@ -145,10 +143,8 @@ def _influences(value: ArmTotals, window: Interval, bounds: Interval) -> list[Cl
         share = float(np.clip(arms[1] / arms.sum(), LEAST_ARM, 1 - LEAST_ARM))
         means = window.mid + np.clip(total / arms, -window.width / 2, window.width / 2)
         mu0, mu1, e = (Constant(float(x)) for x in (*means, share))
-        model = NuisanceTriple(mu0=mu0, mu1=mu1, e=e)
-        aipw = vault.Aipw(
-            model, outcome, min(share, 1 - share), Constant(float(means[1] - means[0]))
-        )
+        model, centre = NuisanceTriple(mu0=mu0, mu1=mu1, e=e), Constant(float(means[1] - means[0]))
+        aipw = vault.Aipw(model, outcome, min(share, 1 - share), centre)
         ends = np.abs(np.array([[window.lo], [window.hi]]) - means).max(axis=0)
         cut = float((ends / (1 - share, share)).max())
         scores.append(ClusterScore(vault.CutScore(aipw, cut), place, *[float(arms.sum())] * 2))

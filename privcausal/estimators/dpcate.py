@@ -16,9 +16,11 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import bases, budget, options, orthogonal, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
+from privcausal.estimators.budget import StageWeight
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects
 from privcausal.inference.priors import PRIORS
@@ -58,10 +60,7 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
 
 
 def network_plan(
-    request: Request,
-    learner: str,
-    needs: Sequence[budget.StageWeight],
-    undeclared: budget.Undeclared,
+    request: Request, learner: str, needs: Sequence[StageWeight], undeclared: budget.Undeclared
 ) -> Plan:
     """Plan with networks charged in (epsilon, delta) and other stages in rho.
 
@@ -71,9 +70,8 @@ def network_plan(
     networks = network_stages(request)
     spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
     rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
-    cap = accounting.rho_of(
-        rest * (1 - 1e-12), accounting.delta_after(request.budget.delta, failing), gdp=True
-    )
+    delta = accounting.delta_after(request.budget.delta, failing)
+    cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
     amounts = portions(cap, [need.weight for need in needs])
     first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
     return Plan(request, learner, options.NN.name, (first, *networks, *others), cap, gdp=True)
@@ -123,13 +121,13 @@ def learn_networks(
     e: functions.Function
     e_soft: functions.Function
     if known is None:
-        treated = _weights(session, design, base, PROPENSITY, vault.Assigned(), by_arm=False)
+        treated = _weights(session, design, base, PROPENSITY, vault.Assigned())
         e = functions.Network(design, treated, clip, 1 - clip, share=True)
         e_soft = functions.Network(design, treated, soft, 1 - soft, share=True)
     else:
         e = e_soft = known
     low, high, half = outcome.lo, outcome.hi, outcome.bound
-    means = _weights(session, design, base, OUTCOME, outcome, by_arm=True)
+    means = _weights(session, design, base, OUTCOME, outcome)
     mu0, mu1 = (
         functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
         for arm in (0.0, 1.0)
@@ -145,10 +143,9 @@ def _weights(
     base: options.NN,
     stage: StageKey,
     target: vault.Transform,
-    *,
-    by_arm: bool,
 ) -> Vector:
-    """Weights of the network for this target; `by_arm` adds the treatment as an input."""
+    """Weights of the network for this target; that of the outcome has the treatment as an input."""
+    by_arm = stage == OUTCOME
     planned = session.plan.stage(stage)
     assert session.vault.size is not None  # Guaranteed by `check_networks`.
     rows = max(math.floor(planned.rows * session.vault.size), 1)
@@ -159,9 +156,8 @@ def _weights(
         functions.size(len(design) + by_arm), vault.PrivateNetwork.grid,
     )  # fmt: skip
     what = "outcome" if by_arm else "treatment"
-    order = vault.PrivateNetwork(
-        design, target, not by_arm, by_arm, steps, rate, rate * rows, NETWORK_RATE, sd, what
-    )
+    pace = steps, rate, rate * rows, NETWORK_RATE
+    order = vault.PrivateNetwork(design, target, not by_arm, by_arm, *pace, sd, what)
     return session.release(stage, order).value
 
 
@@ -183,9 +179,9 @@ OTHER_HALF = 200
 """Number of rows by which one half may exceed four times the other half; see `_most`."""
 
 NETWORK_NEEDS = (
-    budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
-    budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
-    budget.StageWeight(KERNEL, budget.SHARES.networks_kernel),
+    StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
+    StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
+    StageWeight(KERNEL, budget.SHARES.networks_kernel),
 )
 """Stages charged in rho if networks learn the nuisances."""
 
@@ -224,14 +220,14 @@ class DPCATE(CateLearner):
     def __post_init__(self) -> None:
         options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
-    def effect_needs(self, request: Request, base: bases.Base) -> list[budget.StageWeight]:
+    def effect_needs(self, request: Request, base: bases.Base) -> list[StageWeight]:
         failing = FAILING if request.trust.neighbors == "add_remove" else 0
         return [
             *orthogonal.nuisance_needs(request, base),
-            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
-            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
-            budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
-            budget.StageWeight(KERNEL, budget.SHARES.dpcate_kernel, failing),
+            StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
+            StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
+            StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
+            StageWeight(KERNEL, budget.SHARES.dpcate_kernel, failing),
         ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
@@ -256,23 +252,20 @@ class DPCATE(CateLearner):
         base = state.session.option
         if isinstance(base, options.NN):
             part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
-            partials: tuple[nu.FoldFit, ...] = (part,)
-            nuisances: tuple[functions.NuisanceTriple, ...] = (nuisance,)
+            partials: nu.Folds = (part,)
+            nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
             known = orthogonal.fit_nuisances(state)
             state, doubt = known.state, known.doubt
             found = orthogonal.residual_moments(known)
-            first, partials = orthogonal.orthogonal_effect(
-                state, known.partials, found, orthogonal.conditional(state)
-            )
+            own = orthogonal.conditional(state)
+            first, partials = orthogonal.orthogonal_effect(state, known.partials, found, own)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
-        seen = shown(partials, nuisances)
-        return EffectFit(
-            state, effect, nuisances, seen, doubt, partials, first, centre=score.centre
-        )
+        seen, at = shown(partials, nuisances), score.centre
+        return EffectFit(state, effect, nuisances, seen, doubt, partials, first, centre=at)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
@@ -344,10 +337,8 @@ def _released(
         return _answers(state, order, law, score, rows)
     release = session.release(KERNEL, order)
     coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
-    kernel = effects.Piece(
-        functions.Additive(order.features, coef, 0.0 if score.first else score.centre), cov
-    )
-    function = effects.Effect((*score.first, kernel), reach)
+    left = functions.Additive(order.features, coef, 0.0 if score.first else score.centre)
+    function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)
     if rows is None:
         return function
     columns = order.features.columns
@@ -360,15 +351,12 @@ def _answers(
     """Answers with independent noise, if that noise is as small as the noise of a process."""
     session = state.session
     phi = rows.phi(order.features)
-    wanted = vault.KernelAnswers(
-        **{f.name: getattr(order, f.name) for f in fields(order)}, points=phi
-    )
-    release = session.release(KERNEL, wanted)
+    wanted = {f.name: getattr(order, f.name) for f in fields(order)}
+    release = session.release(KERNEL, vault.KernelAnswers(**wanted, points=phi))
     cov = law.cov(order.ridge, 0.0)
     known = effects.Effect(score.first, np.inf).sd(rows)
-    spread = np.sqrt(
-        np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0) + release.noise_sd**2 + known**2
-    )
+    own = np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0)
+    spread = np.sqrt(own + release.noise_sd**2 + known**2)
     value, reach = score.around(rows) + release.value, 2 * state.outcome.bound
     return answers_at(state.design, order.features.columns, rows, reach, value, spread)
 
@@ -406,11 +394,7 @@ class _Score:
 
 
 def _scored(
-    score: str,
-    state: survey.Survey,
-    partials: tuple[nu.FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
-    found: effects.Effect,
+    score: str, state: survey.Survey, partials: nu.Folds, nuisances: Triples, found: effects.Effect
 ) -> _Score:
     outcome, rows = state.outcome, state.rows
     limit = 2 * outcome.bound
@@ -419,12 +403,10 @@ def _scored(
         replace(piece, additive=replace(piece.additive, lo=-limit, hi=limit))
         for piece in found.pieces
     )
-    around: functions.Function = (
-        effects.Effect(first, limit) if first else functions.Constant(centre)
-    )
+    around: functions.Function = effects.Effect(first, limit) if first else Constant(centre)
     most = limit if first else abs(centre)
     if score == "dr":
-        one = vault.OfCovariates(functions.Constant(1.0), 1.0)
+        one = vault.OfCovariates(Constant(1.0), 1.0)
         target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
         return _Score(one, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
@@ -508,10 +490,8 @@ def basis(state: survey.Survey, kernel: options.Kernel) -> Fourier:
 
 def effect_columns(design: Design, request: Request) -> Integers:
     """Positions of the design columns that the effect depends on."""
-    own = {
-        term.name
-        for term in Design(request.formula.modifiers, design.schema, full_rank=False).terms
-    }
+    terms = Design(request.formula.modifiers, design.schema, full_rank=False).terms
+    own = {term.name for term in terms}
     return np.array([j for j, c in enumerate(design.columns) if c.term in own], np.int64)
 
 

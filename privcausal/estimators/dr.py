@@ -13,7 +13,7 @@ from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.boosting.recipes import dr_learner, two_stage_needs
 from privcausal.estimators.nuisances import by_fold, nuisance_of, read_sizes, sizes_of
 from privcausal.estimators.survey import Grams, Survey
-from privcausal.features.functions import Additive, NuisanceTriple
+from privcausal.features.functions import Additive, Triples
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, second_moment
@@ -56,9 +56,8 @@ class DR(CateLearner):
         known = orthogonal.fit_nuisances(state)
         state, grams, partials = known.state, known.grams, known.partials
         found = orthogonal.residual_moments(known)
-        first, partials = orthogonal.orthogonal_effect(
-            state, partials, found, orthogonal.conditional(state)
-        )
+        own = orthogonal.conditional(state)
+        first, partials = orthogonal.orthogonal_effect(state, partials, found, own)
         nuisances = tuple(nuisance_of(p, first, state.outcome) for p in partials)
         effect = _second_stage(state, grams, first, nuisances, found.cut)
         return EffectFit.of(known, partials, effect, first)
@@ -68,11 +67,7 @@ class DR(CateLearner):
 
 
 def _second_stage(
-    state: Survey,
-    grams: Grams,
-    first: Effect,
-    nuisances: tuple[NuisanceTriple, ...],
-    plausible: float,
+    state: Survey, grams: Grams, first: Effect, nuisances: Triples, plausible: float
 ) -> Effect:
     """Regress psi - tau_1(x) on the effect's features and add tau_1 back.
 
@@ -85,13 +80,11 @@ def _second_stage(
     sizes = read_sizes(state, sizes_of(target), budget.Stages.SCORE_SIZES)
     features, gram = state.effect_features, grams.whole.sub(state.effect_index)
     cut = orthogonal.cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
-    found = orthogonal.cut_moments(
-        state, features, target, sizes, cut, DR_MOMENTS, what="score minus first pass"
-    )
+    what = "score minus first pass"
+    found = orthogonal.cut_moments(state, features, target, sizes, cut, DR_MOMENTS, what=what)
     moments = Moments(gram.value, found.cross, gram.sd, found.cross_sd, found.spread**2)
-    fitted = orthogonal.conditional(state)(
-        moments, *orthogonal.effect_spreads(state, min(cut / 2, plausible))
-    )
+    spreads = orthogonal.effect_spreads(state, min(cut / 2, plausible))
+    fitted = orthogonal.conditional(state)(moments, *spreads)
     piece = first.pieces[0]
     # `first` is clipped to [-reach, reach] where it centers the score; additive functions stay
     # inside

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +31,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
-INTERACTIONS = (
-    Stages.INTERACTION_SIZES,
-    Stages.TREATMENT_INTERACTIONS,
-    Stages.OUTCOME_INTERACTIONS,
-)
+INTERACTIONS = Stages.INTERACTION_SIZES, Stages.TREATMENT_INTERACTIONS, Stages.OUTCOME_INTERACTIONS
 """The stages of interactions."""
 
 CURVES = 3
@@ -50,16 +46,11 @@ def interaction_needs(
 ) -> list[StageWeight]:
     if len(request.formula.terms) < 2:  # a product needs two terms
         return []
-    return [
-        StageWeight(Stages.INTERACTION_SIZES, sizes),
-        StageWeight(Stages.TREATMENT_INTERACTIONS, treatment),
-        StageWeight(Stages.OUTCOME_INTERACTIONS, outcome),
-    ]
+    weights = sizes, treatment, outcome
+    return [StageWeight(key, weight) for key, weight in zip(INTERACTIONS, weights, strict=True)]
 
 
-def refine(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
-) -> tuple[nu.FoldFit, ...]:
+def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
     """The same nuisances, with interactions if they are planned.
 
     `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
@@ -110,7 +101,7 @@ def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
     return noise / (typical * state.count)
 
 
-def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> float:
+def _outcome_spread(state: survey.Survey, partials: nu.Folds) -> float:
     """Prior sd of the additive part: its usual sd, or the sd of the fits if it is smaller."""
     phi = state.rows.phi(state.features)
     fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
@@ -118,7 +109,7 @@ def _outcome_spread(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> f
     return min(PRIORS.outcome_sd * float(np.sqrt(state.variance)), found)
 
 
-def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Interactions | None:
+def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
     phi = state.rows.phi(state.features)
     means = [_slopes(p, phi, state.rows) for p in partials]
@@ -126,9 +117,8 @@ def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Inte
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    indices, trees = expansions.random_trees(
-        state.features, (e, y), state.rows, PRIORS.index_steps, PRIORS.trees, PRIORS.tree_depth
-    )
+    numbers = PRIORS.index_steps, PRIORS.trees, PRIORS.tree_depth
+    indices, trees = expansions.random_trees(state.features, (e, y), state.rows, *numbers)
     start = Interactions(
         state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
         np.zeros(0), 1.0, trees,
@@ -141,33 +131,18 @@ def interactions(state: survey.Survey, partials: tuple[nu.FoldFit, ...]) -> Inte
     return replace(psi, cut=cut) if cut > 0 else None
 
 
-class InteractionKind(NamedTuple):
-    """Columns of psi with one prior variance, and the prior sd of their sum.
+def _kinds(psi: Interactions) -> list[tuple[slice, float, bool]]:
+    """Products of pairs, products with curvatures, steps of an index, and leaves of trees.
 
-    The sd is relative to the additive part. If `alike`, columns get equal sds.
+    The columns of a kind have one prior variance. The prior sd of their sum is relative to the
+    additive part. The columns of some kinds get equal sds.
     """
-
-    columns: slice
-    spread: float
-    alike: bool
-
-
-def _kinds(psi: Interactions) -> list[InteractionKind]:
-    """Products of pairs, products with curvatures, steps of an index, and leaves of trees."""
-    many = (
-        len(psi.pairs),
-        CURVES * len(psi.curved),
-        psi.steps_of_indices,
-        psi.leaves - psi.steps_of_indices,
-    )
-    spreads = (
-        PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread,
-    )  # fmt: skip
+    steps = psi.steps_of_indices
+    many = len(psi.pairs), CURVES * len(psi.curved), steps, psi.leaves - steps
+    spreads = PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread
     ends = np.cumsum((0, *many)).tolist()
     return [
-        InteractionKind(slice(ends[k], ends[k + 1]), spread, k < 2)
-        for k, spread in enumerate(spreads)
-        if many[k]
+        (slice(ends[k], ends[k + 1]), spread, k < 2) for k, spread in enumerate(spreads) if many[k]
     ]
 
 
@@ -185,9 +160,10 @@ def _gain(start: Interactions, left: Matrix, noise: float) -> Vector:
             gain[columns] = gains(1.0, np.sqrt((own**2).sum(axis=1).mean()))
         scaled = own * gain[columns]
         spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(own)), 0.0))
-    spreads = PRIORS.propensity_sd * np.array([kind.spread for kind in kinds])
-    for kind, share in zip(kinds, shares_of_norm(spectra, spreads, noise), strict=True):
-        gain[kind.columns] *= np.sqrt(share)
+    spreads = PRIORS.propensity_sd * np.array([spread for _, spread, _ in kinds])
+    shares = shares_of_norm(spectra, spreads, noise)
+    for (columns, _, _), share in zip(kinds, shares, strict=True):
+        gain[columns] *= np.sqrt(share)
     return gain
 
 
@@ -315,10 +291,10 @@ def _regressions(
 
 def _prior(psi: Interactions, rows: Rows, spread: float) -> Prior:
     """One variance for each kind; its center gives the kind its spread, relative to `spread`."""
-    columns, centre, group = psi.of(rows), [], np.zeros(psi.size, int)
-    for kind in _kinds(psi):
-        square = (columns[:, kind.columns] ** 2).sum(axis=1).mean()
+    values, centre, group = psi.of(rows), [], np.zeros(psi.size, int)
+    for columns, relative, _ in _kinds(psi):
+        square = (values[:, columns] ** 2).sum(axis=1).mean()
         if square > 0:  # otherwise all columns are additive
-            centre.append(2 * np.log(spread * kind.spread) - np.log(square))
-        group[kind.columns] = max(len(centre), 1)
+            centre.append(2 * np.log(spread * relative) - np.log(square))
+        group[columns] = max(len(centre), 1)
     return Prior(group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True)

@@ -9,8 +9,9 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import averages, survey
-from privcausal.estimators.nuisances import FoldFit, compare_arms, limited, remainder
+from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder
 from privcausal.features import functions
+from privcausal.features.functions import Triples
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
@@ -27,7 +28,7 @@ class WeightedNuisances(NamedTuple):
     means.
     """
 
-    nuisances: tuple[functions.NuisanceTriple, ...]
+    nuisances: Triples
     remainder: Remainder
     weight: float = np.inf
 
@@ -40,8 +41,8 @@ this grid with the smallest predicted error is used.
 
 def weighed(
     state: survey.Survey,
-    partials: tuple[FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
+    partials: Folds,
+    nuisances: Triples,
     tau: Effect,
     stage: StageKey,
     arm: tuple[int, vault.Transform] | None = None,
@@ -103,9 +104,7 @@ MODEL_ENDS = 7
 """Quantiles of the fitted means that are tried on each side."""
 
 
-def narrowed(
-    state: survey.Survey, nuisances: tuple[functions.NuisanceTriple, ...], stage: StageKey
-) -> tuple[functions.NuisanceTriple, ...]:
+def narrowed(state: survey.Survey, nuisances: Triples, stage: StageKey) -> Triples:
     """Arm means within the limits of least predicted variance, for two values and a known e.
 
     Scores then lie between public numbers, and nothing else is clipped. Wide means shrink the
@@ -155,11 +154,7 @@ def _noise(state: survey.Survey, target: averages.Target, stage: StageKey) -> fl
 
 
 def asked_averages(
-    state: survey.Survey,
-    partials: tuple[FoldFit, ...],
-    nuisances: tuple[functions.NuisanceTriple, ...],
-    tau: Effect,
-    stage: StageKey,
+    state: survey.Survey, partials: Folds, nuisances: Triples, tau: Effect, stage: StageKey
 ) -> tuple[list[averages.One], float]:
     """The requested averages, then the risks for ratios; and a row's maximum weight in the ATE.
 

@@ -12,9 +12,11 @@ from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import survey
 from privcausal.estimators.budget import Stages
+from privcausal.estimators.survey import Grams, Survey
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions
+from privcausal.features.functions import Constant, Extended, Function
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, population
 from privcausal.inference.confounding import RegressionPair, Remainder
@@ -26,6 +28,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL, RISKS
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
+from privcausal.vault import Cross, Transform
 
 # -- the additive fits ---------------------------------------------------------------------------
 
@@ -41,16 +44,17 @@ class FoldFit:
     the joint distribution of the interactions' coefficients.
     """
 
-    e: functions.Function
-    e_soft: functions.Function
-    eta: functions.Function
+    e: Function
+    e_soft: Function
+    eta: Function
     pair: RegressionPair | None
     beyond: tuple[Interactions, RegressionPair] | None = None
 
 
-def additive_nuisances(
-    state: survey.Survey,
-) -> tuple[survey.Survey, survey.Grams, tuple[FoldFit, ...]]:
+Folds = tuple[FoldFit, ...]
+
+
+def additive_nuisances(state: Survey) -> tuple[Survey, Grams, Folds]:
     """Gram, propensity and mean outcome, one pair per fold (one pair without cross-fitting).
 
     One pass over the rows computes all three.
@@ -65,9 +69,7 @@ def additive_nuisances(
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
-def windowed(
-    state: survey.Survey, release: Release | None, borders: survey.Borders
-) -> survey.Survey:
+def windowed(state: Survey, release: Release | None, borders: survey.Borders) -> Survey:
     """The state with outcomes clipped to the range of a released histogram, if there is one."""
     if release is None:
         return state
@@ -82,45 +84,36 @@ def windowed(
     return replace(state, window=window)
 
 
-def moments_of(
-    state: survey.Survey, treatments: Mapping[StageKey, vault.Transform]
-) -> tuple[survey.Survey, survey.Grams]:
+def moments_of(state: Survey, treatments: Mapping[StageKey, Transform]) -> tuple[Survey, Grams]:
     """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
     window = state.clipping
-    outcome: vault.Transform = window
+    outcome: Transform = window
     if state.window is not None:
-        outcome = vault.OutcomeResidual(
-            functions.Constant(0.5 * (window.lo + window.hi)), state.outcome
-        )
+        outcome = vault.OutcomeResidual(Constant(0.5 * (window.lo + window.hi)), state.outcome)
     bounds = {Stages.OUTCOME: window.bound} | {k: t.bound for k, t in treatments.items()}
     targets = {k: state.weigh(t) for k, t in {Stages.OUTCOME: outcome, **treatments}.items()}
-    crosses = {k: vault.Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
+    crosses = {k: Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
     return survey.gram_of(state, crosses)
 
 
-def paired(
-    state: survey.Survey, es: Sequence[Posterior], etas: Sequence[Posterior]
-) -> tuple[FoldFit, ...]:
+def paired(state: Survey, es: Sequence[Posterior], etas: Sequence[Posterior]) -> Folds:
     found = []
     for e, eta in zip(es, etas, strict=True):
         assert e.regression is not None
         assert eta.regression is not None
-        found.append(
-            from_pair(state, RegressionPair(e.regression, eta.regression, state.features.order > 0))
-        )
+        joint = RegressionPair(e.regression, eta.regression, state.features.order > 0)
+        found.append(from_pair(state, joint))
     return tuple(found)
 
 
-def from_pair(state: survey.Survey, joint: RegressionPair) -> FoldFit:
+def from_pair(state: Survey, joint: RegressionPair) -> FoldFit:
     coef, eta = joint.mean
     e = functions.Additive(state.features, coef, 0.5, state.clip, 1 - state.clip)
     soft = replace(e, lo=state.soft_clip, hi=1 - state.soft_clip)
     return FoldFit(e, soft, mean(state, eta), joint)
 
 
-def clipped(
-    state: survey.Survey, partials: tuple[FoldFit, ...]
-) -> tuple[survey.Survey, tuple[FoldFit, ...]]:
+def clipped(state: Survey, partials: Folds) -> tuple[Survey, Folds]:
     """Lower the propensity clip if the treatment is rare, so that it does not bind."""
     if partials[0].pair is None:
         return state, partials
@@ -148,7 +141,7 @@ UNLIKE_ALERT = (
 )
 
 
-def compare_arms(state: survey.Survey, partials: Sequence[FoldFit], share: float) -> None:
+def compare_arms(state: Survey, partials: Sequence[FoldFit], share: float) -> None:
     """Raise the alert "overlap" if one arm is small and its covariates are unlike the other's."""
     rarer, gaps = min(share, 1 - share), []
     for part in partials:
@@ -163,7 +156,7 @@ def compare_arms(state: survey.Survey, partials: Sequence[FoldFit], share: float
         state.session.alerts["overlap"] = text
 
 
-def floored(state: survey.Survey, share: float, noise: float) -> survey.Survey:
+def floored(state: Survey, share: float, noise: float) -> Survey:
     """Lower the clip for this noisy share of the treated, taken to be at least two noise sds."""
     rarer = max(min(share, 1 - share), 2 * noise)
     if rarer >= PRIORS.rare_share:
@@ -171,9 +164,7 @@ def floored(state: survey.Survey, share: float, noise: float) -> survey.Survey:
     return replace(state, floor=max(state.clip * rarer / PRIORS.rare_share, LEAST_PROPENSITY))
 
 
-def updated_for_effect(
-    state: survey.Survey, partials: tuple[FoldFit, ...], tau: functions.Function
-) -> tuple[FoldFit, ...]:
+def updated_for_effect(state: Survey, partials: Folds, tau: Function) -> Folds:
     """Refit from the same moments with the effect known; only the baseline then confounds."""
     effect, found = float(np.mean(tau(state.rows))), []
     for part in partials:
@@ -190,17 +181,13 @@ def updated_for_effect(
 def extended(part: FoldFit, psi: Interactions, joint: RegressionPair) -> FoldFit:
     """Additive nuisances plus interactions."""
     e, eta = joint.mean
-    additive = (
-        f.base if isinstance(f, functions.Extended) else f for f in (part.e, part.e_soft, part.eta)
-    )
-    one, soft, mu = (
-        functions.Extended(f, psi, c) for f, c in zip(additive, (e, e, eta), strict=True)
-    )
+    additive = (f.base if isinstance(f, Extended) else f for f in (part.e, part.e_soft, part.eta))
+    one, soft, mu = (Extended(f, psi, c) for f, c in zip(additive, (e, e, eta), strict=True))
     return FoldFit(one, soft, mu, part.pair, (psi, joint))
 
 
 def _crosses(
-    state: survey.Survey, grams: survey.Grams, stage: StageKey
+    state: Survey, grams: Grams, stage: StageKey
 ) -> list[tuple[population.GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
     releases = state.session.moments(stage, state.session.asked[stage])
@@ -209,7 +196,7 @@ def _crosses(
 
 
 def propensities(
-    state: survey.Survey, grams: survey.Grams, stage: StageKey = Stages.TREATMENT
+    state: Survey, grams: Grams, stage: StageKey = Stages.TREATMENT
 ) -> list[Posterior]:
     found = []
     for gram, cross, sd in _crosses(state, grams, stage):
@@ -230,19 +217,18 @@ def evenness(share: float) -> float:
 
 def _slope_variance(features: FeatureMap) -> float:
     """Variance of phi'beta for slopes of unit variance on the linear functions."""
-    return (
-        float(max((features.order == 1).sum(), 1)) * population.amplitude(len(features.blocks)) ** 2
-    )
+    linear = float(max((features.order == 1).sum(), 1))
+    return linear * population.amplitude(len(features.blocks)) ** 2
 
 
-def outcomes(state: survey.Survey, grams: survey.Grams) -> list[Posterior]:
+def outcomes(state: Survey, grams: Grams) -> list[Posterior]:
     kept = 1.0 if state.window is None else state.window.kept
     return means(state, grams, Stages.OUTCOME, state.centre.bound, kept, state.variance)
 
 
 def means(
-    state: survey.Survey,
-    grams: survey.Grams,
+    state: Survey,
+    grams: Grams,
     stage: StageKey,
     half: float,
     kept: float = 1.0,
@@ -284,7 +270,7 @@ def _most_variance(
     return away * (2 * half - away)
 
 
-def mean(state: survey.Survey, coef: Vector) -> functions.Function:
+def mean(state: Survey, coef: Vector) -> Function:
     outcome = state.centre
     middle = 0.5 * (outcome.lo + outcome.hi)
     return functions.Additive(state.features, coef, middle, outcome.lo, outcome.hi)
@@ -295,13 +281,13 @@ def limited(part: FoldFit, low: float, high: float) -> FoldFit:
     if part.pair is None:
         return part
     e = part.e
-    base = e.base if isinstance(e, functions.Extended) else e
+    base = e.base if isinstance(e, Extended) else e
     assert isinstance(base, functions.Additive)
     base = replace(base, lo=max(base.lo, low), hi=min(base.hi, high))
-    return replace(part, e=replace(e, base=base) if isinstance(e, functions.Extended) else base)
+    return replace(part, e=replace(e, base=base) if isinstance(e, Extended) else base)
 
 
-def by_fold(make: Callable[[F], vault.Transform], folds: Sequence[F]) -> vault.Transform:
+def by_fold(make: Callable[[F], Transform], folds: Sequence[F]) -> Transform:
     """The transform of the only nuisance, or for each row the transform of its own fold."""
     transforms = tuple(make(fold) for fold in folds)
     return transforms[0] if len(transforms) == 1 else vault.ByFold(transforms)
@@ -315,20 +301,15 @@ residual's size.
 """
 
 
-def residual_cross(
-    state: survey.Survey, partials: tuple[FoldFit, ...], arm: int | None = None
-) -> vault.Cross:
+def residual_cross(state: Survey, partials: Folds, arm: int | None = None) -> Cross:
     """Sum of w (T - e)(Y - eta) phi with a public clip; `arm` is compared with all others."""
     target = state.weigh(residual_product(state, partials, arm))
     cut = 2 * RESIDUAL_SHARE * state.centre.bound
-    return vault.Cross(state.effect_features, target, cut, "residual product")
+    return Cross(state.effect_features, target, cut, "residual product")
 
 
 def residual_effect(
-    state: survey.Survey,
-    grams: survey.Grams,
-    partials: tuple[FoldFit, ...],
-    asked: tuple[StageKey, vault.Cross] | None = None,
+    state: Survey, grams: Grams, partials: Folds, asked: tuple[StageKey, Cross] | None = None
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
@@ -348,45 +329,41 @@ def residual_effect(
     return as_effect(state, base.effect(found, features, constant, cut**2 / 40))
 
 
-def residual_product(
-    state: survey.Survey, partials: tuple[FoldFit, ...], arm: int | None = None
-) -> vault.Transform:
+def residual_product(state: Survey, partials: Folds, arm: int | None = None) -> Transform:
     """(T - e)(Y - eta), each row by its own fold's nuisances; T is 1(arm) if `arm` is given."""
     soft = state.soft_clip
 
-    def product(part: FoldFit) -> vault.Transform:
+    def product(part: FoldFit) -> Transform:
         found = vault.ResidualProduct(part.e_soft, part.eta, state.outcome, soft)
         return found if arm is None else vault.OfArm(found, arm)
 
     return by_fold(product, partials)
 
 
-def as_effect(state: survey.Survey, posterior: Posterior) -> Effect:
+def as_effect(state: Survey, posterior: Posterior) -> Effect:
     function = functions.Additive(state.effect_features, posterior.mean)
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
 
-def sizes_of(target: vault.Transform) -> vault.SizeHistogram:
+def sizes_of(target: Transform) -> vault.SizeHistogram:
     """The query for a histogram of a score's size, in half octaves up to its bound."""
     return vault.SizeHistogram(target, cuts.size_edges(target.bound))
 
 
-def read_sizes(
-    state: survey.Survey, order: vault.SizeHistogram, stage: StageKey
-) -> cuts.AbsHistogram:
+def read_sizes(state: Survey, order: vault.SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size."""
     release = state.session.release(stage, order)
     return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), order.edges)
 
 
-def cross_noise(state: survey.Survey, stage: StageKey, norm: float) -> float:
+def cross_noise(state: Survey, stage: StageKey, norm: float) -> float:
     """Noise sd of a cross moment per unit of its clipping threshold."""
     substitute = state.session.plan.request.trust.neighbors == "substitute"
     return state.session.noise_sd(stage, 2.0 if substitute else 1.0, norm)
 
 
 def weights_gram(
-    state: survey.Survey, grams: survey.Grams, partials: tuple[FoldFit, ...], stage: StageKey | None
+    state: Survey, grams: Grams, partials: Folds, stage: StageKey | None
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.
 
@@ -410,9 +387,7 @@ def weights_gram(
     return model + mean_weight * seen, whole.sd * mean_weight, mean_weight
 
 
-def nuisance_of(
-    part: FoldFit, tau: functions.Function, outcome: vault.Outcome
-) -> functions.NuisanceTriple:
+def nuisance_of(part: FoldFit, tau: Function, outcome: vault.Outcome) -> functions.NuisanceTriple:
     """Arm means around eta: mu_t = eta + (t - e) tau."""
     low, high = outcome.lo, outcome.hi
     mu0 = functions.ArmMean(0.0, part.eta, part.e_soft, tau, low, high)
@@ -420,32 +395,25 @@ def nuisance_of(
     return functions.NuisanceTriple(part.e, mu0, mu1)
 
 
-def overall(partials: tuple[FoldFit, ...]) -> FoldFit:
+def overall(partials: Folds) -> FoldFit:
     """The folds' mean nuisances, for display and prediction; new data have no folds."""
     if len(partials) == 1:
         return partials[0]
-    (one, two), half = partials, functions.Constant(0.5)
-    return replace(
-        one,
-        e=functions.Mixture(half, one.e, two.e),
-        e_soft=functions.Mixture(half, one.e_soft, two.e_soft),
-        eta=functions.Mixture(half, one.eta, two.eta),
-    )
+    one, two = partials
+    e, soft, eta = mixed(one.e, two.e), mixed(one.e_soft, two.e_soft), mixed(one.eta, two.eta)
+    return replace(one, e=e, e_soft=soft, eta=eta)
 
 
-def mixed(first: functions.Function, second: functions.Function) -> functions.Function:
+def mixed(first: Function, second: Function) -> Function:
     """Average of two functions."""
-    return functions.Mixture(functions.Constant(0.5), first, second)
+    return functions.Mixture(Constant(0.5), first, second)
 
 
 # -- the bias of an average from nuisance errors -----------------------------------------------
 
 
 def remainder(
-    state: survey.Survey,
-    parts: Sequence[FoldFit],
-    estimand: str = "ATE",
-    tau: Effect | None = None,
+    state: Survey, parts: Sequence[FoldFit], estimand: str = "ATE", tau: Effect | None = None
 ) -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
@@ -465,7 +433,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect | None) -> Remainder:
+def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) -> Remainder:
     """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
@@ -490,22 +458,18 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
         found = part.pair.remainder(move @ weight @ move.T, move @ gap)
-        found = found + Remainder(
-            0.0, PRIORS.unseen_confounding * float(np.linalg.norm(gap * part.pair.slopes[1]))
-        )
+        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
+        found = found + Remainder(0.0, PRIORS.unseen_confounding * size)
     if part.beyond is not None:
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
         leaf = np.arange(psi.size) >= psi.size - psi.leaves
         own = weight * np.outer(leaf, leaf)
-        rougher = max(
-            PRIORS.rougher_confounding * joint.most_confounding(own),
-            joint.expected_confounding(own),
-        )
-        found = (
-            found + joint.remainder(weight, gap) + Remainder(0.0, float(np.hypot(unseen, rougher)))
-        )
+        most = PRIORS.rougher_confounding * joint.most_confounding(own)
+        rougher = max(most, joint.expected_confounding(own))
+        beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
+        found = found + joint.remainder(weight, gap) + beyond
     if tau is not None and e is part.e:
         p = e(state.rows)
         lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)
@@ -516,9 +480,7 @@ def _remainder(state: survey.Survey, part: FoldFit, estimand: str, tau: Effect |
     return found
 
 
-def _averaged(
-    state: survey.Survey, features: Features, weigh: Vector, g: Vector
-) -> tuple[Matrix, Vector]:
+def _averaged(state: Survey, features: Features, weigh: Vector, g: Vector) -> tuple[Matrix, Vector]:
     """E[w phi phi'] and E[w g phi] over the synthetic population."""
     phi = state.rows.phi(features)
     # A product of a matrix with itself takes half the time.
@@ -526,14 +488,14 @@ def _averaged(
     return np.asarray(root.T @ root), phi.T @ (weigh * g) / len(phi)
 
 
-def _uncut(e: functions.Function) -> functions.Function:
-    if isinstance(e, functions.Extended):
+def _uncut(e: Function) -> Function:
+    if isinstance(e, Extended):
         return replace(e, base=_uncut(e.base))
     assert isinstance(e, functions.Additive)
     return replace(e, lo=-np.inf, hi=np.inf)
 
 
-def _move(state: survey.Survey, pair: RegressionPair) -> Matrix:
+def _move(state: Survey, pair: RegressionPair) -> Matrix:
     """Matrix that maps moments of the synthetic features to moments of the rows.
 
     It is computed once for all limits that are tried.
@@ -549,7 +511,7 @@ def _move(state: survey.Survey, pair: RegressionPair) -> Matrix:
     return state.rows.memo((state.features, pair.e.gram), moved)
 
 
-def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand: str) -> float:
+def product_confounding(state: Survey, parts: Sequence[FoldFit], estimand: str) -> float:
     """Maximum confounding by the interactions shown: root of E[w e_psi^2] E[w b_psi^2].
 
     Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
@@ -565,9 +527,7 @@ def product_confounding(state: survey.Survey, parts: Sequence[FoldFit], estimand
     return float(np.mean(found or [0.0]))
 
 
-def strong_interactions(
-    state: survey.Survey, parts: Sequence[FoldFit], estimand: str = "ATE"
-) -> float:
+def strong_interactions(state: Survey, parts: Sequence[FoldFit], estimand: str = "ATE") -> float:
     """Rms of the bias from interactions if their prior sds are `STRONG` times as large.
 
     The mean over folds; NaN without interactions.
@@ -592,7 +552,7 @@ show them in at most 5% of the fits where there are none.
 
 
 def remainder_weight(
-    state: survey.Survey, features: Features, e: functions.Function, estimand: str = "ATE"
+    state: Survey, features: Features, e: Function, estimand: str = "ATE"
 ) -> Matrix:
     """W = E[w phi phi'] over the synthetic population: the weight of errors in an average's score.
 
@@ -623,7 +583,7 @@ def remainder_weight(
     return np.asarray((phi.T * _weights(state, e, estimand)) @ phi / len(phi))
 
 
-def _weights(state: survey.Survey, e: functions.Function, estimand: str) -> Vector:
+def _weights(state: Survey, e: Function, estimand: str) -> Vector:
     """w at the synthetic rows."""
     p = e(state.rows)
     if estimand == "PLR":

@@ -19,12 +19,15 @@ from privcausal.estimators import survey
 from privcausal.estimators.bases import Base, Gam
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.interactions import interaction_needs, refine
+from privcausal.estimators.nuisances import FoldFit, Folds
+from privcausal.estimators.survey import Survey
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import window_borders
+from privcausal.inference.regression import Moments
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
@@ -39,19 +42,17 @@ Their covariances are over all pairs of points, so the number is kept small.
 """
 
 
-def conditional(state: survey.Survey) -> EffectRegression:
+def conditional(state: Survey) -> EffectRegression:
     """The base's own regression for the shape of an effect."""
 
-    def regress(
-        moments: regression.Moments, intercept_var: float, size_var: float
-    ) -> regression.Posterior:
+    def regress(moments: Moments, intercept_var: float, size_var: float) -> regression.Posterior:
         base = state.session.regression
         return base.conditional(moments, state.effect_features, intercept_var, size_var)
 
     return regress
 
 
-EffectRegression = Callable[[regression.Moments, float, float], regression.Posterior]
+EffectRegression = Callable[[Moments, float, float], regression.Posterior]
 """From moments and prior variances of the intercept and the slopes to the effect."""
 
 
@@ -90,11 +91,7 @@ def nuisance_needs(request: Request, base: Base) -> list[StageWeight]:
     """Stages of both nuisances, with their interactions if the base learns interactions."""
     known, wide = request.propensity is not None, not survey.is_binary(request)
     look = StageWeight(Stages.OUTCOME_RANGE, SHARES.outcome_range)
-    weights = (
-        SHARES.interactions_treatment,
-        SHARES.interactions_outcome,
-        SHARES.interactions_sizes,
-    )
+    weights = SHARES.interactions_treatment, SHARES.interactions_outcome, SHARES.interactions_sizes
     return [
         *([look] if wide and not base.released_weights else []),
         StageWeight(Stages.GRAM, SHARES.gram),
@@ -112,13 +109,13 @@ class NuisanceFit:
     describe.
     """
 
-    state: survey.Survey
+    state: Survey
     grams: survey.Grams
-    partials: tuple[nu.FoldFit, ...]
+    partials: Folds
     doubt: Remainder
 
 
-def fit_nuisances(state: survey.Survey) -> NuisanceFit:
+def fit_nuisances(state: Survey) -> NuisanceFit:
     """Run every stage that `nuisance_needs` planned."""
     release = survey.outcome_histogram(state, Stages.OUTCOME_RANGE)
     state, grams, partials = nu.additive_nuisances(nu.windowed(state, release, window_borders))
@@ -126,17 +123,13 @@ def fit_nuisances(state: survey.Survey) -> NuisanceFit:
     return NuisanceFit(state, grams, *refined(state, partials))
 
 
-def refined(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...], spread: float | None = None
-) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
+def refined(state: Survey, partials: Folds, spread: float | None = None) -> tuple[Folds, Remainder]:
     """Add planned interactions, with an allowance in the averages for undetected interactions."""
     found = refine(state, partials, spread)
     return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
 
 
-def select_interactions(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...]
-) -> tuple[tuple[nu.FoldFit, ...], Remainder]:
+def select_interactions(state: Survey, partials: Folds) -> tuple[Folds, Remainder]:
     """Drop the interactions unless the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
@@ -189,14 +182,14 @@ class ReleasedMoments(NamedTuple):
     clipping: float
 
 
-def cut_of(state: survey.Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
+def cut_of(state: Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
     """Clipping threshold of a stage's target, at this `bias` (`cuts.threshold_for_effect`)."""
     noise = nu.cross_noise(state, stage, state.effect_features.cut) / state.population.count
     return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
 def cut_moments(
-    state: survey.Survey,
+    state: Survey,
     features: Features,
     target: vault.Transform,
     law: cuts.AbsHistogram,
@@ -222,7 +215,7 @@ def cut_moments(
 
 
 def residual_sizes(
-    state: survey.Survey, target: vault.Transform, stage: StageKey, part: nu.FoldFit
+    state: Survey, target: vault.Transform, stage: StageKey, part: FoldFit
 ) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, denoised with the usual shape of such products."""
     borders = cuts.size_edges(target.bound)
@@ -251,11 +244,8 @@ class FittedEffect(NamedTuple):
 
 
 def orthogonal_effect(
-    state: survey.Survey,
-    partials: tuple[nu.FoldFit, ...],
-    found: Residuals,
-    regress: EffectRegression,
-) -> tuple[Effect, tuple[nu.FoldFit, ...]]:
+    state: Survey, partials: Folds, found: Residuals, regress: EffectRegression
+) -> tuple[Effect, Folds]:
     """tau(x), and the nuisances refitted with its constant part.
 
     The distribution of their errors depends on the mean effect. A second refit would change little.
@@ -267,17 +257,13 @@ def orthogonal_effect(
     return read_effect(state, found, partials, after, regress).effect, after
 
 
-def effect_spreads(state: survey.Survey, slopes: float) -> tuple[float, float]:
+def effect_spreads(state: Survey, slopes: float) -> tuple[float, float]:
     """Prior variances of the mean effect, and of its terms, with total scale `slopes`."""
     return (PRIORS.constant_sd * state.outcome.bound) ** 2, slopes**2 / PRIORS.effect_terms
 
 
 def read_effect(
-    state: survey.Survey,
-    found: Residuals,
-    used: tuple[nu.FoldFit, ...],
-    known: tuple[nu.FoldFit, ...],
-    regress: EffectRegression,
+    state: Survey, found: Residuals, used: Folds, known: Folds, regress: EffectRegression
 ) -> FittedEffect:
     """Regress the released moments minus the bias from the nuisances `used`.
 
@@ -286,7 +272,7 @@ def read_effect(
     """
     features = state.effect_features
     noise_var = found.spread**2 / found.mean_weight
-    moments = regression.Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
+    moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
     spreads = effect_spreads(state, found.cut)
     base = state.session.regression
     if not isinstance(base, Gam):
@@ -302,9 +288,7 @@ def read_effect(
     return FittedEffect(nu.as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
 
 
-def leftovers(
-    state: survey.Survey, used: tuple[nu.FoldFit, ...], known: tuple[nu.FoldFit, ...]
-) -> list[ProductBias]:
+def leftovers(state: Survey, used: Folds, known: Folds) -> list[ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []
@@ -322,7 +306,7 @@ def leftovers(
 
 
 def product_bias_moments(
-    state: survey.Survey, laws: Sequence[ProductBias], features: Features
+    state: Survey, laws: Sequence[ProductBias], features: Features
 ) -> tuple[Vector, Matrix]:
     """The subtracted part of sum w phi d_e d_b, and the covariance around it; zero without `laws`.
 
@@ -337,6 +321,5 @@ def product_bias_moments(
     cov = np.mean([law.cov for law in laws], axis=0)
     whole = lead @ mean
     rest = (1 - PRIORS.product_bias_mean) * whole
-    return PRIORS.product_bias_mean * whole, np.asarray(
-        lead @ cov @ lead.T + np.multiply.outer(rest, rest)
-    )
+    around = np.asarray(lead @ cov @ lead.T + np.multiply.outer(rest, rest))
+    return PRIORS.product_bias_mean * whole, around

@@ -21,17 +21,10 @@ from privcausal.estimators.budget import Undeclared, resolve_domains
 from privcausal.estimators.words import Estimate
 from privcausal.inference.intervals import covering
 from privcausal.prices import as_typed
+from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import (
-    Binary,
-    ColumnKind,
-    Header,
-    Interval,
-    Levels,
-    Schema,
-    Transformed,
-)
+from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.request.survival import PLAN_SURVIVAL
 from privcausal.typing import Vector
 from privcausal.vault import one_blas_thread, simulate
@@ -110,7 +103,7 @@ class Planner:
     learner: Learner
     base: AnyBase
     request: Request
-    schema: Schema
+    schema: domains.Schema
     undeclared: Undeclared
     assumed: Assumptions
     patterns: tuple[bool, ...] = (False, True)
@@ -177,10 +170,8 @@ class Planner:
         except BudgetError:  # The fit would fail too: its bounds lack budget.
             infinite, zero, asked = np.array([np.inf]), np.zeros(1), plan.request.estimand
             names = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
-            each = (np.stack([infinite, zero, zero, zero]),)
-            return Forecast(
-                rows, plan, names, infinite, zero, zero, zero, (), len(plan.stages), each
-            )
+            each, passes = (np.stack([infinite, zero, zero, zero]),), len(plan.stages)
+            return Forecast(rows, plan, names, infinite, zero, zero, zero, (), passes, each)
         simulated = tuple(_variances(estimate) for estimate, _ in fits)
         sampling, privacy, clipping, nuisances = np.mean(simulated, axis=0)
         (first, passes), last = fits[0], fits[-1][0]
@@ -247,7 +238,7 @@ class Planner:
 def _kind(request: Request, name: str) -> ColumnKind:
     """Type of a column without data: numeric unless declared to be text."""
     domain = request.schema.get(name)
-    labels = isinstance(domain, Levels) or (isinstance(domain, Binary) and domain.labels)
+    labels = isinstance(domain, domains.Levels) or (isinstance(domain, Binary) and domain.labels)
     return "text" if labels else "numeric"
 
 
@@ -259,9 +250,8 @@ def _variances(estimate: Estimate) -> np.ndarray:
             "This fit releases no average effects and therefore has no intervals to plan. Set "
             "shares={'average': ...} to a share above 0."
         )
-    return np.stack(
-        [np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2]
-    )
+    random = np.diag(found.sampling), np.diag(found.privacy)
+    return np.stack([*random, found.clipping**2, found.remainder**2])
 
 
 def _half_width(variances: np.ndarray, alpha: float) -> Vector:

@@ -9,26 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import interactions, survey
+from privcausal.estimators import averages, interactions, survey
+from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import (
-    One,
-    Target,
-    averages,
-    look_needs,
-    one_arm_target,
-    square_needs,
-    weighted_mass,
-)
-from privcausal.estimators.base import (
-    MOST_CUT,
-    POOR_OVERLAP,
-    Learner,
-    average_doubts,
-    finish,
-    product_alert,
-    shown,
-)
+from privcausal.estimators.averages import One, Target
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import SHARES, Stages, StageWeight
 from privcausal.estimators.clusters import cluster_needs
@@ -124,19 +108,19 @@ def _means(
     state.session.gather(dict(crosses))
     found, notes = [], []
     # each row counts as 1, or as its survey weight
-    mass = weighted_mass(state, None) or vault.OfCovariates(Constant(1.0), 1.0)
+    mass = averages.weighted_mass(state, None) or vault.OfCovariates(Constant(1.0), 1.0)
     for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
         tau = nu.residual_effect(mine, grams, partials, asked)
         nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
         scored = weighed(mine, partials, nuisances, tau, stage, (arm, mass))
-        target = one_arm_target(mine, scored.nuisances, arm, mass)
+        target = averages.one_arm_target(mine, scored.nuisances, arm, mass)
         found.append((target, scored.remainder))
         if shares:  # known shares are not clipped
             continue
         least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
-        if least > POOR_OVERLAP:
+        if least > learners.POOR_OVERLAP:
             told = HARDLY.format(share=least, arm=request.asked.arms[arm], clip=mine.clip)
-            if least > MOST_CUT:
+            if least > learners.MOST_CUT:
                 state.session.alerts["overlap"] = told
             else:
                 notes.append(told)
@@ -150,7 +134,7 @@ AVERAGE_STAGES = (
 )
 
 
-class AverageLearner(Learner):
+class AverageLearner(learners.Learner):
     """A learner of average effects only, with its own nuisances."""
 
     # The group "average" is missing, because the effect itself is the average.
@@ -187,7 +171,7 @@ class Private(AverageLearner):
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
         sizes, scores, squares = AVERAGE_STAGES
         arms = request.asked.arms
-        looks = look_needs(
+        looks = averages.look_needs(
             request,
             StageWeight(sizes, SHARES.private_sizes),
             StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
@@ -201,7 +185,7 @@ class Private(AverageLearner):
             StageWeight(Stages.OUTCOME, SHARES.private_outcome),
             *first,
             StageWeight(scores, SHARES.private_scores),
-            *square_needs(request, squares, SHARES.private_squares),
+            *averages.square_needs(request, squares, SHARES.private_squares),
             *cluster_needs(request),
             *survival_needs(request),
             *looks,
@@ -219,20 +203,22 @@ class Private(AverageLearner):
         if session.plan.request.asked.arms:
             state = looked(session)
             asked, notes = arm_effects(state, AVERAGE_STAGES[1])
-            found = averages(state, asked, AVERAGE_STAGES)
-            return finish(state, None, None, found, (*notes, *average_doubts(found)))
+            found = averages.averages(state, asked, AVERAGE_STAGES)
+            doubts = learners.average_doubts(found)
+            return learners.finish(state, None, None, found, (*notes, *doubts))
         state, grams, partials = nu.additive_nuisances(looked(session))
         state, partials = nu.clipped(state, partials)
         partials = interactions.refine(state, partials)
         tau = nu.residual_effect(state, grams, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
-        found = averages(state, asked, AVERAGE_STAGES, weight)
+        found = averages.averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
         first = session.plan.request.asked.averages[0]
-        session.alerts |= product_alert(state, partials, found, first)
+        session.alerts |= learners.product_alert(state, partials, found, first)
         found = replace(found, strong=nu.strong_interactions(state, partials, first))
-        return finish(state, None, shown(partials, nuisances), found, average_doubts(found))
+        seen, doubts = learners.shown(partials, nuisances), learners.average_doubts(found)
+        return learners.finish(state, None, seen, found, doubts)
 
 
 def propensity_needs(request: Request, base: PrivateBase) -> list[StageWeight]:

@@ -22,6 +22,7 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting.recipes import r_learner, two_stage_needs
+from privcausal.estimators.orthogonal import FittedEffect, Residuals
 from privcausal.estimators.survey import Survey
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions, RescaledFeatures
@@ -30,6 +31,7 @@ from privcausal.inference import cuts, regression
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import population_gram
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.regression import Moments, ScaleMixturePrior
 from privcausal.request.request import Request
 from privcausal.typing import Vector
 from privcausal.vault import ResidualProduct
@@ -55,26 +57,17 @@ def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
     return EffectFit.of(known, after, effect)
 
 
-@dataclass(frozen=True, eq=False)
-class ProductMoments:
-    """Moments of products of modifiers, after subtraction of a first effect.
+ProductMoments = tuple[RescaledFeatures, orthogonal.ReleasedMoments]
+"""Moments of products of modifiers, after subtraction of a first effect.
 
-    `features` are the features of the release, with the products last. `moments` belong to the
-    products alone, each divided by its stretch, shape (K,). `unit` is the prior scale of a
-    coefficient.
-    """
-
-    features: RescaledFeatures
-    moments: orthogonal.ReleasedMoments
-    unit: float
+The features of the release have the products last. The moments belong to the products alone, each
+divided by its stretch, shape (K,).
+"""
 
 
 def second_release(
-    state: Survey,
-    partials: tuple[nuisances.FoldFit, ...],
-    first: orthogonal.Residuals,
-    reading: orthogonal.FittedEffect,
-) -> tuple[orthogonal.Residuals, ProductMoments | None]:
+    state: Survey, partials: nuisances.Folds, first: Residuals, reading: FittedEffect
+) -> tuple[Residuals, ProductMoments | None]:
     """Average the moments with a second release; also return moments of products, if any.
 
     Moments of tau are the moments of tau - tau_1 plus G beta_1. The two releases are averaged entry
@@ -85,11 +78,10 @@ def second_release(
     coef = reading.effect.pieces[0].additive.coef
     centre = Additive(state.effect_features, coef, 0.0, -reach, reach)
     soft = state.soft_clip
-    target = state.weigh(
-        nuisances.by_fold(
-            lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
-        )
+    remaining = nuisances.by_fold(
+        lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
     )
+    target = state.weigh(remaining)
     law = _left(state, first.sizes, partials[0], centre)
     cut = orthogonal.cut_of(state, law, budget.Stages.REMAINING, PRIORS.cut_bias_rest)
     features = _layout(state, partials[0], first, reading, cut)
@@ -100,12 +92,10 @@ def second_release(
     if features.products is None:
         return found, None
     last = rest._replace(cross=cross[p:], cross_sd=noise[p:])
-    return found, ProductMoments(features, last, first.cut)
+    return found, (features, last)
 
 
-def _averaged(
-    first: orthogonal.Residuals, again: orthogonal.ReleasedMoments
-) -> orthogonal.Residuals:
+def _averaged(first: Residuals, again: orthogonal.ReleasedMoments) -> Residuals:
     total = first.cross_sd**2 + again.cross_sd**2
     own = np.divide(again.cross_sd**2, total, out=np.zeros_like(total), where=total > 0)
     share = float(own.mean())
@@ -132,11 +122,7 @@ def _left(
 
 
 def _layout(
-    state: Survey,
-    part: nuisances.FoldFit,
-    first: orthogonal.Residuals,
-    reading: orthogonal.FittedEffect,
-    cut: float,
+    state: Survey, part: nuisances.FoldFit, first: Residuals, reading: FittedEffect, cut: float
 ) -> RescaledFeatures:
     """Features of the second release: base "gam" stretches its features, other bases do not."""
     features = state.effect_features
@@ -148,9 +134,8 @@ def _layout(
     size = np.maximum(weight @ phi**2 / weight.sum(), 1e-6)  # mean squares
     band = reading.effect.pieces[0].cov.diagonal()
     variance = np.maximum(reading.cov.diagonal(), PRIORS.doubt * band) * size
-    noise = nuisances.cross_noise(state, budget.Stages.REMAINING, cut) / (
-        state.count * first.mean_weight
-    )
+    noise = nuisances.cross_noise(state, budget.Stages.REMAINING, cut)
+    noise /= state.count * first.mean_weight
     psi = modifier_products(state, weight, reading.effect) if base.interactions else None
     share = 0.0  # share of the norm; zero for products that noise would mostly hide
     if psi is not None:
@@ -158,22 +143,13 @@ def _layout(
         filled = water_filling(np.r_[variance, np.full(psi.size, spread)], noise**2)
         each = min(float(filled[-1]), PRIORS.products_norm / psi.size)
         share = each * psi.size if each * spread > noise**2 else 0.0
-    own = (1 - PRIORS.even_norm) * water_filling(
-        variance, noise**2
-    ) + PRIORS.even_norm * size / size.sum()
+    even = PRIORS.even_norm
+    own = (1 - even) * water_filling(variance, noise**2) + even * size / size.sum()
     stretch = np.sqrt((1 - share) * own / size)
-    if psi is not None and share > 0:
-        # products have unit mean square
-        return _with_cut(
-            state, features, psi, np.r_[stretch, np.full(psi.size, np.sqrt(share / psi.size))]
-        )
-    return _with_cut(state, features, None, stretch)
-
-
-def _with_cut(
-    state: Survey, features: FeatureMap, psi: Interactions | None, stretch: Vector
-) -> RescaledFeatures:
-    uncut = RescaledFeatures(features, psi, stretch, np.inf)
+    products = psi if share > 0 else None
+    if products is not None:  # of unit mean square
+        stretch = np.r_[stretch, np.full(products.size, np.sqrt(share / products.size))]
+    uncut = RescaledFeatures(features, products, stretch, np.inf)
     values = state.rows.phi(uncut)
     norms = np.linalg.norm(values, axis=1) * uncut.weight(values)
     return replace(uncut, cut=float(np.quantile(norms, PRIORS.rescaled_norm_quantile)))
@@ -218,11 +194,7 @@ def _own_functions(features: FeatureMap) -> list[int]:
 
 
 def with_products(
-    state: Survey,
-    found: orthogonal.Residuals,
-    more: ProductMoments | None,
-    e: Vector,
-    reading: orthogonal.FittedEffect,
+    state: Survey, found: Residuals, more: ProductMoments | None, e: Vector, reading: FittedEffect
 ) -> Effect:
     """The effect, with products of modifiers if the moments clearly support products.
 
@@ -233,27 +205,23 @@ def with_products(
     effect = reading.effect
     if more is None:
         return effect
-    psi, own = more.features.products, more.moments
+    features, own = more
+    psi, p = features.products, features.features.size
     assert psi is not None
-    p, rows = more.features.features.size, state.rows
-    whole = population_gram(more.features, rows, state.count, e * (1 - e))
-    mean, cov = (
-        v[..., p:] for v in orthogonal.product_bias_moments(state, reading.left, more.features)
-    )
-    stretch = more.features.stretch[p:]
+    whole = population_gram(features, state.rows, state.count, e * (1 - e))
+    bias = orthogonal.product_bias_moments(state, reading.left, features)
+    mean, cov = (v[..., p:] for v in bias)
+    stretch = features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
-    moments = regression.Moments(
+    moments = Moments(
         gram, own.cross - mean / stretch, 0.0, own.cross_sd, own.spread**2 / found.mean_weight,
         cov[p:] / np.outer(stretch, stretch),
     )  # fmt: skip
-    law = regression.ScaleMixturePrior(
-        1.0, np.full(psi.size, more.unit), np.zeros(psi.size, np.int64)
-    )
+    law = ScaleMixturePrior(1.0, np.full(psi.size, found.cut), np.zeros(psi.size, np.int64))
     fitted = regression.mixture(moments, law)
     # The negation also covers evidence that is not a number.
-    if not fitted.evidence - regression.of_nothing(moments) >= np.log(
-        1 / PRIORS.products_false_alarm
-    ):
+    gained = fitted.evidence - regression.of_nothing(moments)
+    if not gained >= np.log(1 / PRIORS.products_false_alarm):
         return effect
     piece = Piece(Additive(psi, fitted.mean), fitted.cov)
     return replace(effect, pieces=(*effect.pieces, piece))
@@ -345,9 +313,7 @@ class Auto(R):
         assert isinstance(base, bases.Gam)  # by `accepted`
         note = ""
 
-        def choose(
-            moments: regression.Moments, intercept: float, size: float
-        ) -> regression.Posterior:
+        def choose(moments: Moments, intercept: float, size: float) -> regression.Posterior:
             nonlocal note
             forms = base.forms(moments, state.effect_features, intercept, size)
             best = max(forms, key=lambda form: forms[form].evidence)

@@ -66,7 +66,7 @@ The distribution of the errors is too rough for a smaller share.
 
 SLOPE_SIZES = Stages.RESIDUAL_SIZES
 
-FoldsByArm = Sequence[tuple[nu.FoldFit, ...]]
+FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
 
@@ -160,9 +160,7 @@ def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, fl
     return state, [interactions.refine(state, partials)], np.full((1, 1), mass), lost
 
 
-def residual_cut(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...]
-) -> tuple[survey.Survey, float, float]:
+def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Survey, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
     Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
@@ -205,8 +203,7 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
     if not state.session.plan.request.asked.dose:
         return vault.SlopeScores(e, eta, state.outcome, centre)
-    domain = state.session.schema[state.session.plan.request.formula.treatment]
-    most = largest_residual(domain)
+    most = largest_residual(state.session.schema[state.session.plan.request.formula.treatment])
     return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
 
 
@@ -223,9 +220,8 @@ def cut_sums(
 ) -> tuple[vault.SlopeSums, float, float]:
     """Clipped sums, the maximum change of their mean, and its noise sd; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
-    sizes = averages.row_sizes(
-        state.session, private.AVERAGE_STAGES[0], scores, declared=averages.declared_shares(state)
-    )
+    known, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
+    sizes = averages.row_sizes(state.session, stage, scores, declared=known)
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
@@ -236,9 +232,7 @@ def cut_sums(
     return replace(rough, cut=cut.at), cut.bias + lost, cut.doubt
 
 
-def _reread(
-    state: survey.Survey, partials: tuple[nu.FoldFit, ...], mass: float, slope: float
-) -> tuple[nu.FoldFit, ...]:
+def _reread(state: survey.Survey, partials: nu.Folds, mass: float, slope: float) -> nu.Folds:
     """Refit the nuisances and their distribution for this slope, corrected for errors of e.
 
     If e has error d, the slope is attenuated by the factor E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
@@ -292,16 +286,13 @@ class LocalAverage(private.AverageLearner):
 
     def run(self, session: survey.FitRun) -> Estimate:
         request, formula = session.plan.request, session.plan.request.formula
-        state, instruments, treatments, e, squares = _late_learnt(
-            replace(private.looked(session), floor=0.0)
-        )
+        state = replace(private.looked(session), floor=0.0)
+        state, instruments, treatments, e, squares = _late_learnt(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
         taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
-        doubts = [
-            [nu.remainder(state, parts, "PLR").rms for parts in each]
-            for each in (instruments, treatments)
-        ]
+        both = instruments, treatments
+        doubts = [[nu.remainder(state, one, "PLR").rms for one in each] for each in both]
         known = partial(
             instruments_of.estimate_reduced, formula.instruments, remainder=np.array(doubts),
             model=rows * np.diag(squares), size=rows, units=(widths, taken),
@@ -346,9 +337,8 @@ class LocalAverage(private.AverageLearner):
         tests = instruments_of.instrument_tests(found)
         p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
         agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
-        return replace(
-            said, rows=(*said.rows, ("First-stage F", f"{tests.strength:.1f} (noisy)"), *agree)
-        )
+        strength = ("First-stage F", f"{tests.strength:.1f} (noisy)")
+        return replace(said, rows=(*said.rows, strength, *agree))
 
 
 REDUNDANT = (

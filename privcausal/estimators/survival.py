@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import budget, words
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
@@ -15,6 +14,7 @@ from privcausal.inference.survival import LEAST_FOLLOWED, ArmCurve, arm_curve, n
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.typing import Vector
+from privcausal.vault import FollowUp, SurvivalCounts, SurvivalScore
 
 SURVIVAL_COUNTS = StageKey("effect", "survival times")
 
@@ -31,10 +31,10 @@ def survival_needs(request: Request) -> list[budget.StageWeight]:
     return [budget.StageWeight(SURVIVAL_COUNTS, budget.SHARES.private_survival_counts)]
 
 
-def follow_up(request: Request) -> vault.FollowUp:
+def follow_up(request: Request) -> FollowUp:
     """The cells of the rows of a request with a horizon."""
     assert request.horizon is not None
-    return vault.FollowUp(request.formula.event, float(request.horizon))
+    return FollowUp(request.formula.event, float(request.horizon))
 
 
 def values(request: Request) -> tuple[Vector, float]:
@@ -51,24 +51,22 @@ def times(request: Request) -> Vector:
 
 def released_times(estimate: words.Estimate) -> Release:
     """The release of the times by arm of a fit with a horizon."""
-    query = vault.SurvivalCounts(follow_up(estimate.plan.request)).query
+    query = SurvivalCounts(follow_up(estimate.plan.request)).query
     (found,) = (one for one in estimate.releases if one.charge.query == query)
     return found
 
 
 def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCurve]]:
     """The curves of the controls and of the treated with replicas, from the released times."""
-    query, sd = vault.SurvivalCounts(follow_up(request)), float(release.noise_sd[0])
+    query, sd = SurvivalCounts(follow_up(request)), float(release.noise_sd[0])
     found = [arm_curve(one, query.root) for one in query.split(release.value)]
     return [(curve, curve.replicas(sd, query.root)) for curve in found]
 
 
-def survival_scores(
-    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]
-) -> vault.SurvivalScore:
+def survival_scores(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> SurvivalScore:
     """The score of every row, from the curves of both arms."""
     table = np.stack([scores(curve, *values(request)) for curve, _ in curves])
-    return vault.SurvivalScore(follow_up(request), table)
+    return SurvivalScore(follow_up(request), table)
 
 
 def censoring_alert(
@@ -84,7 +82,7 @@ def censoring_alert(
 
 def coding_alerts(request: Request, release: Release) -> dict[str, str]:
     """Alerts if no row is censored or many times are not above 0, and noise does not hide it."""
-    query = vault.SurvivalCounts(follow_up(request))
+    query = SurvivalCounts(follow_up(request))
     root, released = query.root, query.split(release.value)
     before, at_zero = root[0] - root[-1], root[0] - root[1]  # weights of the two counts
     censored, early = float(np.sum(released[:, 1] @ before)), float(np.sum(released @ at_zero))

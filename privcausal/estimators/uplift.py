@@ -24,9 +24,10 @@ from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, p
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
+from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
-from privcausal.request.schema import Domain, Interval, Schema
+from privcausal.request.schema import Interval, Schema
 
 # ADUM: uplift from noisy aggregates (Betlei et al. 2021), cells shrunk toward neighbors.
 
@@ -319,9 +320,8 @@ def pure_stages(
     size = {g: sum(n.weight for n in needs if n.key.group == g) for g in groups}
     weights = [shares[n.key.group] * n.weight / size[n.key.group] for n in needs]
     amounts = portions(total, weights) if len(needs) > 1 else [total]
-    return tuple(
-        Stage(need.key, 0, epsilon=amount) for need, amount in zip(needs, amounts, strict=True)
-    )
+    pairs = zip(needs, amounts, strict=True)
+    return tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
 
 
 ADUM_NOTE = (
@@ -394,20 +394,16 @@ def _regular_grid(
             "partition='kmeans'."
         )
     parts = max((cells / labels) ** (1 / max(len(numbers), 1)), 2.0)
-    found = {name: _between(schema[name]) for name in numbers if name in whole}
-    # Count the numbers before listing them: declared bounds may be 1e15 apart.
+    domains = {n: d for n in numbers if n in whole and isinstance(d := schema[n], Interval)}
+    # The whole numbers except the last; borders are half a unit above each. Count them before
+    # listing them: declared bounds may be 1e15 apart.
+    found = {n: range(math.ceil(d.lo), math.floor(d.hi)) for n, d in domains.items()}
     few = {name: [cut + 0.5 for cut in at] for name, at in found.items() if 0 < len(at) < parts}
     rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
     parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
     even = dict.fromkeys(variables, max(round(parts), least))
     return partitions.product_of(schema, {**even, **few})
-
-
-def _between(domain: Domain) -> range:
-    """The whole numbers of an interval except the last; borders are half a unit above each."""
-    assert isinstance(domain, Interval)
-    return range(math.ceil(domain.lo), math.floor(domain.hi))
 
 
 def _numbers_and_labels(schema: Schema, variables: tuple[str, ...]) -> tuple[list[str], float]:
@@ -463,12 +459,10 @@ def _middles(grid: partitions.Product) -> dict[str, Any]:
     return columns
 
 
-def _kmeans(
-    session: FitRun, variables: tuple[str, ...], cells: int, rounds: int
-) -> partitions.Nearest:
+def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
     """Private k-means: centers move to noisy means for a fixed number of rounds."""
-    coordinates = partitions.Coordinates(session.schema, variables)
-    nearest = partitions.Nearest(coordinates, vault.public_centres(coordinates, cells))
+    coordinates = Coordinates(session.schema, variables)
+    nearest = Nearest(coordinates, vault.public_centres(coordinates, cells))
     for number in range(1, rounds + 1):
         law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
         sums = vault.ClusterSums(nearest, law)
@@ -477,7 +471,7 @@ def _kmeans(
         seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
         centres = nearest.centres.copy()
         centres[seen] = np.clip(total[seen] / count[seen, None], -1.0, 1.0)
-        nearest = partitions.Nearest(coordinates, centres)
+        nearest = Nearest(coordinates, centres)
     return nearest
 
 
@@ -528,9 +522,7 @@ class TM(EffectLearner):
         return replace(checked, learner=self.name, stages=(replace(checked.stages[-1], name=LOSS),))
 
     def polynomials(self, request: Request, schema: Schema) -> Polynomials:
-        return Polynomials(
-            partitions.Coordinates(schema, request.formula.effect_variables), self.degree
-        )
+        return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema

@@ -361,9 +361,8 @@ def _products_note(estimate: Estimate) -> str:
     if not found:
         return ""
     largest = max(found.values())
-    kept = sorted(
-        (n for n in found if found[n] >= LEAST_PRODUCT * largest), key=lambda n: -found[n]
-    )
+    kept = [name for name in found if found[name] >= LEAST_PRODUCT * largest]
+    kept.sort(key=lambda name: -found[name])
     named = ", ".join(f"{name} (sd {found[name]:.2g})" for name in kept[:SHOWN_PRODUCTS])
     more = " and smaller ones" if len(kept) > SHOWN_PRODUCTS else ""
     return (
@@ -518,9 +517,8 @@ def words_of(request: Request, estimand: str = "") -> Words:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instruments:
         return words
-    reading = words.reading.replace("unconfoundedness, overlap,", KNOWN).replace(
-        "unconfoundedness", KNOWN
-    )
+    reading = words.reading.replace("unconfoundedness, overlap,", KNOWN)
+    reading = reading.replace("unconfoundedness", KNOWN)
     return replace(words, reading=reading, identified=(ASSIGNED,))
 
 
@@ -549,12 +547,11 @@ def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
 def propensity_words(request: Request, clip: float) -> str:
     """Text on how the propensity is handled."""
     if request.propensity is not None:
-        column = isinstance(request.propensity, str)
         if isinstance(request.propensity, Mapping):
             return f"known, {_shares(request.propensity)}"
-        return (
-            f"known, column {request.propensity}" if column else f"known, {request.propensity:.4g}"
-        )
+        if isinstance(request.propensity, str):
+            return f"known, column {request.propensity}"
+        return f"known, {request.propensity:.4g}"
     if request.asked.dose or request.asked.arms:
         of = "instrument" if request.formula.instruments else "treatment"
         return f"mean of the {of}" if request.asked.dose else "one for each arm"
@@ -748,10 +745,8 @@ def _clipped(
     for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
         if told[at] and end == kept != 0:
             share = min(float(ends[at]) / rows, 1.0)
-            text = CLIPPED.format(
-                share=share, name=listed([name]), end=end, lo=declared.lo, hi=declared.hi
-            )
-            return (("clip", text),)
+            limits = {"end": end, "lo": declared.lo, "hi": declared.hi}
+            return (("clip", CLIPPED.format(share=share, name=listed([name]), **limits)),)
     return ()
 
 

@@ -20,18 +20,10 @@ import numpy as np
 
 from privcausal.errors import DataError, FormulaError, SchemaError
 from privcausal.request import expressions
+from privcausal.request import schema as domains_of
 from privcausal.request.factors import LABEL_KINDS, Factor, call_factor
 from privcausal.request.formula import CausalFormula, Term
-from privcausal.request.schema import (
-    Binary,
-    ColumnKind,
-    Header,
-    Interval,
-    Levels,
-    Schema,
-    Transformed,
-    label_key,
-)
+from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed, label_key
 from privcausal.typing import Frame, Integers, Matrix, Vector
 
 # Formulaic's cubic splines, with their constraint absorbed by additions in a fixed order.
@@ -89,8 +81,15 @@ def open_frame(native: Frame) -> Any:
 
     if isinstance(native, Mapping):
         native = _from_mapping(native)
-    names = getattr(native, "column_names", getattr(native, "columns", ()))
-    _refuse_duplicates(names if isinstance(names, Iterable) else ())
+    given = getattr(native, "column_names", getattr(native, "columns", ()))
+    names = list(given) if isinstance(given, Iterable) else []
+    if not all(isinstance(name, str) for name in names):
+        raise DataError(
+            "Column names must be text, and a MultiIndex is not supported. Rename the columns."
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"Column name {twice[0]!r} appears twice in the data. Rename one.")
     try:
         frame = nw.from_native(native, eager_only=True)
     except TypeError:
@@ -108,11 +107,15 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
 
     if not all(isinstance(name, str) for name in columns):
         raise DataError("Column names must be text.")
+    plain = pd.Series | pd.Index | pd.api.extensions.ExtensionArray
     for name, values in columns.items():
         if not hasattr(values, "dtype"):
             # The type of a list depends on its values: one row would decide how it is read.
             raise DataError(f"Column {name!r} of the dict has no data type. Pass np.array(...).")
-        if not _keeps_its_type(values):
+        # pandas infers the types of others. A missing value (a null of polars, the mask of an
+        # array) would then turn whole numbers into floats, or truth values into objects.
+        array = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+        if not (array or isinstance(values, plain) or _is_polars(values)):
             raise DataError(
                 f"Column {name!r} of the dict has type {type(values).__name__}, which is not "
                 "supported in a dict. Pass np.array(...), a pandas or polars Series, or the whole "
@@ -123,19 +126,6 @@ def _from_mapping(columns: Mapping[Any, Any]) -> Any:
     ):
         raise DataError("A dict of columns requires one-dimensional arrays of equal length.")
     return pd.DataFrame({name: _as_pandas(values) for name, values in columns.items()})
-
-
-def _keeps_its_type(values: Any) -> bool:
-    """Whether pandas can hold these values without inspecting them.
-
-    Otherwise, pandas infers a type. A missing value (a null of polars, the mask of an array) would
-    then turn whole numbers into floats, or truth values into objects.
-    """
-    import pandas as pd
-
-    plain = pd.Series | pd.Index | pd.api.extensions.ExtensionArray
-    array = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
-    return array or isinstance(values, plain) or _is_polars(values)
 
 
 def _is_polars(values: Any) -> bool:
@@ -164,18 +154,7 @@ def _as_pandas(values: Any) -> Any:
     return values
 
 
-def _refuse_duplicates(names: Iterable[Any]) -> None:
-    names = list(names)
-    if not all(isinstance(name, str) for name in names):
-        raise DataError(
-            "Column names must be text, and a MultiIndex is not supported. Rename the columns."
-        )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"Column name {twice[0]!r} appears twice in the data. Rename one.")
-
-
-def header(frame: Any) -> Header:
+def header(frame: Any) -> domains_of.Header:
     """Names and kinds of the columns, from data types alone."""
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
     text = (name for name, kind in kinds.items() if kind == "text")
@@ -187,7 +166,7 @@ def header(frame: Any) -> Header:
     for name in (name for name, kind in kinds.items() if kind == "other"):
         if hasattr(getattr(native[name], "array", None), "sp_values"):
             advice[name] = f"It is sparse: pass df[{name!r}].sparse.to_dense()."
-    return Header(kinds, objects, integers=whole, advice=advice)
+    return domains_of.Header(kinds, objects, integers=whole, advice=advice)
 
 
 def holds_objects(series: Any) -> bool:
@@ -198,7 +177,7 @@ def holds_objects(series: Any) -> bool:
     return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
 
 
-def _kind(dtype: Any) -> ColumnKind:
+def _kind(dtype: Any) -> domains_of.ColumnKind:
     import narwhals as nw
 
     if dtype in (nw.Int128, nw.UInt128):  # Arrow lacks these; only an empty table could pass
@@ -342,9 +321,8 @@ class Design:
         self.schema = schema
         self.full_rank = full_rank
         self.variables = tuple(dict.fromkeys(v for t in terms for v in t.variables))
-        self._contrasts = {
-            f.variables[0] for t in self.terms for f in t.factors if f.kind == "contrast"
-        }
+        factors = [f for t in self.terms for f in t.factors]
+        self._contrasts = {f.variables[0] for f in factors if f.kind == "contrast"}
         domains = [self.schema[name] for name in self.variables]
         labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
         self._undeclared = _unlike([*self.variables, *labels])
@@ -499,12 +477,10 @@ class Design:
         for factor in (f for f in term.factors if f.kind in LABEL_KINDS):
             domain, shown = self.schema[factor.variables[0]], factor.typed or factor.expr
             both = {"0.0": domain.zero, "1.0": domain.one} if isinstance(domain, Binary) else {}
-            name = re.sub(
-                rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)",
-                lambda found: shown + found[1] + both.get(found[2], found[2]),  # noqa: B023
-                name,
-                count=1,
-            )
+            own = rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)"
+            if found := re.search(own, name):
+                level = found[1] + both.get(found[2], found[2])
+                name = name[: found.start()] + shown + level + name[found.end() :]
         return name
 
     def _code_tables(self) -> dict[int, Vector]:
@@ -564,23 +540,19 @@ class Design:
         return pd.DataFrame(out)
 
     def _evaluate(self, frame: Mapping[str, Any]) -> Matrix:
-        values = self._matrix(self._spec, frame)[:, self._keep]
+        values = self._matrix(self._spec, frame, expressions.ENVIRONMENT)[:, self._keep]
         values[~np.isfinite(values)] = np.nan
         return values
 
     def _matrix(
-        self,
-        spec: Any,
-        frame: Mapping[str, Any],
-        environment: Mapping[str, Any] = expressions.ENVIRONMENT,
+        self, spec: Any, frame: Mapping[str, Any], environment: Mapping[str, Any]
     ) -> Matrix:
         """The model matrix before columns are dropped and scaled."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             # A NumPy warning would reveal a row's value.
             warnings.simplefilter("ignore")
-            matrix = spec.get_model_matrix(
-                self._as_frame(frame), context={**environment, **SPLINES}
-            )
+            context = {**environment, **SPLINES}
+            matrix = spec.get_model_matrix(self._as_frame(frame), context=context)
         return np.asarray(matrix, dtype=np.float64)
 
     def _ranges(
@@ -609,11 +581,9 @@ class Design:
 
     def _bounded(self, name: str) -> str:
         domain = self.schema[name]
-        return (
-            f"{name!r} ({domain.lo:g}, {domain.hi:g})"
-            if isinstance(domain, Interval)
-            else repr(name)
-        )
+        if isinstance(domain, Interval):
+            return f"{name!r} ({domain.lo:g}, {domain.hi:g})"
+        return repr(name)
 
     def _evaluated_together(self) -> list[list[Term]]:
         """Groups of terms that share a grid: all one-variable terms, then each other term alone."""
@@ -711,12 +681,9 @@ def _fit_spec(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         matrix = model_matrix(
-            formulaic_terms(terms),
-            skeleton,
-            context={**expressions.ENVIRONMENT, **SPLINES},
-            na_action="ignore",
-            ensure_full_rank=full_rank,
-        )
+            formulaic_terms(terms), skeleton, context={**expressions.ENVIRONMENT, **SPLINES},
+            na_action="ignore", ensure_full_rank=full_rank,
+        )  # fmt: skip
     spec = matrix.model_spec
     by_factors = {frozenset(f.expr for f in t.factors): t for t in terms}
     owners: list[Term | None] = []

@@ -156,7 +156,6 @@ class Polynomials:
 
     @cached_property
     def _numeric(self) -> tuple[bool, ...]:
-        """Which columns are numbers."""
         schema = self.coordinates.schema
         return tuple(isinstance(schema[n], Interval) for n in self.coordinates.variables)
 
@@ -434,10 +433,9 @@ def random_trees(
     trees: list[Tree] = [
         ((~k, _threshold(columns[~k], share)),) for k in (0, 1) for share in shares
     ]
+    some = min(depth - 1, int(linear.sum()))
     for number_of_tree in range(number):
-        others = rng.choice(
-            np.flatnonzero(linear), min(depth - 1, int(linear.sum())), replace=False
-        )
+        others = rng.choice(np.flatnonzero(linear), some, replace=False)
         chosen = [~(number_of_tree % 2), *others.tolist()]
         trees.append(tuple((j, _threshold(columns[j], rng.uniform(*SPLIT_SHARES))) for j in chosen))
     return (one, two), tuple(trees)

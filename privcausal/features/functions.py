@@ -127,9 +127,8 @@ class Extended:
         """Compute and cache the sums of functions that share the same products."""
         new = [f for f in functions if isinstance(f, Extended) and not rows.has(f._key)]
         if len(new) > 1 and all(f.features is new[0].features for f in new):
-            for function, value in zip(
-                new, expansions.extras(rows, [f._sum for f in new]), strict=True
-            ):
+            values = expansions.extras(rows, [f._sum for f in new])
+            for function, value in zip(new, values, strict=True):
                 rows.store(function._key, value)
 
 
@@ -222,6 +221,10 @@ class NuisanceTriple:
     mu1: Function
 
 
+Triples = tuple[NuisanceTriple, ...]
+"""Nuisances by fold, or one triple for all rows."""
+
+
 # Step functions on public bins of columns, which boosting learns.
 
 SYNTHETIC_CELLS = 16
@@ -297,15 +300,13 @@ class Bins:
         blocks: list[basis.Block] = []
         columns = self.design.columns
         for axis in self.axes:
-            first = columns[axis.columns[0]]
+            term = columns[axis.columns[0]].term
             if axis.bin_of is not None:
                 table = np.zeros((FINE_BINS, axis.size))
                 table[np.arange(FINE_BINS), axis.bin_of] = 1.0
-                blocks.append(
-                    basis.Block(axis.columns[0], (1,) * axis.size, first.term, table=table)
-                )
+                blocks.append(basis.Block(axis.columns[0], (1,) * axis.size, term, table=table))
             else:
-                blocks += [basis.Block(j, (1,), first.term) for j in axis.columns]
+                blocks += [basis.Block(j, (1,), term) for j in axis.columns]
         return basis.FeatureMap(self.design, tuple(blocks), np.inf)
 
     @cached_property
@@ -342,10 +343,8 @@ class Bins:
     def codes(self, rows: Rows) -> list[Integers]:
         """Bin of each row on each axis, by its number over all axes."""
         scaled = rows.scaled(self.design)
-        return [
-            axis.codes(scaled) + int(first)
-            for axis, first in zip(self.axes, self.start[:-1], strict=True)
-        ]
+        pairs = zip(self.axes, self.start[:-1], strict=True)
+        return [axis.codes(scaled) + int(first) for axis, first in pairs]
 
 
 def make_bins(design: Design, rows: Rows, most: int) -> Bins:
@@ -353,12 +352,10 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
     scaled = rows.scaled(design)
     axes, shares = [], []
     for columns in _terms(design):
-        factor = design.columns[columns[0]].kind == "indicator"
-        axis = (
-            TermBins(columns, None, 1 + len(columns))
-            if factor
-            else _numeric(columns[0], scaled[:, columns[0]], most)
-        )
+        if design.columns[columns[0]].kind == "indicator":
+            axis = TermBins(columns, None, 1 + len(columns))
+        else:
+            axis = _numeric(columns[0], scaled[:, columns[0]], most)
         counts = np.bincount(axis.codes(scaled), minlength=axis.size).astype(np.float64)
         axes.append(axis)
         shares.append((counts + 0.5) / (counts + 0.5).sum())
@@ -535,7 +532,6 @@ def size(width: int) -> int:
 
 def split(weights: Vector, width: int) -> tuple[Matrix, Vector, Vector, float]:
     """W1, b1, w2 and b2 of flat weights."""
-    w1, b1, w2, b2 = np.split(
-        weights, np.cumsum([NETWORK_WIDTH * width, NETWORK_WIDTH, NETWORK_WIDTH])
-    )
+    ends = np.cumsum([NETWORK_WIDTH * width, NETWORK_WIDTH, NETWORK_WIDTH])
+    w1, b1, w2, b2 = np.split(weights, ends)
     return w1.reshape(NETWORK_WIDTH, width), b1, w2, float(b2[0])

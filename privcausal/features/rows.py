@@ -54,9 +54,7 @@ def read_points(
             )
         else:
             cleaned[name] = middle(design.schema[name], size)
-    known = None
-    if propensity is not None and propensity in frame.columns:
-        known = numbers(frame[propensity])
+    known = numbers(frame[propensity]) if propensity in frame.columns else None
     index = getattr(newdata, "index", None)
     own = index if isinstance(index, pd.Index) else pd.RangeIndex(size)
     return Rows(cleaned, size, known), present, own
@@ -141,12 +139,9 @@ def declare_queries(frame: Frame, wanted: tuple[str, ...]) -> Queries:
             f"queries= must have from 1 to {MOST_QUERY_POINTS:,} points. Omit it to release the "
             "whole function, which you can evaluate at any number of points."
         )
-    return Queries(
-        {
-            name: tuple(v.item() if isinstance(v, np.generic) else v for v in table[name].to_list())
-            for name in wanted
-        }
-    )
+    lists = {name: table[name].to_list() for name in wanted}
+    plain = {k: [v.item() if isinstance(v, np.generic) else v for v in lists[k]] for k in wanted}
+    return Queries({name: tuple(values) for name, values in plain.items()})
 
 
 def read_queries(queries: Queries, design: Design) -> Rows:
@@ -342,11 +337,8 @@ class Rows:
             self._brief.clear()
             self._places.clear()
             # Drop vectors that this pass did not request.
-            self._made = {
-                key: one
-                for key, one in self._made.items()
-                if key in self._asked or getattr(one[1], "ndim", 2) > 1
-            }
+            made, asked = self._made.items(), self._asked
+            self._made = {k: v for k, v in made if k in asked or getattr(v[1], "ndim", 2) > 1}
             self._asked.clear()
 
     def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:

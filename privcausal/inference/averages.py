@@ -13,17 +13,12 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import norm, t
 
+from privcausal.inference import reconcile as reconcile_of
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.intervals import covering, p_value
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.reconcile import (
-    joint_sampling,
-    reconcile,
-    reconcile_within,
-    terms_first,
-    upheld,
-)
-from privcausal.inference.regression import signal_share
+from privcausal.inference.reconcile import upheld
+from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.factors import Partitions
 from privcausal.stored import stored
 from privcausal.typing import Matrix, Vector
@@ -256,15 +251,14 @@ def estimate_average(
     apart = mean * mass / frame.size
     variance = max(square - apart**2, frame.least_variance(square, apart))
     lift, slopes, slope_noise = _slopes(value, sd, frame, mass)
-    sampling = lift @ _meat(value, sd, frame, slopes, variance, robust=robust) @ lift.T
+    sampling = lift @ _meat(sums, slopes, variance, robust=robust) @ lift.T
     sampling[0, 0] = variance * frame.size / mass**2
     privacy = lift @ np.diag(np.r_[sd.score[0], sd.slope] ** 2) @ lift.T
     privacy += np.diag([(mean * mass_sd / mass) ** 2, *slope_noise])
     clipping = float(np.hypot(frame.clipping, mean * (1 - frame.kept) / PRIORS.slope_doubt))
     own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
-    spread = np.r_[
-        1.0, np.sqrt(np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size)
-    ]
+    squares = np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size
+    spread = np.r_[1.0, np.sqrt(squares)]
     privacy += np.diag((frame.doubt * spread) ** 2)
     out = AverageEstimate(
         terms, (), own, sampling, privacy,
@@ -282,9 +276,8 @@ def estimate_average(
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
     privacy[m:, m:] += frame.doubt**2 * np.eye(len(groups))
     privacy[:m, :m] = out.privacy
-    sampling = joint_sampling(
-        out.sampling, np.diag(found.sampling)[m:], sums.share(found), noise.identities
-    )
+    own, share = np.diag(found.sampling)[m:], sums.share(found)
+    sampling = reconcile_of.joint_sampling(out.sampling, own, share, noise.identities)
     return replace(found, sampling=sampling, privacy=privacy), sums
 
 
@@ -335,16 +328,16 @@ def _sums(value: ScoreData, sd: ScoreData, frame: SumsContext) -> Sums:
     identities = upheld(frame.parts, size, size_sd, FEW_SDS)
     if not len(identities):
         return plain
-    score, score_cov = reconcile(value.score, sd.score, identities)
-    square, square_cov = reconcile(value.square, sd.square, identities)
+    score, score_cov = reconcile_of.reconcile(value.score, sd.score, identities)
+    square, square_cov = reconcile_of.reconcile(value.square, sd.square, identities)
     if frame.group_masses:
         # the prior of the whole mass is one more measurement of the mass
         size[0], size_sd[0] = plain.mass / frame.kept, plain.mass_sd / frame.kept
         least = PRIORS.least_mass * frame.size
-        size, size_cov = reconcile_within(size, size_sd, identities, (least, np.inf))
+        size, size_cov = reconcile_of.reconcile_within(size, size_sd, identities, (least, np.inf))
         mass, mass_sd = frame.kept * float(size[0]), frame.kept * float(_sd(size_cov)[0])
     else:
-        size, size_cov = reconcile_within(size, size_sd, identities, frame.size_limits)
+        size, size_cov = reconcile_of.reconcile_within(size, size_sd, identities, frame.size_limits)
         frame = replace(frame, size=float(size[0]))
         mass, mass_sd = shrunken_mass(value.mass, sd.mass, frame)
     value = replace(value, score=score, square=square, group_size=size[1:])
@@ -428,21 +421,13 @@ def _slopes(
     return lift, slopes, noise.tolist()
 
 
-def _meat(
-    value: ScoreData,
-    sd: ScoreData,
-    frame: SumsContext,
-    slopes: Vector,
-    variance: float,
-    *,
-    robust: bool,
-) -> Matrix:
+def _meat(sums: Sums, slopes: Vector, variance: float, *, robust: bool) -> Matrix:
     """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
 
     The rows give sum(score^2 a a'). The mean over the synthetic population gives its fitted part
     (a'b)^2 a a', which is subtracted, as E[score | a] = a'b under the projection.
     """
-    model = frame.model
+    value, sd, frame, model = sums.value, sums.sd, sums.frame, sums.frame.model
     if robust and value.meat.size:
         fitted = frame.weighted((frame.points @ slopes) ** 2)
         values, vectors = np.linalg.eigh(value.meat - fitted)
@@ -654,9 +639,8 @@ def estimate_averages(
     """
     found, sums = [], []
     for a in asked:
-        one, own = estimate_average(
-            a.terms, groups, value.of(a, noise=False), sd.of(a, noise=True), a.frame, robust=robust
-        )
+        parts = value.of(a, noise=False), sd.of(a, noise=True)
+        one, own = estimate_average(a.terms, groups, *parts, a.frame, robust=robust)
         found.append(one)
         sums.append(own)
     if len(found) == 1:
@@ -664,39 +648,29 @@ def estimate_averages(
     privacy = _privacy(asked, found, sums, sd)
     sampling = _sampling(asked, found, sums, value)
     r, places = len(asked), 1 + len(groups)
-    order = terms_first(r, places)
+    order = reconcile_of.terms_first(r, places)
     estimate, clipping, remainder = (
         np.concatenate([getattr(one, name) for one in found])[order]
         for name in ("estimate", "clipping", "remainder")
     )
     return AverageEstimate(
-        tuple(a.terms[0] for a in asked),
-        tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
-        estimate,
-        sampling[np.ix_(order, order)],
-        privacy[np.ix_(order, order)],
-        clipping,
-        remainder,
-        found[0].size,
-        size_sd=found[0].size_sd,
+        tuple(a.terms[0] for a in asked), tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
+        estimate, sampling[np.ix_(order, order)], privacy[np.ix_(order, order)], clipping,
+        remainder, found[0].size, size_sd=found[0].size_sd,
         shares=np.concatenate([one.shares for one in found]),
         shares_sd=np.concatenate([one.shares_sd for one in found]),
-    )
+    )  # fmt: skip
 
 
 def _privacy(
-    asked: Sequence[JointAverage],
-    found: Sequence[AverageEstimate],
-    sums: Sequence[Sums],
-    sd: JointData,
+    asked: Sequence[JointAverage], found: list[AverageEstimate], sums: list[Sums], sd: JointData
 ) -> Matrix:
     """Noise covariance, average by average, each with its groups; shape (R P, R P)."""
     places, noise_sd = sd.score.shape[1], float(sd.score[0, 0])
     by_score, by_size, sizes = [], [], [a.mass if a.frame.group_masses else 0 for a in asked]
     for a, one, own in zip(asked, found, sums, strict=True):
-        score, size, mass = slopes_in_sums(
-            one, float(one.estimate[0]) - a.frame.centre, np.array([1 / own.mass]), own
-        )
+        mean = float(one.estimate[0]) - a.frame.centre
+        score, size, mass = slopes_in_sums(one, mean, np.array([1 / own.mass]), own)
         if own.noise is None:
             whole = own.mass_sd / a.frame.kept if a.frame.group_masses else sd.size[0, 0]
             cov = np.diag(np.r_[whole, own.sd.group_size] ** 2)
@@ -715,10 +689,7 @@ def _privacy(
 
 
 def _sampling(
-    asked: Sequence[JointAverage],
-    found: Sequence[AverageEstimate],
-    sums: Sequence[Sums],
-    value: JointData,
+    asked: Sequence[JointAverage], found: list[AverageEstimate], sums: list[Sums], value: JointData
 ) -> Matrix:
     """Sampling covariance, average by average, by the rules of `reconcile.joint_sampling`.
 
@@ -733,19 +704,13 @@ def _sampling(
     own = np.stack([np.diag(one.sampling) for one in found])  # (R, P)
     at = [_moments(a, one, s) for a, one, s in zip(asked, found, sums, strict=True)]
     weight, mean = (np.stack(one) for one in zip(*at, strict=True))
-    blocks = np.stack(
-        [
-            _raised(
-                np.outer(weight[:, p], weight[:, p]) * (parts @ value.square[p] @ parts.T)
-                - np.outer(mean[:, p], mean[:, p]),
-                own[:, p],
-            )
-            for p in range(places)
-        ]
-    )
-    out = np.zeros((r, places, r, places))
+    blocks, out = np.zeros((places, r, r)), np.zeros((r, places, r, places))
     for p in range(places):
-        out[:, p, :, p] = blocks[p]
+        products = np.outer(weight[:, p], weight[:, p]) * (parts @ value.square[p] @ parts.T)
+        # the nearest covariance, with at least the variances that are finite
+        nearest = positive_part(products - np.outer(mean[:, p], mean[:, p]))
+        lacking = np.where(np.isfinite(own[:, p]), own[:, p], 0.0) - np.diag(nearest)
+        blocks[p] = out[:, p, :, p] = nearest + np.diag(np.maximum(lacking, 0.0))
     noise = sums[0].noise
     if noise is not None and all(one.noise is not None for one in sums):
         share = np.stack([s.share(one) for s, one in zip(sums, found, strict=True)])
@@ -775,11 +740,3 @@ def _moments(asked: JointAverage, found: AverageEstimate, sums: Sums) -> tuple[V
     mean = found.estimate - asked.frame.centre
     rows = np.r_[sums.frame.size, sums.share(found) * sums.frame.size]
     return np.diag(score).copy(), np.where(np.isfinite(mean), mean, 0.0) / np.sqrt(rows)
-
-
-def _raised(moments: Matrix, variances: Vector) -> Matrix:
-    """The covariance nearest to `moments`, with at least the variances that are finite."""
-    values, vectors = np.linalg.eigh(moments)
-    cov = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    lacking = np.where(np.isfinite(variances), variances, 0.0) - np.diag(cov)
-    return np.asarray(cov + np.diag(np.maximum(lacking, 0.0)))

@@ -194,8 +194,12 @@ def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple
     propensity : float or None
         A trial's known share of treated rows; it links the counts of the two arms.
     """
-    spans = _spans(points)
-    rows = smooth_counts(found, spans, propensity)
+    spans, noise = _spans(points), found.count_variance
+    if propensity is None:
+        rows = np.stack([_smooth(found.count[:, t], noise, spans) for t in (0, 1)], axis=1)
+    else:
+        both = _smooth(found.count.sum(axis=1), 2 * noise, spans)
+        rows = both[:, None] * np.array([1 - propensity, propensity])
     sd = np.sqrt(
         found.sampled * rows + found.total_variance + found.middle**2 * found.count_variance
     )
@@ -234,17 +238,8 @@ def _kernel(one: Matrix, other: Matrix, length: float) -> Matrix:
     return np.asarray(np.exp(-0.5 * distance / length**2))
 
 
-def smooth_counts(found: CellTotals, spans: dict[str, Matrix], propensity: float | None) -> Matrix:
-    """Rows by cell and arm, shape (cells, 2), shrunk towards a smooth density; above zero."""
-    if propensity is None:
-        arms = [_smooth(found.count[:, t], found.count_variance, spans) for t in (0, 1)]
-        return np.stack(arms, axis=1)
-    both = _smooth(found.count.sum(axis=1), 2 * found.count_variance, spans)
-    return np.asarray(both[:, None] * np.array([1 - propensity, propensity]))
-
-
 def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
-    """Posterior mean of counts: a smooth density plus Poisson variation."""
+    """Posterior mean of counts, above zero: a smooth density plus Poisson variation."""
     cells = len(count)
     level = max(float(count.sum()), 1.0) / cells
     ones = np.ones((cells, 1))
@@ -314,9 +309,8 @@ def _average(
     cross = np.concatenate([crosses[0] + crosses[1], crosses[1]])
     size = len(owner)
     results = []
-    for base, effect, average in itertools.product(
-        _structures(owner, half), _structures(owner, half), AVERAGE_SDS
-    ):
+    structures = _structures(owner, half)
+    for base, effect, average in itertools.product(structures, structures, AVERAGE_SDS):
         sd = np.concatenate([base[0], effect[0]])
         sd[0], sd[size] = half, average * half
         results.append(_posterior(gram, cross, sd, effect[1], size))
@@ -328,10 +322,8 @@ def _average(
     kept = [results[k] for k in keep]
     values = np.array([functions[:, r.functions] @ r.mean for r in kept])
     mean = chances @ values
-    roots = [
-        np.sqrt(chance) * functions[:, r.functions] @ r.root
-        for chance, r in zip(chances, kept, strict=True)
-    ]
+    pairs = zip(chances, kept, strict=True)
+    roots = [np.sqrt(chance) * functions[:, r.functions] @ r.root for chance, r in pairs]
     between = (values - mean).T * np.sqrt(chances)
     # a root of the covariance with as few columns as needed
     left, sizes, _ = np.linalg.svd(np.hstack([*roots, between]), full_matrices=False)
@@ -362,9 +354,7 @@ def _posterior(
     evidence = 0.5 * float(shift @ shift) - float(np.log(np.diag(factor)).sum()) + log_prior
     mean = d * np.linalg.solve(factor.T, shift)
     mine = at >= size
-    return CellPosterior(
-        evidence, np.asarray(mean[mine]), np.asarray(factor), d, mine, at[mine] - size
-    )
+    return CellPosterior(evidence, mean[mine], np.asarray(factor), d, mine, at[mine] - size)
 
 
 # -- uplift curves ----------------------------------------------------------------------------
@@ -500,6 +490,5 @@ def fine(rows: float | None, epsilon: float) -> int:
     """Cells of the default: a finer grid than tuning would choose, because cells are shrunk."""
     if rows is None:
         return UNKNOWN_ROWS_CELLS
-    return int(
-        np.clip(round(math.sqrt(rows * epsilon) / SPAN), LEAST_DEFAULT_CELLS, MOST_DEFAULT_CELLS)
-    )
+    cells = round(math.sqrt(rows * epsilon) / SPAN)
+    return min(max(cells, LEAST_DEFAULT_CELLS), MOST_DEFAULT_CELLS)

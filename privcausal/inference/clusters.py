@@ -99,6 +99,5 @@ def with_clusters(
     with np.errstate(invalid="ignore"):
         sampling = np.where(found.sampling == 0, 0.0, found.sampling * np.outer(change, change))
     lowest = max(sums.clusters - sums.clusters_sd, least)
-    return replace(
-        found, sampling=sampling, clusters=float(lowest), design_effect=float(change[0] ** 2)
-    )
+    effect = float(change[0] ** 2)
+    return replace(found, sampling=sampling, clusters=float(lowest), design_effect=effect)

@@ -64,9 +64,8 @@ class RegressionPair:
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
         """For each rho: log marginal likelihood, joint mean (2p,) and covariance."""
         rhos = PRIORS.correlations if self.shared.any() else (0.0,)
-        return [
-            _posterior(self.e, self.y, self._prior(np.where(self.shared, rho, 0.0))) for rho in rhos
-        ]
+        priors = [self._prior(np.where(self.shared, rho, 0.0)) for rho in rhos]
+        return [_posterior(self.e, self.y, prior) for prior in priors]
 
     def _prior(self, rho: Vector) -> tuple[Vector, Vector, Vector]:
         """Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + effect beta_e."""
@@ -139,13 +138,9 @@ class RegressionPair:
     def _squares(self) -> tuple[Matrix, Matrix]:
         """E[beta_e beta_e'] and E[beta_b beta_b'], each of shape (p, p)."""
         p, tau = len(self.shared), self.effect
-        second = sum(
-            (
-                w * (cov + np.outer(m, m))
-                for w, (_, m, cov) in zip(self._weights, self._laws, strict=True)
-            ),
-            np.zeros((2 * p, 2 * p)),
-        )
+        second = np.zeros((2 * p, 2 * p))
+        for weight, (_, mean, cov) in zip(self._weights, self._laws, strict=True):
+            second += weight * (cov + np.outer(mean, mean))
         ee, ye = second[:p, :p], second[p:, :p]
         return ee, second[p:, p:] - tau * (ye + ye.T) + tau**2 * ee
 

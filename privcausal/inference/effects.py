@@ -80,10 +80,9 @@ class Effect:
         for piece in self.pieces:
             phi = np.asfortranarray(rows.phi(piece.additive.features))  # the loop reads columns
             values, vectors = np.linalg.eigh(piece.cov)
-            spread = sum(
-                (max(v, 0.0) * combine(phi, vectors[:, k]) ** 2 for k, v in enumerate(values)),
-                np.zeros(len(rows)),
-            )
+            spread = np.zeros(len(rows))
+            for value, vector in zip(values, vectors.T, strict=True):
+                spread += max(value, 0.0) * combine(phi, vector) ** 2
             total += spread if piece.weight is None else spread * piece.weight(rows) ** 2
         return np.sqrt(total)
 

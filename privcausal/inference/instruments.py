@@ -97,9 +97,8 @@ def estimate_reduced(
     # scale all scores to the same unit, or the floor of the largest would apply to the others
     unit = np.sqrt(np.maximum(np.diag(square), np.diag(square_sd)))
     units_ = np.outer(unit, unit)
-    spread = units_ * effects.raised_covariance(
-        total / unit, square / units_, square_sd / units_, size
-    )
+    scaled = total / unit, square / units_, square_sd / units_
+    spread = units_ * effects.raised_covariance(*scaled, size)
     sampling = back @ spread @ back.T
     privacy = back @ np.diag(noise_sd**2 + (size * bias_sd) ** 2) @ back.T + common @ common.T
     moved, at, terms = size * bias * back, np.r_[0, 1 + both], reduced_terms(instruments)
@@ -255,9 +254,8 @@ def _nearest(own: SlopeMoments) -> tuple[Vector, float]:
     """Angles to try, and the angle of the least distance."""
     angles = np.linspace(-np.pi / 2, np.pi / 2, SET_ANGLES, endpoint=False)
     near, step = float(angles[int(np.argmin(own.excess(angles, 0.0)))]), np.pi / SET_ANGLES
-    best = minimize_scalar(
-        lambda angle: own.one(angle, 0.0), bounds=(near - step, near + step), method="bounded"
-    )
+    ends = near - step, near + step
+    best = minimize_scalar(lambda angle: own.one(angle, 0.0), bounds=ends, method="bounded")
     return angles, float(best.x)
 
 

@@ -174,9 +174,8 @@ def _usual_laws() -> tuple[Matrix, Vector]:
     centres = np.linspace(0.0, 1.0, MARGINAL_CENTRES)[:, None, None]
     spreads = np.geomspace(NARROWEST_MARGINAL, WIDEST_MARGINAL, MARGINAL_SPREADS)[None, :, None]
     normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE_BINS)
-    laws = np.r_[
-        normal / normal.sum(axis=1, keepdims=True), np.full((1, FINE_BINS), 1.0 / FINE_BINS)
-    ]
+    uniform = np.full((1, FINE_BINS), 1.0 / FINE_BINS)
+    laws = np.r_[normal / normal.sum(axis=1, keepdims=True), uniform]
     return laws, np.r_[np.zeros(len(normal)), np.log(len(normal))]
 
 
@@ -242,18 +241,13 @@ def smooth_table(p: Vector, functions: int) -> Matrix:
     grid = np.linspace(-_REACH, _REACH, _KNOTS)
     half = 0.5 * (grid[1] - grid[0])
     weight = np.histogram(z, np.r_[grid - half, grid[-1] + half], weights=p)[0] + _EMPTY
-    _, vectors = eigh(_curvature(), np.diag(weight), subset_by_index=[0, functions])
+    second = np.diff(np.eye(_KNOTS), 2, axis=0)
+    _, vectors = eigh(second.T @ second, np.diag(weight), subset_by_index=[0, functions])
     rough = [np.interp(z, grid, vectors[:, k]) for k in range(2, functions + 1)]
     raw = np.stack([np.ones(FINE_BINS), z, *rough], axis=1)
     q, r = np.linalg.qr(raw * np.sqrt(p)[:, None])
     q *= np.sign(np.diag(r)) + (np.diag(r) == 0)
     return np.asarray((q / np.sqrt(p)[:, None])[:, 1 : functions + 1])
-
-
-@lru_cache(maxsize=1)
-def _curvature() -> Matrix:
-    second = np.diff(np.eye(_KNOTS), 2, axis=0)
-    return np.asarray(second.T @ second)
 
 
 def feature_map(
@@ -293,10 +287,8 @@ def _block(j: int, column: Column, values: Vector, functions: int, size: float) 
     wide = np.convolve(np.pad(p / p.sum(), 8, mode="reflect"), kernel / kernel.sum(), "valid")
     wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
     p = wide / wide.sum()
-    sizes = size * PRIORS.feature_decay ** np.arange(functions)
-    return Block(
-        j, tuple(range(1, functions + 1)), column.term, table=smooth_table(p, functions) * sizes
-    )
+    table = smooth_table(p, functions) * (size * PRIORS.feature_decay ** np.arange(functions))
+    return Block(j, tuple(range(1, functions + 1)), column.term, table=table)
 
 
 # -- Gram matrices ----------------------------------------------------------------------------
@@ -402,10 +394,6 @@ def _classes(features: FeatureMap) -> list[tuple[Mask, float]]:
     both = linear[:, None] & linear[None] & ~same
     inner = ~intercept
     return [
-        (intercept & ~diagonal, 1.0),
-        (intercept & diagonal, 2.0),
-        (same & inner & ~diagonal, 1.0),
-        (diagonal & inner, 2.0),
-        (both & inner, 1.0),
-        (~same & ~both & inner, 1.0),
-    ]
+        (intercept & ~diagonal, 1.0), (intercept & diagonal, 2.0), (same & inner & ~diagonal, 1.0),
+        (diagonal & inner, 2.0), (both & inner, 1.0), (~same & ~both & inner, 1.0),
+    ]  # fmt: skip

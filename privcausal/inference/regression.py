@@ -195,15 +195,11 @@ class _Problem:
         return best.x, -float(best.fun)
 
     def _unpack(self, x: Vector) -> tuple[Vector, float]:
-        variances = np.empty(len(x))
-        variances[0] = self.prior.fixed
-        centre = self.prior.log_var  # in the unit of the outcome
-        variances[1:] = np.exp(
-            np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
-        )
-        noise = (
-            np.exp(min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)) if self.prior.fit_noise else 1.0
-        )
+        variances, centre = np.empty(len(x)), self.prior.log_var  # in the unit of the outcome
+        near = np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
+        variances[0], variances[1:] = self.prior.fixed, np.exp(near)
+        log_noise = min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)
+        noise = np.exp(log_noise) if self.prior.fit_noise else 1.0
         t = variances[self.prior.group] * self.prior.scale**2
         return t, float(self.moments.noise_var * noise)
 

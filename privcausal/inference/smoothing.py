@@ -216,24 +216,17 @@ def smooth_arms(
     """
     pooled = _kernels(first.mass + second.mass, first.position)
     keep = block_diag(_keep(first.mass), _keep(second.mass))
-    apart_by = [(np.zeros_like(pooled[0]), 1.0)]
+    rough, apart_by = pooled[::2], [(np.zeros_like(pooled[0]), 1.0)]
     if apart:
-        rough = pooled[::2]
         apart_by = [
             (ratio**2 * kernel, chance / len(rough))
             for ratio, chance in ARM_DIFFERENCES
             for kernel in rough
         ]
     priors = [
-        (
-            (size * s) ** 2
-            * keep
-            @ np.block([[mean + q, mean - q], [mean - q, mean + q]])
-            @ keep.T,
-            chance,
-        )
+        ((size * s) ** 2 * keep @ np.block([[m + q, m - q], [m - q, m + q]]) @ keep.T, chance)
         for s in SHAPE_SDS
-        for mean in pooled
+        for m in pooled
         for difference, chance in apart_by
         for q in [0.25 * difference]  # Cov(m - d/2, m + d/2) in blocks
     ]
@@ -255,14 +248,9 @@ def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
     sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
     z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
     gap = np.abs(z[:, None] - z)
-    parts = [
-        _centred(part, share)
-        for part in (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap))
-    ]
-    return [
-        sum((v * part for v, part in zip(mix, parts, strict=True)), np.zeros((size, size)))
-        for mix in ROUGHNESS
-    ]
+    raw, none = (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap)), np.zeros((size, size))
+    parts = [_centred(part, share) for part in raw]
+    return [sum((v * part for v, part in zip(mix, parts, strict=True)), none) for mix in ROUGHNESS]
 
 
 def _centred(kernel: Matrix, share: Vector) -> Matrix:
@@ -313,9 +301,8 @@ def constant_law(
 def assemble(constant: tuple[float, float], shapes: Sequence[tuple[Vector, Matrix]]) -> Fitted:
     """(constant, shapes) of one arm, assumed independent between axes."""
     mean = np.concatenate([[constant[0]], *(m for m, _ in shapes)])
-    return Fitted(
-        mean, np.asarray(block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes)))
-    )
+    cov = block_diag(np.full((1, 1), constant[1]), *(c for _, c in shapes))
+    return Fitted(mean, np.asarray(cov))
 
 
 def assemble_arms(
@@ -430,7 +417,6 @@ def denoised(
 ) -> tuple[Vector, Matrix]:
     """Weights with their noise shrunk, and the covariance of their error."""
     law = law.fitted(weights, ridge, noise_sd)
-    vectors = law.vectors
     if noise_sd > 0:
-        weights = vectors @ (law.filter(ridge, noise_sd) * (vectors.T @ weights))
+        weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
     return np.asarray(weights), law.cov(ridge, noise_sd)

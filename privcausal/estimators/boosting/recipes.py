@@ -26,6 +26,7 @@ from privcausal.estimators.survey import Survey
 from privcausal.estimators.words import Nuisances
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
+from privcausal.features.functions import Constant, Extended, NuisanceTriple, Steps, Triples
 from privcausal.inference import cuts
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effects import Effect, Piece
@@ -35,6 +36,7 @@ from privcausal.inference.smoothing import Fitted
 from privcausal.request.plan import StageKey
 from privcausal.request.request import FOLDS, LEAST_PROPENSITY, Request
 from privcausal.typing import Matrix, Vector
+from privcausal.vault import TransformProduct
 
 BOOSTED_SIZES = StageKey("nuisance", "outcome sizes")
 BOOSTED_MEAN = StageKey("nuisance", "mean effect")
@@ -124,8 +126,8 @@ class _Means:
     `remainder` is the distribution of the joint bias from errors of propensity and means.
     """
 
-    partials: tuple[nu.FoldFit, ...]
-    nuisances: tuple[functions.NuisanceTriple, ...]
+    partials: nu.Folds
+    nuisances: Triples
     centre: training.Centre
     contrast: Posterior
     remainder: Remainder
@@ -172,16 +174,13 @@ def _start(state: Survey) -> _Start:
         folds = FOLDS if state.session.plan.request.split == "crossfit" else 1
         return _Start(machine, (_Propensity(state.known, state.known, None),) * folds)
     ask = training.BoostingTask(
-        target=vault.TreatmentResidual(functions.Constant(0.0), 0.0), what="propensity",
+        target=vault.TreatmentResidual(Constant(0.0), 0.0), what="propensity",
         bound=PROPENSITY_CUT, size=PROPENSITY_SIZE, curvature=np.full((1, len(state.rows)), 0.25),
         dispersion=1.0, logistic=True,
     )  # fmt: skip
     laws = [t.coefficients() for t in machine.train(Stages.PROPENSITY, ask, folds=True)]
-    least = LEAST_PROPENSITY
-    free = [
-        functions.Steps(machine.bins.features, w.mean, 0.0, least, 1 - least, logistic=True)
-        for w in laws
-    ]
+    ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
+    free = [Steps(machine.bins.features, w.mean, 0.0, *ends, logistic=True) for w in laws]
     state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
     clip, soft = state.clip, state.soft_clip
     es = tuple(
@@ -191,11 +190,9 @@ def _start(state: Survey) -> _Start:
     return _Start(replace(machine, state=state), es)
 
 
-def _mean(
-    machine: training.BoostingSession, coef: Vector, centre: training.Centre
-) -> functions.Steps:
+def _mean(machine: training.BoostingSession, coef: Vector, centre: training.Centre) -> Steps:
     outcome = machine.state.outcome
-    return functions.Steps(machine.bins.features, coef, centre.value, outcome.lo, outcome.hi)
+    return Steps(machine.bins.features, coef, centre.value, outcome.lo, outcome.hi)
 
 
 def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = False) -> _Means:
@@ -222,9 +219,7 @@ def _weighted(start: _Start, ask: training.BoostingTask) -> training.BoostingTas
     share = start.shares
     root = nu.by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
     curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
-    return replace(
-        ask, target=vault.TransformProduct(root, ask.target), factor=root, curvature=curvature
-    )
+    return replace(ask, target=TransformProduct(root, ask.target), factor=root, curvature=curvature)
 
 
 def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> _Means:
@@ -236,12 +231,12 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
     """
     machine, state = start.machine, start.machine.state
     to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
-    plain, partials, covs = list[functions.NuisanceTriple](), list[nu.FoldFit](), []
+    plain, partials, covs = list[NuisanceTriple](), list[nu.FoldFit](), []
     for e, both in zip(start.es, fitted, strict=True):
         law = both.through(to_coef)
         p = len(law.mean) // 2
         mu0, mu1 = _mean(machine, law.mean[:p], centre), _mean(machine, law.mean[p:], centre)
-        plain.append(functions.NuisanceTriple(e.e, mu0, mu1))
+        plain.append(NuisanceTriple(e.e, mu0, mu1))
         partials.append(e.beside(functions.Mixture(e.soft, mu1, mu0)))
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
     contrast = _contrast(machine, fitted)
@@ -252,14 +247,12 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
     return _Means(more, nuisances, centre, contrast, rest)
 
 
-def _extended(means: functions.NuisanceTriple, part: nu.FoldFit) -> functions.NuisanceTriple:
+def _extended(means: NuisanceTriple, part: nu.FoldFit) -> NuisanceTriple:
     if part.beyond is None:
         return means
     psi, joint = part.beyond
     baseline = joint.slopes[1]
-    return functions.NuisanceTriple(
-        part.e, *(functions.Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1))
-    )
+    return NuisanceTriple(part.e, *(Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1)))
 
 
 def _contrast(machine: training.BoostingSession, fitted: Sequence[Fitted]) -> Posterior:
@@ -345,11 +338,10 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
     clip, most = state.soft_clip, 2 * outcome.bound
     softs = [part.e_soft for part in means.partials]
 
-    def score(part: tuple[functions.Function, functions.NuisanceTriple]) -> vault.Transform:
+    def score(part: tuple[functions.Function, NuisanceTriple]) -> vault.Transform:
         e, (mu0, mu1) = part[0], (part[1].mu0, part[1].mu1)
-        return vault.ResidualProduct(
-            e, functions.Mixture(e, mu1, mu0), outcome, clip, functions.Difference(mu1, mu0), most
-        )
+        eta, tau = functions.Mixture(e, mu1, mu0), functions.Difference(mu1, mu0)
+        return vault.ResidualProduct(e, eta, outcome, clip, tau, most)
 
     target = nu.by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
     share = float(_shares(state, softs).prod(axis=0).mean())
@@ -386,9 +378,8 @@ def r_learner(state: Survey) -> EffectFit:
     centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
     trained = machine.train(Stages.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [t.coefficients() for t in trained]
-    partials = tuple(
-        e.beside(_mean(machine, eta.mean, centre)) for e, eta in zip(start.es, etas, strict=True)
-    )
+    pairs = zip(start.es, etas, strict=True)
+    partials = tuple(e.beside(_mean(machine, eta.mean, centre)) for e, eta in pairs)
     partials, doubt = refined(state, partials, centre.explained)
     product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)
@@ -417,8 +408,7 @@ def dr_learner(state: Survey) -> EffectFit:
     means = _arm_means(start, [False] * len(machine.bins.axes))
     middle = float(np.clip(means.contrast.mean[0], -outcome.bound, outcome.bound))
     target = nu.by_fold(
-        lambda n: vault.Aipw(n, outcome, state.clip, functions.Constant(middle), abs(middle)),
-        means.nuisances,
+        lambda n: vault.Aipw(n, outcome, state.clip, Constant(middle), abs(middle)), means.nuisances
     )
     fitted = _second_boosting(machine, target, "score", np.ones((1, len(state.rows))))
     return _learnt(start, means, _effect(machine, fitted.coefficients(), middle))
@@ -434,11 +424,9 @@ def x_learner(state: Survey) -> EffectFit:
     fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
     learnt = _learnt(start, means, Effect((), 2 * state.outcome.bound))
     e, pieces = learnt.shown.propensity, list[Piece]()
-    for arm, weight in enumerate((e, functions.Difference(functions.Constant(1.0), e))):
+    for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
-        pieces.append(
-            Piece(functions.Steps(machine.effect.bins.features, law.mean), law.cov, weight)
-        )
+        pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
     return replace(learnt, effect=replace(learnt.effect, pieces=tuple(pieces)))
 
 
@@ -468,5 +456,5 @@ def _second_boosting(
 
 
 def _effect(machine: training.BoostingSession, law: Posterior, middle: float = 0.0) -> Effect:
-    piece = Piece(functions.Steps(machine.effect.bins.features, law.mean, middle), law.cov)
+    piece = Piece(Steps(machine.effect.bins.features, law.mean, middle), law.cov)
     return Effect((piece,), 2 * machine.state.outcome.bound)

@@ -194,9 +194,8 @@ def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
         own = min(leaves, size)
         for number in range(rounds):
             borders = np.sort(rng.permutation(size - 1)[: own - 1]) + 1
-            out[number, first : first + size] = np.searchsorted(
-                borders, np.arange(size), side="right"
-            )
+            leaf = np.searchsorted(borders, np.arange(size), side="right")
+            out[number, first : first + size] = leaf
         first += size
     return out
 
@@ -241,7 +240,6 @@ class Trained:
         return self.machine.mass(ask) * self.count
 
     def _axis(self, k: int) -> slice:
-        """The bins of an axis."""
         return slice(int(self.order.start[k]), int(self.order.start[k + 1]))
 
     @cached_property

@@ -114,7 +114,7 @@ def plain_design(session: FitRun) -> Design:
 
 def private_nuisance(
     session: FitRun, *, linear_terms: bool = True
-) -> tuple[Survey, tuple[nu.FoldFit, ...], NuisanceTriple]:
+) -> tuple[Survey, nu.Folds, NuisanceTriple]:
     """e, mu_0 and mu_1 from the releases of `private_needs`."""
     state, grams, partials = nu.additive_nuisances(prepare(session, linear_terms=linear_terms))
     tau = nu.residual_effect(state, grams, partials)

@@ -58,9 +58,8 @@ class PublishedADUM(uplift.ADUM):
             2 * outcome.bound,
         )  # fmt: skip
         session.plan = replace(session.plan, partition=partition)
-        return session.finished(
-            Design(request.formula.modifiers, schema, full_rank=True), None, effect
-        )
+        design = Design(request.formula.modifiers, schema, full_rank=True)
+        return session.finished(design, None, effect)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -197,13 +196,10 @@ class PublishedTM(uplift.TM):
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         found = super().describe(estimate)
-        if not isinstance(estimate.effect, ArmLogits):
-            return replace(
-                found, methods=FUNCTIONAL, notes=(BARE,), claim=LINEAR_CLAIM, doubts=(LARGER,)
-            )
-        return replace(
-            found, methods=LOGISTIC, notes=(BARE,), claim=LOGISTIC_CLAIM, doubts=(EXACT,)
-        )
+        methods, claim, doubts = FUNCTIONAL, LINEAR_CLAIM, (LARGER,)
+        if isinstance(estimate.effect, ArmLogits):
+            methods, claim, doubts = LOGISTIC, LOGISTIC_CLAIM, (EXACT,)
+        return replace(found, methods=methods, notes=(BARE,), claim=claim, doubts=doubts)
 
 
 UNCLIPPED = 1e100

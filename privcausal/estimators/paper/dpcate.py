@@ -216,10 +216,8 @@ class PublishedDPCATE(Learner):
             nuisances = vault.Estimators(base.propensity, base.outcome, known)
         elif isinstance(base, Given):
             outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
-            mu0, mu1 = (
-                vault.GivenFunction(f, design, outcome.lo, outcome.hi)
-                for f in (base.control, base.treated)
-            )
+            ends = outcome.lo, outcome.hi
+            mu0, mu1 = (vault.GivenFunction(f, design, *ends) for f in (base.control, base.treated))
             e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
             nuisances = NuisanceTriple(e, mu0, mu1)
         elif isinstance(base, NN):
@@ -234,15 +232,13 @@ class PublishedDPCATE(Learner):
         theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
         source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
         return replace(
-            super().describe(estimate),
-            rows=paper.published_rows(estimate),
-            methods=_methods(plan, source),
+            super().describe(estimate), rows=paper.published_rows(estimate),
+            methods=_methods(plan, source), doubts=_doubts(plan),
             notes=(
                 "The effects have no standard errors, because the noise scale depends on the rows.",
             ),
             claim=f"is claimed by {source} for this mechanism",
-            doubts=_doubts(plan),
-        )
+        )  # fmt: skip
 
     def _released(
         self,
@@ -267,9 +263,8 @@ class PublishedDPCATE(Learner):
             if self.second == "linear":
                 second = vault.Ridge(vault.Affine(design, columns), LINEAR_DAMPING)
             elif self.second == "network":
-                second = vault.TanhNetwork(
-                    design, columns, outcome.bound, self.epochs, self.damping
-                )
+                training = self.epochs, self.damping
+                second = vault.TanhNetwork(design, columns, outcome.bound, *training)
             elif self.second == "exact":
                 second = vault.ExactRidge(design, columns, bandwidth, ridge)
             else:
@@ -277,9 +272,8 @@ class PublishedDPCATE(Learner):
             order = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
             return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, order).value)
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-        release, process = session.vault.release_process(
-            PROCESS_STAGE, vault.PublishedProcess(*shared, features, ridge)
-        )
+        drawn = vault.PublishedProcess(*shared, features, ridge)
+        release, process = session.vault.release_process(PROCESS_STAGE, drawn)
         session.releases.append(release)
         if rows is not None:  # Algorithm 1: ask once, then discard.
             return _unbanded(design, columns, rows, process.ask(rows))

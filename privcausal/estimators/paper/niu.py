@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from privcausal import accounting, vault
+from privcausal.accounting import TradeOff
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
 from privcausal.estimators import bases, survey, words
@@ -42,6 +43,7 @@ from privcausal.estimators.budget import LEAST_PART, Stages, StageWeight, Undecl
 from privcausal.estimators.paper import refuse_published
 from privcausal.features import functions
 from privcausal.features.design import Design
+from privcausal.features.functions import ArmMean
 from privcausal.inference.effects import Predicted
 from privcausal.inference.population import uniform_population
 from privcausal.prices import as_typed, pair
@@ -285,9 +287,8 @@ class TwoStage(Learner):
     ) -> TwoStage:
         """The paper's own estimator, with interpret's DP-EBM in every stage."""
         regressor = vault.PublishedEBM(eps, delta, weighting=weighting, clip=clip)
-        return cls(
-            regressor, vault.PublishedEBM(eps, delta, classification=True), regressor, transform
-        )
+        classifier = vault.PublishedEBM(eps, delta, classification=True)
+        return cls(regressor, classifier, regressor, transform)
 
     # -- plan --------------------------------------------------------------------------------
 
@@ -323,9 +324,7 @@ class TwoStage(Learner):
         refuse_published(refused, "each stage uses separate rows and the whole budget", undeclared)
         needs = self.needs(request, self.accepted(base))
         made = [stage.estimator for _, stage in self.first_stages(request).values()]
-        whole = accounting.TradeOff.minimum(
-            *(tradeoff_of(e.guarantee) for e in (*made, self.effect))
-        )
+        whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*made, self.effect)))
         budget = request.budget
         if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
             raise BudgetError(
@@ -451,9 +450,8 @@ class _Run:
         if not _clips(estimator):
             options.setdefault("filler", 0.5 * sum(bounds))
             bounds = vault.PublishedEBM.unclipped
-        order = vault.DeclaredFit(
-            estimator, design or self.design, target, bounds, name=name, **options
-        )
+        own = design or self.design
+        order = vault.DeclaredFit(estimator, own, target, bounds, name=name, **options)
         learned, release = self.session.vault.fit_declared(key, order)
         self.session.releases.append(release)
         return learned
@@ -473,17 +471,15 @@ class _Run:
         else:
             target = vault.OutcomeResidual(functions.Constant(0.0), self.outcome)  # Y itself.
             bounds = self.outcome.lo, self.outcome.hi
-        learned = self.regress(
-            key, stage.estimator, target, bounds, with_treatment=stage.with_treatment
-        )
-        return (learned.at(0.0), learned.at(1.0)) if stage.with_treatment else (learned,)
+        both = stage.with_treatment
+        learned = self.regress(key, stage.estimator, target, bounds, with_treatment=both)
+        return (learned.at(0.0), learned.at(1.0)) if both else (learned,)
 
     def stages(self) -> tuple[functions.Function, words.Nuisances | None]:
         option = self.option
         if option.transform == "s":  # Regress the outcome on treatment and columns.
-            mu0, mu1 = self._learn(
-                TWO_STAGE_EFFECT, FirstStage(option.effect, with_treatment=True), {}
-            )
+            only = FirstStage(option.effect, with_treatment=True)
+            mu0, mu1 = self._learn(TWO_STAGE_EFFECT, only, {})
             return functions.Difference(mu1, mu0), None
         first: dict[str, functions.Function] = {} if self.known is None else {"e": self.known}
         for name, (key, stage) in option.first_stages(self.session.plan.request).items():
@@ -522,9 +518,7 @@ class _Run:
             return None
         # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
         e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
-        return words.Nuisances(
-            e, eta, *(functions.ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
-        )
+        return words.Nuisances(e, eta, *(ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0)))
 
 
 def _clips(estimator: Any) -> bool:
@@ -533,13 +527,13 @@ def _clips(estimator: Any) -> bool:
     return not own or estimator.clip or estimator.classification
 
 
-def tradeoff_of(declared: Any) -> accounting.TradeOff:
+def tradeoff_of(declared: Any) -> TradeOff:
     """A declared guarantee as a trade-off function."""
-    if isinstance(declared, accounting.TradeOff):
+    if isinstance(declared, TradeOff):
         return declared
     pair = tuple(as_plain(declared)) if isinstance(declared, tuple | list) else ()
     if len(pair) == 2 and all(is_number(v) for v in pair):
-        return accounting.TradeOff.from_dp(*pair)
+        return TradeOff.from_dp(*pair)
     raise CapabilityError("guarantee must be a pc.TradeOff, or a pair (epsilon, delta).")
 
 

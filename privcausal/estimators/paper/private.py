@@ -109,13 +109,10 @@ class Published(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         doubt = HALVED if paper.has_private_nuisances(estimate.plan) else UNPROTECTED
         return replace(
-            super().describe(estimate),
-            rows=paper.published_rows(estimate),
-            methods=_methods(estimate.plan),
-            notes=(ONE_VARIANCE,),
+            super().describe(estimate), rows=paper.published_rows(estimate),
+            methods=_methods(estimate.plan), notes=(ONE_VARIANCE,), doubts=(doubt, WIDTH_NOTE),
             claim=f"is claimed by {PUBLISHED_SOURCE} for this mechanism",
-            doubts=(doubt, WIDTH_NOTE),
-        )
+        )  # fmt: skip
 
 
 PUBLISHED_SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
