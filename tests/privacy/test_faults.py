@@ -407,7 +407,7 @@ def test_a_fault_beside_the_rows_after_the_charge_is_told_in_constant_words(
     def fail(*_: Any, **__: Any) -> Any:
         raise fault
 
-    monkeypatch.setattr("privcausal.estimators.private.finish", fail)
+    monkeypatch.setattr("privcausal.estimators.base.finish", fail)
     ledger = pc.Ledger(tmp_path / "l.db", "s", eps=2)
     with pytest.raises(PrivcausalError, match="Any budget already charged stays spent") as refused:
         ate()(ledger)
@@ -422,7 +422,7 @@ def test_an_interruption_after_the_charge_passes(monkeypatch: pytest.MonkeyPatch
     def fail(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privcausal.estimators.private.finish", fail)
+    monkeypatch.setattr("privcausal.estimators.base.finish", fail)
     with pytest.raises(KeyboardInterrupt, match="stays spent"):
         ate()(None)
 
