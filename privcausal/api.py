@@ -333,6 +333,8 @@ def did(
     AteResult or EventStudyResult
         `EventStudyResult` with cohorts. A cohort that is too small to detect raises an alert.
 
+    Notes
+    -----
     Other parameters and errors are the same as for `private`. Cohorts allow neither covariates nor
     groups, and have no plan: noise depends on the spread of changes within units. To plan a fit of
     two periods, plan the ATT of the changes: ``plan("Y ~ T | X", n=units, unit="id", max_rows=1,
