@@ -439,10 +439,8 @@ def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
     errors of the fitted functions. Confounding that the features cannot express gets the sd
     `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
-    other shapes confound where products do. Confounding by thresholds gets the
-    sd `Priors.rougher_confounding` times the most that the fitted steps and leaves can cause. If
-    the releases tell little, this is less than what steps and leaves are expected to cause, which
-    is then the sd.
+    other shapes confound where products do. Confounding by rougher functions gets the
+    sd `Priors.rougher_confounding` times the most that steps and leaves are expected to cause.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
     its coefficients. If the effect has error d_tau, the ATE has the additional error E[w g (1 - 2e)
@@ -466,8 +464,7 @@ def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) 
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
         leaf = np.arange(psi.size) >= psi.size - psi.leaves
         own = weight * np.outer(leaf, leaf)
-        most = PRIORS.rougher_confounding * joint.most_confounding(own)
-        rougher = max(most, joint.expected_confounding(own))
+        rougher = PRIORS.rougher_confounding * joint.expected_confounding(own)
         beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
         found = found + joint.remainder(weight, gap) + beyond
     if tau is not None and e is part.e:

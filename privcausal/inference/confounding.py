@@ -1,7 +1,8 @@
 """Propensity and mean outcome learned together, and the bias from their errors.
 
 The mean outcome is eta = b + e tau with a baseline b. Confounders affect both e(x) and b(x), so
-the model lets their coefficients correlate, with an unknown rho:
+the model lets their coefficients correlate, with an unknown rho of prior sd
+`Priors.correlation_sd`:
 
     (beta_e, beta_b)_j ~ N(0, [[t_e, rho sqrt(t_e t_b)], [., t_b]]_j),
     beta_y = beta_b + tau beta_e,   moments_k ~ N(G_k beta_k, N_k) for k = e, y.
@@ -62,10 +63,13 @@ class RegressionPair:
 
     @cached_property
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
-        """For each rho: log marginal likelihood, joint mean (2p,) and covariance."""
-        rhos = PRIORS.correlations if self.shared.any() else (0.0,)
-        priors = [self._prior(np.where(self.shared, rho, 0.0)) for rho in rhos]
-        return [_posterior(self.e, self.y, prior) for prior in priors]
+        """For each rho: log of prior and likelihood, joint mean (2p,) and covariance."""
+        found = []
+        for rho in PRIORS.correlations if self.shared.any() else (0.0,):
+            prior = self._prior(np.where(self.shared, rho, 0.0))
+            log, mean, cov = _posterior(self.e, self.y, prior)
+            found.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
+        return found
 
     def _prior(self, rho: Vector) -> tuple[Vector, Vector, Vector]:
         """Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + effect beta_e."""
@@ -231,13 +235,16 @@ def _gain(one: regression.Regression) -> float:
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
-    """`RegressionPair.remainder` if both are learned apart: rho is uniform on (-1, 1).
+    """`RegressionPair.remainder` if both are learned apart, with the same prior of rho.
 
     Var = tr(W V_e W V_y) + E[rho^2] (sum of the roots of the eigenvalues of W V_e W V_y)^2.
     """
     product = weight @ e_cov @ weight @ y_cov
     along = float(np.sqrt(np.maximum(np.linalg.eigvals(product).real, 0.0)).sum())
-    return Remainder(0.0, float(np.sqrt(max(float(np.trace(product)), 0.0) + along**2 / 3)))
+    return Remainder(
+        0.0,
+        float(np.hypot(max(float(np.trace(product)), 0.0) ** 0.5, PRIORS.correlation_sd * along)),
+    )
 
 
 # -- in the residual product ------------------------------------------------------------------

@@ -4,6 +4,7 @@
     python tests/benchmarks/everyday.py --methods private,r --set pairs_spread=.2 --out rows.csv
     python tests/benchmarks/everyday.py --show rows.csv
     python tests/benchmarks/everyday.py --show rows.csv --against other.csv
+    python tests/benchmarks/everyday.py --correlations
     python tests/benchmarks/everyday.py --quick
 
 Laws are in `everyday_laws.py`: public data sets, random laws, and first calls. Constants are chosen
@@ -13,7 +14,9 @@ the true nuisances, without privacy; "boosted" is cross-fitted AIPW with boosted
 privacy. First calls are "dr" without bounds and "private" with them, at eps = 1 and the default
 delta. "refused" is a fit that fails before noise is drawn, "lost" one that fails after it, when its
 budget is spent. Shares are those of the squared half-width. Repetitions of a data set differ in
-their number of rows. A random law is fitted once, unless `--repeat` is given.
+their number of rows. A random law is fitted once, unless `--repeat` is given. `--correlations`
+prints what `Priors.correlation_sd` is about: the correlation of the additive parts of propensity
+and baseline, in fits almost without noise.
 """
 
 from __future__ import annotations
@@ -35,9 +38,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import everyday_laws as laws
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 import privcausal as pc
+from privcausal.estimators import nuisances
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import recorded
 
@@ -186,6 +191,25 @@ def beside(rows: pd.DataFrame, other: pd.DataFrame) -> str:
     ).round(3).to_string()  # fmt: skip
 
 
+def correlations(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) -> pd.Series:
+    """By law, the correlation of the additive parts of e(x) and the baseline, with the weight W."""
+    found, original = {}, nuisances._remainder
+
+    def kept(state: Any, part: Any, *rest: Any) -> Any:
+        weight = nuisances.remainder_weight(state, state.features, part.e)
+        e, b = (slopes * part.pair.shared for slopes in part.pair.slopes)
+        found[one.name] = (e @ weight @ b) / np.sqrt((e @ weight @ e) * (b @ weight @ b))
+        return original(state, part, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nuisances, "_remainder", kept)
+        for block in options.laws:
+            for name in laws.names(block, options.half, options.random):
+                one = laws.law(block, name, options.half)
+                fitted(one, n, 0, eps, "private")
+    return pd.Series(found)
+
+
 # --- runs --------------------------------------------------------------------------------------
 
 
@@ -261,6 +285,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="append to this file, without what it has")
     parser.add_argument("--show", type=Path, nargs="+", help="run nothing: tables of these files")
     parser.add_argument("--against", type=Path, nargs="+", help="with --show: paired with these")
+    parser.add_argument("--correlations", action="store_true", help="of the library, no intervals")
     parser.add_argument("--quick", action="store_true", help="few fits")
     options = parser.parse_args(argv)
     if options.show:
@@ -269,6 +294,10 @@ def main(argv: list[str] | None = None) -> int:
             for files in (options.show, options.against)
         )
         print(shown(rows) if other is None else beside(rows, other))
+        return 0
+    if options.correlations:
+        found = correlations(options)
+        print(found.round(2).to_string(), f"root mean square {np.sqrt(np.mean(found**2)):.2f}")
         return 0
     if options.quick:
         options.fits, options.random, options.sizes, options.seconds = 1, 2, [500], 20

@@ -83,7 +83,7 @@ def test_what_limits_leave_out_meets_the_error_of_the_outcome() -> None:
 def test_learned_apart_errors_may_be_aligned() -> None:
     found = unrelated(np.eye(P), 0.01 * np.eye(P), np.eye(P))
     assert found.mean == 0.0
-    assert found.sd == pytest.approx(np.sqrt(P * 0.01 + (P * 0.1) ** 2 / 3))
+    assert found.sd == pytest.approx(np.hypot(np.sqrt(P) * 0.1, PRIORS.correlation_sd * P * 0.1))
 
 
 def test_remainders_add() -> None:
