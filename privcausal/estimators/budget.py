@@ -33,9 +33,9 @@ from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, 
 # - *named laws*: `tests/benchmarks/rough_laws.py`;
 # - *effect laws*: `tests/benchmarks/effect_laws.py`, with all trials in `cate/log.md` there;
 # - *building half*: the first half of the scenarios in `tests/benchmarks/lab`;
+# - *library*: estimates on public data sets, `tests/benchmarks/everyday.py`;
 # - *public data*: the data sets `BUILDING` in `tests/benchmarks/regress.py`;
 # - *by hand*: without a recorded comparison.
-
 
 TOP_BOUNDS = 0.1
 """Privately estimated bounds: they come first, and all later stages depend on them. By hand."""
@@ -147,7 +147,7 @@ def weighted(request: Request, _: PrivateBase) -> bool:
 
 
 def products(request: Request, base: PrivateBase) -> bool:
-    """Whether the base learns products of columns for two unknown nuisances, of two terms each."""
+    """Whether products of terms are learned, by the base and for one unknown propensity."""
     two = learned(request, base) and one_contrast(request, base)
     return two and base.interactions and len(request.formula.terms) > 1
 

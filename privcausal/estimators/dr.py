@@ -40,7 +40,6 @@ class DR(CateLearner):
 
     name: ClassVar[str] = "dr"
     title: ClassVar[str] = "DR-learner"
-
     uses: ClassVar[tuple[Use, ...]] = (
         *orthogonal.WEIGHTED_USES,
         Use(orthogonal.RESIDUAL_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),

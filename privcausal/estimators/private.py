@@ -123,7 +123,6 @@ AVERAGE_STAGES = (
     StageKey("effect", "squared scores", heading="variance"),
 )
 
-
 COVARIATE_RANGES = Use(
     survey.COLUMN_RANGES, 0.06,
     "Two to three percent of rho, the amount that a few columns need. Building half.", survey.loose,
@@ -197,7 +196,6 @@ class Private(AverageLearner):
 
     name: ClassVar[str] = "private"
     title: ClassVar[str] = "doubly robust (AIPW)"
-
     uses: ClassVar[tuple[Use, ...]] = (
         COVARIATE_RANGES,
         Use(budget.ROW_WEIGHTS, 0.06, "As for the ranges. By hand.", budget.weighted),

@@ -265,7 +265,6 @@ class R(CateLearner):
 
     name: ClassVar[str] = "r"
     title: ClassVar[str] = "R-learner"
-
     uses: ClassVar[tuple[Use, ...]] = (
         *orthogonal.WEIGHTED_USES,
         Use(orthogonal.RESIDUAL_SIZES, 0.02, "One histogram, used to choose one clipping "

@@ -69,7 +69,6 @@ SLOPE_SIZES = StageKey("effect", "residual sizes")
 FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
-
 _SIZES = private.AVERAGE_STAGES[0], 0.10, "As in private(). Library."
 _DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.asked.dose)
 SLOPE_USES = (
@@ -93,7 +92,6 @@ class PartiallyLinear(private.AverageLearner):
 
     name: ClassVar[str] = "plr"
     title: ClassVar[str] = "partialling-out (PLR)"
-
     uses: ClassVar[tuple[Use, ...]] = (
         *SLOPE_USES,
         Use(*_SIZES, _sized_first),
@@ -281,7 +279,6 @@ class LocalAverage(private.AverageLearner):
 
     name: ClassVar[str] = "late"
     title: ClassVar[str] = "two-stage least squares (2SLS)"
-
     uses: ClassVar[tuple[Use, ...]] = (
         *SLOPE_USES,
         Use(*_SIZES),
