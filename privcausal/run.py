@@ -18,7 +18,7 @@ from privcausal import accounting, errors, vault
 from privcausal.accounting.charge import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Stages, Undeclared, check_plan, check_rows, resolve_domains
+from privcausal.estimators.budget import Undeclared, check_plan, check_rows, levels, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
@@ -279,7 +279,7 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
     """Warnings issued before any charge: the columns taken by ``.``, and the cost of levels."""
     if rest := plan.request.formula.rest:
         yield f"'.' expands to {len(rest)} columns{f': {_some(rest)}' if quote else ''}."
-    bought = [plan.stage(key) for key in map(Stages.levels, labels) if plan.has(key)]
+    bought = [plan.stage(key) for key in map(levels, labels) if plan.has(key)]
     if bought:
         share = sum(stage.rho for stage in bought) / plan.rho
         delta = sum(stage.delta for stage in bought) / PICO

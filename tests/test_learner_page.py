@@ -1,10 +1,11 @@
-"""The pages on learner "r": their constants, shares and places are those of the code."""
+"""The pages on learner "r": their constants, weights and places are those of the code."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 from functools import lru_cache
 from itertools import pairwise
@@ -14,18 +15,20 @@ from typing import Any
 import pytest
 
 import privcausal as pc
-from privcausal.estimators.budget import SHARES
+from privcausal import estimators
+from privcausal.estimators import R, averages, base
+from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import seeded_noise
 
 PAGES = Path(__file__).parents[1] / "vignettes"
 TEXT = (PAGES / "explanation" / "r-learner-steps.md").read_text(encoding="utf-8")
 CONSTANTS = (PAGES / "reference" / "constants.md").read_text(encoding="utf-8")
-PRIVATE = (
-    "private_", "dr_", "arms_", "x_", "dpcate_", "networks_", "boosted_", "plr_", "late_",
-    "regress_", "trial_",
-)  # fmt: skip
-"""What begins the names of other learners' shares."""
+USES = (base.CATE_MARGINALS, *R.uses, *averages.AVERAGE_USES)
+MODULES = [
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(estimators.__path__, "privcausal.estimators.")
+]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -71,14 +74,24 @@ def test_priors_are_those_of_the_code() -> None:
     assert found == held(PRIORS)
 
 
-def test_shares_are_those_of_the_code() -> None:
-    found = {name.strip("`"): rest for name, *rest in TABLES["Shares and weights of the budget"]}
-    own = {k: v for k, v in held(SHARES).items() if not k.startswith(PRIVATE)}
-    assert found == own
+def test_weights_are_those_of_the_code() -> None:
+    known = [[use.stage, shown(use.weight), use.why] for use in USES]
+    assert TABLES["Weights of the stages"] == known
 
 
-def test_no_share_is_without_a_reason() -> None:
-    assert all(why for _, why in held(SHARES).values())
+def test_no_weight_is_without_a_reason() -> None:
+    """Of a stage, as of a group."""
+    found = []
+    for place in (place for module in MODULES for place in vars(module).values()):
+        held = getattr(place, "uses", place)
+        found += [u for u in (held if isinstance(held, tuple) else (held,)) if isinstance(u, Use)]
+    assert len(found) > 80
+    assert all(use.why.endswith(".") for use in found)
+    for module in MODULES:
+        lines = inspect.getsource(module).splitlines()
+        for before, line in pairwise(lines):
+            if re.match(r' +"(nuisance|effect|average)": [\d.]+,', line):
+                assert "  # " in line or before.strip().startswith("# "), line
 
 
 @pytest.mark.parametrize("row", TABLES["Thresholds, grids and guards"], ids=lambda row: row[0])
@@ -99,6 +112,8 @@ def test_stages_are_those_of_a_fit() -> None:
     stages = {stage.name: stage.rho for stage in fit.estimate.plan.stages}
     whole = sum(stages.values())
     table = {row[0]: row for row in rows(TEXT)}
+    weights = {use.stage: shown(use.weight) for use in reversed(USES)}
+    assert all(row[-2] == weights[name] for name, row in table.items())
     asked = [f"{r.charge.stage}: " for r in fit.estimate.releases]
     assert [name.split(": ")[0] + ": " for name in table] == asked
     narrative = (PAGES / "explanation" / "r-learner.md").read_text(encoding="utf-8")
@@ -109,7 +124,7 @@ def test_stages_are_those_of_a_fit() -> None:
 
 
 def test_each_constant_is_used_on_the_page() -> None:
-    for name in (row[0].strip("`") for key in list(TABLES)[:2] for row in TABLES[key]):
+    for name in (row[0].strip("`") for row in TABLES["Priors and allowances"]):
         assert re.search(rf"\b{name}(?![a-z_])", TEXT), name
 
 

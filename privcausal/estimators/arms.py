@@ -24,15 +24,13 @@ from scipy.linalg import block_diag
 from privcausal import vault
 from privcausal.estimators import budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
-from privcausal.estimators.bases import Base
 from privcausal.estimators.boosting import recipes
-from privcausal.estimators.budget import SHARES, StageWeight
+from privcausal.estimators.budget import Use, weighs_gram
 from privcausal.estimators.survey import Survey
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageGroup, StageKey
-from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
 IMPUTED_SIZES = StageKey("effect", "imputed sizes")
@@ -42,22 +40,41 @@ Arms = tuple[Moments, Moments]
 """Moments for the regression in each arm, the control first."""
 
 
+def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
+    """Stages of the sizes, the moments and, if they are released, the weights."""
+    sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
+    return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
+
+
+def _uses(
+    group: StageGroup, look: float, why_look: str, outcomes: float, why: str
+) -> tuple[Use, ...]:
+    sizes, moments, weights = _stages(group)
+    return (
+        *orthogonal.WEIGHTED_USES,
+        Use(sizes, look, why_look),
+        Use(weights, 0.06, "The Gram matrix of the weights. By hand.", weighs_gram),
+        Use(moments, outcomes, why),
+    )
+
+
 @dataclass(frozen=True)
 class _Arms(CateLearner):
     """Shared steps of the three learners: moments of the outcome's residuals within each arm."""
 
     name: ClassVar[str] = "arms"
     shares: ClassVar[Mapping[str, float]] = {
-        "bounds": SHARES.top_bounds,
-        "nuisance": SHARES.arms_nuisance,
-        "average": SHARES.top_average,
+        "bounds": budget.TOP_BOUNDS,
+        "nuisance": 0.75,  # Nuisances and arms together, without a second stage. By hand.
+        "average": budget.TOP_AVERAGE,
     }
-
-    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
-        return _arm_needs(request, base, "nuisance", SHARES.arms_sizes, SHARES.arms_outcomes)
+    uses: ClassVar[tuple[Use, ...]] = _uses(
+        "nuisance", 0.03, "As for learner 'r', in a larger group. By hand.",
+        0.7, "Their effect is a difference of these moments. By hand.",
+    )  # fmt: skip
 
     def boosted(self) -> Recipe:
-        return Recipe(recipes.one_stage_needs, partial(recipes.s_or_t_learner, joint=False))
+        return Recipe(recipes.ONE_STAGE, partial(recipes.s_or_t_learner, joint=False))
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
         """Coefficients of the difference of the two arms' means, from prior variances."""
@@ -107,7 +124,7 @@ class S(_Arms):
     def boosted(self) -> Recipe:
         joint = partial(recipes.s_or_t_learner, joint=True)
         learn = joint if self.interactions else recipes.constant_s_learner
-        return Recipe(partial(recipes.one_stage_needs, mean=self.interactions), learn)
+        return Recipe(recipes.MEAN_FIRST if self.interactions else recipes.ONE_STAGE, learn)
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
         zero, one = arms
@@ -144,15 +161,18 @@ class X(T):
     title: ClassVar[str] = "X-learner"
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
-    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
-        return [
-            *_arm_needs(request, base, "effect", SHARES.x_sizes, SHARES.x_outcomes),
-            StageWeight(IMPUTED_SIZES, SHARES.x_imputed_sizes),
-            StageWeight(IMPUTED, SHARES.x_imputed),
-        ]
+    uses: ClassVar[tuple[Use, ...]] = (
+        *_uses(
+            "effect", 0.01, "Half of learner 'r': there are two. By hand.",
+            0.24, "Half of the sketch's 0.48, for a first effect. By hand.",
+        ),
+        Use(IMPUTED_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
+        Use(IMPUTED, 0.24, "Half of the sketch's 0.48, for scores minus a first effect. These "
+            "scores have as large a range. By hand."),
+    )  # fmt: skip
 
     def boosted(self) -> Recipe:
-        return Recipe(recipes.two_stage_needs, recipes.x_learner)
+        return Recipe(recipes.TWO_STAGES, recipes.x_learner)
 
     def learn(self, state: Survey) -> EffectFit:
         known = orthogonal.fit_nuisances(state)
@@ -186,24 +206,6 @@ def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
         fitted = orthogonal.conditional(state)(moments, *spreads)
         pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
     return Effect(tuple(pieces), 2 * outcome.bound)
-
-
-def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
-    """Stages of the sizes, the moments and, if they are released, the weights."""
-    sizes, moments, weights = "arm sizes", "arm outcomes", "weights"
-    return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
-
-
-def _arm_needs(
-    request: Request, base: Base, group: StageGroup, look: float, outcomes: float
-) -> list[StageWeight]:
-    sizes, moments, weights = _stages(group)
-    return [
-        *orthogonal.nuisance_needs(request, base),
-        StageWeight(sizes, look),
-        *([StageWeight(weights, SHARES.arms_weights)] if base.released_weights else []),
-        StageWeight(moments, outcomes),
-    ]
 
 
 def _moments(

@@ -19,7 +19,8 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import budget, survey
-from privcausal.estimators.budget import Stages, StageWeight
+from privcausal.estimators.bases import PrivateBase
+from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
 from privcausal.estimators.nuisances import FoldFit, by_fold
 from privcausal.estimators.survey import Survey
@@ -276,42 +277,45 @@ Keys = tuple[StageKey, StageKey, StageKey]
 Without the sandwich, the squares are released with the scores.
 """
 
-STAGES: Keys = (Stages.AVERAGE_SIZES, Stages.AVERAGE_SCORES, Stages.AVERAGE_SQUARES)
+STAGES: Keys = (
+    StageKey("average", "score sizes"),
+    StageKey("average", "scores"),
+    StageKey("average", "squared scores"),
+)
+AVERAGE_RANGE = StageKey("average", "outcome range")
 
 
-def averages_needs(request: Request) -> list[StageWeight]:
-    """Releases for the averages of a learner of tau(x); a binary outcome needs no sizes."""
-    sizes = StageWeight(STAGES[0], budget.SHARES.average_sizes)
-    look = StageWeight(Stages.AVERAGE_RANGE, budget.SHARES.average_range)
-    return [
-        *look_needs(request, sizes, look),
-        StageWeight(STAGES[1], budget.SHARES.average_scores),
-        *square_needs(request, STAGES[2], budget.SHARES.average_squares),
-    ]
-
-
-def square_needs(request: Request, stage: StageKey, weight: float) -> list[StageWeight]:
-    """A release of squared scores with the sandwich's meat, if it is requested."""
-    return [StageWeight(stage, weight)] if with_meat(request) else []
-
-
-def with_meat(request: Request) -> bool:
+def with_meat(request: Request, _: object = None) -> bool:
     """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
     return request.cov_type == "HC0" and not request.asked.arms
 
 
-def look_needs(request: Request, sizes: StageWeight, look: StageWeight) -> list[StageWeight]:
-    """Sizes of the scores, and a look at the outcome unless it is binary.
+def _sized(request: Request, base: PrivateBase) -> bool:
+    """The sizes of a binary outcome's scores are known, unless rows have survey weights."""
+    return budget.wide(request, base) or request.weights is not None
 
-    The sizes of a binary outcome's scores are known, unless rows have survey weights.
-    """
-    if not survey.is_binary(request):
-        return [sizes, look]
-    if request.weights is not None:
-        return [sizes]
-    # the counts of the arms, to check a known propensity
-    arms = StageWeight(sizes.key, budget.SHARES.known_arms)
-    return [] if request.propensity is None else [arms]
+
+def sizes_of_scores(stage: StageKey, weight: float, why: str) -> tuple[Use, Use]:
+    """The sizes of scores, or only the counts of the arms, to check a known propensity."""
+    return Use(stage, weight, why, _sized), Use(
+        stage, 0.01,
+        "With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1.",
+        lambda request, base: not _sized(request, base) and request.propensity is not None,
+    )  # fmt: skip
+
+
+AVERAGE_USES = (
+    *sizes_of_scores(
+        STAGES[0], 0.12,
+        "Sizes of scores by arm; the maximum clipping bias falls with its noise. Building half.",
+    ),
+    Use(AVERAGE_RANGE, 0.08, "A histogram of the outcome, so that loose bounds cost little. "
+        "Building half.", budget.wide),
+    Use(STAGES[1], 0.66, "The estimate itself. Building half."),
+    Use(STAGES[2], 0.14, "Its noise is added to the variance, so a small weight widens intervals. "
+        "Building half.", with_meat),
+)  # fmt: skip
+"""The averages of a learner of tau(x)."""
 
 
 class One(NamedTuple):

@@ -10,11 +10,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from privcausal.errors import CapabilityError, Made
+from privcausal.estimators import averages as averages_of
 from privcausal.estimators import budget, survey, words
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import STAGES, One, average_target, averages, averages_needs
-from privcausal.estimators.bases import AnyBase, Base, PrivateBase, moment_base, private_base
-from privcausal.estimators.budget import SHARES, Stages, StageWeight
+from privcausal.estimators.averages import STAGES, One, average_target, averages
+from privcausal.estimators.bases import AnyBase, PrivateBase, moment_base, private_base
+from privcausal.estimators.budget import StageWeight, Use
 from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.estimators.options import DPEBM
@@ -23,6 +24,7 @@ from privcausal.features.functions import Triples
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
+from privcausal.inference.ranges import outcome_edges, window_borders
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Schema
@@ -45,6 +47,8 @@ class Learner(Made, ABC):
         ask for a split.
     shares : Mapping of str to float
         Default division of rho among the groups of stages.
+    uses : tuple of Use
+        The releases after the bounds.
     """
 
     name: ClassVar[str]
@@ -52,10 +56,11 @@ class Learner(Made, ABC):
     bands: ClassVar[str] = words.BANDS
     whole: ClassVar[str] = ""
     shares: ClassVar[Mapping[str, float]] = budget.TOP
+    uses: ClassVar[tuple[Use, ...]] = ()
 
-    @abstractmethod
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        """The releases after the bounds, with their weights."""
+        """The releases of a fit after the bounds, with their weights."""
+        return budget.planned(self.uses, request, base)
 
     @abstractmethod
     def run(self, session: survey.FitRun) -> words.Estimate:
@@ -108,28 +113,24 @@ class EffectLearner(Learner):
     """A learner of tau(x), as accepted by `privcate`."""
 
 
+CATE_MARGINALS = Use(
+    survey.MARGINALS, 0.04, "16 cells per column are enough, because they are smoothed. Sketch."
+)
+
+
 @dataclass(frozen=True)
 class CateLearner(EffectLearner):
     """A learner of tau(x): nuisances, an effect, then averages from doubly robust scores.
 
-    Attributes
-    ----------
-    weighs : bool
-        Whether the effect accepts survey weights.
+    Its `uses` are those of the nuisances and the effect.
     """
-
-    weighs: ClassVar[bool] = True
-
-    @abstractmethod
-    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
-        """Releases of the nuisance and effect stages."""
 
     @abstractmethod
     def learn(self, state: survey.Survey) -> EffectFit:
         """Learn the nuisances and tau(x)."""
 
     def boosted(self) -> Recipe:
-        """Counterparts of `effect_needs` and `learn` on base "dpebm"."""
+        """Counterparts of `uses` and `learn` on base "dpebm"."""
         raise CapabilityError(f"Learner {self.name!r} does not support base='dpebm'.")
 
     def accepted(self, base: AnyBase) -> PrivateBase:
@@ -143,26 +144,20 @@ class CateLearner(EffectLearner):
         return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        if isinstance(base, DPEBM):
-            needs = self.boosted().needs(request)
-        else:
-            needs = [
-                *survey.range_needs(request, SHARES.ranges),
-                *(survey.weight_needs(request, SHARES.row_weights) if self.weighs else ()),
-                *self.effect_needs(request, base),
-            ]
-        return [StageWeight(Stages.MARGINALS, SHARES.marginals), *needs, *averages_needs(request)]
+        own = self.boosted().uses if isinstance(base, DPEBM) else self.uses
+        return budget.planned((CATE_MARGINALS, *own, *averages_of.AVERAGE_USES), request, base)
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         # a best linear projection would need weighted products of its columns
         linear = session.plan.request.weights is None
-        state = survey.prepare(session, linear_terms=linear, modelled=True, looks=survey.CATE_LOOKS)
+        looks = {survey.OUTCOME_RANGE: window_borders, averages_of.AVERAGE_RANGE: outcome_edges}
+        state = survey.prepare(session, linear_terms=linear, modelled=True, looks=looks)
         boosts = isinstance(session.base, DPEBM)
         learnt = self.boosted().learn(state) if boosts else self.learn(state)
         state = learnt.state
         found = None
         if session.plan.has(STAGES[1]):
-            counts = survey.outcome_histogram(state, Stages.AVERAGE_RANGE)
+            counts = survey.outcome_histogram(state, averages_of.AVERAGE_RANGE)
             state = survey.look_at_outcome(state, counts)
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
@@ -224,9 +219,9 @@ class EffectFit:
 
 
 class Recipe(NamedTuple):
-    """The counterparts of a learner's `effect_needs` and `learn` on base "dpebm"."""
+    """The counterparts of a learner's `uses` and `learn` on base "dpebm"."""
 
-    needs: Callable[[Request], list[StageWeight]]
+    uses: tuple[Use, ...]
     learn: Callable[[survey.Survey], EffectFit]
 
 

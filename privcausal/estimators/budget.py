@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -12,6 +12,7 @@ import numpy as np
 from privcausal import accounting
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.estimators.bases import PrivateBase
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
 from privcausal.inference.bought import rows_to_find
@@ -32,252 +33,36 @@ from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, 
 # - *named laws*: `tests/benchmarks/rough_laws.py`;
 # - *effect laws*: `tests/benchmarks/effect_laws.py`, with all trials in `cate/log.md` there;
 # - *building half*: the first half of the scenarios in `tests/benchmarks/lab`;
+# - *library*: estimates on public data sets, `tests/benchmarks/everyday.py`;
 # - *public data*: the data sets `BUILDING` in `tests/benchmarks/regress.py`;
 # - *by hand*: without a recorded comparison.
 
-
-class Stages:
-    """The stages that learners share. Each stage is named only here."""
-
-    MAGNITUDES = plan.StageKey("bounds", "magnitudes")
-    GRID = plan.StageKey("bounds", "grid")
-
-    RANGES = plan.StageKey("nuisance", "ranges")
-    ROW_WEIGHTS = plan.StageKey("nuisance", "survey weights")
-    MARGINALS = plan.StageKey("nuisance", "marginals")
-    GRAM = plan.StageKey("nuisance", "moments")
-    OUTCOME_RANGE = plan.StageKey("nuisance", "outcome range")
-    PROPENSITY = plan.StageKey("nuisance", "propensity")
-    TREATMENT = plan.StageKey("nuisance", "treatment")
-    INSTRUMENT = plan.StageKey("nuisance", "instrument")
-    OUTCOME = plan.StageKey("nuisance", "outcome")
-    TREATMENT_INTERACTIONS = plan.StageKey("nuisance", "treatment interactions")
-    INTERACTION_SIZES = plan.StageKey("nuisance", "residual sizes")
-    OUTCOME_INTERACTIONS = plan.StageKey("nuisance", "outcome interactions")
-    NUISANCE_RESIDUALS = plan.StageKey("nuisance", "residual moments")
-    NUISANCE_WEIGHTS = plan.StageKey("nuisance", "weights")
-
-    RESIDUAL_SIZES = plan.StageKey("effect", "residual sizes")
-    RESIDUALS = plan.StageKey("effect", "residual moments")
-    REMAINING = plan.StageKey("effect", "remaining moments")
-    WEIGHTS = plan.StageKey("effect", "weights")
-    SCORE_SIZES = plan.StageKey("effect", "score sizes")
-
-    AVERAGE_RANGE = plan.StageKey("average", "outcome range")
-    AVERAGE_SIZES = plan.StageKey("average", "score sizes")
-    AVERAGE_SCORES = plan.StageKey("average", "scores")
-    AVERAGE_SQUARES = plan.StageKey("average", "squared scores")
-
-    @staticmethod
-    def levels(column: str) -> plan.StageKey:
-        """Labels of an undeclared column."""
-        return plan.StageKey("bounds", f"levels of {column}")
-
-
-class BudgetShares:
-    """Shares of the groups (`top_...`) and weights of the stages, by kind of release.
-
-    If several learners make the same release for the same reason, they share one entry.
-    """
-
-    __slots__ = ()
-
-    # groups of stages, for learners of tau(x)
-    top_bounds = 0.1
-    """Privately estimated bounds: they come first, and all later stages depend on them. By hand."""
-    top_nuisance = 0.375
-    """As much as for the effect; 0.33 against 0.42 made errors of tau(x) larger. Effect laws."""
-    top_effect = 0.375
-    """The main result of the fit. Sketch."""
-    top_average = 0.25
-    """With 0.15, intervals of averages are 16% wider and errors of tau(x) 3% smaller. Library."""
-    labels_delta = 0.1
-    """Part of delta for labels found by threshold; the other stages lose almost no rho."""
-
-    # groups of other learners, which omit groups that they do not need
-    private_nuisance = 0.38
-    """Share of the group; the rest is `private_effect` and bounds. With the prior spreads of public
-    data sets, less than before is to be learned. Library."""
-    private_effect = 0.52
-    """Share of the scores, their sizes and squares. Library."""
-    private_nuisance_known = 0.24
-    """A known propensity removes half of the nuisance stages. Building half."""
-    private_effect_known = 0.66
-    """The budget of the removed nuisance stages goes to the scores. Building half."""
-    arms_nuisance = 0.75
-    """Learners "s" and "t": nuisances and arms together, without a second stage. By hand."""
-    regress_first = 0.2
-    """Everything before the whitened moments. Public data."""
-    regress_moments = 0.8
-    """The coefficients themselves. Public data."""
-    trial_effect = 0.9
-    """The whole budget except the bounds, because there are no other stages."""
-
-    # ranges and marginals
-    ranges = 0.02
-    """64 cells locate the covariates; as much as for the outcome's range. Building half."""
-    outcome_range = 0.02
-    """One histogram of 32 cells, worth its cost by a narrower outcome range. Effect laws."""
-    average_range = trial_range = 0.08
-    """A histogram of the outcome, so that loose bounds cost little. Building half."""
-    private_ranges = 0.06
-    """Two to three percent of rho, the amount that a few columns need. Building half."""
-    row_weights = 0.02
-    """As much as for the outcome's range. By hand."""
-    private_row_weights = 0.06
-    """As `private_ranges`. By hand."""
-    private_range = 0.12
-    """One histogram of the outcome for both nuisances and scores; 0.18 and 0.08 did worse. Library.
-    """
-    marginals = 0.04
-    """16 cells per column are enough, because they are smoothed. Sketch."""
-    private_marginals = 0.08
-    """As `marginals`, within a larger group. Sketch."""
-    networks_marginals = 0.06
-    """If networks learn the nuisances, the group has only this stage. By hand."""
-
-    regress_marginals = 0.035
-    """Centers and scales of the columns: the first fit depends on them. Public data."""
-    regress_range = 0.02
-    """One histogram: center and scale of the outcome. Public data."""
-
-    # Gram matrices
-    gram = 0.14
-    """The Gram matrix tolerates noise, because it is shrunken to the population's. Sketch."""
-    private_gram = 0.20
-    """More than `gram`: its noise is half of the error of both nuisances, whose product is the bias
-    of an average. 0.10 made intervals 5% wider, 0.35 2%. Library."""
-    r_weights = 0.08
-    """Base "linear" only: its second Gram matrix, as large as the first. By hand."""
-    arms_weights = 0.06
-    """Base "linear" only: the Gram matrix of the weights. By hand."""
-    private_weights = dr_first_weights = 0.04
-    """Half of `r_weights`, because the first effect only centers the scores. By hand."""
-
-    # nuisances
-    treatment = 0.07
-    """Less than for the outcome, because e(x) is known to vary little. Sketch."""
-    private_treatment = late_treatment = 0.31
-    """The bias of an average is its errors times the outcome's errors. Random laws; the instrument
-    has as much as the treatment, by hand.
-    """
-    boosted_propensity = 0.25
-    """Its errors times the outcome's errors bias the effect. By hand."""
-    boosted_arms_propensity = 0.15
-    """It only weights the arms, so its errors matter least. By hand."""
-    outcome = 0.25
-    """Its errors widen the residual product's range, and thereby all later noise. Sketch."""
-    private_outcome = 0.45
-    """The largest weight: weight limits turn errors of the mean outcome into bias. Random laws."""
-    boosted_outcome = 0.67
-    """As `outcome`: the residual's range falls with its errors. By hand."""
-    interactions_treatment = 0.06
-    """Half of it lost 14% in squared error at n = 4,000. Effect laws."""
-    interactions_outcome = 0.14
-    """As `interactions_treatment`; three times the weight did not improve on it. Effect laws."""
-    private_interactions_treatment = 0.16
-    """Products that confound bias an average, so more than for tau(x). Random laws."""
-    private_interactions_outcome = 0.22
-    """As `private_interactions_treatment`. Random laws."""
-    private_interactions_sizes = 0.03
-    """As `interactions_sizes`, scaled to this group. Random laws."""
-    boosted_interactions_treatment = 0.11
-    """With the outcome's interactions and the sizes, 28% of the group, as for learner "r". By hand.
-    """
-    boosted_interactions_outcome = 0.25
-    """As `boosted_interactions_treatment`. By hand."""
-
-    # sizes: one histogram, used to choose one number
-    interactions_sizes = boosted_interactions_sizes = 0.01
-    """One histogram, used for one quantile. By hand."""
-    r_sizes = 0.02
-    """One histogram, used to choose one clipping threshold. Sketch."""
-    dpcate_first_sizes = dpcate_sizes = 0.02
-    """As `r_sizes`. By hand."""
-    dr_first_sizes = dr_sizes = x_sizes = x_imputed_sizes = 0.01
-    """Half of `r_sizes`, because there are two. By hand."""
-    arms_sizes = boosted_arms_sizes = 0.03
-    """As `r_sizes`, in a larger group. By hand."""
-    boosted_sizes = boosted_effect_sizes = networks_sizes = 0.04
-    """As `r_sizes`, with few other stages. By hand."""
-
-    # effects
-    r_moments = 0.17
-    """A third of the sketch's 0.48; a half and a quarter were not better. Effect laws."""
-    r_rest = 0.31
-    """Two thirds of the sketch's 0.48: the remaining product has a smaller range. Effect laws."""
-    dr_first = dr_scores = x_outcomes = x_imputed = 0.24
-    """Half of the sketch's 0.48, for a first effect or for scores minus a first effect. These
-    scores have as large a range. By hand.
-    """
-    arms_outcomes = 0.7
-    """Their effect is a difference of these moments. By hand."""
-    dpcate_first = 0.35
-    """The first effect is most of the estimate; the kernel learns the rest. By hand."""
-    dpcate_kernel = 0.15
-    """Its noise covers the whole function; a larger weight would seldom help. By hand."""
-    networks_kernel = 0.90
-    """Everything except the sizes. By hand."""
-    boosted_arms_outcome = 0.78
-    """The estimate itself, or the rest of it after a mean effect. By hand."""
-    boosted_mean_outcome = 0.66
-    """`boosted_arms_outcome` minus `boosted_mean`. By hand."""
-    boosted_mean = 0.12
-    """One number, the mean effect. By hand."""
-    boosted_effect = 0.96
-    """The effect itself. By hand."""
-    regress_first_moments = 0.15
-    """The first fit whitens columns and centers the outcome. Public data."""
-    regress_second_moments = 0.655
-    """The coefficients. Public data."""
-    regress_sizes = 0.0675
-    """The maximum bias by clipping falls with its noise. Public data."""
-    regress_row_sizes = 0.0225
-    """A third of `regress_sizes`: leverage has shorter tails. Public data."""
-    regress_outliers = 0.03
-    """The directions of clipped residuals. Public data."""
-    regress_meat = 0.02
-    """The residual variance at all columns, if requested. By hand."""
-    private_moments = 0.06
-    """The first effect only centers the scores. Random laws."""
-    plr_first = 0.12
-    """Its slope centers the scores and its mass scales them, so twice `private_moments`. By hand.
-    """
-
-    # averages
-    average_sizes = 0.12
-    """Sizes of scores by arm; the maximum clipping bias falls with its noise. Building half."""
-    private_sizes = 0.10
-    """As `average_sizes`; 0.16 and 0.07 gave wider intervals. Library."""
-    known_arms = 0.01
-    """With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1."""
-    average_scores = 0.66
-    """The estimate itself. Building half."""
-    private_scores = 0.78
-    """The estimate itself. Random laws."""
-    trial_sums = 0.92
-    """The estimate itself, next to `trial_range`."""
-    private_survival_counts = 0.3
-    """At eps = 0.5, 0.08 and 0.15 gave wider intervals, and 0.5 equally wide ones, on seeds from 0
-    of `tests/benchmarks/survival.py`."""
-    private_cluster_squares = 0.4
-    """Its noise is added to the variance. Least mean width of 0.1, 0.2, 0.4, and 0.8, on the
-    distributions of `tests/benchmarks/clusters.py`."""
-    average_squares = 0.14
-    """Its noise is added to the variance, so a small weight widens intervals. Building half."""
-    private_squares = 0.10
-    """As `average_squares`. Random laws."""
-
-
-SHARES = BudgetShares()
-
+TOP_BOUNDS = 0.1
+"""Privately estimated bounds: they come first, and all later stages depend on them. By hand."""
+TOP_NUISANCE = 0.375
+"""As much as for the effect; 0.33 against 0.42 made errors of tau(x) larger. Effect laws."""
+TOP_EFFECT = 0.375
+"""The main result of the fit. Sketch."""
+TOP_AVERAGE = 0.25
+"""With 0.15, intervals of averages are 16% wider and errors of tau(x) 3% smaller. Library."""
 
 TOP = {
-    "bounds": SHARES.top_bounds,
-    "nuisance": SHARES.top_nuisance,
-    "effect": SHARES.top_effect,
-    "average": SHARES.top_average,
-}
+    "bounds": TOP_BOUNDS, "nuisance": TOP_NUISANCE, "effect": TOP_EFFECT, "average": TOP_AVERAGE,
+}  # fmt: skip
+"""Shares of the groups of learners of tau(x)."""
+
+LABELS_DELTA = 0.1
+"""Part of delta for labels found by threshold; the other stages lose almost no rho."""
+
+# The stages that a plan itself must know. All others stand where they are released.
+MAGNITUDES, GRID = plan.StageKey("bounds", "magnitudes"), plan.StageKey("bounds", "grid")
+ROW_WEIGHTS = plan.StageKey("nuisance", "survey weights")
+GRAM = plan.StageKey("nuisance", "moments")
+
+
+def levels(column: str) -> plan.StageKey:
+    """The stage of an undeclared column's labels."""
+    return plan.StageKey("bounds", f"levels of {column}")
 
 
 LEAST_PART = 20
@@ -294,6 +79,82 @@ class StageWeight:
     key: plan.StageKey
     weight: float
     failing: int = 0
+
+
+When = Callable[[Request, PrivateBase], bool]
+
+
+class Use:
+    """A learner's release, with its weight inside the group of its stage, and the reason for it.
+
+    Attributes
+    ----------
+    stage : StageKey or callable
+        The stage, or the stages of a request, such as one for each arm.
+    when : tuple of callables
+        Conditions of request and base, all of which must hold.
+    failing : int
+        pico-delta: the probability that its proof fails if the number of rows is not public.
+    """
+
+    def __init__(
+        self, stage: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]], weight: float,
+        why: str, *when: When, failing: int = 0,
+    ) -> None:  # fmt: skip
+        self.stage, self.weight, self.why = stage, weight, why
+        self.when, self.failing = when, failing
+
+
+def planned(uses: Sequence[Use], request: Request, base: PrivateBase) -> list[StageWeight]:
+    """The releases of a fit.
+
+    The noise sd falls with the square root of a stage's weight. Each of several stages gets the
+    weight of one stage divided by the square root of their number. For one stage per arm, the total
+    weight therefore grows in proportion to the arms' errors.
+    """
+    found = []
+    for use in uses:
+        if not all(holds(request, base) for holds in use.when):
+            continue
+        keys = [use.stage] if isinstance(use.stage, plan.StageKey) else use.stage(request)
+        failing = use.failing if request.trust.neighbors == "add_remove" else 0
+        found += [StageWeight(key, use.weight / math.sqrt(len(keys)), failing) for key in keys]
+    return found
+
+
+def wide(request: Request, _: PrivateBase) -> bool:
+    """Whether the outcome may have more than two values."""
+    domain = request.schema.get(request.formula.outcome)
+    return domain is None or isinstance(domain, Interval)
+
+
+def learned(request: Request, _: PrivateBase) -> bool:
+    """Whether the propensity is unknown."""
+    return request.propensity is None
+
+
+def one_contrast(request: Request, _: PrivateBase) -> bool:
+    """Whether there are only two arms, or a dose."""
+    return not request.asked.arms
+
+
+def several_arms(request: Request, _: PrivateBase) -> bool:
+    return bool(request.asked.arms)
+
+
+def weighted(request: Request, _: PrivateBase) -> bool:
+    return request.weights is not None
+
+
+def products(request: Request, base: PrivateBase) -> bool:
+    """Whether products of terms are learned, by the base and for one unknown propensity."""
+    two = learned(request, base) and one_contrast(request, base)
+    return two and base.interactions and len(request.formula.terms) > 1
+
+
+def weighs_gram(_: Request, base: PrivateBase) -> bool:
+    """Whether the base releases a Gram matrix of overlap weights."""
+    return base.released_weights
 
 
 @dataclass(frozen=True)
@@ -451,7 +312,7 @@ def check_plan(found: plan.Plan, schema: Schema, functions: int) -> None:
             f"cov_type={kind!r} has no use here, because all standard errors of this fit allow for "
             "unequal variances. Omit cov_type=."
         )
-    if found.has(Stages.GRAM):
+    if found.has(GRAM):
         check_features(found.request, schema, functions)
 
 
@@ -551,7 +412,7 @@ def make_plan(
             f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
             f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
         )
-    if request.weights is not None and Stages.ROW_WEIGHTS not in [need.key for need in needs]:
+    if request.weights is not None and ROW_WEIGHTS not in [need.key for need in needs]:
         raise CapabilityError(
             "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "
             "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
@@ -578,7 +439,7 @@ def make_plan(
             raise BudgetError(f"shares= must leave budget for {name!r}, which this fit requires.")
     wanted = [n for n in needs if shares[n.key.group] > 0]
     if request.split != "disjoint":
-        stages += _sequential(wanted, _weights(wanted, shares), left)
+        stages += _sequential(wanted, divided(wanted, shares), left)
     elif request.trust.unit is None or request.trust.neighbors == "add_remove":
         stages += _parallel(wanted, shares, left)
     else:
@@ -586,7 +447,7 @@ def make_plan(
         # the halves by pseudorandom bits keyed on their names. On average over the key, the halves
         # compose in parallel. For a given key, replacing a unit may change both halves. Because the
         # halves share rho, the guarantee holds for every key, even if the key becomes known.
-        halves = zip(_sequential(wanted, _weights(wanted, shares), left), wanted, strict=True)
+        halves = zip(_sequential(wanted, divided(wanted, shares), left), wanted, strict=True)
         stages += [
             replace(s, rows=0.5, part="nuisance" if n.key.group == "nuisance" else "effect")
             for s, n in halves
@@ -605,10 +466,10 @@ def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None
         There are fewer rows than `bought.rows_to_find`.
     """
     columns, trust = len(undeclared.numbers), fit.request.trust
-    if rows is None or not fit.has(Stages.MAGNITUDES):
+    if rows is None or not fit.has(MAGNITUDES):
         return
     change = np.sqrt((2.0 if trust.neighbors == "substitute" else 1.0) * columns) * trust.max_rows
-    rho = fit.stage(Stages.MAGNITUDES).rho / accounting.PICO
+    rho = fit.stage(MAGNITUDES).rho / accounting.PICO
     needed = rows_to_find(float(change / np.sqrt(2 * rho)))
     if rows < needed:
         raise BudgetError(
@@ -624,7 +485,7 @@ def _selection_delta(request: Request, undeclared: Undeclared) -> int:
     """pico-delta for each column with selected labels."""
     if not undeclared.labels:
         return 0
-    whole = int(request.budget.delta * SHARES.labels_delta * accounting.PICO)
+    whole = int(request.budget.delta * LABELS_DELTA * accounting.PICO)
     each = whole // len(undeclared.labels)
     if each < 1:
         raise BudgetError(
@@ -637,13 +498,14 @@ def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[S
     if not undeclared:
         return []
     columns = len(undeclared.numbers)
-    needs = [StageWeight(Stages.levels(name), 1.0, selection) for name in undeclared.labels]
+    needs = [StageWeight(levels(name), 1.0, selection) for name in undeclared.labels]
     if columns:
-        needs += [StageWeight(key, 0.5 * columns) for key in (Stages.MAGNITUDES, Stages.GRID)]
+        needs += [StageWeight(key, 0.5 * columns) for key in (MAGNITUDES, GRID)]
     return _sequential(needs, [need.weight for need in needs], total)
 
 
-def _weights(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
+def divided(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
+    """Shares of the stages, from those of their groups."""
     whole = {g: sum(n.weight for n in needs if n.key.group == g) for g in shares}
     return [shares[n.key.group] * n.weight / whole[n.key.group] for n in needs]
 
@@ -666,7 +528,7 @@ def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: 
         own = [n for n in needs if (n.key.group == "nuisance") == wanted]
         if not own:
             raise CapabilityError("split='disjoint' requires a nuisance stage and an effect stage.")
-        amounts = plan.portions(total, _weights(own, shares))
+        amounts = plan.portions(total, divided(own, shares))
         stages += [
             Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
             for n, amount in zip(own, amounts, strict=True)

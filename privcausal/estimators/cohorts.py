@@ -43,7 +43,11 @@ class EventStudy(Learner):
     name: ClassVar[str] = "cohorts"
     title: ClassVar[str] = "group-time average effects"
     whole: ClassVar[str] = "an event study has no nuisance models"
-    shares: ClassVar[Mapping[str, float]] = {"effect": budget.SHARES.trial_effect}
+    shares: ClassVar[Mapping[str, float]] = {"effect": 0.9}  # There are no other stages.
+    uses: ClassVar[tuple[budget.Use, ...]] = (
+        budget.Use(PATH_SIZES, 0.10, "As the sizes of scores in private(). Library."),
+        budget.Use(COHORT_SUMS, 0.78, "The estimate itself. Random laws."),
+    )
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         if base != bases.BASES["gam"]:
@@ -52,10 +56,7 @@ class EventStudy(Learner):
 
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
         check_release(len(_sums(request, request.schema)[0].units), "periods or cohorts")
-        return [
-            budget.StageWeight(PATH_SIZES, budget.SHARES.private_sizes),
-            budget.StageWeight(COHORT_SUMS, budget.SHARES.private_scores),
-        ]
+        return super().needs(request, base)
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema

@@ -15,9 +15,10 @@ from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
+from privcausal.estimators.budget import Use
+from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
 from privcausal.estimators.survey import FitRun
-from privcausal.estimators.survival import survival_needs, with_noise
+from privcausal.estimators.survival import SURVIVAL_USE, with_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference import ranges
@@ -49,17 +50,16 @@ class DifferenceInMeans(Learner):
     name: ClassVar[str] = "difference"
     title: ClassVar[str] = "difference in means"
     shares: ClassVar[Mapping[str, float]] = {
-        "bounds": budget.SHARES.top_bounds,
-        "effect": budget.SHARES.trial_effect,
+        "bounds": budget.TOP_BOUNDS,
+        "effect": 0.9,  # The whole budget except the bounds, because there are no other stages.
     }
-
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        return [
-            budget.StageWeight(WINDOW, budget.SHARES.trial_range),
-            budget.StageWeight(DIFFERENCE_SUMS, budget.SHARES.trial_sums),
-            *cluster_needs(request),
-            *survival_needs(request),
-        ]
+    uses: ClassVar[tuple[Use, ...]] = (
+        Use(WINDOW, 0.08, "A histogram of the outcome, so that loose bounds cost little. Building "
+            "half."),
+        Use(DIFFERENCE_SUMS, 0.92, "The estimate itself, next to the histogram."),
+        CLUSTER_USE,
+        SURVIVAL_USE,
+    )  # fmt: skip
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan stages with integer budgets.

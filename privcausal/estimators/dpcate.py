@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -16,7 +15,7 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators import bases, budget, options, orthogonal, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
-from privcausal.estimators.budget import StageWeight
+from privcausal.estimators.budget import Use
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Fourier, fourier
@@ -35,8 +34,8 @@ from privcausal.typing import Frame, Integers, Vector
 NETWORK_BATCH, NETWORK_RATE = 128, 0.01
 """Mean minibatch size and Adam's step size (Schroeder et al. 2025, supplement G.3)."""
 
-PROPENSITY = StageKey("nuisance", "network of the treatment")
-OUTCOME = StageKey("nuisance", "network of the outcome")
+TREATMENT_NETWORK = StageKey("nuisance", "network of the treatment")
+OUTCOME_NETWORK = StageKey("nuisance", "network of the outcome")
 SHARE = 0.5
 """Share of epsilon and of delta for the networks, if all stages read all rows."""
 
@@ -59,9 +58,7 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
     options.refuse(asked, "base='nn' does not support {}. Try base='kernel'.")
 
 
-def network_plan(
-    request: Request, learner: str, needs: Sequence[StageWeight], undeclared: budget.Undeclared
-) -> Plan:
+def network_plan(request: Request, learner: str, undeclared: budget.Undeclared) -> Plan:
     """Plan with networks charged in (epsilon, delta) and other stages in rho.
 
     All stages read all rows, so both charges add up.
@@ -72,6 +69,7 @@ def network_plan(
     rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
     delta = accounting.delta_after(request.budget.delta, failing)
     cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
+    needs = budget.planned(NETWORK_USES, request, bases.Gam())
     amounts = portions(cap, [need.weight for need in needs])
     first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
     return Plan(request, learner, options.NN.name, (first, *networks, *others), cap, gdp=True)
@@ -83,7 +81,8 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
     Networks on their own half of the rows use all of epsilon and delta. If there are two, each has
     (epsilon / 2, delta / 2) (Schroeder et al. 2025, Theorem 1).
     """
-    names = [OUTCOME] if request.propensity is not None else [PROPENSITY, OUTCOME]
+    known = request.propensity is not None
+    names = [OUTCOME_NETWORK] if known else [TREATMENT_NETWORK, OUTCOME_NETWORK]
     share = Fraction(1) if own_half else exact(SHARE)
     each, failing = (
         math.floor(exact(amount) * share * accounting.PICO) // len(names)
@@ -121,13 +120,13 @@ def learn_networks(
     e: functions.Function
     e_soft: functions.Function
     if known is None:
-        treated = _weights(session, design, base, PROPENSITY, vault.Assigned())
+        treated = _weights(session, design, base, TREATMENT_NETWORK, vault.Assigned())
         e = functions.Network(design, treated, clip, 1 - clip, share=True)
         e_soft = functions.Network(design, treated, soft, 1 - soft, share=True)
     else:
         e = e_soft = known
     low, high, half = outcome.lo, outcome.hi, outcome.bound
-    means = _weights(session, design, base, OUTCOME, outcome)
+    means = _weights(session, design, base, OUTCOME_NETWORK, outcome)
     mu0, mu1 = (
         functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
         for arm in (0.0, 1.0)
@@ -145,7 +144,7 @@ def _weights(
     target: vault.Transform,
 ) -> Vector:
     """Weights of the network for this target; that of the outcome has the treatment as an input."""
-    by_arm = stage == OUTCOME
+    by_arm = stage == OUTCOME_NETWORK
     planned = session.plan.stage(stage)
     assert session.vault.size is not None  # Guaranteed by `check_networks`.
     rows = max(math.floor(planned.rows * session.vault.size), 1)
@@ -178,10 +177,10 @@ FAILING = 1
 OTHER_HALF = 200
 """Number of rows by which one half may exceed four times the other half; see `_most`."""
 
-NETWORK_NEEDS = (
-    StageWeight(budget.Stages.MARGINALS, budget.SHARES.networks_marginals),
-    StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.networks_sizes),
-    StageWeight(KERNEL, budget.SHARES.networks_kernel),
+NETWORK_USES = (
+    Use(survey.MARGINALS, 0.06, "The only stage for the nuisances. By hand."),
+    Use(nu.SCORE_SIZES, 0.04, "One histogram, with few other stages. By hand."),
+    Use(KERNEL, 0.90, "Everything except the sizes. By hand."),
 )
 """Stages charged in rho if networks learn the nuisances."""
 
@@ -208,7 +207,6 @@ class DPCATE(CateLearner):
 
     score: Literal["r", "dr"] = "r"
     queries: Frame | None = field(default=None, repr=False, compare=False)
-    weighs: ClassVar[bool] = False
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
     bands: ClassVar[str] = (
@@ -216,19 +214,18 @@ class DPCATE(CateLearner):
         "the additive first effect with the uncertainty of the remainder. The remainder is modeled "
         "as a Gaussian process with the kernel's covariance, scaled by released numbers."
     )
+    uses: ClassVar[tuple[Use, ...]] = (
+        *orthogonal.NUISANCE_USES,
+        Use(orthogonal.RESIDUAL_SIZES, 0.02, "As for learner 'r'. By hand."),
+        Use(orthogonal.RESIDUALS, 0.35, "The first effect is most of the estimate; the kernel "
+            "learns the rest. By hand."),
+        Use(nu.SCORE_SIZES, 0.02, "As for learner 'r'. By hand."),
+        Use(KERNEL, 0.15, "Its noise covers the whole function; a larger weight would seldom help. "
+            "By hand.", failing=FAILING),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
-
-    def effect_needs(self, request: Request, base: bases.Base) -> list[StageWeight]:
-        failing = FAILING if request.trust.neighbors == "add_remove" else 0
-        return [
-            *orthogonal.nuisance_needs(request, base),
-            StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dpcate_first_sizes),
-            StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dpcate_first),
-            StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dpcate_sizes),
-            StageWeight(KERNEL, budget.SHARES.dpcate_kernel, failing),
-        ]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan stages with integer budgets, without data."""
@@ -239,7 +236,7 @@ class DPCATE(CateLearner):
                 "neighbors='add_remove' keeps it private. Use loss='huber'."
             )
         if isinstance(base, options.NN):
-            return network_plan(request, self.name, NETWORK_NEEDS, undeclared)
+            return network_plan(request, self.name, undeclared)
         needs = self.needs(request, bases.Gam())
         return budget.make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
@@ -291,9 +288,9 @@ def _kernel_effect(
     features = basis(state, kernel)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
-        nu.read_sizes(state, nu.sizes_of(score.target), budget.Stages.SCORE_SIZES)
+        nu.read_sizes(state, nu.sizes_of(score.target), nu.SCORE_SIZES)
         if score.doubly_robust
-        else orthogonal.residual_sizes(state, score.target, budget.Stages.SCORE_SIZES, partial)
+        else orthogonal.residual_sizes(state, score.target, nu.SCORE_SIZES, partial)
     )
     count, most = state.population.count, _most(state)
     cut = cuts.threshold_for_effect(sizes, nu.cross_noise(state, KERNEL, 1.0) / count)

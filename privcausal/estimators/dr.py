@@ -7,18 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.estimators import budget, orthogonal
+from privcausal.estimators import orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
-from privcausal.estimators.bases import Base, Gam
-from privcausal.estimators.boosting.recipes import dr_learner, two_stage_needs
-from privcausal.estimators.nuisances import by_fold, nuisance_of, read_sizes, sizes_of
+from privcausal.estimators.bases import Gam
+from privcausal.estimators.boosting.recipes import TWO_STAGES, dr_learner
+from privcausal.estimators.budget import Use, weighs_gram
+from privcausal.estimators.nuisances import SCORE_SIZES, by_fold, nuisance_of, read_sizes, sizes_of
 from privcausal.estimators.survey import Grams, Survey
 from privcausal.features.functions import Additive, Triples
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, second_moment
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
 from privcausal.vault import Aipw
 
 DR_MOMENTS = StageKey("effect", "score moments")
@@ -40,17 +40,16 @@ class DR(CateLearner):
 
     name: ClassVar[str] = "dr"
     title: ClassVar[str] = "DR-learner"
-
-    def effect_needs(self, request: Request, base: Base) -> list[budget.StageWeight]:
-        weights = budget.StageWeight(budget.Stages.WEIGHTS, budget.SHARES.dr_first_weights)
-        return [
-            *orthogonal.nuisance_needs(request, base),
-            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.dr_first_sizes),
-            budget.StageWeight(budget.Stages.RESIDUALS, budget.SHARES.dr_first),
-            *([weights] if base.released_weights else []),
-            budget.StageWeight(budget.Stages.SCORE_SIZES, budget.SHARES.dr_sizes),
-            budget.StageWeight(DR_MOMENTS, budget.SHARES.dr_scores),
-        ]
+    uses: ClassVar[tuple[Use, ...]] = (
+        *orthogonal.WEIGHTED_USES,
+        Use(orthogonal.RESIDUAL_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
+        Use(orthogonal.RESIDUALS, 0.24, "Half of the sketch's 0.48, for a first effect. By hand."),
+        Use(orthogonal.WEIGHTS, 0.04, "Half of learner 'r', because the first effect only centers "
+            "the scores. By hand.", weighs_gram),
+        Use(SCORE_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
+        Use(DR_MOMENTS, 0.24, "Half of the sketch's 0.48, for scores minus a first effect. These "
+            "scores have as large a range. By hand."),
+    )  # fmt: skip
 
     def learn(self, state: Survey) -> EffectFit:
         known = orthogonal.fit_nuisances(state)
@@ -63,7 +62,7 @@ class DR(CateLearner):
         return EffectFit.of(known, partials, effect, first)
 
     def boosted(self) -> Recipe:
-        return Recipe(two_stage_needs, dr_learner)
+        return Recipe(TWO_STAGES, dr_learner)
 
 
 def _second_stage(
@@ -77,7 +76,7 @@ def _second_stage(
     reach = 2 * state.outcome.bound
     scores = by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), nuisances)
     target = state.weigh(scores)
-    sizes = read_sizes(state, sizes_of(target), budget.Stages.SCORE_SIZES)
+    sizes = read_sizes(state, sizes_of(target), SCORE_SIZES)
     features, gram = state.effect_features, grams.whole.sub(state.effect_index)
     cut = orthogonal.cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
     what = "score minus first pass"

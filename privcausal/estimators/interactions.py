@@ -19,7 +19,6 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators import survey
-from privcausal.estimators.budget import Stages, StageWeight
 from privcausal.features import expansions
 from privcausal.features.expansions import Interactions
 from privcausal.features.rows import Rows
@@ -28,11 +27,11 @@ from privcausal.inference.confounding import RegressionPair
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, Prior, Regression, fit
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
 from privcausal.typing import Matrix, Vector
 
-INTERACTIONS = Stages.INTERACTION_SIZES, Stages.TREATMENT_INTERACTIONS, Stages.OUTCOME_INTERACTIONS
-"""The stages of interactions."""
+INTERACTION_SIZES = StageKey("nuisance", "residual sizes")
+TREATMENT_INTERACTIONS = StageKey("nuisance", "treatment interactions")
+OUTCOME_INTERACTIONS = StageKey("nuisance", "outcome interactions")
 
 CURVES = 3
 """Number of products with curvatures for each pair."""
@@ -41,47 +40,38 @@ ADDITIVE = 0.05
 """Residual sd below which a column counts as additive, to allow for rounding."""
 
 
-def interaction_needs(
-    request: Request, treatment: float, outcome: float, sizes: float
-) -> list[StageWeight]:
-    if len(request.formula.terms) < 2:  # a product needs two terms
-        return []
-    weights = sizes, treatment, outcome
-    return [StageWeight(key, weight) for key, weight in zip(INTERACTIONS, weights, strict=True)]
-
-
 def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
     """The same nuisances, with interactions if they are planned.
 
     `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
     """
-    if not state.session.plan.has(Stages.TREATMENT_INTERACTIONS):
+    if not state.session.plan.has(TREATMENT_INTERACTIONS):
         return partials
     psi = interactions(state, partials)
     if psi is None:  # no products of these covariates
-        state.session.unused(*INTERACTIONS)
+        state.session.unused(INTERACTION_SIZES, TREATMENT_INTERACTIONS, OUTCOME_INTERACTIONS)
         return partials
     soft = state.residual_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     own = partials[::-1]
     treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
     outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
-    first = vault.Cross(psi, state.weigh(treatment), 1 - soft, Stages.TREATMENT_INTERACTIONS.query)
+    first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
-    state.session.gather({Stages.INTERACTION_SIZES: sizing}, {Stages.TREATMENT_INTERACTIONS: first})
+    state.session.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
     numeric = state.session.plan.request.asked.dose
     shares = [float(p.e_soft(state.rows).mean()) for p in partials]
     even = 1.0 if numeric else nu.evenness(float(np.mean(shares)))
     es = _regressions(
-        state, psi, Stages.TREATMENT_INTERACTIONS, first,
+        state, psi, TREATMENT_INTERACTIONS, first,
         noise_var=PRIORS.treatment_variance * even, spread=PRIORS.propensity_sd * np.sqrt(even),
     )  # fmt: skip
-    sizes = nu.read_sizes(state, sizing, Stages.INTERACTION_SIZES)
+    sizes = nu.read_sizes(state, sizing, INTERACTION_SIZES)
     spread = spread or _outcome_spread(state, partials)
     cut = cuts.cut_of_least_error(sizes, _noise_per_cut(state, psi))
     ys = _regressions(
-        state, psi, Stages.OUTCOME_INTERACTIONS,
-        vault.Cross(psi, state.weigh(outcome), cut.at, Stages.OUTCOME_INTERACTIONS.query),
+        state, psi, OUTCOME_INTERACTIONS,
+        vault.Cross(psi, state.weigh(outcome), cut.at, OUTCOME_INTERACTIONS.query),
         noise_var=PRIORS.outcome_noise_sd**2 * state.variance, spread=spread,
         lost=cut.bias,
     )  # fmt: skip
@@ -97,7 +87,7 @@ def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
     from clipping is in the same unit.
     """
     typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
-    noise = nu.cross_noise(state, Stages.OUTCOME_INTERACTIONS, psi.cut)
+    noise = nu.cross_noise(state, OUTCOME_INTERACTIONS, psi.cut)
     return noise / (typical * state.count)
 
 
@@ -124,7 +114,7 @@ def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | Non
         np.zeros(0), 1.0, trees,
     )  # fmt: skip
     lift, left = regressed_out(start, state.rows)
-    noise = nu.cross_noise(state, Stages.TREATMENT_INTERACTIONS, 1.0) / state.count
+    noise = nu.cross_noise(state, TREATMENT_INTERACTIONS, 1.0) / state.count
     psi = replace(start, lift=lift, gain=_gain(start, left, noise))
     norms = np.linalg.norm(psi.of(state.rows), axis=1)
     cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))

@@ -11,7 +11,6 @@ import numpy as np
 from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import survey
-from privcausal.estimators.budget import Stages
 from privcausal.estimators.survey import Grams, Survey
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
@@ -29,6 +28,11 @@ from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL, RISKS
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, Transform
+
+TREATMENT, OUTCOME = StageKey("nuisance", "treatment"), StageKey("nuisance", "outcome")
+NUISANCE_RESIDUALS = StageKey("nuisance", "residual moments")
+NUISANCE_WEIGHTS = StageKey("nuisance", "weights")
+SCORE_SIZES = StageKey("effect", "score sizes")
 
 # -- the additive fits ---------------------------------------------------------------------------
 
@@ -60,12 +64,12 @@ def additive_nuisances(state: Survey) -> tuple[Survey, Grams, Folds]:
     One pass over the rows computes all three.
     """
     known, numbers = state.known, state.session.plan.request.asked.dose
-    state, grams = moments_of(state, {Stages.TREATMENT: vault.Assigned()} if known is None else {})
+    state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)
         found = [FoldFit(known, known, mean(state, eta.mean), None) for eta in etas]
         return state, grams, tuple(found)
-    es = means(state, grams, Stages.TREATMENT, 0.5) if numbers else propensities(state, grams)
+    es = means(state, grams, TREATMENT, 0.5) if numbers else propensities(state, grams)
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
@@ -74,7 +78,7 @@ def windowed(state: Survey, release: Release | None, borders: survey.Borders) ->
     if release is None:
         return state
     features, count = state.features, state.count
-    noise = cross_noise(state, Stages.OUTCOME, features.cut) / count
+    noise = cross_noise(state, OUTCOME, features.cut) / count
     linear = int((features.order == 1).sum())
     bounds = Interval(state.outcome.lo, state.outcome.hi)
     window = outcome_window(
@@ -90,8 +94,8 @@ def moments_of(state: Survey, treatments: Mapping[StageKey, Transform]) -> tuple
     outcome: Transform = window
     if state.window is not None:
         outcome = vault.OutcomeResidual(Constant(0.5 * (window.lo + window.hi)), state.outcome)
-    bounds = {Stages.OUTCOME: window.bound} | {k: t.bound for k, t in treatments.items()}
-    targets = {k: state.weigh(t) for k, t in {Stages.OUTCOME: outcome, **treatments}.items()}
+    bounds = {OUTCOME: window.bound} | {k: t.bound for k, t in treatments.items()}
+    targets = {k: state.weigh(t) for k, t in {OUTCOME: outcome, **treatments}.items()}
     crosses = {k: Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
     return survey.gram_of(state, crosses)
 
@@ -195,9 +199,7 @@ def _crosses(
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
 
 
-def propensities(
-    state: Survey, grams: Grams, stage: StageKey = Stages.TREATMENT
-) -> list[Posterior]:
+def propensities(state: Survey, grams: Grams, stage: StageKey = TREATMENT) -> list[Posterior]:
     found = []
     for gram, cross, sd in _crosses(state, grams, stage):
         even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
@@ -223,7 +225,7 @@ def _slope_variance(features: FeatureMap) -> float:
 
 def outcomes(state: Survey, grams: Grams) -> list[Posterior]:
     kept = 1.0 if state.window is None else state.window.kept
-    return means(state, grams, Stages.OUTCOME, state.centre.bound, kept, state.variance)
+    return means(state, grams, OUTCOME, state.centre.bound, kept, state.variance)
 
 
 def means(
@@ -319,9 +321,9 @@ def residual_effect(
     an error of the propensity are of second order.
     """
     features, bound = state.effect_features, state.centre.bound
-    stage, cross = asked or (Stages.NUISANCE_RESIDUALS, residual_cross(state, partials))
+    stage, cross = asked or (NUISANCE_RESIDUALS, residual_cross(state, partials))
     release, cut = state.session.release(stage, cross), cross.cut
-    gram, gram_sd, mean_weight = weights_gram(state, grams, partials, Stages.NUISANCE_WEIGHTS)
+    gram, gram_sd, mean_weight = weights_gram(state, grams, partials, NUISANCE_WEIGHTS)
     noise_var = (0.5 * cut) ** 2 / mean_weight
     found = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)

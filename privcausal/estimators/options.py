@@ -100,7 +100,7 @@ class DPEBM(Made):
     smooth: bool = True
     name: ClassVar[str] = "dpebm"
     functions: ClassVar[int] = 1
-    interactions: ClassVar[bool] = False
+    interactions: ClassVar[bool] = True
     released_weights: ClassVar[bool] = False
     methods: ClassVar[tuple[str, ...]] = (BOOSTING,)
     planned: ClassVar[str] = MASS

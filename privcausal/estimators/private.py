@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import averages, interactions, survey
+from privcausal.estimators import averages, budget, interactions, survey
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import One, Target
-from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.budget import SHARES, Stages, StageWeight
-from privcausal.estimators.clusters import cluster_needs
+from privcausal.estimators.budget import Use, learned, one_contrast, products, several_arms
+from privcausal.estimators.clusters import CLUSTER_USE
 from privcausal.estimators.limits import asked_averages, weighed
-from privcausal.estimators.survival import survival_needs, with_noise
+from privcausal.estimators.survival import SURVIVAL_USE, with_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
@@ -43,16 +43,6 @@ def arm_indicators(request: Request) -> dict[StageKey, vault.Transform]:
     return {
         stage: vault.OfArm(vault.Assigned(), arm) for arm, stage in enumerate(arm_stages(request))
     }
-
-
-def by_arm(stages: Sequence[StageKey], weight: float) -> list[StageWeight]:
-    """One release for each arm in place of one release for all arms.
-
-    The noise sd falls with the square root of a stage's weight. Each arm gets the weight of a
-    two-arm study divided by the square root of the number of arms. The total weight therefore grows
-    in proportion to the arms' errors.
-    """
-    return [StageWeight(key, weight / np.sqrt(len(stages))) for key in stages]
 
 
 HARDLY = (
@@ -128,10 +118,48 @@ def _means(
 
 
 AVERAGE_STAGES = (
-    Stages.SCORE_SIZES,
+    nu.SCORE_SIZES,
     StageKey("effect", "scores"),
     StageKey("effect", "squared scores", heading="variance"),
 )
+
+COVARIATE_RANGES = Use(
+    survey.COLUMN_RANGES, 0.06,
+    "Two to three percent of rho, the amount that a few columns need. Building half.", survey.loose,
+)  # fmt: skip
+MOMENTS = (
+    Use(survey.MARGINALS, 0.08, "16 smoothed cells per column, within a larger group than in "
+        "learner 'r'. Sketch."),
+    Use(budget.GRAM, 0.20, "More than in learner 'r': its noise is half of the error of both "
+        "nuisances, whose product is the bias of an average. 0.10 made intervals 5% wider, 0.35 "
+        "2%. Library."),
+    Use(nu.OUTCOME, 0.45, "The largest weight: weight limits turn errors of the mean outcome into "
+        "bias. Random laws."),
+)  # fmt: skip
+FIRST_EFFECT = Use(
+    nu.NUISANCE_RESIDUALS, 0.06, "The first effect only centers the scores. Random laws.",
+    one_contrast,
+)  # fmt: skip
+OUTCOME_LOOK = Use(
+    survey.OUTCOME_RANGE, 0.12, "One histogram of the outcome for both nuisances and scores; 0.18 "
+    "and 0.08 did worse. Library.", budget.wide,
+)  # fmt: skip
+UNKNOWN_TREATMENT = Use(
+    nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. Random "
+    "laws.", learned, one_contrast,
+)  # fmt: skip
+UNKNOWN_PROPENSITY = (
+    UNKNOWN_TREATMENT,
+    Use(interactions.INTERACTION_SIZES, 0.03, "One histogram, used for one quantile. Random "
+        "laws.", products),
+    Use(interactions.TREATMENT_INTERACTIONS, 0.16, "Products that confound bias an average, so "
+        "more than for tau(x). Random laws.", products),
+    Use(interactions.OUTCOME_INTERACTIONS, 0.22, "As for the treatment. Random laws.", products),
+)  # fmt: skip
+EFFECT_GRAM = Use(
+    nu.NUISANCE_WEIGHTS, 0.04, "Half of the weight in learner 'r', because the first effect only "
+    "centers the scores. By hand.", one_contrast, budget.weighs_gram,
+)  # fmt: skip
 
 
 class AverageLearner(learners.Learner):
@@ -139,9 +167,10 @@ class AverageLearner(learners.Learner):
 
     # The group "average" is missing, because the effect itself is the average.
     shares: ClassVar[Mapping[str, float]] = {
-        "bounds": SHARES.top_bounds,
-        "nuisance": SHARES.private_nuisance,
-        "effect": SHARES.private_effect,
+        "bounds": budget.TOP_BOUNDS,
+        # With the prior spreads of public data sets, less than before is to be learned. Library.
+        "nuisance": 0.38,
+        "effect": 0.52,  # The scores, their sizes and squares. Library.
     }
 
     def top(self, request: Request) -> Mapping[str, float]:
@@ -152,8 +181,8 @@ class AverageLearner(learners.Learner):
         """
         if request.propensity is None and request.formula.terms:
             return self.shares
-        known = SHARES.private_nuisance_known, SHARES.private_effect_known
-        return {**self.shares, "nuisance": known[0], "effect": known[1]}
+        # The budget of the removed nuisance stages goes to the scores. Building half.
+        return {**self.shares, "nuisance": 0.24, "effect": 0.66}
 
 
 @dataclass(frozen=True)
@@ -167,37 +196,24 @@ class Private(AverageLearner):
 
     name: ClassVar[str] = "private"
     title: ClassVar[str] = "doubly robust (AIPW)"
-
-    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        sizes, scores, squares = AVERAGE_STAGES
-        arms = request.asked.arms
-        looks = averages.look_needs(
-            request,
-            StageWeight(sizes, SHARES.private_sizes),
-            StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range),
-        )
-        first = [] if arms else [StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments)]
-        needs = [
-            *survey.range_needs(request, SHARES.private_ranges),
-            *survey.weight_needs(request, SHARES.private_row_weights),
-            StageWeight(Stages.MARGINALS, SHARES.private_marginals),
-            StageWeight(Stages.GRAM, SHARES.private_gram),
-            StageWeight(Stages.OUTCOME, SHARES.private_outcome),
-            *first,
-            StageWeight(scores, SHARES.private_scores),
-            *averages.square_needs(request, squares, SHARES.private_squares),
-            *cluster_needs(request),
-            *survival_needs(request),
-            *looks,
-        ]
-        if arms:
-            if request.propensity is None:
-                needs += by_arm(arm_stages(request), SHARES.private_treatment)
-            return needs + by_arm(arm_stages(request, "residual moments"), SHARES.private_moments)
-        needs += propensity_needs(request, base)
-        if base.released_weights:
-            needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
-        return needs
+    uses: ClassVar[tuple[Use, ...]] = (
+        COVARIATE_RANGES,
+        Use(budget.ROW_WEIGHTS, 0.06, "As for the ranges. By hand.", budget.weighted),
+        *MOMENTS,
+        FIRST_EFFECT,
+        Use(AVERAGE_STAGES[1], 0.78, "The estimate itself. Random laws."),
+        Use(AVERAGE_STAGES[2], 0.10, "Its noise is added to the variance, so a small weight widens "
+            "intervals. Random laws.", averages.with_meat),
+        CLUSTER_USE,
+        SURVIVAL_USE,
+        *averages.sizes_of_scores(AVERAGE_STAGES[0], 0.10, "The maximum clipping bias falls with "
+            "its noise; 0.16 and 0.07 gave wider intervals. Library."),
+        OUTCOME_LOOK,
+        Use(arm_stages, 0.31, "As for two arms.", learned, several_arms),
+        Use(partial(arm_stages, what="residual moments"), 0.06, "As for two arms.", several_arms),
+        *UNKNOWN_PROPENSITY,
+        EFFECT_GRAM,
+    )  # fmt: skip
 
     def run(self, session: survey.FitRun) -> Estimate:
         if session.plan.request.asked.arms:
@@ -221,21 +237,8 @@ class Private(AverageLearner):
         return learners.finish(state, None, seen, found, doubts)
 
 
-def propensity_needs(request: Request, base: PrivateBase) -> list[StageWeight]:
-    """Releases for an unknown propensity, and for interactions in both nuisances."""
-    if request.propensity is not None:
-        return []
-    weights = (
-        SHARES.private_interactions_treatment,
-        SHARES.private_interactions_outcome,
-        SHARES.private_interactions_sizes,
-    )
-    products = interactions.interaction_needs(request, *weights) if base.interactions else []
-    return [StageWeight(Stages.TREATMENT, SHARES.private_treatment), *products]
-
-
 def looked(session: survey.FitRun) -> survey.Survey:
     """The stages before the Gram; outcomes are clipped to their detected range."""
-    state = survey.prepare(session, linear_terms=False, looks={Stages.OUTCOME_RANGE: outcome_edges})
-    release = survey.outcome_histogram(state, Stages.OUTCOME_RANGE)
+    state = survey.prepare(session, linear_terms=False, looks={survey.OUTCOME_RANGE: outcome_edges})
+    release = survey.outcome_histogram(state, survey.OUTCOME_RANGE)
     return survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)

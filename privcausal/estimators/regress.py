@@ -16,7 +16,8 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import bases, budget, survey, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.clusters import ClusterScore, cluster_needs, with_dependence
+from privcausal.estimators.budget import Use
+from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
 from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
@@ -26,10 +27,10 @@ from privcausal.inference.alerts import collinear
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 
+FIRST_SIZES = StageKey("effect", "residual sizes")
 ROW_SIZES = StageKey("effect", "sizes of rows")
 SECOND_MOMENTS = StageKey("effect", "moments")
 OUTLIERS = StageKey("effect", "outliers")
@@ -44,31 +45,35 @@ class LeastSquares(Learner):
     title: ClassVar[str] = "least squares"
     whole: ClassVar[str] = "a regression has no nuisance models"
     shares: ClassVar[Mapping[str, float]] = {
-        "bounds": budget.SHARES.top_bounds,
-        "nuisance": budget.SHARES.regress_first,
-        "effect": budget.SHARES.regress_moments,
+        "bounds": budget.TOP_BOUNDS,
+        "nuisance": 0.2,  # Everything before the whitened moments. Public data.
+        "effect": 0.8,  # The coefficients themselves. Public data.
     }
-
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        needs = [
-            budget.StageWeight(budget.Stages.MARGINALS, budget.SHARES.regress_marginals),
-            budget.StageWeight(budget.Stages.GRAM, budget.SHARES.regress_first_moments),
-            budget.StageWeight(budget.Stages.OUTCOME_RANGE, budget.SHARES.regress_range),
-            budget.StageWeight(budget.Stages.RESIDUAL_SIZES, budget.SHARES.regress_sizes),
-            budget.StageWeight(ROW_SIZES, budget.SHARES.regress_row_sizes),
-            budget.StageWeight(OUTLIERS, budget.SHARES.regress_outliers),
-            budget.StageWeight(SECOND_MOMENTS, budget.SHARES.regress_second_moments),
-        ]
-        if request.cov_type != "nonrobust":
-            needs.append(budget.StageWeight(MEAT, budget.SHARES.regress_meat))
-        needs += survey.weight_needs(request, budget.SHARES.row_weights)
-        return [*needs, *cluster_needs(request)]
+    uses: ClassVar[tuple[Use, ...]] = (
+        Use(survey.MARGINALS, 0.035, "Centers and scales of the columns: the first fit depends on "
+            "them. Public data."),
+        Use(budget.GRAM, 0.15, "The first fit whitens columns and centers the outcome. Public "
+            "data."),
+        Use(survey.OUTCOME_RANGE, 0.02, "One histogram: center and scale of the outcome. Public "
+            "data."),
+        Use(FIRST_SIZES, 0.0675, "The maximum bias by clipping falls with its noise. Public "
+            "data."),
+        Use(ROW_SIZES, 0.0225, "A third of the residuals' weight: leverage has shorter tails. "
+            "Public data."),
+        Use(OUTLIERS, 0.03, "The directions of clipped residuals. Public data."),
+        Use(SECOND_MOMENTS, 0.655, "The coefficients. Public data."),
+        Use(MEAT, 0.02, "The residual variance at all columns, if requested. By hand.",
+            lambda request, _: request.cov_type != "nonrobust"),
+        Use(budget.ROW_WEIGHTS, 0.02, "As much as for the outcome's range. By hand.",
+            budget.weighted),
+        CLUSTER_USE,
+    )  # fmt: skip
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Linear()
 
     def run(self, session: survey.FitRun) -> words.Estimate:
-        looks = {budget.Stages.OUTCOME_RANGE: outcome_edges}
+        looks = {survey.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
         found = _second_fit(state, _first_fit(state))
         return session.finished(state.design, state.population, averages=found)
@@ -170,7 +175,7 @@ def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
 
     Rows that are hidden by noise may lie at an eighth of the range.
     """
-    session, outcome, stage = state.session, state.outcome, budget.Stages.OUTCOME_RANGE
+    session, outcome, stage = state.session, state.outcome, survey.OUTCOME_RANGE
     release = session.release(stage, session.asked[stage])
     counts, noise_sd = release.value, float(release.noise_sd[0])
     session.look_at(session.plan.request.formula.outcome, counts, noise_sd)
@@ -263,7 +268,7 @@ def _first_fit(state: survey.Survey) -> _First:
         features, vault.OutcomeResidual(Constant(middle), outcome), *_survey(state),
         root * math.sqrt(2 * (ls.LEVER - 1)) / reach, root * math.sqrt(2 * ls.LEVER - 1),
     )  # fmt: skip
-    found = _moments(state, budget.Stages.GRAM, row)
+    found = _moments(state, budget.GRAM, row)
     scaled = replace(state, features=features, weights=None)
     shrunk = survey.shrunken_gram(scaled, found.gram, found.sd)
     fit = ls.first_fit(found, shrunk, usual, spread, _focus(state))
@@ -378,9 +383,7 @@ def _looked_at(
     most = math.sqrt(ls.OUTLIER_REACH * first.square)
     row = replace(plain, features=first.turned(most))
     asked = {
-        budget.Stages.RESIDUAL_SIZES: vault.SizeHistogram(
-            residual, edges * scale / unit, budget.Stages.RESIDUAL_SIZES.query
-        ),
+        FIRST_SIZES: vault.SizeHistogram(residual, edges * scale / unit, FIRST_SIZES.query),
         ROW_SIZES: vault.SizeHistogram(
             plain, ls.leverage_edges(first.square, plain.bound), ROW_SIZES.query
         ),

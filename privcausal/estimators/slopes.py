@@ -24,11 +24,11 @@ import numpy as np
 from scipy.stats import norm
 
 from privcausal import vault
-from privcausal.estimators import averages, interactions, private, survey
+from privcausal.estimators import averages, budget, interactions, private, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, product_alert, shown
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.budget import SHARES, Stages, StageWeight
+from privcausal.estimators.budget import Use, several_arms
 from privcausal.estimators.words import Description, Estimate, listed
 from privcausal.features import functions
 from privcausal.inference import effects
@@ -64,25 +64,26 @@ LEAST_SLOPE_SHARE = 1 / 3
 The distribution of the errors is too rough for a smaller share.
 """
 
-SLOPE_SIZES = Stages.RESIDUAL_SIZES
+SLOPE_SIZES = StageKey("effect", "residual sizes")
 
 FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
+_SIZES = private.AVERAGE_STAGES[0], 0.10, "As in private(). Library."
+_DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.asked.dose)
+SLOPE_USES = (
+    private.COVARIATE_RANGES,
+    *private.MOMENTS,
+    Use(nu.NUISANCE_RESIDUALS, 0.12, "Its slope centers the scores and its mass scales them, so "
+        "twice the weight in private(). By hand."),
+    Use(private.AVERAGE_STAGES[1], 0.88, "The estimate itself, with its squares. Random laws."),
+    private.OUTCOME_LOOK,
+)  # fmt: skip
+"""Releases for slopes, without sizes and assignment."""
 
-def slope_needs(request: Request) -> list[StageWeight]:
-    """Releases for slopes, without sizes and assignment; scores and squares are one release."""
-    needs = [
-        *survey.range_needs(request, SHARES.private_ranges),
-        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
-        StageWeight(Stages.GRAM, SHARES.private_gram),
-        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
-        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.plr_first),
-        StageWeight(private.AVERAGE_STAGES[1], SHARES.private_scores + SHARES.private_squares),
-    ]
-    if not survey.is_binary(request):
-        needs.append(StageWeight(Stages.OUTCOME_RANGE, SHARES.private_range))
-    return needs
+
+def _sized_first(request: Request, base: PrivateBase) -> bool:
+    return budget.wide(request, base) or several_arms(request, base)
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,14 @@ class PartiallyLinear(private.AverageLearner):
 
     name: ClassVar[str] = "plr"
     title: ClassVar[str] = "partialling-out (PLR)"
-
-    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        needs = slope_needs(request)
-        sizes = StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes)
-        if request.asked.arms:
-            own = private.by_arm(private.arm_stages(request)[1:], SHARES.private_treatment)
-            return [*needs, sizes, *own]
-        own = private.propensity_needs(request, base)
-        needs += [*own, sizes] if survey.is_binary(request) else [sizes, *own]
-        if request.asked.dose:
-            needs.append(StageWeight(SLOPE_SIZES, SHARES.private_sizes))
-        return needs
+    uses: ClassVar[tuple[Use, ...]] = (
+        *SLOPE_USES,
+        Use(*_SIZES, _sized_first),
+        Use(lambda own: private.arm_stages(own)[1:], 0.31, "As for two arms.", several_arms),
+        *private.UNKNOWN_PROPENSITY,
+        Use(*_SIZES, lambda request, base: not _sized_first(request, base)),
+        _DOSES,
+    )
 
     def run(self, session: survey.FitRun) -> Estimate:
         request = session.plan.request
@@ -115,7 +112,7 @@ class PartiallyLinear(private.AverageLearner):
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
-        first = known(*released_slopes(state, Stages.NUISANCE_RESIDUALS, sums), none, 0.0, none)
+        first = known(*released_slopes(state, nu.NUISANCE_RESIDUALS, sums), none, 0.0, none)
         slopes = np.clip(first.estimate, -reach, reach)
         masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
@@ -268,21 +265,28 @@ WEAK = (
 )
 
 
+def instrument_stages(request: Request) -> list[StageKey]:
+    """A stage for each instrument."""
+    names = request.formula.instruments
+    if len(names) == 1:
+        return [StageKey("nuisance", "instrument")]
+    return [StageKey("nuisance", f"instrument {name}") for name in names]
+
+
 @dataclass(frozen=True)
 class LocalAverage(private.AverageLearner):
     """Two-stage least squares on residuals, with the limits of Anderson and Rubin (1949)."""
 
     name: ClassVar[str] = "late"
     title: ClassVar[str] = "two-stage least squares (2SLS)"
-
-    def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        sizes = StageWeight(private.AVERAGE_STAGES[0], SHARES.private_sizes)
-        needs = [*slope_needs(request), sizes]
-        if request.asked.dose:
-            needs.append(StageWeight(SLOPE_SIZES, SHARES.private_sizes))
-        if request.propensity is None:
-            needs += private.by_arm(instrument_stages(request), SHARES.private_treatment)
-        return [*needs, StageWeight(Stages.TREATMENT, SHARES.late_treatment)]
+    uses: ClassVar[tuple[Use, ...]] = (
+        *SLOPE_USES,
+        Use(*_SIZES),
+        _DOSES,
+        Use(instrument_stages, 0.31, "As the treatment. By hand.", budget.learned),
+        Use(nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. "
+            "Random laws."),
+    )  # fmt: skip
 
     def run(self, session: survey.FitRun) -> Estimate:
         request, formula = session.plan.request, session.plan.request.formula
@@ -306,7 +310,7 @@ class LocalAverage(private.AverageLearner):
         )  # fmt: skip
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        value, sd = released_slopes(state, Stages.NUISANCE_RESIDUALS, sums)
+        value, sd = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
         first = known(value, sd, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
         strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
@@ -353,14 +357,6 @@ CONTRADICT = (
 )
 
 
-def instrument_stages(request: Request) -> list[StageKey]:
-    """A stage for each instrument."""
-    names = request.formula.instruments
-    if len(names) == 1:
-        return [Stages.INSTRUMENT]
-    return [StageKey("nuisance", f"instrument {name}") for name in names]
-
-
 def _widest(session: survey.FitRun, most: float) -> float:
     """Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible."""
     request = session.plan.request
@@ -389,7 +385,7 @@ def _late_learnt(
     The second nuisances pair each instrument with the treatment in place of the outcome.
     """
     request, known = state.session.plan.request, state.known
-    stages: dict[StageKey, vault.Transform] = {Stages.TREATMENT: vault.Received()}
+    stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Received()}
     own, names = instrument_stages(request), request.formula.instruments
     if known is None:
         stages = {stage: vault.Instrument(k) for k, stage in enumerate(own)} | stages
@@ -401,7 +397,7 @@ def _late_learnt(
             nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
         )
 
-    taken = means(Stages.TREATMENT, request.asked.per_unit)
+    taken = means(nu.TREATMENT, request.asked.per_unit)
     e = tuple(functions.Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)
     if known is not None:
         parts = tuple(nu.FoldFit(known, known, nu.mean(state, y.mean), None) for y in etas)

@@ -54,6 +54,9 @@ from privcausal.vault import (
     Vault,
 )
 
+COLUMN_RANGES, MARGINALS = StageKey("nuisance", "ranges"), StageKey("nuisance", "marginals")
+OUTCOME_RANGE = StageKey("nuisance", "outcome range")
+
 
 @dataclass
 class FitRun:
@@ -204,8 +207,8 @@ class FitRun:
         """
         names = ranged(self.plan.request, self.schema)
         cells = Marginals(names, self.schema, RANGE_CELLS)
-        self.gather({budget.Stages.RANGES: cells, **looks})
-        release = self.release(budget.Stages.RANGES, cells)
+        self.gather({COLUMN_RANGES: cells, **looks})
+        release = self.release(COLUMN_RANGES, cells)
         counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
         found: dict[str, Any] = {}
         for name, c in zip(names, counts, strict=True):
@@ -235,7 +238,7 @@ class FitRun:
         outcome = self.plan.request.formula.outcome
         first, trust = Magnitudes(names), self.plan.request.trust
         public = self.vault.size if trust.unit is None else None
-        rough = self.release(budget.Stages.MAGNITUDES, first)
+        rough = self.release(budget.MAGNITUDES, first)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
         sd, ends = float(rough.noise_sd[0]), first.edges()
         sizes = {name: ranges.LookCounts(c, sd, ends) for name, c in counts.items()}
@@ -243,7 +246,7 @@ class FitRun:
             name: bought.coarse_range(one, name, public, outcome=name == outcome)
             for name, one in sizes.items()
         }
-        fine = self.release(budget.Stages.GRID, Grid(names, tuple(coarse.values())))
+        fine = self.release(budget.GRID, Grid(names, tuple(coarse.values())))
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
         found = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):
@@ -268,7 +271,7 @@ class FitRun:
         return found
 
     def _buy_levels(self, name: str) -> Levels:
-        key, trust = budget.Stages.levels(name), self.plan.request.trust
+        key, trust = budget.levels(name), self.plan.request.trust
         delta = self.plan.stage(key).delta / 1e12
         chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
         if not chosen.labels:
@@ -290,13 +293,9 @@ times too wide.
 """
 
 
-def range_needs(request: Request, weight: float) -> list[budget.StageWeight]:
-    """A histogram of the covariates' ranges, if any has declared bounds that may be loose."""
-    return (
-        [budget.StageWeight(budget.Stages.RANGES, weight)]
-        if ranged(request, request.schema)
-        else []
-    )
+def loose(request: Request, _: bases.PrivateBase) -> bool:
+    """Whether any covariate has declared bounds that may be loose."""
+    return bool(ranged(request, request.schema))
 
 
 def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
@@ -485,9 +484,9 @@ def prepare(
 
     design, linear = designed()
     ahead = {stage: outcome_query(session, stage, b) for stage, b in (looks or {}).items()}
-    ahead[budget.Stages.ROW_WEIGHTS] = weight_query(session)
+    ahead[budget.ROW_WEIGHTS] = weight_query(session)
     found = {stage: query for stage, query in ahead.items() if query is not None}
-    if session.plan.has(budget.Stages.RANGES):
+    if session.plan.has(COLUMN_RANGES):
         session.find_ranges(found)
         design, linear = designed()
         found = {}
@@ -511,13 +510,6 @@ def _rows(
     return population.rows(known if isinstance(known, functions.Known) else None, weights)
 
 
-def weight_needs(request: Request, weight: float) -> list[budget.StageWeight]:
-    """A histogram of survey weights, if there are any."""
-    if request.weights is None:
-        return []
-    return [budget.StageWeight(budget.Stages.ROW_WEIGHTS, weight)]
-
-
 def weight_query(session: FitRun) -> SizeHistogram | None:
     """Counts of survey weights relative to their declared upper bound, or None without weights."""
     name = session.plan.request.weights
@@ -529,7 +521,7 @@ def weight_query(session: FitRun) -> SizeHistogram | None:
 
 
 def _weights(session: FitRun) -> WeightLaw | None:
-    stage, name = budget.Stages.ROW_WEIGHTS, session.plan.request.weights
+    stage, name = budget.ROW_WEIGHTS, session.plan.request.weights
     if name is None:
         return None
     release, domain = session.release(stage, session.asked[stage]), session.schema[name]
@@ -548,11 +540,11 @@ def _population(
 ) -> Population:
     schema = session.schema
     mechanism = Marginals(variables, schema)
-    session.gather({budget.Stages.MARGINALS: mechanism, **looks})
-    release = session.release(budget.Stages.MARGINALS, mechanism)
+    session.gather({MARGINALS: mechanism, **looks})
+    release = session.release(MARGINALS, mechanism)
     sd = float(release.noise_sd[0])
     counts = np.split(release.value, np.cumsum(mechanism.sizes)[:-1])
-    share = session.plan.stage(budget.Stages.MARGINALS).rows
+    share = session.plan.stage(MARGINALS).rows
     size = session.vault.size
     ceiling = np.inf if size is None or session.plan.request.trust.unit else size * share
     count = float(np.clip(np.mean([c.sum() for c in counts]), 1.0, ceiling))
@@ -573,13 +565,6 @@ def _population(
 
 Borders = Callable[[Interval], Vector]
 """From an outcome's bounds to the borders of the cells for its height above the lower bound."""
-
-
-CATE_LOOKS: Mapping[StageKey, Borders] = {
-    budget.Stages.OUTCOME_RANGE: ranges.window_borders,
-    budget.Stages.AVERAGE_RANGE: ranges.outcome_edges,
-}
-"""Histograms of the outcome by learners of tau(x), for nuisances and for averages."""
 
 
 def outcome_query(session: FitRun, stage: StageKey, borders: Borders) -> SizeHistogram | None:
@@ -648,8 +633,8 @@ def gram_of(
     The pass over the rows also computes `crosses`.
     """
     mechanism = Gram(state.features, state.weigh_root())
-    state.session.gather(moments={budget.Stages.GRAM: mechanism, **(crosses or {})})
-    releases = state.session.moments(budget.Stages.GRAM, mechanism)
+    state.session.gather(moments={budget.GRAM: mechanism, **(crosses or {})})
+    releases = state.session.moments(budget.GRAM, mechanism)
     noisy = [mechanism.matrix(r.value) for r in releases]
     sd = off_diagonal_sd(mechanism, releases[0])
     total = np.sum(noisy, axis=0)

@@ -317,9 +317,7 @@ def pure_stages(
     groups = list(dict.fromkeys(need.key.group for need in needs))
     shares = divide({g: defaults[g] for g in groups}, request.budget.shares)
     total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
-    size = {g: sum(n.weight for n in needs if n.key.group == g) for g in groups}
-    weights = [shares[n.key.group] * n.weight / size[n.key.group] for n in needs]
-    amounts = portions(total, weights) if len(needs) > 1 else [total]
+    amounts = portions(total, budget.divided(needs, shares)) if len(needs) > 1 else [total]
     pairs = zip(needs, amounts, strict=True)
     return tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
 
@@ -504,12 +502,10 @@ class TM(EffectLearner):
     name: ClassVar[str] = "tm"
     title: ClassVar[str] = "two regressions (TM)"
     shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
+    uses: ClassVar[tuple[budget.Use, ...]] = (budget.Use(LOSS, 1.0, "The only release."),)
 
     def __post_init__(self) -> None:
         options.check_whole("degree", self.degree, 1, MOST_DEGREE)
-
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
-        return [budget.StageWeight(LOSS, 1.0)]
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan in pure epsilon; refuse what ADUM would refuse, except for reasons of its grid."""

@@ -13,16 +13,14 @@ from privcausal import estimators as learners
 from privcausal.estimators import R
 from privcausal.estimators.base import CateLearner, shown
 from privcausal.estimators.base import EffectFit as Learnt
-from privcausal.estimators.bases import Base
-from privcausal.estimators.budget import StageWeight
+from privcausal.estimators.budget import Use
 from privcausal.estimators.nuisances import nuisance_of
-from privcausal.estimators.orthogonal import fit_nuisances, nuisance_needs
+from privcausal.estimators.orthogonal import NUISANCE_USES, fit_nuisances
 from privcausal.estimators.survey import Survey as FitState
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
 from privcausal.request.plan import Plan
-from privcausal.request.request import Request
 from privcausal.testing import seeded_noise
 
 STUDY = pc.datasets.clinic(1000, 3)
@@ -35,9 +33,7 @@ class Nought(CateLearner):
     name: ClassVar[str] = "nought"
     title: ClassVar[str] = "nought-learner"
     bands: ClassVar[str] = "Bands are a tenth wide, whatever the rows are."
-
-    def effect_needs(self, request: Request, base: Base) -> list[StageWeight]:
-        return nuisance_needs(request, base)
+    uses: ClassVar[tuple[Use, ...]] = NUISANCE_USES
 
     def learn(self, state: FitState) -> Learnt:
         known = fit_nuisances(state)

@@ -303,3 +303,12 @@ def test_shares_by_arm_are_for_several_arms() -> None:
     rows = trial(100, 0).assign(T=lambda d: d["T"].replace("c", "b"))
     with pytest.raises(pc.SchemaError, match="three declared arms"):
         fit(rows, bounds=BOUNDS | {"T": ["a", "b"]}, propensity={"a": 0.5, "b": 0.5})
+
+
+def test_a_stage_of_each_arm_costs_one_over_the_root_of_their_number() -> None:
+    with seeded_noise(0):
+        stages = fit(trial(500, 1), formula="Y ~ T | X1").estimate.plan.stages
+    rho = {stage.name: stage.rho for stage in stages}
+    for arm in "abc":
+        share = rho[f"nuisance: treatment {arm}"] / rho["nuisance: outcome"]
+        assert share == pytest.approx(0.31 / np.sqrt(3) / 0.45, rel=1e-6)

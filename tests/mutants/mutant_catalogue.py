@@ -462,8 +462,8 @@ CHANCES = (
         (c.chances_of_failing_proofs_are_paid_for,),
     ),
     Mutant(
-        "the chance that a proof fails is not told", "estimators.dpcate:DPCATE.effect_needs",
-        "FAILING if request.trust.neighbors == \"add_remove\" else 0", "0",
+        "the chance that a proof fails is not told", "estimators.budget:planned",
+        "use.failing if request.trust.neighbors == \"add_remove\" else 0", "0",
         (c.chances_of_failing_proofs_are_paid_for,),
     ),
     Mutant(

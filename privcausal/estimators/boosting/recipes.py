@@ -1,7 +1,7 @@
 """CATE learners on base "dpebm": the boosted regressions of each, and the resulting effects.
 
 Nuisances have two parts: shapes of single columns, by boosting, and products of columns, by
-moments (`interactions.interaction_needs`). Without the products, a confounder such as X1 X2 would
+moments (`interactions.refine`). Without the products, a confounder such as X1 X2 would
 bias averages and effects, and no interval would show the bias.
 """
 
@@ -20,7 +20,7 @@ from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
 from privcausal.estimators.boosting import training
-from privcausal.estimators.budget import SHARES, Stages, StageWeight
+from privcausal.estimators.budget import Use, learned, products
 from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.words import Nuisances
@@ -34,10 +34,11 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
 from privcausal.inference.smoothing import Fitted
 from privcausal.request.plan import StageKey
-from privcausal.request.request import FOLDS, LEAST_PROPENSITY, Request
+from privcausal.request.request import FOLDS, LEAST_PROPENSITY
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import TransformProduct
 
+PROPENSITY = StageKey("nuisance", "propensity")
 BOOSTED_SIZES = StageKey("nuisance", "outcome sizes")
 BOOSTED_MEAN = StageKey("nuisance", "mean effect")
 BOOSTED_EFFECT = StageKey("effect", "boosting")
@@ -69,36 +70,40 @@ PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-def one_stage_needs(request: Request, *, mean: bool = False) -> list[StageWeight]:
-    """Stages of learners that only regress the outcome within arms, with or without mean effect."""
-    outcome = SHARES.boosted_mean_outcome if mean else SHARES.boosted_arms_outcome
-    sizes, propensity = SHARES.boosted_arms_sizes, SHARES.boosted_arms_propensity
-    needs = _nuisance_needs(request, propensity, sizes, outcome)
-    return [*needs, *([StageWeight(BOOSTED_MEAN, SHARES.boosted_mean)] if mean else [])]
+_PRODUCTS = (
+    Use(interactions.INTERACTION_SIZES, 0.01, "One histogram, used for one quantile. By hand.",
+        products),
+    Use(interactions.TREATMENT_INTERACTIONS, 0.11, "With the outcome's interactions and the sizes, "
+        "28% of the group, as for learner 'r'. By hand.", products),
+    Use(interactions.OUTCOME_INTERACTIONS, 0.25, "As for the treatment. By hand.", products),
+)  # fmt: skip
+_WEIGHTING = (
+    Use(PROPENSITY, 0.15, "It only weights the arms, so its errors matter least. By hand.",
+        learned),
+    Use(BOOSTED_SIZES, 0.03, "As for learner 'r', in a larger group. By hand."),
+)  # fmt: skip
 
+ONE_STAGE = (*_WEIGHTING, Use(nu.OUTCOME, 0.78, "The estimate itself. By hand."), *_PRODUCTS)
+"""Stages of learners that only regress the outcome within arms."""
 
-def two_stage_needs(request: Request) -> list[StageWeight]:
-    """Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
-    sizes, outcome = SHARES.boosted_sizes, SHARES.boosted_outcome
-    return [
-        *_nuisance_needs(request, SHARES.boosted_propensity, sizes, outcome),
-        StageWeight(Stages.SCORE_SIZES, SHARES.boosted_effect_sizes),
-        StageWeight(BOOSTED_EFFECT, SHARES.boosted_effect),
-    ]
+MEAN_FIRST = (
+    *_WEIGHTING,
+    Use(nu.OUTCOME, 0.66, "The rest of the estimate after a mean effect. By hand."),
+    *_PRODUCTS,
+    Use(BOOSTED_MEAN, 0.12, "One number, the mean effect. By hand."),
+)
+"""Stages of learners that regress the outcome within arms after a mean effect."""
 
-
-def _nuisance_needs(
-    request: Request, propensity: float, sizes: float, outcome: float
-) -> list[StageWeight]:
-    """Stages of the shapes, and of products of columns if products may confound."""
-    needs = [StageWeight(BOOSTED_SIZES, sizes), StageWeight(Stages.OUTCOME, outcome)]
-    if request.propensity is not None:
-        return needs
-    products = interactions.interaction_needs(
-        request, SHARES.boosted_interactions_treatment,
-        SHARES.boosted_interactions_outcome, SHARES.boosted_interactions_sizes,
-    )  # fmt: skip
-    return [StageWeight(Stages.PROPENSITY, propensity), *needs, *products]
+TWO_STAGES = (
+    Use(PROPENSITY, 0.25, "Its errors times the outcome's errors bias the effect. By hand.",
+        learned),
+    Use(BOOSTED_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
+    Use(nu.OUTCOME, 0.67, "As for learner 'r': its errors widen the residual's range. By hand."),
+    *_PRODUCTS,
+    Use(nu.SCORE_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
+    Use(BOOSTED_EFFECT, 0.96, "The effect itself. By hand."),
+)  # fmt: skip
+"""Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
 
 
 # -- nuisances -------------------------------------------------------------------------------
@@ -178,7 +183,7 @@ def _start(state: Survey) -> _Start:
         bound=PROPENSITY_CUT, size=PROPENSITY_SIZE, curvature=np.full((1, len(state.rows)), 0.25),
         dispersion=1.0, logistic=True,
     )  # fmt: skip
-    laws = [t.coefficients() for t in machine.train(Stages.PROPENSITY, ask, folds=True)]
+    laws = [t.coefficients() for t in machine.train(PROPENSITY, ask, folds=True)]
     ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
     free = [Steps(machine.bins.features, w.mean, 0.0, *ends, logistic=True) for w in laws]
     state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
@@ -203,14 +208,14 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
     arms' covariates are more similar, and products of columns also become more similar on average.
     """
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
+    centre = machine.look(BOOSTED_SIZES, machine.price(nu.OUTCOME))
     ask = training.BoostingTask(
         target=machine.residual(centre), what="outcome by arm", bound=centre.cut, size=centre.size,
         curvature=start.shares, dispersion=centre.size**2, by_arm=True,
     )  # fmt: skip
     if overlap:
         ask = _weighted(start, ask)
-    trained = machine.train(Stages.OUTCOME, ask, folds=True)
+    trained = machine.train(nu.OUTCOME, ask, folds=True)
     return _means(start, centre, [t.fitted_arms(shared) for t in trained])
 
 
@@ -294,7 +299,7 @@ def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
     machine = start.machine
     own = set(machine.effect.bins.axes)
     shared = [axis not in own for axis in machine.bins.axes] if joint else None
-    overlap = joint and machine.price(Stages.OUTCOME) < OVERLAP_PRICE
+    overlap = joint and machine.price(nu.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(start, shared, overlap=overlap)
     effect = _effect(machine, means.contrast)
     return _learnt(start, means, _with_mean(machine.state, means, effect) if joint else effect)
@@ -304,12 +309,12 @@ def constant_s_learner(state: Survey) -> EffectFit:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
     start = _start(state)
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME, more=1))
+    centre = machine.look(BOOSTED_SIZES, machine.price(nu.OUTCOME, more=1))
     ask = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
     turn = np.tile(np.eye(size, size + 2), (2, 1))  # Maps to (constant, shapes) by arm.
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
-    fitted = [t.fitted() for t in machine.train(Stages.OUTCOME, ask, folds=True)]
+    fitted = [t.fitted() for t in machine.train(nu.OUTCOME, ask, folds=True)]
     both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
     means = _means(start, centre, both)
     return _learnt(start, means, _effect(machine, means.contrast))
@@ -375,8 +380,8 @@ def r_learner(state: Survey) -> EffectFit:
     start = _start(state)
     machine, state = start.machine, start.machine.state
     outcome, clip = state.outcome, state.soft_clip
-    centre = machine.look(BOOSTED_SIZES, machine.price(Stages.OUTCOME))
-    trained = machine.train(Stages.OUTCOME, machine.outcome_task(centre), folds=True)
+    centre = machine.look(BOOSTED_SIZES, machine.price(nu.OUTCOME))
+    trained = machine.train(nu.OUTCOME, machine.outcome_task(centre), folds=True)
     etas = [t.coefficients() for t in trained]
     pairs = zip(start.es, etas, strict=True)
     partials = tuple(e.beside(_mean(machine, eta.mean, centre)) for e, eta in pairs)
@@ -444,7 +449,7 @@ def _second_boosting(
 
     A noisy histogram of the score's size determines the clip. `weight` is the rows' mean weight.
     """
-    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), Stages.SCORE_SIZES)
+    sizes = nu.read_sizes(machine.state, nu.sizes_of(score), nu.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
     ask = training.BoostingTask(

@@ -13,7 +13,8 @@ from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
 from privcausal.errors import BudgetError, SchemaError
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.budget import SHARES, Stages, StageWeight, Undeclared
+from privcausal.estimators import private
+from privcausal.estimators.budget import StageWeight, Undeclared
 from privcausal.estimators.options import refuse
 from privcausal.estimators.survey import FitRun, Survey, prepare
 from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
@@ -90,19 +91,10 @@ def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared
         )
 
 
-def private_needs(request: Request, *, released_weights: bool = False) -> list[StageWeight]:
-    """Releases of private nuisances from moments."""
-    needs = [
-        StageWeight(Stages.MARGINALS, SHARES.private_marginals),
-        StageWeight(Stages.GRAM, SHARES.private_gram),
-        StageWeight(Stages.OUTCOME, SHARES.private_outcome),
-        StageWeight(Stages.NUISANCE_RESIDUALS, SHARES.private_moments),
-    ]
-    if request.propensity is None:
-        needs.append(StageWeight(Stages.TREATMENT, SHARES.private_treatment))
-    if released_weights:
-        needs.append(StageWeight(Stages.NUISANCE_WEIGHTS, SHARES.private_weights))
-    return needs
+PUBLISHED_USES = (
+    *private.MOMENTS, private.FIRST_EFFECT, private.UNKNOWN_TREATMENT, private.EFFECT_GRAM,
+)  # fmt: skip
+"""Releases of private nuisances from moments, on their half."""
 
 
 def plain_design(session: FitRun) -> Design:
@@ -115,7 +107,7 @@ def plain_design(session: FitRun) -> Design:
 def private_nuisance(
     session: FitRun, *, linear_terms: bool = True
 ) -> tuple[Survey, nu.Folds, NuisanceTriple]:
-    """e, mu_0 and mu_1 from the releases of `private_needs`."""
+    """e, mu_0 and mu_1 from the releases of `PUBLISHED_USES`."""
     state, grams, partials = nu.additive_nuisances(prepare(session, linear_terms=linear_terms))
     tau = nu.residual_effect(state, grams, partials)
     return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)

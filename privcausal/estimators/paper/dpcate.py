@@ -14,7 +14,7 @@ from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
 from privcausal.estimators import bases, dpcate, paper, survey, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.budget import Undeclared, Use
 from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.features.design import Design
 from privcausal.features.expansions import fourier
@@ -155,6 +155,7 @@ class PublishedDPCATE(Learner):
     damping: float = DAMPING
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
+    uses: ClassVar[tuple[Use, ...]] = paper.PUBLISHED_USES
 
     def __post_init__(self) -> None:
         check_one_of("weight", self.weight, get_args(vault.Weight))
@@ -166,10 +167,6 @@ class PublishedDPCATE(Learner):
         changed = (self.epochs, self.damping) != (EPOCHS, DAMPING)
         if changed and self.second != "network":
             raise CapabilityError("epochs= and damping= require second='network'.")
-
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
-        """Releases of the private nuisances, on their half."""
-        return paper.private_needs(request)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
         """Plan one stage charged in epsilon and delta, plus stages of private nuisances.

@@ -37,9 +37,10 @@ from privcausal import accounting, vault
 from privcausal.accounting import TradeOff
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
-from privcausal.estimators import bases, survey, words
+from privcausal.estimators import bases, nuisances, survey, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.budget import LEAST_PART, Stages, StageWeight, Undeclared, check_levels
+from privcausal.estimators.boosting.recipes import PROPENSITY
+from privcausal.estimators.budget import LEAST_PART, StageWeight, Undeclared, check_levels
 from privcausal.estimators.paper import refuse_published
 from privcausal.features import functions
 from privcausal.features.design import Design
@@ -241,7 +242,7 @@ class TwoStage(Learner):
         e = None if self.propensity is None else FirstStage(self.propensity, "treatment")
         name, arms = ("eta", False) if self.transform == "r" else ("mu", True)
         outcome = FirstStage(self.outcome, with_treatment=arms)
-        return {"e": (Stages.PROPENSITY, e), name: (Stages.OUTCOME, outcome)}
+        return {"e": (PROPENSITY, e), name: (nuisances.OUTCOME, outcome)}
 
     def _shares(self) -> tuple[float, ...]:
         if self.sample_shares is not None and self.transform != "s":

@@ -11,7 +11,7 @@ import numpy as np
 from privcausal.errors import BudgetError, is_number
 from privcausal.estimators import bases, paper, survey, words
 from privcausal.estimators.base import Learner, finish, shown
-from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.budget import Undeclared, Use
 from privcausal.estimators.options import Sklearn
 from privcausal.features.functions import NuisanceTriple
 from privcausal.inference.averages import AverageEstimate
@@ -41,10 +41,7 @@ class Published(Learner):
 
     name: ClassVar[str] = "published"
     title: ClassVar[str] = "PrivATE as published"
-
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[StageWeight]:
-        """Releases of the private nuisances, on their half."""
-        return paper.private_needs(request, released_weights=base.released_weights)
+    uses: ClassVar[tuple[Use, ...]] = paper.PUBLISHED_USES
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
         """Plan stages charged in epsilon and delta, plus stages of private nuisances.

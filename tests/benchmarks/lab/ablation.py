@@ -23,7 +23,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ from scipy.special import expit, ndtr
 import privcausal as pc
 from privcausal.estimators import bases, limits, nuisances, orthogonal, private, r
 from privcausal.estimators import survey as state
-from privcausal.estimators.budget import Stages
+from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import average, mixture
 from privcausal.testing import seeded_noise
@@ -72,31 +71,24 @@ def base(**options: Any) -> AbstractContextManager[Any]:
     return patch.dict(bases.BASES, gam=bases.Gam(**options))
 
 
-def without_stages(owner: Any, name: str, *keys: Any) -> AbstractContextManager[Any]:
-    """A planner that leaves stages out: their share goes to the others of the group."""
-    before = getattr(owner, name)
-
-    def needs(*args: Any) -> Any:
-        return [need for need in before(*args) if need.key not in keys]
-
-    return patch.object(owner, name, needs)
+def without_stages(learner: Any, *keys: Any) -> AbstractContextManager[Any]:
+    """A learner that leaves stages out: their share goes to the others of the group."""
+    return patch.object(learner, "uses", tuple(u for u in learner.uses if u.stage not in keys))
 
 
 @contextmanager
 def one_release() -> Iterator[None]:
     """All of the effect's share for its first release."""
-    before = r.R.effect_needs
-
-    def needs(self: Any, request: Any, base: Any) -> Any:
-        found = {need.key: need for need in before(self, request, base)}
-        rest, first = found.pop(Stages.REMAINING), found[Stages.RESIDUALS]
-        found[Stages.RESIDUALS] = replace(first, weight=first.weight + rest.weight)
-        return list(found.values())
+    found = {use.stage: use for use in r.R.uses}
+    rest, first = found.pop(r.REMAINING), found[orthogonal.RESIDUALS]
+    both = Use(first.stage, first.weight + rest.weight, first.why)
+    found[orthogonal.RESIDUALS] = both
 
     def second(state: Any, partials: Any, first: Any, reading: Any) -> Any:
         return first, None
 
-    with patch.object(r.R, "effect_needs", needs), patch.object(r, "second_release", second):
+    uses = tuple(found.values())
+    with patch.object(r.R, "uses", uses), patch.object(r, "second_release", second):
         yield
 
 
@@ -133,7 +125,7 @@ def no_first_effect() -> Iterator[None]:
         return nuisances.as_effect(of, bases.Posterior(np.zeros(size), np.zeros((size, size)), 0.0))
 
     with (
-        without_stages(private.Private, "needs", Stages.NUISANCE_RESIDUALS),
+        without_stages(private.Private, nuisances.NUISANCE_RESIDUALS),
         patch.object(nuisances, "residual_effect", nothing),
     ):
         yield
@@ -149,9 +141,7 @@ BOTH: dict[str, Without] = {
 }
 
 R_ONLY: dict[str, Without] = {
-    "window of the outcome": lambda: without_stages(
-        orthogonal, "nuisance_needs", Stages.OUTCOME_RANGE
-    ),
+    "window of the outcome": lambda: without_stages(r.R, state.OUTCOME_RANGE),
     "second release": one_release,
     "products of modifiers": lambda: priors(product_columns=0),
     "stretch": lambda: priors(even_norm=1.0),
@@ -167,8 +157,8 @@ R_ONLY: dict[str, Without] = {
 
 PRIVATE_ONLY: dict[str, Without] = {
     "limits of weights": lambda: patch.object(limits, "FACTORS", (np.inf,)),
-    "look at the outcome": lambda: without_stages(private.Private, "needs", Stages.OUTCOME_RANGE),
-    "sizes of scores": lambda: without_stages(private.Private, "needs", Stages.SCORE_SIZES),
+    "look at the outcome": lambda: without_stages(private.Private, state.OUTCOME_RANGE),
+    "sizes of scores": lambda: without_stages(private.Private, nuisances.SCORE_SIZES),
     "first effect": no_first_effect,
     "variance by the mean": lambda: patch.object(
         nuisances, "_most_variance", lambda first, sd, gram, half, relative: half**2
