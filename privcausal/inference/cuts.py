@@ -512,15 +512,16 @@ def score_cut(
     movable : bool
         Whether the two thresholds may be at different distances from zero.
     spread : float
-        Sd of the outcome, as its histogram shows it. The tail condition starts there at the
-        earliest: with few rows, the detected sizes may be a small part of the middle.
+        Sd of the outcome, as its histogram shows it. If no score is detected, the tail condition
+        starts there at the earliest: the detected outcomes may be a small part of the middle.
     """
     largest = float(extremes.largest.max())
     start = PRIORS.lowest_cut * largest
     scaled = look is None or look.scaled
     # if most outcomes are equal, or no score is detected, the outcomes' detected range is used
-    least = look.reach if look and sizes and (look.mostly or not sizes.reach) else 0.0
-    least = max(least, spread)
+    unseen = sizes is None or not sizes.reach
+    least = look.reach if look and sizes and (look.mostly or unseen) else 0.0
+    least = max(least, spread if unseen else 0.0)
     if sizes is None or not scaled or max(sizes.reach, least) == 0:
         cuts = ranges.cuts_between(start, largest)
         cut = Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
