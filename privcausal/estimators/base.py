@@ -26,6 +26,7 @@ from privcausal.inference.effects import Effect
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Schema
+from privcausal.request.terms import ATE
 from privcausal.vault import Vault
 
 
@@ -168,7 +169,7 @@ class CateLearner(EffectLearner):
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
             target = average_target(state, scored.nuisances, centre, tau)
-            asked = [One("ATE", target, scored.remainder)]
+            asked = [One(ATE, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
             found = replace(found, strong=nu.strong_interactions(state, learnt.partials))
@@ -247,7 +248,7 @@ def finish(
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> words.Estimate:
-    session, alerts = state.session, state.session.alerts
+    session, alerts, asked = state.session, state.session.alerts, state.session.plan.request.asked
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     if session.plan.request.formula.terms and not state.design.columns:
@@ -256,8 +257,8 @@ def finish(
         alerts |= nuisance_alert(found)
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
-        divides = not {*OVER_ALL}.isdisjoint(found.terms) and state.known is None
-        if cut > POOR_OVERLAP and divides and "arm" not in alerts:
+        over_all = not {"CATE", *OVER_ALL}.isdisjoint(asked.names)
+        if cut > POOR_OVERLAP and over_all and state.known is None and "arm" not in alerts:
             told = OVERLAP_NOTE.format(share=cut, clip=state.clip, other=1 - state.clip)
             if cut > MOST_CUT:
                 alerts["overlap"] = told

@@ -17,6 +17,7 @@ from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import StageKey
 from privcausal.request.request import OVER_ALL, RISKS
+from privcausal.request.terms import ResultTerm, mean_outcomes
 from privcausal.typing import Vector
 
 
@@ -165,7 +166,8 @@ def asked_averages(
     for name, own in zip(request.asked.averages, vectors, strict=False):
         if name not in OVER_ALL:
             aim = averages.target(name, state, partials, nuisances, tau)
-            found[name] = averages.One(name, aim, remainder(state, partials, name), own)
+            term = ResultTerm("effect", name)
+            found[name] = averages.One(term, aim, remainder(state, partials, name), own)
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
@@ -174,13 +176,13 @@ def asked_averages(
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight
             used = tuple(limited(p, *limits) for p in partials)
-            for arm, risk in enumerate(RISKS):
+            for arm, (risk, term) in enumerate(zip(RISKS, mean_outcomes(), strict=True)):
                 one = averages.arm_target(state, scored.nuisances, arm, aim.mass)
                 parts = vectors[-1] if arm else own
-                found[risk] = averages.One(risk, one, remainder(state, used, risk, tau), parts)
+                found[risk] = averages.One(term, one, remainder(state, used, risk, tau), parts)
             centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
             aim = replace(averages.average_target(state, scored.nuisances, centre), mass=aim.mass)
         parts = vectors[-1] - own if request.asked.ratios else own
-        found[name] = averages.One(name, aim, scored.remainder, parts)
+        found[name] = averages.One(ResultTerm("effect", name), aim, scored.remainder, parts)
     order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
     return [found[name] for name in order], weight

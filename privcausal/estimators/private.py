@@ -24,6 +24,7 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.ranges import outcome_edges
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
+from privcausal.request.terms import arm_effects, mean_outcomes
 
 # Average effects of several arms, by doubly robust scores of the mean outcome in each.
 #
@@ -61,25 +62,25 @@ HARDLY = (
 )
 
 
-def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
+def arm_averages(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
     """Effects relative to the first arm, then the arms' mean outcomes, and notes on poor overlap.
 
     `stage` is the stage of the scores.
     """
     request = state.session.plan.request
-    name, labels = request.formula.treatment, request.asked.arms
+    terms = arm_effects(request.formula.treatment, request.asked.arms)
     means, notes = _means(state, stage)
     (base, base_law), vectors = means[0], np.eye(len(means))
     effects = [
         # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
         One(
-            f"{name}[T.{label}]", _less(target, base), Remainder(0.0, law.rms + base_law.rms),
+            term, _less(target, base), Remainder(0.0, law.rms + base_law.rms),
             own - vectors[0],
         )
-        for label, (target, law), own in zip(labels[1:], means[1:], vectors[1:], strict=True)
+        for term, (target, law), own in zip(terms, means[1:], vectors[1:], strict=True)
     ]  # fmt: skip
-    each = zip(labels, means, vectors, strict=True)
-    return [*effects, *(One(f"E[Y({label})]", *mean, own) for label, mean, own in each)], notes
+    each = zip(mean_outcomes(request.asked.arms), means, vectors, strict=True)
+    return [*effects, *(One(term, *mean, own) for term, mean, own in each)], notes
 
 
 def _less(target: Target, reference: Target) -> Target:
@@ -202,7 +203,7 @@ class Private(AverageLearner):
     def run(self, session: survey.FitRun) -> Estimate:
         if session.plan.request.asked.arms:
             state = looked(session)
-            asked, notes = arm_effects(state, AVERAGE_STAGES[1])
+            asked, notes = arm_averages(state, AVERAGE_STAGES[1])
             found = averages.averages(state, asked, AVERAGE_STAGES)
             doubts = learners.average_doubts(found)
             return learners.finish(state, None, None, found, (*notes, *doubts))

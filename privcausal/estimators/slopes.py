@@ -42,6 +42,7 @@ from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
+from privcausal.request.terms import PLR, arm_effects
 from privcausal.typing import Matrix, Vector
 
 # -- the partially linear model ----------------------------------------------------------------
@@ -109,8 +110,8 @@ class PartiallyLinear(private.AverageLearner):
         state, parts, share, lost = _learnt(private.looked(session))
         rows = max(state.population.count, 1.0)
         unit = width_of(session.schema[request.formula.treatment])
-        terms = tuple(f"{request.formula.treatment}[T.{arm}]" for arm in request.asked.arms[1:])
-        known = partial(effects.estimate_slopes, terms or ("PLR",), model=rows * share, size=rows)
+        terms = arm_effects(request.formula.treatment, request.asked.arms) or (PLR,)
+        known = partial(effects.estimate_slopes, terms, model=rows * share, size=rows)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))

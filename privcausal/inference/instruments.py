@@ -20,20 +20,21 @@ from scipy.stats import chi2, norm
 from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.intervals import covering, p_value
+from privcausal.request.terms import ResultTerm, TermKind
 from privcausal.typing import Integers, Matrix, Vector
 
-REDUCED = ("reduced form", "first stage")
+REDUCED: tuple[TermKind, ...] = ("reduced form", "first stage")
 """Slopes of outcome and treatment on an instrument."""
 
 SET_ANGLES = 720
 """Angles that are tried for the ends of a set, a quarter of a degree apart."""
 
 
-def reduced_terms(instruments: Sequence[str]) -> tuple[str, ...]:
+def reduced_terms(instruments: Sequence[str]) -> tuple[ResultTerm, ...]:
     """The LATE, then the reduced forms and the first stages."""
-    if len(instruments) == 1:
-        return ("LATE", *REDUCED)
-    return ("LATE", *(f"{kind}[{name}]" for kind in REDUCED for name in instruments))
+    labels = [f"[{name}]" for name in instruments] if len(instruments) > 1 else [""]
+    slopes = (ResultTerm(kind, kind + label) for kind in REDUCED for label in labels)
+    return (ResultTerm("late", "LATE"), *slopes)
 
 
 def is_reduced(name: object) -> bool:

@@ -281,7 +281,7 @@ class ReleasedFit(Printed):
         >>> fit.cov_params().shape == (len(fit.params), len(fit.params))
         True
         """
-        terms = pd.Index(self._averages.terms, name="term")
+        terms = pd.Index(map(str, self._averages.terms), name="term")
         cov = self._averages.cov[: len(terms), : len(terms)]
         return pd.DataFrame(cov, index=terms, columns=terms)
 

@@ -63,7 +63,7 @@ class EventStudyResult(Result):
         if kind not in (*PLACES, "overall"):
             raise CapabilityError(f"aggregate() takes one of {', '.join(PLACES)}, or overall.")
         found, stem = self._averages, "overall" if kind == "overall" else f"{kind}["
-        at = [i for i, name in enumerate(found.groups) if name.startswith(stem)]
+        at = [i for i, name in enumerate(map(str, found.groups)) if name.startswith(stem)]
         rows = len(found.terms) + np.array(at[:-1] or at)
         z = frames.critical(found.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
         frame = self._table(groups=True, z=z).iloc[at].drop(columns="p_value")

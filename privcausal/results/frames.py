@@ -65,7 +65,7 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
 def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
     """estimate std_error max_bias conf_low conf_high se_sampling p_value, by term or group."""
     m = len(found.terms)
-    names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
+    at = slice(m, None) if groups else slice(0, m)
     estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
     known = np.isfinite(se)
     return pd.DataFrame(
@@ -78,7 +78,7 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
             "se_sampling": np.where(known, np.sqrt(np.diag(found.sampling)[at]), np.nan),
             "p_value": found.p[at],
         },
-        index=pd.Index(names, name="term"),
+        index=pd.Index(found.names[at], name="term"),
     )
 
 
@@ -141,11 +141,11 @@ def with_ratios(
 
     The LATE is a ratio of an instrument's slopes, and has limits of its own.
     """
-    if found.terms[0] == "LATE" and len(frame):
+    if found.terms[0].kind == "late" and len(frame):
         frame.loc["LATE", ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
         frame.loc["LATE", "p_value"] = instruments.instrument_tests(found).p_zero
         return frame
-    names = [*found.terms, *found.groups]
+    names = found.names
     control = [n for n in frame.index if n.partition(":")[0] == RISKS[0]]
     rows = {
         name.replace(RISKS[0], ratio, 1): effects.ratio_limits(

@@ -163,7 +163,7 @@ def contrasts_of(
 
 def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
     """Weights of terms and groups, the noise sd of released weights, and the tested value."""
-    names = [*found.terms, *found.groups]
+    names = found.names
     unions = _unions(found, text)
     for ratio in (*result.plan.request.asked.ratios, "LATE"):
         if re.search(rf"\b{ratio}\b", text) and (ratio != "LATE" or "LATE" in names):
@@ -195,7 +195,7 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
     """Unions of levels that the text names, as ``ward[east | west]``."""
     m = len(found.terms)
     levels: dict[str, dict[str, int]] = {}
-    for place, name in enumerate(found.groups):
+    for place, name in enumerate(map(str, found.groups)):
         stem, bracket, label = name.partition("[")
         if bracket and label.endswith("]"):
             levels.setdefault(stem, {})[label[:-1]] = place

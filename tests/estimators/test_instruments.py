@@ -72,7 +72,7 @@ def test_without_noise_it_is_two_stage_least_squares(names: list[str]) -> None:
     ):
         found = fit(data, f"Y ~ T | A | T ~ {' + '.join(names)}", base="linear")
     assert found.params["LATE"] == pytest.approx(two_stage(data, names), abs=1e-5)
-    assert list(found.params.index) == list(reduced_terms(names))
+    assert list(found.params.index) == list(map(str, reduced_terms(names)))
     assert found.conf_int().loc["LATE", 0] < found.params["LATE"] < found.conf_int().loc["LATE", 1]
 
 

@@ -1,0 +1,87 @@
+"""Terms of results: what each number estimates, and for which rows. Names are shown, never read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from privcausal.stored import stored
+
+TermKind = Literal[
+    "effect", "late", "mean", "ratio", "reduced form", "first stage", "slope", "coefficient"
+]
+
+
+@stored
+@dataclass(frozen=True)
+class Place:
+    """Rows or times that a term describes: a level of a factor, such as a column; or a comparison.
+
+    Without a factor it is all rows.
+    """
+
+    factor: str = ""
+    level: str | None = None
+
+    def __str__(self) -> str:
+        return self.factor if self.level is None else f"{self.factor}[{self.level}]"
+
+
+@stored
+@dataclass(frozen=True)
+class ResultTerm:
+    """A term of a result. Its text is the name that results show.
+
+    Attributes
+    ----------
+    kind : str
+        "slope" is per unit of a column. "coefficient" is in the outcome's unit, such as the
+        difference between two levels.
+    of : str
+        The estimand, the arm or the column; empty if the result has a single average.
+    arm : int, optional
+        Position of the arm whose mean outcome it is.
+    column : str
+        What a slope or coefficient belongs to: a column, or a term of the formula.
+    """
+
+    kind: TermKind
+    of: str
+    place: Place = Place()
+    arm: int | None = None
+    column: str = ""
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.of, str(self.place))))
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it belongs to a column of a regression or projection."""
+        return self.kind in ("slope", "coefficient")
+
+    @property
+    def is_effect(self) -> bool:
+        """Whether it has the scale of an effect, unlike mean outcomes, ratios and first stages."""
+        return self.conditional or self.kind in ("effect", "late")
+
+
+ATE, PLR = ResultTerm("effect", "ATE"), ResultTerm("effect", "PLR")
+
+
+def arm_effects(treatment: str, arms: Sequence[str]) -> tuple[ResultTerm, ...]:
+    """Effects of all arms relative to the first."""
+    return tuple(ResultTerm("effect", f"{treatment}[T.{arm}]") for arm in arms[1:])
+
+
+def mean_outcomes(arms: Sequence[str] = ("0", "1")) -> tuple[ResultTerm, ...]:
+    return tuple(ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
+
+
+def in_places(terms: Sequence[ResultTerm], places: Sequence[Place]) -> tuple[ResultTerm, ...]:
+    """Each term in each place. A single term is not named."""
+    return tuple(
+        replace(term, of=term.of if len(terms) > 1 else "", place=place)
+        for term in terms
+        for place in places
+    )
