@@ -38,7 +38,7 @@ from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
-from privcausal.typing import Average, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import Outcome, OverlapScore, ScoreVector, Transform
 
 
@@ -120,7 +120,7 @@ class Target:
 
 
 def target(
-    estimand: Average, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
+    estimand: str, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip

@@ -26,7 +26,7 @@ from privcausal.inference.effects import Effect
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Schema
-from privcausal.request.terms import ATE
+from privcausal.request.terms import ATE, ResultTerm
 from privcausal.vault import Vault
 
 
@@ -172,7 +172,7 @@ class CateLearner(EffectLearner):
             asked = [One(ATE, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
-            found = replace(found, strong=nu.strong_interactions(state, learnt.partials))
+            found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE))
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -335,14 +335,14 @@ def product_alert(
     state: survey.Survey,
     parts: Sequence[FoldFit],
     found: AverageEstimate,
-    estimand: str = "ATE",
+    term: ResultTerm = ATE,
     unit: float = 1.0,
 ) -> dict[str, str]:
     """An alert if interactions that the releases show confound much of a standard error.
 
     `unit` divides the confounding of a slope of a partially linear model.
     """
-    most = nu.product_confounding(state, parts, estimand) / unit
+    most = nu.product_confounding(state, parts, term) / unit
     shown = most > MOST_PRODUCTS * np.sqrt(found.cov[0, 0])
     return {"products": PRODUCTS_NOTE.format(estimand=found.terms[0])} if shown else {}
 

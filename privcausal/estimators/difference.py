@@ -27,7 +27,6 @@ from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ResultTerm, mean_outcomes
 
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
 
@@ -100,10 +99,8 @@ class DifferenceInMeans(Learner):
         if isinstance(request.propensity, float):
             session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
         value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
-        terms = [ResultTerm("effect", name) for name in request.asked.averages]
-        terms += mean_outcomes() if request.asked.ratios else ()
         places = tuple(g.place for g in groups)
-        found = estimate_difference(tuple(terms), places, value, sd, cut, bounds, noise)
+        found = estimate_difference(request.terms, places, value, sd, cut, bounds, noise)
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)

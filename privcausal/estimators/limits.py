@@ -16,8 +16,8 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import StageKey
-from privcausal.request.request import OVER_ALL, RISKS
-from privcausal.request.terms import ResultTerm, mean_outcomes
+from privcausal.request.request import OVER_ALL
+from privcausal.request.terms import ATE, ResultTerm
 from privcausal.typing import Vector
 
 
@@ -38,6 +38,9 @@ FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
 """Maximum weights of a row, relative to a difference of means; the first has no limit. The entry of
 this grid with the smallest predicted error is used.
 """
+
+ARM = ResultTerm("mean", "E[Y(1)]", arm=1)
+"""The mean outcome in one arm, compared with all others."""
 
 
 def weighed(
@@ -93,7 +96,7 @@ def weighed(
             aim = averages.average_target(state, scored, centre, within=within)
         else:
             aim = averages.one_arm_target(state, scored, *arm, within)
-        rest = remainder(state, parts, "ATE" if arm is None else RISKS[1], tau)
+        rest = remainder(state, parts, ATE if arm is None else ARM, tau)
         loss = rest.rms**2 + _noise(state, aim, stage)
         if found is None or loss < best:
             best, found = loss, WeightedNuisances(scored, rest, factor)
@@ -161,28 +164,27 @@ def asked_averages(
 
     `stage` is the stage of the scores.
     """
-    request, weight, found = state.session.plan.request, np.inf, dict[str, averages.One]()
-    vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
-    for name, own in zip(request.asked.averages, vectors, strict=False):
-        if name not in OVER_ALL:
-            aim = averages.target(name, state, partials, nuisances, tau)
-            term = ResultTerm("effect", name)
-            found[name] = averages.One(term, aim, remainder(state, partials, name), own)
+    terms, weight = state.session.plan.request.terms, np.inf
+    effects, means = ([one for one in terms if one.kind == kind] for kind in ("effect", "mean"))
+    found, risks = list[averages.One](), list[averages.One]()
+    vectors = np.eye(len(effects) + bool(means))
+    for term, own in zip(effects, vectors, strict=False):
+        if term.of not in OVER_ALL:
+            aim = averages.target(term.of, state, partials, nuisances, tau)
+            found.append(averages.One(term, aim, remainder(state, partials, term), own))
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
         aim = averages.average_target(state, scored.nuisances, centre)
-        if request.asked.ratios:
+        if means:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight
             used = tuple(limited(p, *limits) for p in partials)
-            for arm, (risk, term) in enumerate(zip(RISKS, mean_outcomes(), strict=True)):
+            for arm, (mean, parts) in enumerate(zip(means, (own, vectors[-1]), strict=True)):
                 one = averages.arm_target(state, scored.nuisances, arm, aim.mass)
-                parts = vectors[-1] if arm else own
-                found[risk] = averages.One(term, one, remainder(state, used, risk, tau), parts)
-            centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
+                risks.append(averages.One(mean, one, remainder(state, used, mean, tau), parts))
+            centre = risks[1].target.centre - risks[0].target.centre
             aim = replace(averages.average_target(state, scored.nuisances, centre), mass=aim.mass)
-        parts = vectors[-1] - own if request.asked.ratios else own
-        found[name] = averages.One(ResultTerm("effect", name), aim, scored.remainder, parts)
-    order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
-    return [found[name] for name in order], weight
+        parts = vectors[-1] - own if means else own
+        found.append(averages.One(term, aim, scored.remainder, parts))
+    return [*found, *risks], weight

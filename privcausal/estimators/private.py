@@ -24,7 +24,6 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.ranges import outcome_edges
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.terms import arm_effects, mean_outcomes
 
 # Average effects of several arms, by doubly robust scores of the mean outcome in each.
 #
@@ -62,25 +61,21 @@ HARDLY = (
 )
 
 
-def arm_averages(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
+def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
     """Effects relative to the first arm, then the arms' mean outcomes, and notes on poor overlap.
 
     `stage` is the stage of the scores.
     """
     request = state.session.plan.request
-    terms = arm_effects(request.formula.treatment, request.asked.arms)
     means, notes = _means(state, stage)
     (base, base_law), vectors = means[0], np.eye(len(means))
     effects = [
         # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
-        One(
-            term, _less(target, base), Remainder(0.0, law.rms + base_law.rms),
-            own - vectors[0],
-        )
-        for term, (target, law), own in zip(terms, means[1:], vectors[1:], strict=True)
-    ]  # fmt: skip
-    each = zip(mean_outcomes(request.asked.arms), means, vectors, strict=True)
-    return [*effects, *(One(term, *mean, own) for term, mean, own in each)], notes
+        (_less(target, base), Remainder(0.0, law.rms + base_law.rms), own - vectors[0])
+        for (target, law), own in zip(means[1:], vectors[1:], strict=True)
+    ]
+    every = [*effects, *((*mean, own) for mean, own in zip(means, vectors, strict=True))]
+    return [One(term, *one) for term, one in zip(request.terms, every, strict=True)], notes
 
 
 def _less(target: Target, reference: Target) -> Target:
@@ -203,7 +198,7 @@ class Private(AverageLearner):
     def run(self, session: survey.FitRun) -> Estimate:
         if session.plan.request.asked.arms:
             state = looked(session)
-            asked, notes = arm_averages(state, AVERAGE_STAGES[1])
+            asked, notes = arm_effects(state, AVERAGE_STAGES[1])
             found = averages.averages(state, asked, AVERAGE_STAGES)
             doubts = learners.average_doubts(found)
             return learners.finish(state, None, None, found, (*notes, *doubts))
@@ -215,9 +210,8 @@ class Private(AverageLearner):
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages.averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
-        first = session.plan.request.asked.averages[0]
-        session.alerts |= learners.product_alert(state, partials, found, first)
-        found = replace(found, strong=nu.strong_interactions(state, partials, first))
+        session.alerts |= learners.product_alert(state, partials, found, found.terms[0])
+        found = replace(found, strong=nu.strong_interactions(state, partials, found.terms[0]))
         seen, doubts = learners.shown(partials, nuisances), learners.average_doubts(found)
         return learners.finish(state, None, seen, found, doubts)
 

@@ -14,6 +14,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
+from privcausal.request.terms import ResultTerm, late_terms
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
@@ -628,6 +629,20 @@ class Request:
         several = proven and self.estimand in ("ATE", "PLR") and len(labels) > 2
         names = (self.estimand, *self.more)
         return Estimand(names, labels if several else (), dose, per_unit, proven)
+
+    @property
+    def terms(self) -> tuple[ResultTerm, ...]:
+        """Effects, then mean outcomes. A regression and an event study have terms of their own."""
+        asked, arms = self.asked, ("0", "1") if self.asked.ratios else self.asked.arms
+        if self.formula.instruments:
+            return late_terms(self.formula.instruments)
+        names: Sequence[str] = () if self.estimand in ("OLS", COHORTS) else ("ATE",)
+        names = asked.averages or names
+        if asked.arms:
+            names = [f"{self.formula.treatment}[T.{arm}]" for arm in asked.arms[1:]]
+        means = () if self.estimand == "PLR" else enumerate(arms)
+        effects = (ResultTerm("effect", name) for name in names)
+        return (*effects, *(ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in means))
 
     @property
     def arm_clip(self) -> float:

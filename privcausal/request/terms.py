@@ -56,26 +56,20 @@ class ResultTerm:
         return ":".join(filter(None, (self.of, str(self.place))))
 
     @property
-    def conditional(self) -> bool:
-        """Whether it belongs to a column of a regression or projection."""
-        return self.kind in ("slope", "coefficient")
-
-    @property
     def is_effect(self) -> bool:
         """Whether it has the scale of an effect, unlike mean outcomes, ratios and first stages."""
-        return self.conditional or self.kind in ("effect", "late")
+        return self.kind in ("effect", "late", "slope", "coefficient")
 
 
 ATE, PLR = ResultTerm("effect", "ATE"), ResultTerm("effect", "PLR")
 
 
-def arm_effects(treatment: str, arms: Sequence[str]) -> tuple[ResultTerm, ...]:
-    """Effects of all arms relative to the first."""
-    return tuple(ResultTerm("effect", f"{treatment}[T.{arm}]") for arm in arms[1:])
-
-
-def mean_outcomes(arms: Sequence[str] = ("0", "1")) -> tuple[ResultTerm, ...]:
-    return tuple(ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
+def late_terms(instruments: Sequence[str]) -> tuple[ResultTerm, ...]:
+    """The LATE, then slopes of outcome and treatment on the instruments."""
+    kinds: tuple[TermKind, ...] = ("reduced form", "first stage")
+    labels = [f"[{name}]" for name in instruments] if len(instruments) > 1 else [""]
+    slopes = (ResultTerm(kind, kind + label) for kind in kinds for label in labels)
+    return (ResultTerm("late", "LATE"), *slopes)
 
 
 def in_places(terms: Sequence[ResultTerm], places: Sequence[Place]) -> tuple[ResultTerm, ...]:

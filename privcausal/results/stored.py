@@ -41,7 +41,7 @@ from privcausal.request import factors, partition
 from privcausal.request.formula import Term, check_terms
 from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
-from privcausal.request.terms import Place, ResultTerm
+from privcausal.request.terms import Place, ResultTerm, in_places
 from privcausal.stored import CLASSES
 
 # Versioned JSON of a fit: released numbers and public declarations only, never pickle. Only frozen
@@ -211,27 +211,18 @@ class _Reader:
 
     def _named(self, terms: list[str], groups: list[str]) -> dict[str, tuple[ResultTerm, ...]]:
         """Terms and groups of older files, which store their names only."""
-        asked = next(one for one in self.checked.kept if isinstance(one, Request)).asked
-        first, found, of_groups = asked.names[0], list[ResultTerm](), list[ResultTerm]()
-        for name in terms:
-            stem, bracket, _ = name.partition("[")
-            kind: Any = "coefficient" if bracket or not found else "slope"
-            if name.startswith("E[Y("):
-                kind = "mean"
-            elif first == "LATE":
-                kind = stem if found else "late"
-            elif asked.jointly or first == "PLR" or not (found or first == "OLS"):
-                kind = "effect"
-            arm = sum(one.kind == "mean" for one in found) if kind == "mean" else None
+        request = next(one for one in self.checked.kept if isinstance(one, Request))
+        found, places = list(request.terms), []
+        for name in terms[len(found) :]:
+            kind: Any = "coefficient" if "[" in name or not found else "slope"
+            kind = "effect" if request.estimand == COHORTS else kind
             column = re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name)
-            found.append(ResultTerm(kind, name, arm=arm, column=column))
-        for k, name in enumerate(groups):
-            several = asked.jointly and first != COHORTS
-            own = found[k * len(found) // len(groups)] if several else replace(found[0], of="")
-            factor, bracket, level = name.removeprefix(f"{own.of}:").partition("[")
-            place = Place(factor, level[:-1] if bracket else None)
-            of_groups.append(replace(own, place=place))
-        return {"terms": tuple(found), "groups": tuple(of_groups)}
+            found.append(ResultTerm(kind, name, column=column))
+        averages = request.terms or found[:1]
+        for name in groups[: len(groups) // len(averages)]:
+            factor, bracket, level = name.removeprefix(f"{averages[0]}:").partition("[")
+            places.append(Place(factor, level[:-1] if bracket else None))
+        return {"terms": tuple(found), "groups": in_places(averages, places)}
 
 
 _TAGS: dict[str, Callable[[_Reader, dict[str, Any]], Any]] = {
