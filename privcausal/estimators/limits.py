@@ -39,9 +39,6 @@ FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
 this grid with the smallest predicted error is used.
 """
 
-ARM = ResultTerm("mean", "E[Y(1)]", arm=1)
-"""The mean outcome in one arm, compared with all others."""
-
 
 def weighed(
     state: survey.Survey,
@@ -96,7 +93,9 @@ def weighed(
             aim = averages.average_target(state, scored, centre, within=within)
         else:
             aim = averages.one_arm_target(state, scored, *arm, within)
-        rest = remainder(state, parts, ATE if arm is None else ARM, tau)
+        # an arm is compared with all others
+        term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)
+        rest = remainder(state, parts, term, tau)
         loss = rest.rms**2 + _noise(state, aim, stage)
         if found is None or loss < best:
             best, found = loss, WeightedNuisances(scored, rest, factor)

@@ -180,9 +180,9 @@ class AverageEstimate:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Names of groups without an estimate."""
-        own = self.estimate[len(self.terms) :]
-        return tuple(str(g) for g, value in zip(self.groups, own, strict=True) if np.isnan(value))
+        """Groups without an estimate."""
+        every = [*zip(self.names, np.isnan(self.estimate), strict=True)]
+        return tuple(name for name, lost in every[len(self.terms) :] if lost)
 
     @property
     def cov(self) -> Matrix:

@@ -115,8 +115,7 @@ def estimate_difference(
     both = np.where(arms[:, :, None] == 0, 0.0, arms[:, :, None] * mean).sum(axis=1)
     shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
     return AverageEstimate(
-        terms, in_places(terms, groups),
-        both.ravel()[order], sampled[np.ix_(order, order)],
+        terms, in_places(terms, groups), both.ravel()[order], sampled[np.ix_(order, order)],
         noisy[np.ix_(order, order)] + np.diag(np.tile(doubt, len(terms))[order] ** 2),
         np.tile(bias, len(terms))[order], np.zeros(len(order)), rows,
         size_sd=float(np.linalg.norm(sd.count[:, 0])),

@@ -70,9 +70,8 @@ def parse_group(text: Any) -> Group:
     pieces = text.split("&")
     if not all(_COMPARISON.search(piece) for piece in pieces):  # & is part of a label
         pieces = [text]
-    return Group(
-        Place(text.strip()), tuple(part for piece in pieces for part in _parts(text, piece))
-    )
+    parts = tuple(part for piece in pieces for part in _parts(text, piece))
+    return Group(Place(text.strip()), parts)
 
 
 _COMPARISON = re.compile("==|!=|>=|<=|>|<")
@@ -131,7 +130,7 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
             for label in level_names(domain):
                 groups.append(Group(Place(column, label), (Condition(column, "==", label),)))
         else:
-            parts = (_checked(part, group.place, schema[part.column]) for part in group.parts)
+            parts = (_checked(part, str(group.place), schema[part.column]) for part in group.parts)
             groups.append(replace(group, parts=tuple(parts)))
     seen = set()
     for group in groups:
@@ -149,25 +148,23 @@ def numeric_group(column: str) -> SchemaError:
     )
 
 
-def _checked(part: Condition, place: Place, domain: Domain) -> Condition:
+def _checked(part: Condition, label: str, domain: Domain) -> Condition:
     """The comparison, with the label on its right-hand side in the form of `label_key`."""
     if isinstance(domain, Interval):
         if isinstance(part.value, str):
             raise SchemaError(
-                f"Group {str(place)!r} must compare with a number, as its column is numeric."
+                f"Group {label!r} must compare with a number, as its column is numeric."
             )
         return part
     value = str(label_key(part.value))
     if isinstance(domain, Binary):
         if value not in (*domain.zeros, *domain.ones):
-            raise SchemaError(
-                f"Group {str(place)!r} must compare with {domain.zero} or {domain.one}."
-            )
+            raise SchemaError(f"Group {label!r} must compare with {domain.zero} or {domain.one}.")
     elif part.comparison not in ("==", "!="):
-        raise SchemaError(f"Group {str(place)!r} must use == or !=, because it compares levels.")
+        raise SchemaError(f"Group {label!r} must use == or !=, because it compares levels.")
     elif value not in domain.labels:
         raise SchemaError(
-            f"Group {str(place)!r} uses an undeclared level. Declared levels: "
+            f"Group {label!r} uses an undeclared level. Declared levels: "
             f"{', '.join(domain.labels)}."
         )
     return replace(part, value=value)

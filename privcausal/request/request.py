@@ -633,16 +633,15 @@ class Request:
     @property
     def terms(self) -> tuple[ResultTerm, ...]:
         """Effects, then mean outcomes. A regression and an event study have terms of their own."""
-        asked, arms = self.asked, ("0", "1") if self.asked.ratios else self.asked.arms
+        asked = self.asked
         if self.formula.instruments:
             return late_terms(self.formula.instruments)
-        names: Sequence[str] = () if self.estimand in ("OLS", COHORTS) else ("ATE",)
-        names = asked.averages or names
-        if asked.arms:
-            names = [f"{self.formula.treatment}[T.{arm}]" for arm in asked.arms[1:]]
-        means = () if self.estimand == "PLR" else enumerate(arms)
-        effects = (ResultTerm("effect", name) for name in names)
-        return (*effects, *(ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in means))
+        if self.estimand in ("OLS", COHORTS):
+            return ()
+        names = [f"{self.formula.treatment}[T.{arm}]" for arm in asked.arms[1:]]
+        arms = ("0", "1") if asked.ratios else asked.arms if self.estimand == "ATE" else ()
+        means = (ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
+        return (*(ResultTerm("effect", of) for of in names or asked.averages or ["ATE"]), *means)
 
     @property
     def arm_clip(self) -> float:

@@ -16,10 +16,7 @@ TermKind = Literal[
 @stored
 @dataclass(frozen=True)
 class Place:
-    """Rows or times that a term describes: a level of a factor, such as a column; or a comparison.
-
-    Without a factor it is all rows.
-    """
+    """All rows, or a level of a factor (a column or a kind of time), or a comparison."""
 
     factor: str = ""
     level: str | None = None
@@ -33,17 +30,9 @@ class Place:
 class ResultTerm:
     """A term of a result. Its text is the name that results show.
 
-    Attributes
-    ----------
-    kind : str
-        "slope" is per unit of a column. "coefficient" is in the outcome's unit, such as the
-        difference between two levels.
-    of : str
-        The estimand, the arm or the column; empty if the result has a single average.
-    arm : int, optional
-        Position of the arm whose mean outcome it is.
-    column : str
-        What a slope or coefficient belongs to: a column, or a term of the formula.
+    A slope is per unit of its `column`. A coefficient is in the outcome's unit, such as the
+    difference between two levels. `of` is the estimand, arm or column, and empty if there is only
+    one. A mean outcome is that of the `arm`.
     """
 
     kind: TermKind
@@ -74,8 +63,5 @@ def late_terms(instruments: Sequence[str]) -> tuple[ResultTerm, ...]:
 
 def in_places(terms: Sequence[ResultTerm], places: Sequence[Place]) -> tuple[ResultTerm, ...]:
     """Each term in each place. A single term is not named."""
-    return tuple(
-        replace(term, of=term.of if len(terms) > 1 else "", place=place)
-        for term in terms
-        for place in places
-    )
+    named = terms if len(terms) > 1 else [replace(term, of="") for term in terms]
+    return tuple(replace(term, place=place) for term in named for place in places)

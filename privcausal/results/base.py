@@ -353,16 +353,14 @@ class ReleasedFit(Printed):
     def _table(
         self, alpha: float = 0.05, *, groups: bool = False, z: float | None = None
     ) -> pd.DataFrame:
-        found, rows = self._averages, self._rows(groups=groups)
-        z = frames.quantile(alpha) if z is None else z
-        frame = frames.average_frame(found, z, groups=groups)
+        rows = self._rows(groups=groups)
+        frame = frames.term_frame(self._averages, rows, frames.quantile(alpha) if z is None else z)
         # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
             frame["se_sampling"] = np.nan
         ranges = {"effect": (-self._reach, self._reach), "mean": self._outcomes}
-        known = [ranges.get(row.kind, (np.nan, np.nan)) for row in rows[: len(frame)]]
-        frame = frames.within_reach(frame, *np.reshape(known, (-1, 2)).T)
-        return frames.with_ratios(frame, found, rows, z)
+        known = [ranges.get(row.kind, (np.nan, np.nan)) for row in rows]
+        return frames.within_reach(frame, *np.reshape(known, (-1, 2)).T)
 
     def _effects(self, alpha: float, *, groups: bool) -> pd.DataFrame:
         """The rows of `_table` on the scale of effects, without mean outcomes and ratios."""
@@ -534,10 +532,6 @@ class ReleasedFit(Printed):
                 }
             ]
         )  # fmt: skip
-
-    def _group_table(self, alpha: float) -> pd.DataFrame:
-        """`tidy` for the declared groups."""
-        return self._tests(alpha, groups=True).reset_index()[list(TIDY)]
 
     # -- nuisances ---------------------------------------------------------------------------
 

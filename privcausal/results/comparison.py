@@ -131,7 +131,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
     if fit.plan.request.estimand == "CATE" and not slopes:
         frame = frame[[not row.column for row in fit._rows()]]
     if groups and fit._averages.groups:
-        frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
+        frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()
     title = view.right[1][1]
     short = title.partition("(")[2].rstrip(")") or title

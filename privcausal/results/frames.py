@@ -60,13 +60,17 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
 
 
-def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
-    """estimate std_error max_bias conf_low conf_high se_sampling p_value, by term or group."""
-    m = len(found.terms)
-    at = slice(m, None) if groups else slice(0, m)
+def term_frame(found: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> pd.DataFrame:
+    """estimate std_error max_bias conf_low conf_high se_sampling p_value of terms.
+
+    A ratio of risks, over all rows or in a group, follows from two mean outcomes. The LATE has the
+    limits of its confidence set.
+    """
+    every = [*found.terms, *found.groups]
+    at = [every.index(row) for row in rows if row.kind != "ratio"]
     estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
     known = np.isfinite(se)
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
@@ -76,8 +80,20 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
             "se_sampling": np.where(known, np.sqrt(np.diag(found.sampling)[at]), np.nan),
             "p_value": found.p[at],
         },
-        index=pd.Index(found.names[at], name="term"),
+        index=pd.Index([str(every[k]) for k in at], name="term"),
     )
+    if rows and rows[0].kind == "late":
+        frame.loc[str(rows[0]), ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
+        frame.loc[str(rows[0]), "p_value"] = instruments.instrument_tests(found).p_zero
+    risks = {(term.arm, term.place): k for k, term in enumerate(every)}
+    more = {
+        str(row): effects.ratio_limits(found, (risks[0, row.place], risks[1, row.place]), row.of, z)
+        for row in rows[len(at) :]
+    }
+    if not more:
+        return frame
+    limits = pd.DataFrame(more.values(), index=pd.Index(more, name="term"))
+    return pd.concat([frame, limits.set_axis(frame.columns[:-1], axis=1)])
 
 
 def survival_frame(estimate: Estimate, alpha: float) -> pd.DataFrame:
@@ -126,34 +142,12 @@ def within_reach(frame: pd.DataFrame, least: Vector | float, most: Vector | floa
     return frame.assign(estimate=value, conf_low=low, conf_high=high)
 
 
-def with_ratios(
-    frame: pd.DataFrame, found: AverageEstimate, rows: Sequence[ResultTerm], z: float
-) -> pd.DataFrame:
-    """The frame with the `rows` that are ratios of risks, over all rows or in each group.
-
-    The LATE is a ratio of an instrument's slopes, and has limits of its own.
-    """
-    if rows and rows[0].kind == "late":
-        frame.loc[str(rows[0]), ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
-        frame.loc[str(rows[0]), "p_value"] = instruments.instrument_tests(found).p_zero
-    at = {(term.arm, term.place): k for k, term in enumerate((*found.terms, *found.groups))}
-    more = {
-        str(row): effects.ratio_limits(found, (at[0, row.place], at[1, row.place]), row.of, z)
-        for row in rows
-        if row.kind == "ratio"
-    }
-    if not more:
-        return frame
-    limits = pd.DataFrame(more.values(), index=pd.Index(more, name="term"))
-    return pd.concat([frame, limits.set_axis(frame.columns[:-1], axis=1)])
-
-
 def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:
     """The frame with `statistic` (estimate over standard error) and `p_value`, of no effect.
 
     A ratio equals 1 exactly when the difference is 0, so its row has the test of the difference.
-    The LATE has the test of Anderson and Rubin: with one instrument, that of the reduced form, and
-    with several, the statistic is the normal quantile of its p value.
+    The LATE has the test of Anderson and Rubin. With one instrument, it is the test of the reduced
+    form. With several, the statistic is the normal quantile of its p value.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])

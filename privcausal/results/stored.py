@@ -215,8 +215,9 @@ class _Reader:
         found, places = list(request.terms), []
         for name in terms[len(found) :]:
             kind: Any = "coefficient" if "[" in name or not found else "slope"
-            kind = "effect" if request.estimand == COHORTS else kind
-            column = re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name)
+            column = re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name) if found else ""
+            if request.estimand == COHORTS:
+                kind, column = "effect", ""
             found.append(ResultTerm(kind, name, column=column))
         averages = request.terms or found[:1]
         for name in groups[: len(groups) // len(averages)]:
