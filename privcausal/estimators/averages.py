@@ -38,7 +38,8 @@ from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval
-from privcausal.typing import Average, Matrix, Vector
+from privcausal.request.terms import ResultTerm
+from privcausal.typing import Matrix, Vector
 from privcausal.vault import Outcome, OverlapScore, ScoreVector, Transform
 
 
@@ -120,7 +121,7 @@ class Target:
 
 
 def target(
-    estimand: Average, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
+    estimand: str, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
@@ -321,7 +322,7 @@ AVERAGE_USES = (
 class One(NamedTuple):
     """A requested average: its score combines the scores of the components with weights `parts`."""
 
-    name: str
+    term: ResultTerm
     target: Target
     remainder: Remainder
     parts: Vector = np.ones(1)
@@ -373,7 +374,7 @@ def averages(
     parts = partitions(state.groups, session.schema, request.needed)
     lost = 0.0 if session.beyond is None else session.beyond.lost
     masses, found = list(_by_mass(asked)), []
-    for (name, aim, doubt, own), cut in zip(asked, chosen, strict=True):
+    for (term, aim, doubt, own), cut in zip(asked, chosen, strict=True):
         place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
         if aim.mass is not None:
             place, mass_spread = 1 + masses.index(id(aim.mass)), aim.spread
@@ -384,9 +385,9 @@ def averages(
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
             cut.doubt, cut.middle,
         )  # fmt: skip
-        terms = (name, *(c.name for c in columns))
+        terms = (term, *(c.slope for c in columns))
         found.append(JointAverage(terms, own @ back, place, frame))
-    groups, robust = tuple(g.label for g in state.groups), request.cov_type == "HC0"
+    groups, robust = tuple(g.place for g in state.groups), request.cov_type == "HC0"
     estimate = estimates.estimate_averages(found, groups, value, sd, robust=robust)
     scores: list[ClusterScore] = []
     if request.cluster is not None:  # a single average

@@ -28,6 +28,7 @@ from privcausal.inference.ranges import outcome_edges, window_borders
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Schema
+from privcausal.request.terms import ATE, ResultTerm
 from privcausal.vault import Vault
 
 
@@ -163,10 +164,10 @@ class CateLearner(EffectLearner):
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
             target = average_target(state, scored.nuisances, centre, tau)
-            asked = [One("ATE", target, scored.remainder)]
+            asked = [One(ATE, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
-            found = replace(found, strong=nu.strong_interactions(state, learnt.partials))
+            found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE))
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -242,7 +243,7 @@ def finish(
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> words.Estimate:
-    session, alerts = state.session, state.session.alerts
+    session, alerts, asked = state.session, state.session.alerts, state.session.plan.request.asked
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     if session.plan.request.formula.terms and not state.design.columns:
@@ -251,8 +252,8 @@ def finish(
         alerts |= nuisance_alert(found)
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
-        divides = not {*OVER_ALL}.isdisjoint(found.terms) and state.known is None
-        if cut > POOR_OVERLAP and divides and "arm" not in alerts:
+        over_all = not {"CATE", *OVER_ALL}.isdisjoint(asked.names)
+        if cut > POOR_OVERLAP and over_all and state.known is None and "arm" not in alerts:
             told = OVERLAP_NOTE.format(share=cut, clip=state.clip, other=1 - state.clip)
             if cut > MOST_CUT:
                 alerts["overlap"] = told
@@ -329,14 +330,14 @@ def product_alert(
     state: survey.Survey,
     parts: Sequence[FoldFit],
     found: AverageEstimate,
-    estimand: str = "ATE",
+    term: ResultTerm = ATE,
     unit: float = 1.0,
 ) -> dict[str, str]:
     """An alert if interactions that the releases show confound much of a standard error.
 
     `unit` divides the confounding of a slope of a partially linear model.
     """
-    most = nu.product_confounding(state, parts, estimand) / unit
+    most = nu.product_confounding(state, parts, term) / unit
     shown = most > MOST_PRODUCTS * np.sqrt(found.cov[0, 0])
     return {"products": PRODUCTS_NOTE.format(estimand=found.terms[0])} if shown else {}
 

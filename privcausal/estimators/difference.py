@@ -26,7 +26,7 @@ from privcausal.inference.difference import ArmTotals, agreed, estimate_differen
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import OVER_ALL, RISKS, Request
+from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Interval
 
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
@@ -99,9 +99,8 @@ class DifferenceInMeans(Learner):
         if isinstance(request.propensity, float):
             session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
         value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
-        labels = tuple(g.label for g in groups)
-        more = (*request.asked.averages[1:], *(RISKS if request.asked.ratios else ()))
-        found = estimate_difference(request.estimand, labels, value, sd, cut, bounds, noise, more)
+        places = tuple(g.place for g in groups)
+        found = estimate_difference(request.terms, places, value, sd, cut, bounds, noise)
         if session.beyond is not None:
             bias = session.beyond.bias(value.count)
             found = replace(found, clipping=found.clipping + bias)

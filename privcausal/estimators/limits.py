@@ -16,7 +16,8 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
 from privcausal.request.plan import StageKey
-from privcausal.request.request import OVER_ALL, RISKS
+from privcausal.request.request import OVER_ALL
+from privcausal.request.terms import ATE, ResultTerm
 from privcausal.typing import Vector
 
 
@@ -92,7 +93,9 @@ def weighed(
             aim = averages.average_target(state, scored, centre, within=within)
         else:
             aim = averages.one_arm_target(state, scored, *arm, within)
-        rest = remainder(state, parts, "ATE" if arm is None else RISKS[1], tau)
+        # an arm is compared with all others
+        term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)
+        rest = remainder(state, parts, term, tau)
         loss = rest.rms**2 + _noise(state, aim, stage)
         if found is None or loss < best:
             best, found = loss, WeightedNuisances(scored, rest, factor)
@@ -160,27 +163,27 @@ def asked_averages(
 
     `stage` is the stage of the scores.
     """
-    request, weight, found = state.session.plan.request, np.inf, dict[str, averages.One]()
-    vectors = np.eye(len(request.asked.averages) + bool(request.asked.ratios))
-    for name, own in zip(request.asked.averages, vectors, strict=False):
-        if name not in OVER_ALL:
-            aim = averages.target(name, state, partials, nuisances, tau)
-            found[name] = averages.One(name, aim, remainder(state, partials, name), own)
+    terms, weight = state.session.plan.request.terms, np.inf
+    effects, means = ([one for one in terms if one.kind == kind] for kind in ("effect", "mean"))
+    found, risks = list[averages.One](), list[averages.One]()
+    vectors = np.eye(len(effects) + bool(means))
+    for term, own in zip(effects, vectors, strict=False):
+        if term.of not in OVER_ALL:
+            aim = averages.target(term.of, state, partials, nuisances, tau)
+            found.append(averages.One(term, aim, remainder(state, partials, term), own))
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
         aim = averages.average_target(state, scored.nuisances, centre)
-        if request.asked.ratios:
+        if means:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight
             used = tuple(limited(p, *limits) for p in partials)
-            for arm, risk in enumerate(RISKS):
+            for arm, (mean, parts) in enumerate(zip(means, (own, vectors[-1]), strict=True)):
                 one = averages.arm_target(state, scored.nuisances, arm, aim.mass)
-                parts = vectors[-1] if arm else own
-                found[risk] = averages.One(risk, one, remainder(state, used, risk, tau), parts)
-            centre = found[RISKS[1]].target.centre - found[RISKS[0]].target.centre
+                risks.append(averages.One(mean, one, remainder(state, used, mean, tau), parts))
+            centre = risks[1].target.centre - risks[0].target.centre
             aim = replace(averages.average_target(state, scored.nuisances, centre), mass=aim.mass)
-        parts = vectors[-1] - own if request.asked.ratios else own
-        found[name] = averages.One(name, aim, scored.remainder, parts)
-    order = (*request.asked.averages, *(RISKS if request.asked.ratios else ()))
-    return [found[name] for name in order], weight
+        parts = vectors[-1] - own if means else own
+        found.append(averages.One(term, aim, scored.remainder, parts))
+    return [*found, *risks], weight

@@ -24,8 +24,9 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_window
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageKey
-from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL, RISKS
+from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL
 from privcausal.request.schema import Interval
+from privcausal.request.terms import ATE, ResultTerm
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, Transform
 
@@ -415,14 +416,14 @@ def mixed(first: Function, second: Function) -> Function:
 
 
 def remainder(
-    state: Survey, parts: Sequence[FoldFit], estimand: str = "ATE", tau: Effect | None = None
+    state: Survey, parts: Sequence[FoldFit], term: ResultTerm = ATE, tau: Effect | None = None
 ) -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
     `parts` holds nuisances by fold, or one entry for all rows. `tau` is the effect in use. Its
     errors matter if the fitted propensity exceeds its limits.
     """
-    return over_folds([_remainder(state, part, estimand, tau) for part in parts])
+    return over_folds([_remainder(state, part, term, tau) for part in parts])
 
 
 def over_folds(found: Sequence[Remainder]) -> Remainder:
@@ -435,7 +436,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) -> Remainder:
+def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
     """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
@@ -451,8 +452,8 @@ def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) 
     found = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
         return found
-    e = part.e_soft if estimand in ("ATT", "ATO") else part.e
-    weigh = _weights(state, e, estimand)
+    e = part.e_soft if term.of in ("ATT", "ATO") else part.e
+    weigh = _weights(state, e, term)
     g = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0) - e(state.rows)
     if part.pair is not None:
         move = _move(state, part.pair)
@@ -471,9 +472,9 @@ def _remainder(state: Survey, part: FoldFit, estimand: str, tau: Effect | None) 
         found = found + joint.remainder(weight, gap) + beyond
     if tau is not None and e is part.e:
         p = e(state.rows)
-        lost = weigh * g * {RISKS[0]: p, RISKS[1]: 1 - p}.get(estimand, 1 - 2 * p)
+        lost = weigh * g * (1 - 2 * p if term.arm is None else np.abs(term.arm - p))
         # the ratio to the balance removes the effect of a constant error
-        if estimand == "ATE" and state.weights is None:
+        if term == ATE and state.weights is None:
             lost = lost - lost.mean()
         found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return found
@@ -510,7 +511,7 @@ def _move(state: Survey, pair: RegressionPair) -> Matrix:
     return state.rows.memo((state.features, pair.e.gram), moved)
 
 
-def product_confounding(state: Survey, parts: Sequence[FoldFit], estimand: str) -> float:
+def product_confounding(state: Survey, parts: Sequence[FoldFit], term: ResultTerm) -> float:
     """Maximum confounding by the interactions shown: root of E[w e_psi^2] E[w b_psi^2].
 
     Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
@@ -521,12 +522,12 @@ def product_confounding(state: Survey, parts: Sequence[FoldFit], estimand: str) 
     for k, part in enumerate(parts):
         if part.beyond is not None and part.beyond[1].support > FAVORED:
             psi, joint = part.beyond
-            used = part.e if estimand in OVER_ALL else part.e_soft
-            found[k] = joint.most_confounding(remainder_weight(state, psi, used, estimand))
+            used = part.e if term.of in OVER_ALL else part.e_soft
+            found[k] = joint.most_confounding(remainder_weight(state, psi, used, term))
     return float(np.mean(found or [0.0]))
 
 
-def strong_interactions(state: Survey, parts: Sequence[FoldFit], estimand: str = "ATE") -> float:
+def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTerm) -> float:
     """Rms of the bias from interactions if their prior sds are `STRONG` times as large.
 
     The mean over folds; NaN without interactions.
@@ -535,8 +536,8 @@ def strong_interactions(state: Survey, parts: Sequence[FoldFit], estimand: str =
     for k, part in enumerate(parts):
         if part.beyond is not None:
             psi, joint = part.beyond
-            used = part.e if estimand in OVER_ALL else part.e_soft
-            weight = remainder_weight(state, psi, used, estimand)
+            used = part.e if term.of in OVER_ALL else part.e_soft
+            weight = remainder_weight(state, psi, used, term)
             found[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
     return float(np.mean(found or [np.nan]))
 
@@ -551,7 +552,7 @@ show them in at most 5% of the fits where there are none.
 
 
 def remainder_weight(
-    state: Survey, features: Features, e: Function, estimand: str = "ATE"
+    state: Survey, features: Features, e: Function, term: ResultTerm = ATE
 ) -> Matrix:
     """W = E[w phi phi'] over the synthetic population: the weight of errors in an average's score.
 
@@ -579,20 +580,20 @@ def remainder_weight(
     and e. The ATO has no additional error.
     """
     phi = state.rows.phi(features)
-    return np.asarray((phi.T * _weights(state, e, estimand)) @ phi / len(phi))
+    return np.asarray((phi.T * _weights(state, e, term)) @ phi / len(phi))
 
 
-def _weights(state: Survey, e: Function, estimand: str) -> Vector:
+def _weights(state: Survey, e: Function, term: ResultTerm) -> Vector:
     """w at the synthetic rows."""
     p = e(state.rows)
-    if estimand == "PLR":
+    if term.of == "PLR":
         return np.ones_like(p)
-    if estimand == "ATO":
+    if term.of == "ATO":
         return np.full_like(p, 1 / np.mean(p * (1 - p)))
-    if estimand == "ATT":
+    if term.of == "ATT":
         return np.asarray(1 / ((1 - np.minimum(p, 1 - state.clip)) * np.mean(p)))
-    if estimand in RISKS:
-        return np.asarray(1 / (p if estimand == RISKS[1] else 1 - p))
-    if estimand in OVER_ALL:
+    if term.arm is not None:
+        return np.asarray(1 / (p if term.arm else 1 - p))
+    if term.of in OVER_ALL:
         return np.asarray(1 / (p * (1 - p)))
-    raise NotImplementedError(f"no weights of {estimand}")
+    raise NotImplementedError(f"no weights of {term}")

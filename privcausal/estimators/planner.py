@@ -178,7 +178,7 @@ class Planner:
         found = first.averages
         assert found is not None  # Guaranteed by _variances.
         return Forecast(
-            rows, plan, (*found.terms, *found.groups), sampling, privacy, clipping, nuisances,
+            rows, plan, found.names, sampling, privacy, clipping, nuisances,
             tuple(map(_averaged, first.releases, last.releases)), passes, simulated,
         )  # fmt: skip
 

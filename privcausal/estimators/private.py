@@ -57,19 +57,15 @@ def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple
     `stage` is the stage of the scores.
     """
     request = state.session.plan.request
-    name, labels = request.formula.treatment, request.asked.arms
     means, notes = _means(state, stage)
     (base, base_law), vectors = means[0], np.eye(len(means))
     effects = [
         # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
-        One(
-            f"{name}[T.{label}]", _less(target, base), Remainder(0.0, law.rms + base_law.rms),
-            own - vectors[0],
-        )
-        for label, (target, law), own in zip(labels[1:], means[1:], vectors[1:], strict=True)
-    ]  # fmt: skip
-    each = zip(labels, means, vectors, strict=True)
-    return [*effects, *(One(f"E[Y({label})]", *mean, own) for label, mean, own in each)], notes
+        (_less(target, base), Remainder(0.0, law.rms + base_law.rms), own - vectors[0])
+        for (target, law), own in zip(means[1:], vectors[1:], strict=True)
+    ]
+    every = [*effects, *((*mean, own) for mean, own in zip(means, vectors, strict=True))]
+    return [One(term, *one) for term, one in zip(request.terms, every, strict=True)], notes
 
 
 def _less(target: Target, reference: Target) -> Target:
@@ -231,9 +227,8 @@ class Private(AverageLearner):
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages.averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
-        first = session.plan.request.asked.averages[0]
-        session.alerts |= learners.product_alert(state, partials, found, first)
-        found = replace(found, strong=nu.strong_interactions(state, partials, first))
+        session.alerts |= learners.product_alert(state, partials, found, found.terms[0])
+        found = replace(found, strong=nu.strong_interactions(state, partials, found.terms[0]))
         seen, doubts = learners.shown(partials, nuisances), learners.average_doubts(found)
         return learners.finish(state, None, seen, found, doubts)
 

@@ -28,6 +28,7 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
 from privcausal.request.plan import StageKey
 from privcausal.request.schema import Interval
+from privcausal.request.terms import ResultTerm
 from privcausal.typing import Matrix, Vector
 
 FIRST_SIZES = StageKey("effect", "residual sizes")
@@ -350,9 +351,9 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     bias = cut.bias(pull, step, lift @ np.linalg.inv(rest.gram), first.fit)
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
         bias += cut.lever * session.beyond.lost / count / scale
-    names = ("Intercept", *(c.name for c in state.design.columns))
+    terms = (ResultTerm("coefficient", "Intercept"), *(c.slope for c in state.design.columns))
     out = ls.estimate_coefficients(
-        names,
+        terms,
         first.own,
         lift * scale,
         rest,
@@ -363,7 +364,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     )
     session.alerts |= _alerts(state, first, out, law, leverage)
     scores = [] if request.cluster is None else _influences(row, first, rest, out, lift * scale)
-    return with_weights(state, with_dependence(session, out, scores, len(names)))
+    return with_weights(state, with_dependence(session, out, scores, len(terms)))
 
 
 def _looked_at(
@@ -431,7 +432,7 @@ def _alerts(
     leverage: ls.Leverage,
 ) -> dict[str, str]:
     outcome = state.session.plan.request.formula.outcome
-    biased = [name for name, far in zip(out.terms, out.clipping > 2 * out.sd, strict=True) if far]
+    biased = [name for name, far in zip(out.names, out.clipping > 2 * out.sd, strict=True) if far]
     told = {
         "tail": LONG_TAIL.format(outcome=outcome, advice=_advice(state, first))
         if law.far > LONG_SHARE

@@ -24,6 +24,7 @@ from privcausal.request import schema as domains_of
 from privcausal.request.factors import LABEL_KINDS, Factor, call_factor
 from privcausal.request.formula import CausalFormula, Term
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed, label_key
+from privcausal.request.terms import ResultTerm, TermKind
 from privcausal.typing import Frame, Integers, Matrix, Vector
 
 # Formulaic's cubic splines, with their constraint absorbed by additions in a fixed order.
@@ -297,6 +298,12 @@ class Column:
     def per_unit(self) -> float:
         """Scaled units per natural unit. A slope in natural units is slope x per_unit."""
         return 1.0 if self.kind == "indicator" else 2.0 / (self.hi - self.lo)
+
+    @property
+    def slope(self) -> ResultTerm:
+        """Its slope. The columns of levels and splines are parts of a term, without a unit."""
+        kind: TermKind = "slope" if self.name == self.term else "coefficient"
+        return ResultTerm(kind, self.name, column=self.variable or self.term)
 
 
 class Design:

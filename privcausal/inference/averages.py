@@ -20,6 +20,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.reconcile import upheld
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.factors import Partitions
+from privcausal.request.terms import Place, ResultTerm, in_places
 from privcausal.stored import stored
 from privcausal.typing import Matrix, Vector
 
@@ -132,7 +133,7 @@ class SumsContext:
 @stored
 @dataclass(frozen=True, eq=False)
 class AverageEstimate:
-    """Names, estimates and the parts of their covariance, in natural units.
+    """Terms, estimates and the parts of their covariance, in natural units.
 
     `terms` (the average effect, then slopes) come before the groups. `clipping` bounds the bias of
     clipped scores. `remainder` is the root mean square of the bias from nuisance errors. Both have
@@ -152,8 +153,8 @@ class AverageEstimate:
     square of the first term's bias if products and thresholds confound strongly, or NaN.
     """
 
-    terms: tuple[str, ...]
-    groups: tuple[str, ...]
+    terms: tuple[ResultTerm, ...]
+    groups: tuple[ResultTerm, ...]
     estimate: Vector
     sampling: Matrix
     privacy: Matrix
@@ -174,10 +175,14 @@ class AverageEstimate:
     strong: float = np.nan
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, (*self.terms, *self.groups)))
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """Groups without an estimate."""
-        own = self.estimate[len(self.terms) :]
-        return tuple(g for g, value in zip(self.groups, own, strict=True) if np.isnan(value))
+        every = [*zip(self.names, np.isnan(self.estimate), strict=True)]
+        return tuple(name for name, lost in every[len(self.terms) :] if lost)
 
     @property
     def cov(self) -> Matrix:
@@ -222,8 +227,8 @@ class AverageEstimate:
 
 
 def estimate_average(
-    terms: tuple[str, ...],
-    groups: tuple[str, ...],
+    terms: tuple[ResultTerm, ...],
+    groups: tuple[Place, ...],
     value: ScoreData,
     sd: ScoreData,
     frame: SumsContext,
@@ -440,7 +445,7 @@ def _meat(sums: Sums, slopes: Vector, variance: float, *, robust: bool) -> Matri
     return np.asarray(max(variance - explained, PRIORS.least_unexplained * variance) * model)
 
 
-def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> AverageEstimate:
+def _with_groups(out: AverageEstimate, groups: tuple[Place, ...], sums: Sums) -> AverageEstimate:
     """`out` with the groups added; a group that is too small to detect is NaN.
 
     Groups without masses of their own use the mean mass of all rows, M / n. A group's effect is
@@ -473,7 +478,7 @@ def _with_groups(out: AverageEstimate, groups: tuple[str, ...], sums: Sums) -> A
         privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2 + frame.doubt**2
     whole = sums.mass / kept if frame.group_masses else frame.size
     return AverageEstimate(
-        out.terms, groups, estimate, sampling, privacy,
+        out.terms, in_places(out.terms[:1], groups), estimate, sampling, privacy,
         np.r_[out.clipping, np.full(k, frame.clipping)],
         np.r_[out.remainder, np.full(k, frame.remainder.rms)], out.size, size_sd=out.size_sd,
         shares=sums.value.group_size / whole, shares_sd=sums.sd.group_size / whole,
@@ -578,15 +583,15 @@ class JointAverage:
 
     Attributes
     ----------
-    terms : tuple of str
-        Its name, then the names of its slopes; only an average released alone has slopes.
+    terms : tuple of ResultTerm
+        The average, then its slopes; only an average released alone has slopes.
     parts : Vector
         Its score as a combination of the released scores, shape (J,).
     mass : int
         The place of its mass among the released sizes; the first size counts rows.
     """
 
-    terms: tuple[str, ...]
+    terms: tuple[ResultTerm, ...]
     parts: Vector
     mass: int
     frame: SumsContext
@@ -624,7 +629,7 @@ class JointData:
 
 def estimate_averages(
     asked: Sequence[JointAverage],
-    groups: tuple[str, ...],
+    groups: tuple[Place, ...],
     value: JointData,
     sd: JointData,
     *,
@@ -653,10 +658,10 @@ def estimate_averages(
         np.concatenate([getattr(one, name) for one in found])[order]
         for name in ("estimate", "clipping", "remainder")
     )
+    terms = tuple(a.terms[0] for a in asked)
     return AverageEstimate(
-        tuple(a.terms[0] for a in asked), tuple(f"{a.terms[0]}:{g}" for a in asked for g in groups),
-        estimate, sampling[np.ix_(order, order)], privacy[np.ix_(order, order)], clipping,
-        remainder, found[0].size, size_sd=found[0].size_sd,
+        terms, in_places(terms, groups), estimate, sampling[np.ix_(order, order)],
+        privacy[np.ix_(order, order)], clipping, remainder, found[0].size, size_sd=found[0].size_sd,
         shares=np.concatenate([one.shares for one in found]),
         shares_sd=np.concatenate([one.shares_sd for one in found]),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.cohorts import CohortEffect
+from privcausal.request.terms import Place, ResultTerm, in_places
 from privcausal.typing import Mask, Matrix, Vector
 
 
@@ -63,11 +64,11 @@ def estimate_cohorts(
             change = float(along @ value.path[own].sum(axis=0)) / units[own].sum()
             estimate[k] += sign * change
             slope[k][own] += sign * np.r_[-change, along] / units[own].sum()
-    names = list[str]()
+    places = list[Place]()
 
-    def average(name: str, of: Sequence[int], cohorts: Sequence[int] = ()) -> None:
+    def average(place: Place, of: Sequence[int], cohorts: Sequence[int] = ()) -> None:
         """Add the mean of the estimates `of`, weighted by the sizes of `cohorts` if given."""
-        names.append(name)
+        places.append(place)
         weights = units[[*cohorts]] if cohorts else np.ones(len(of))
         mean = float(np.average([estimate[k] for k in of], weights=weights)) if of else np.nan
         own = sum((w * slope[k] for w, k in zip(weights, of, strict=True)), 0 * slope[0])
@@ -76,29 +77,30 @@ def estimate_cohorts(
         estimate.append(mean)
         slope.append(own / max(weights.sum(), 1.0))
 
-    for kind, place in PLACES.items():
+    for kind, place_of in PLACES.items():
         found = list[tuple[int, int]]()
-        for at in sorted({place(a) for a in asked if a.event >= 0 or kind == "event"}):
-            inside = [k for k, a in enumerate(asked) if place(a) == at]
+        for at in sorted({place_of(a) for a in asked if a.event >= 0 or kind == "event"}):
+            inside = [k for k, a in enumerate(asked) if place_of(a) == at]
             of = [k for k in inside if not lost[k] and (asked[k].event >= 0 or kind == "event")]
-            label = at if kind == "event" else labels[kind == "calendar"][at]
-            average(f"{kind}[{label}]", of, [asked[k].cohort for k in of])
+            label = str(at) if kind == "event" else labels[kind == "calendar"][at]
+            average(Place(kind, label), of, [asked[k].cohort for k in of])
             if of and asked[of[0]].event >= 0:
                 found.append((len(estimate) - 1, asked[of[0]].cohort))
         means, cohorts = [k for k, _ in found], [g for _, g in found]
-        average(f"{kind}[average]", means, cohorts if kind == "cohort" else ())
+        average(Place(kind, "average"), means, cohorts if kind == "cohort" else ())
     after = [k for k, a in enumerate(asked) if a.event >= 0 and not lost[k]]
-    average("overall", after, [asked[k].cohort for k in after])
+    average(Place("overall"), after, [asked[k].cohort for k in after])
 
     by, noise = np.stack(slope), np.concatenate([sd.units[:, None], sd.path], axis=1) ** 2
     sampling = np.einsum("kja,jab,ljb->kl", by, _moments(value, sd, seen), by, optimize=True)
     privacy = np.einsum("kja,ja,lja->kl", by, noise, by, optimize=True)
     largest = np.sqrt((by[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
-    wide = np.r_[lost, np.zeros(len(names), bool)] * reach**2
+    wide = np.r_[lost, np.zeros(len(places), bool)] * reach**2
     privacy += np.diag((clipped[1] * largest) ** 2 + wide)
     sampling[np.isnan(estimate), np.isnan(estimate)] = np.inf
+    terms = tuple(ResultTerm("effect", one.name) for one in asked)
     return AverageEstimate(
-        tuple(one.term for one in asked), tuple(names), np.array(estimate), sampling, privacy,
+        terms, in_places(terms[:1], places), np.array(estimate), sampling, privacy,
         clipped[0] * largest, np.zeros(len(estimate)),
         float(np.maximum(value.units, 0.0).sum()), size_sd=float(np.linalg.norm(sd.units)),
     )  # fmt: skip

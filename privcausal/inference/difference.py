@@ -14,8 +14,8 @@ from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
 from privcausal.request.factors import Partitions
-from privcausal.request.request import RISKS
 from privcausal.request.schema import Interval
+from privcausal.request.terms import Place, ResultTerm, in_places
 from privcausal.typing import Mask, Matrix, Vector
 
 
@@ -78,22 +78,21 @@ def unseen(value: ArmTotals, sd: ArmTotals) -> Mask:
 
 
 def estimate_difference(
-    term: str,
-    groups: tuple[str, ...],
+    terms: tuple[ResultTerm, ...],
+    groups: tuple[Place, ...],
     value: ArmTotals,
     sd: ArmTotals,
     window: Window,
     bounds: Interval,
     noise: JointNoise | None = None,
-    more: tuple[str, ...] = (),
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
 
     A group has no estimate if one of its arms has too few rows to detect. If an arm as a whole has
     too few rows, its mean is the middle of the bounds, with a standard error of half their width.
     `value` has the sums and `sd` the noise sds of their entries. If `noise` is given, the sums were
-    reconciled, and the average and groups have covariances. `more` are further names of the
-    difference, or `RISKS`, the means of the arms. Each name has its own groups.
+    reconciled, and the average and groups have covariances. `terms` are the difference under one or
+    several names, and the means of the arms. Each term has its own groups.
     """
     mean, sampling, privacy = _means(value, sd, window.interval)
     lost = unseen(value, sd)
@@ -104,11 +103,11 @@ def estimate_difference(
     if noise is not None:
         parts = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
     rows = float(max(value.count[:, 0].sum(), 1.0))
-    names, empty = (term, *more), lost.any(axis=0)
+    empty = lost.any(axis=0)
     bias, doubt = (np.where(empty, 0.0, x(value.count)) for x in (window.bias, window.doubt))
-    signs = {RISKS[0]: (1.0, 0.0), RISKS[1]: (0.0, 1.0)}
-    arms = np.array([signs.get(name, (-1.0, 1.0)) for name in names])
-    order = terms_first(len(names), len(groups) + 1)
+    signs = {0: (1.0, 0.0), 1: (0.0, 1.0), None: (-1.0, 1.0)}
+    arms = np.array([signs[term.arm] for term in terms])
+    order = terms_first(len(terms), len(groups) + 1)
     sampled, noisy = (
         sum((_spread(w, part[kind]) for w, part in zip(arms.T, parts, strict=True)), np.zeros(1))
         for kind in (0, 1)
@@ -116,14 +115,13 @@ def estimate_difference(
     both = np.where(arms[:, :, None] == 0, 0.0, arms[:, :, None] * mean).sum(axis=1)
     shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
     return AverageEstimate(
-        names, groups if not more else tuple(f"{name}:{g}" for name in names for g in groups),
-        both.ravel()[order], sampled[np.ix_(order, order)],
-        noisy[np.ix_(order, order)] + np.diag(np.tile(doubt, len(names))[order] ** 2),
-        np.tile(bias, len(names))[order], np.zeros(len(order)), rows,
+        terms, in_places(terms, groups), both.ravel()[order], sampled[np.ix_(order, order)],
+        noisy[np.ix_(order, order)] + np.diag(np.tile(doubt, len(terms))[order] ** 2),
+        np.tile(bias, len(terms))[order], np.zeros(len(order)), rows,
         size_sd=float(np.linalg.norm(sd.count[:, 0])),
         treated=float(np.clip(value.count[1, 0] / rows, 0.0, 1.0)),
-        shares=np.tile(shares, len(names)),
-        shares_sd=np.tile(np.linalg.norm(sd.count[:, 1:], axis=0) / rows, len(names)),
+        shares=np.tile(shares, len(terms)),
+        shares_sd=np.tile(np.linalg.norm(sd.count[:, 1:], axis=0) / rows, len(terms)),
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from privcausal.features.rows import Rows, kept
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.intervals import covering
 from privcausal.inference.priors import PRIORS
+from privcausal.request.terms import ResultTerm
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
@@ -347,7 +348,7 @@ VectorSums = tuple[Vector, Matrix, Matrix]
 
 
 def estimate_slopes(
-    terms: tuple[str, ...],
+    terms: tuple[ResultTerm, ...],
     value: VectorSums,
     sd: VectorSums,
     centre: Vector,

@@ -20,25 +20,11 @@ from scipy.stats import chi2, norm
 from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.intervals import covering, p_value
+from privcausal.request.terms import late_terms
 from privcausal.typing import Integers, Matrix, Vector
-
-REDUCED = ("reduced form", "first stage")
-"""Slopes of outcome and treatment on an instrument."""
 
 SET_ANGLES = 720
 """Angles that are tried for the ends of a set, a quarter of a degree apart."""
-
-
-def reduced_terms(instruments: Sequence[str]) -> tuple[str, ...]:
-    """The LATE, then the reduced forms and the first stages."""
-    if len(instruments) == 1:
-        return ("LATE", *REDUCED)
-    return ("LATE", *(f"{kind}[{name}]" for kind in REDUCED for name in instruments))
-
-
-def is_reduced(name: object) -> bool:
-    """Whether a term is a slope on an instrument."""
-    return str(name).partition("[")[0] in REDUCED
 
 
 def estimate_reduced(
@@ -101,7 +87,7 @@ def estimate_reduced(
     spread = units_ * effects.raised_covariance(*scaled, size)
     sampling = back @ spread @ back.T
     privacy = back @ np.diag(noise_sd**2 + (size * bias_sd) ** 2) @ back.T + common @ common.T
-    moved, at, terms = size * bias * back, np.r_[0, 1 + both], reduced_terms(instruments)
+    moved, at, terms = size * bias * back, np.r_[0, 1 + both], late_terms(instruments)
 
     def placed(values: Vector, fill: float = 0.0) -> Vector:
         """Entries for all terms, given the entries for the terms in use, along the first axis."""

@@ -25,6 +25,7 @@ from privcausal.inference import averages, ranges
 from privcausal.inference.intervals import USUAL_Z, covering, folded_quantile
 from privcausal.inference.population import GramEstimate
 from privcausal.inference.regression import likelihoods
+from privcausal.request.terms import ResultTerm
 from privcausal.typing import Matrix, Vector
 
 # -- the first step ---------------------------------------------------------------------------
@@ -668,7 +669,7 @@ def robust_meat(found: Matrix, noise_sd: float, usual: Vector, rest: SecondFit) 
 
 
 def estimate_coefficients(
-    names: tuple[str, ...],
+    terms: tuple[ResultTerm, ...],
     own: Vector,
     lift: Matrix,
     rest: SecondFit,
@@ -699,7 +700,7 @@ def estimate_coefficients(
     least = USUAL_Z**2 * (np.diag(sampling) + norm2 * hidden)
     sampling += np.diag(np.maximum(least - half**2, 0.0) / USUAL_Z**2)
     return averages.AverageEstimate(
-        names, (), estimate, sampling, privacy, clipped, np.zeros(len(names)), count, moved=moved,
+        terms, (), estimate, sampling, privacy, clipped, np.zeros(len(terms)), count, moved=moved,
         r2=_explained(estimate, lift, rest),
     )  # fmt: skip
 

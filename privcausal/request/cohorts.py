@@ -18,7 +18,7 @@ class CohortEffect(NamedTuple):
     Cohorts and periods are positions in `labels_of`. `event` counts periods since treatment.
     """
 
-    term: str
+    name: str
     cohort: int
     period: int
     base: int
@@ -130,6 +130,6 @@ def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect,
             last = end - 1 if panel.control_group == "nevertreated" else max(t, base)
             controls = tuple(c for c, s in enumerate(starts) if c != g and s > last)
             if controls:
-                term = f"ATT({labels[g]}, {periods[t]})"
-                found.append(CohortEffect(term, g, t, base, t - start, controls))
+                name = f"ATT({labels[g]}, {periods[t]})"
+                found.append(CohortEffect(name, g, t, base, t - start, controls))
     return tuple(found)

@@ -27,6 +27,7 @@ from privcausal.request.schema import (
     label_key,
     level_names,
 )
+from privcausal.request.terms import Place
 from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
@@ -46,7 +47,7 @@ class Condition:
 class Group:
     """A declared subgroup: the rows of all its comparisons."""
 
-    label: str
+    place: Place
     parts: tuple[Condition, ...]
 
     @property
@@ -69,7 +70,8 @@ def parse_group(text: Any) -> Group:
     pieces = text.split("&")
     if not all(_COMPARISON.search(piece) for piece in pieces):  # & is part of a label
         pieces = [text]
-    return Group(text.strip(), tuple(part for piece in pieces for part in _parts(text, piece)))
+    parts = tuple(part for piece in pieces for part in _parts(text, piece))
+    return Group(Place(text.strip()), parts)
 
 
 _COMPARISON = re.compile("==|!=|>=|<=|>|<")
@@ -126,14 +128,14 @@ def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
             if isinstance(domain, Interval):
                 raise numeric_group(column)
             for label in level_names(domain):
-                groups.append(Group(f"{column}[{label}]", (Condition(column, "==", label),)))
+                groups.append(Group(Place(column, label), (Condition(column, "==", label),)))
         else:
-            parts = (_checked(part, group.label, schema[part.column]) for part in group.parts)
+            parts = (_checked(part, str(group.place), schema[part.column]) for part in group.parts)
             groups.append(replace(group, parts=tuple(parts)))
     seen = set()
     for group in groups:
         if (rows := frozenset(group.parts)) in seen:
-            raise SchemaError(f"Group {group.label!r} is declared twice.")
+            raise SchemaError(f"Group {str(group.place)!r} is declared twice.")
         seen.add(rows)
     return tuple(groups)
 

@@ -14,6 +14,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
+from privcausal.request.terms import ResultTerm, late_terms
 from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
@@ -628,6 +629,19 @@ class Request:
         several = proven and self.estimand in ("ATE", "PLR") and len(labels) > 2
         names = (self.estimand, *self.more)
         return Estimand(names, labels if several else (), dose, per_unit, proven)
+
+    @property
+    def terms(self) -> tuple[ResultTerm, ...]:
+        """Effects, then mean outcomes. A regression and an event study have terms of their own."""
+        asked = self.asked
+        if self.formula.instruments:
+            return late_terms(self.formula.instruments)
+        if self.estimand in ("OLS", COHORTS):
+            return ()
+        names = [f"{self.formula.treatment}[T.{arm}]" for arm in asked.arms[1:]]
+        arms = ("0", "1") if asked.ratios else asked.arms if self.estimand == "ATE" else ()
+        means = (ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
+        return (*(ResultTerm("effect", of) for of in names or asked.averages or ["ATE"]), *means)
 
     @property
     def arm_clip(self) -> float:

@@ -23,6 +23,7 @@ from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
 from privcausal.request.request import Control, Request, Trust
 from privcausal.request.schema import Binary, Interval, Levels, Schema
+from privcausal.request.terms import ResultTerm
 from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
 from privcausal.typing import Frame
@@ -241,7 +242,7 @@ class ReleasedFit(Printed):
         >>> fit.params.index.tolist()
         ['ATE']
         """
-        return self._terms_table()["estimate"]
+        return self._table()["estimate"]
 
     @property
     def bse(self) -> pd.Series[float]:
@@ -255,7 +256,7 @@ class ReleasedFit(Printed):
         >>> bool((fit.bse > 0).all())
         True
         """
-        return self._terms_table()["std_error"]
+        return self._table()["std_error"]
 
     @property
     def max_bias(self) -> pd.Series[float]:
@@ -271,7 +272,7 @@ class ReleasedFit(Printed):
         >>> bool((fit.max_bias >= 0).all())
         True
         """
-        return self._terms_table()["max_bias"]
+        return self._table()["max_bias"]
 
     def cov_params(self) -> pd.DataFrame:
         """Covariance of `params`, shape (m, m); the diagonal is `bse` squared.
@@ -281,7 +282,7 @@ class ReleasedFit(Printed):
         >>> fit.cov_params().shape == (len(fit.params), len(fit.params))
         True
         """
-        terms = pd.Index(self._averages.terms, name="term")
+        terms = pd.Index(map(str, self._averages.terms), name="term")
         cov = self._averages.cov[: len(terms), : len(terms)]
         return pd.DataFrame(cov, index=terms, columns=terms)
 
@@ -293,7 +294,7 @@ class ReleasedFit(Printed):
         were clipped, `pvalues` also allow for the bias. They are then larger than the normal tail
         probabilities of these z values.
         """
-        return frames.tested(self._terms_table())["statistic"]
+        return self._tests()["statistic"]
 
     @property
     def pvalues(self) -> pd.Series[float]:
@@ -304,7 +305,7 @@ class ReleasedFit(Printed):
         >>> bool(fit.pvalues.between(0, 1).all())
         True
         """
-        return frames.tested(self._terms_table())["p_value"]
+        return self._tests()["p_value"]
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
@@ -337,24 +338,38 @@ class ReleasedFit(Printed):
         if self.plan.request.asked.jointly:  # All covariances are released.
             alone = cov
         z = frames.critical(alone, alpha, simultaneous=simultaneous)
-        parts = [self._table(groups=False, z=z)]
+        parts = [self._table(z=z)]
         if simultaneous and found.groups:
             parts.append(self._table(groups=True, z=z))
         limits = pd.concat(parts)[["conf_low", "conf_high"]]
         return limits.set_axis([0, 1], axis=1)
 
-    def _table(self, *, groups: bool, z: float) -> pd.DataFrame:
-        found = self._averages
-        frame = frames.average_frame(found, z, groups=groups)
+    def _rows(self, *, groups: bool = False) -> tuple[ResultTerm, ...]:
+        """Terms of the rows of `_table`: those of the estimate, then ratios of mean outcomes."""
+        own = self._averages.groups if groups else self._averages.terms
+        places, ratios = [one.place for one in own if one.arm == 0], self.plan.request.asked.ratios
+        return (*own, *(ResultTerm("ratio", ratio, at) for ratio in ratios for at in places))
+
+    def _table(
+        self, alpha: float = 0.05, *, groups: bool = False, z: float | None = None
+    ) -> pd.DataFrame:
+        rows = self._rows(groups=groups)
+        frame = frames.term_frame(self._averages, rows, frames.quantile(alpha) if z is None else z)
         # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
             frame["se_sampling"] = np.nan
-        every = groups or self.plan.request.asked.jointly
-        whole = len(frame) if every else 1  # Slopes have no such range.
-        if self.plan.request.estimand == "OLS":
-            whole = 0
-        frame = frames.within_reach(frame, self._reach, whole, self._outcomes)
-        return frames.with_ratios(frame, found, self.plan.request.asked.ratios, z)
+        ranges = {"effect": (-self._reach, self._reach), "mean": self._outcomes}
+        known = [ranges.get(row.kind, (np.nan, np.nan)) for row in rows]
+        return frames.within_reach(frame, *np.reshape(known, (-1, 2)).T)
+
+    def _effects(self, alpha: float, *, groups: bool) -> pd.DataFrame:
+        """The rows of `_table` on the scale of effects, without mean outcomes and ratios."""
+        at = np.array([row.is_effect for row in self._rows(groups=groups)], bool)
+        return self._table(alpha, groups=groups)[at]
+
+    def _tests(self, alpha: float = 0.05, *, groups: bool = False) -> pd.DataFrame:
+        frame = self._table(alpha, groups=groups)
+        return frames.tested(frame, self._rows(groups=groups))
 
     @property
     def _lead(self) -> int:
@@ -378,9 +393,6 @@ class ReleasedFit(Printed):
         domain = self.estimate.schema[request.formula.outcome]
         return (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
 
-    def _terms_table(self, alpha: float = 0.05) -> pd.DataFrame:
-        return self._table(groups=False, z=frames.quantile(alpha))
-
     @property
     def ate(self) -> pd.DataFrame:
         """The average effect: estimate std_error max_bias conf_low conf_high se_sampling.
@@ -396,7 +408,7 @@ class ReleasedFit(Printed):
         ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'se_sampling']
         """
         arms = max(len(self.plan.request.asked.arms) - 1, 1)
-        return self._terms_table().iloc[:arms].drop(columns="p_value")
+        return self._table().iloc[:arms].drop(columns="p_value")
 
     @property
     def gate(self) -> pd.DataFrame:
@@ -407,7 +419,7 @@ class ReleasedFit(Printed):
         >>> fit.gate.index.tolist()
         ['ward[east]', 'ward[north]', 'ward[south]', 'ward[west]']
         """
-        return self._table(groups=True, z=frames.quantile(0.05)).drop(columns="p_value")
+        return self._table(groups=True).drop(columns="p_value")
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """Estimates in broom's columns, with the maximum bias and the codes of alerts.
@@ -420,7 +432,8 @@ class ReleasedFit(Printed):
         ['term', 'estimate', 'std_error', 'statistic', 'p_value', 'conf_low', 'conf_high',
          'max_bias', 'alerts']
         """
-        return _tidied(self._terms_table(alpha)).assign(alerts=", ".join(self.alerts))
+        frame = self._tests(alpha).reset_index()[list(TIDY)]
+        return frame.assign(alerts=", ".join(self.alerts))
 
     @property
     def alerts(self) -> dict[str, str]:
@@ -520,10 +533,6 @@ class ReleasedFit(Printed):
             ]
         )  # fmt: skip
 
-    def _group_table(self, alpha: float) -> pd.DataFrame:
-        """`tidy` for the declared groups."""
-        return _tidied(self._table(groups=True, z=frames.quantile(alpha)))
-
     # -- nuisances ---------------------------------------------------------------------------
 
     @property
@@ -585,19 +594,9 @@ class ReleasedFit(Printed):
         """The plan of stages and budget shares that the fit followed."""
         return self.estimate.plan
 
-    @property
-    def _level_terms(self) -> int:
-        """Number of leading `params` that are averages of an effect, not slopes."""
-        return len(self.params) if self.plan.request.asked.jointly else 1
-
     def __repr__(self) -> str:
         plan, promise = self.estimate.plan, self.guarantee
         return (
             f"<{type(self).__name__} {plan.request.formula!s}: learner {plan.learner!r}, "
             f"base {plan.base!r}, {promise.short}>"
         )
-
-
-def _tidied(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table of estimates in broom's columns, with tests of no effect."""
-    return frames.tested(frame).reset_index()[list(TIDY)]

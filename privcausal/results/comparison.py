@@ -129,13 +129,13 @@ def compare(
 def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
     frame = fit.tidy(alpha)
     if fit.plan.request.estimand == "CATE" and not slopes:
-        frame = frame.iloc[: fit._level_terms]
+        frame = frame[[not row.column for row in fit._rows()]]
     if groups and fit._averages.groups:
-        frame = pd.concat([frame, fit._group_table(alpha)], ignore_index=True)
+        frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()
     title = view.right[1][1]
     short = title.partition("(")[2].rstrip(")") or title
-    row = fit._terms_table().iloc[fit._lead]
+    row = fit._table().iloc[fit._lead]
     alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
     return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),

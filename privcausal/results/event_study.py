@@ -62,13 +62,12 @@ class EventStudyResult(Result):
         """
         if kind not in (*PLACES, "overall"):
             raise CapabilityError(f"aggregate() takes one of {', '.join(PLACES)}, or overall.")
-        found, stem = self._averages, "overall" if kind == "overall" else f"{kind}["
-        at = [i for i, name in enumerate(found.groups) if name.startswith(stem)]
+        found, places = self._averages, [term.place for term in self._averages.groups]
+        at = [i for i, place in enumerate(places) if place.factor == kind]
         rows = len(found.terms) + np.array(at[:-1] or at)
         z = frames.critical(found.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
         frame = self._table(groups=True, z=z).iloc[at].drop(columns="p_value")
-        names = [name if name == stem else name.removeprefix(stem)[:-1] for name in frame.index]
-        return frame.set_axis(pd.Index(names, name=kind))
+        return frame.set_axis(pd.Index([places[i].level or kind for i in at], name=kind))
 
     def pretrends(self) -> Any:
         """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.

@@ -279,27 +279,32 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             names = ", ".join(map(repr, known))
             kinds = "requires a fit of pc.privcate" if kind in CATE_KINDS else "is not available"
             raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}. Choices: {names}.")
+        if kind == "gate" and not self._averages.groups:
+            raise CapabilityError(
+                "No groups were declared. Fit with groups=, for example ['region', 'age >= 65']."
+            )
         return known[kind]
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def named(frame: pd.DataFrame) -> pd.DataFrame:
-            named = frames.effects_only(frame)
+        def named(*, groups: bool = False) -> pd.DataFrame:
+            named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
             on = outcome_name(self.plan.request, self.estimate.schema)
             plain = on == self.plan.request.formula.effect_on
             return named if plain else named.rename_axis(tables.relabelled(on, labels))
 
+        def slopes() -> list[bool]:
+            return [row.kind == "slope" for row in self._rows() if row.is_effect]
+
         return {
             "coef": (
-                lambda: self._terms_table(alpha).drop(columns="p_value"),
-                lambda ax: plots.coef_plot(
-                    named(self._terms_table(alpha)), ax=ax, alpha=alpha, slopes=self._slopes
-                ),
+                lambda: self._table(alpha).drop(columns="p_value"),
+                lambda ax: plots.coef_plot(named(), ax=ax, alpha=alpha, slopes=slopes()),
             ),
             "gate": (
-                lambda: self._gates(alpha).drop(columns="p_value"),
+                lambda: self._table(alpha, groups=True).drop(columns="p_value"),
                 lambda ax: plots.gate_plot(
-                    named(self._gates(alpha)), ax=ax, alpha=alpha, overall=self.ate
+                    named(groups=True), ax=ax, alpha=alpha, overall=self.ate
                 ),
             ),
             "budget": (
@@ -307,12 +312,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
-
-    @property
-    def _slopes(self) -> list[bool]:
-        """Which of `params` are per unit of a column; the others are in the outcome's unit."""
-        terms = list(frames.effects_only(self._terms_table()).index)
-        return [place >= self._level_terms and "[" not in term for place, term in enumerate(terms)]
 
     @property
     def methods(self) -> str:
@@ -324,14 +323,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         The estimator was doubly robust (AIPW) with base 'gam'...
         """
         return document.methods_text(self._view())
-
-    def _gates(self, alpha: float) -> pd.DataFrame:
-        frame = self._table(groups=True, z=frames.quantile(alpha))
-        if frame.empty:
-            raise CapabilityError(
-                "No groups were declared. Fit with groups=, for example ['region', 'age >= 65']."
-            )
-        return frame
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -574,7 +565,7 @@ class CateResult(Result):
                 "Omit queries= to release the whole function."
             )
         frame = pd.DataFrame(frames.with_limits(effect(rows), effect.sd(rows), z), index=index)
-        frame = frames.within_reach(frame, self._reach, len(frame))
+        frame = frames.within_reach(frame, -self._reach, self._reach)
         frame[~present] = np.nan
         return frame
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,9 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
-from privcausal.request.request import RATIOS, RISKS
 from privcausal.request.schema import Binary, Interval, Levels, level_names
-from privcausal.typing import Integers, Matrix, Ratio, Vector
-
-MEAN_PREFIX = "E[Y("
-"""Prefixes of the names of mean outcomes (`request.request.RISKS`, or an arm's)."""
+from privcausal.request.terms import ATE, ResultTerm
+from privcausal.typing import Integers, Matrix, Vector
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneous critical value.
@@ -62,13 +60,17 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
 
 
-def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataFrame:
-    """estimate std_error max_bias conf_low conf_high se_sampling p_value, by term or group."""
-    m = len(found.terms)
-    names, at = (found.groups, slice(m, None)) if groups else (found.terms, slice(0, m))
+def term_frame(found: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> pd.DataFrame:
+    """estimate std_error max_bias conf_low conf_high se_sampling p_value of terms.
+
+    A ratio of risks, over all rows or in a group, follows from two mean outcomes. The LATE has the
+    limits of its confidence set.
+    """
+    every = [*found.terms, *found.groups]
+    at = [every.index(row) for row in rows if row.kind != "ratio"]
     estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
     known = np.isfinite(se)
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
@@ -78,8 +80,20 @@ def average_frame(found: AverageEstimate, z: float, *, groups: bool) -> pd.DataF
             "se_sampling": np.where(known, np.sqrt(np.diag(found.sampling)[at]), np.nan),
             "p_value": found.p[at],
         },
-        index=pd.Index(names, name="term"),
+        index=pd.Index([str(every[k]) for k in at], name="term"),
     )
+    if rows and rows[0].kind == "late":
+        frame.loc[str(rows[0]), ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
+        frame.loc[str(rows[0]), "p_value"] = instruments.instrument_tests(found).p_zero
+    risks = {(term.arm, term.place): k for k, term in enumerate(every)}
+    more = {
+        str(row): effects.ratio_limits(found, (risks[0, row.place], risks[1, row.place]), row.of, z)
+        for row in rows[len(at) :]
+    }
+    if not more:
+        return frame
+    limits = pd.DataFrame(more.values(), index=pd.Index(more, name="term"))
+    return pd.concat([frame, limits.set_axis(frame.columns[:-1], axis=1)])
 
 
 def survival_frame(estimate: Estimate, alpha: float) -> pd.DataFrame:
@@ -114,85 +128,40 @@ def with_limits(
     return {name: estimate, "std_error": spread, "conf_low": low, "conf_high": high}
 
 
-def within_reach(
-    frame: pd.DataFrame, reach: float, rows: int, outcomes: tuple[float, float] = (0.0, 1.0)
-) -> pd.DataFrame:
-    """Restrict estimates and limits in the first `rows` to their known range.
+def within_reach(frame: pd.DataFrame, least: Vector | float, most: Vector | float) -> pd.DataFrame:
+    """Restrict estimates and limits to their known ranges; `least` is NaN for an unknown range.
 
-    Effects are in [-reach, reach], and mean outcomes in the range of `outcomes`. An interval
-    entirely outside its range cannot contain the true value. It is replaced by the whole range, as
-    is the interval of a missing estimate. Coverage therefore never decreases.
+    An interval entirely outside its range cannot contain the true value. It is replaced by the
+    whole range, as is the interval of a missing estimate. Coverage therefore never decreases.
     """
-    value, low, high = (frame[c].to_numpy(copy=True) for c in ("estimate", "conf_low", "conf_high"))
-    at = slice(rows)
-    mean = np.array([str(name).startswith(MEAN_PREFIX) for name in frame.index[at]], bool)
-    least, most = np.where(mean, outcomes[0], -reach), np.where(mean, outcomes[1], reach)
-    outside = (low[at] > most) | (high[at] < least) | np.isnan(value[at])
-    low[at] = np.where(outside, least, np.clip(low[at], least, most))
-    high[at] = np.where(outside, most, np.clip(high[at], least, most))
-    value[at] = np.clip(value[at], least, most)
+    value, low, high = (frame[c].to_numpy(float) for c in ("estimate", "conf_low", "conf_high"))
+    known = ~np.isnan(least)
+    outside = known & ((low > most) | (high < least) | np.isnan(value))
+    value, low, high = (np.where(known, np.clip(x, least, most), x) for x in (value, low, high))
+    low, high = np.where(outside, least, low), np.where(outside, most, high)
     return frame.assign(estimate=value, conf_low=low, conf_high=high)
 
 
-def with_ratios(
-    frame: pd.DataFrame, found: AverageEstimate, ratios: Sequence[Ratio], z: float
-) -> pd.DataFrame:
-    """The frame with a row for each ratio of risks, over all rows or in each group; see `ratios`.
-
-    The LATE is a ratio of an instrument's slopes, and has limits of its own.
-    """
-    if found.terms[0] == "LATE" and len(frame):
-        frame.loc["LATE", ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
-        frame.loc["LATE", "p_value"] = instruments.instrument_tests(found).p_zero
-        return frame
-    names = [*found.terms, *found.groups]
-    control = [n for n in frame.index if n.partition(":")[0] == RISKS[0]]
-    rows = {
-        name.replace(RISKS[0], ratio, 1): effects.ratio_limits(
-            found, (names.index(name), names.index(name.replace(*RISKS, 1))), ratio, z
-        )
-        for ratio in ratios
-        for name in control
-    }
-    if not rows:
-        return frame
-    more = pd.DataFrame(rows.values(), index=pd.Index(rows, name="term"))
-    return pd.concat([frame, more.set_axis(frame.columns[:-1], axis=1)])
-
-
-def effects_only(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of effects, without mean outcomes and ratios, which have other scales."""
-    names = [str(name) for name in frame.index]
-    other = [
-        name.startswith(MEAN_PREFIX)
-        or name.partition(":")[0] in RATIOS
-        or instruments.is_reduced(name)
-        for name in names
-    ]
-    return frame[~np.array(other, bool)]
-
-
-def tested(frame: pd.DataFrame) -> pd.DataFrame:
+def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:
     """The frame with `statistic` (estimate over standard error) and `p_value`, of no effect.
 
     A ratio equals 1 exactly when the difference is 0, so its row has the test of the difference.
-    The LATE has the test of Anderson and Rubin: with one instrument, that of the reduced form, and
-    with several, the statistic is the normal quantile of its p value.
+    The LATE has the test of Anderson and Rubin. With one instrument, it is the test of the reduced
+    form. With several, the statistic is the normal quantile of its p value.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
+    same = {row: replace(ATE, place=row.place) for row in rows if row.kind == "ratio"}
+    forms = [row for row in rows if row.kind == "reduced form"]
+    if len(forms) == 1:
+        same[rows[0]] = forms[0]
+    elif forms:
+        late = frame.loc[str(rows[0])]
+        size = np.copysign(norm.isf(late["p_value"] / 2), late["estimate"])
+        frame.loc[str(rows[0]), "statistic"] = size
     columns = ["statistic", "p_value"]
-    for name in frame.index:
-        ratio, colon, group = str(name).partition(":")
-        if ratio in RATIOS and f"ATE{colon}{group}" in frame.index:
-            frame.loc[name, columns] = frame.loc[f"ATE{colon}{group}", columns]
-    if instruments.REDUCED[0] in frame.index:
-        frame.loc["LATE", columns] = frame.loc[instruments.REDUCED[0], columns]
-    elif "LATE" in frame.index:
-        late = frame.index == "LATE"
-        size = norm.isf(frame["p_value"].to_numpy(float) / 2)
-        same = np.copysign(size, frame["estimate"].to_numpy(float))
-        frame["statistic"] = np.where(late, same, frame["statistic"].to_numpy(float))
+    for row, other in same.items():
+        frame.loc[str(row), columns] = frame.loc[str(other), columns]
     return frame
 
 

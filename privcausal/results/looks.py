@@ -25,6 +25,7 @@ from privcausal.report.plots import uplift_plot
 from privcausal.report.summary import TIDY, Printed, Summary
 from privcausal.report.view import Check
 from privcausal.request.request import AVERAGES, RATIOS, RISKS
+from privcausal.request.terms import Place
 from privcausal.results import exchange, frames
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
@@ -53,23 +54,19 @@ def variation(result: ReleasedFit, alpha: float) -> str:
     tested: their bands assume equal variances and no clipping. Empty for a fit without slopes and
     groups.
     """
-    found, averages = dict[str, float](), result.estimate.averages
-    if averages is not None:
-        slopes = result.tidy(alpha).iloc[result._level_terms :]
-        found |= dict(zip(slopes["term"], slopes["p_value"], strict=True))
-    if averages is not None and averages.groups:
-        gates = result._table(groups=True, z=1.0)
-        for stem in dict.fromkeys(str(name).partition("[")[0] for name in gates.index):
-            own = gates[[str(name).partition("[")[0] == stem for name in gates.index]]
-            found[f"groups {stem}"] = _heterogeneity(own)
+    if result.estimate.averages is None:
+        return ""
+    slopes = zip(result._rows(), result.tidy(alpha)["p_value"], strict=True)
+    found = [(row.column, p) for row, p in slopes if row.column]
+    places = [row.place.factor for row in result._rows(groups=True)]
+    gates = result._table(alpha, groups=True)
+    for factor in dict.fromkeys(places):
+        found.append((factor, _heterogeneity(gates[[place == factor for place in places]])))
     if not found:
         return ""
-    most = VARIATION_LEVEL / len(found)
-    seen = [name for name, p in found.items() if p < most]
-    if not seen:
+    columns = dict.fromkeys(name for name, p in found if p < VARIATION_LEVEL / len(found))
+    if not columns:
         return FLAT
-    bare = (name.removeprefix("groups ") for name in seen)
-    columns = dict.fromkeys(re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name) for name in bare)
     return VARIES.format(names=", ".join(map(tables.clean, columns)), level=VARIATION_LEVEL)
 
 
@@ -163,12 +160,12 @@ def contrasts_of(
 
 def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
     """Weights of terms and groups, the noise sd of released weights, and the tested value."""
-    names = [*found.terms, *found.groups]
+    names = found.names
     unions = _unions(found, text)
-    for ratio in (*result.plan.request.asked.ratios, "LATE"):
-        if re.search(rf"\b{ratio}\b", text) and (ratio != "LATE" or "LATE" in names):
+    for row in result._rows():
+        if row.kind in ("ratio", "late") and re.search(rf"\b{row}\b", text):
             raise CapabilityError(
-                f"{ratio} is a ratio, but contrasts are linear. Its interval is in conf_int()."
+                f"{row} is a ratio, but contrasts are linear. Its interval is in conf_int()."
             )
     known = [*names, *unions]
     _check_rest(result, re.sub(r"`[^`]*`", " ", exchange.backticked(text, known)), names)
@@ -195,10 +192,10 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
     """Unions of levels that the text names, as ``ward[east | west]``."""
     m = len(found.terms)
     levels: dict[str, dict[str, int]] = {}
-    for place, name in enumerate(found.groups):
-        stem, bracket, label = name.partition("[")
-        if bracket and label.endswith("]"):
-            levels.setdefault(stem, {})[label[:-1]] = place
+    for at, term in enumerate(found.groups):
+        if term.place.level is not None:
+            stem = str(replace(term, place=Place(term.place.factor)))
+            levels.setdefault(stem, {})[term.place.level] = at
     unions: dict[str, Union] = {}
     for stem in sorted(levels, key=len, reverse=True):
         for match in re.finditer(rf"(?<!\w){re.escape(stem)}\[([^\[\]]*\|[^\[\]]*)\]", text):
@@ -427,7 +424,7 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
             "sensitivity() requires the sampling variance apart from the privacy noise. Fits of "
             "pc.paper do not release it. Use pc.private(...) instead."
         )
-    request, row = result.plan.request, result._terms_table(alpha).iloc[0]
+    request, row = result.plan.request, result._table(alpha).iloc[0]
     if request.formula.instruments:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
     dependent = request.trust.max_rows if request.cluster is None else found.design_effect

@@ -14,6 +14,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -38,7 +39,9 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.request import factors, partition
 from privcausal.request.formula import Term, check_terms
+from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
+from privcausal.request.terms import Place, ResultTerm, in_places
 from privcausal.stored import CLASSES
 
 # Versioned JSON of a fit: released numbers and public declarations only, never pickle. Only frozen
@@ -199,10 +202,28 @@ class _Reader:
                 fields = fields | told | {"parallel": query.endswith(PARALLEL)}
             if fields.get("instrument"):  # Files from before formulas had several instruments.
                 fields = fields | {"instruments": {"tuple": [fields["instrument"]]}}
+            if name == "AverageEstimate" and isinstance(fields["terms"]["tuple"][0], str):
+                fields = fields | self._named(fields["terms"]["tuple"], fields["groups"]["tuple"])
             known = {k: v for k, v in fields.items() if (name, k) not in FORMER}
             made = self.checked.add(CLASSES[name](**{k: self.decode(v) for k, v in known.items()}))
         self._made[value["new"]] = made
         return made
+
+    def _named(self, terms: list[str], groups: list[str]) -> dict[str, tuple[ResultTerm, ...]]:
+        """Terms and groups of older files, which store their names only."""
+        request = next(one for one in self.checked.kept if isinstance(one, Request))
+        found, places = list(request.terms), []
+        for name in terms[len(found) :]:
+            kind: Any = "coefficient" if "[" in name or not found else "slope"
+            column = re.sub(r"^C\((.+?)\)\[.*|\[.*", r"\1", name) if found else ""
+            if request.estimand == COHORTS:
+                kind, column = "effect", ""
+            found.append(ResultTerm(kind, name, column=column))
+        averages = request.terms or found[:1]
+        for name in groups[: len(groups) // len(averages)]:
+            factor, bracket, level = name.removeprefix(f"{averages[0]}:").partition("[")
+            places.append(Place(factor, level[:-1] if bracket else None))
+        return {"terms": tuple(found), "groups": in_places(averages, places)}
 
 
 _TAGS: dict[str, Callable[[_Reader, dict[str, Any]], Any]] = {
@@ -270,7 +291,7 @@ class Checked:
 
     def __init__(self) -> None:
         self._calls: dict[int, int] = {}
-        self._kept: list[Any] = []  # Keep each object, so that no other object can get its id.
+        self.kept: list[Any] = []  # Keep each object, so that no other object can get its id.
         self._columns = 0
 
     def add(self, made: Any) -> Any:
@@ -279,7 +300,7 @@ class Checked:
         values = {name: getattr(made, name) for name in hints}
         _need(all(_is(value, hints[name]) for name, value in values.items()))
         _need(_sized(made))
-        self._kept.append(made)
+        self.kept.append(made)
         parts = [part for value in values.values() for part in _flat(value)]
         own = isinstance(made, PROTOCOL_CLASSES[Function])
         self._calls[id(made)] = own + sum(self._calls.get(id(part), 0) for part in parts)
@@ -297,7 +318,7 @@ class Checked:
         _need(columns <= MOST_STORED_COLUMNS and self._columns <= MOST_COLUMNS_IN_ALL)
         check_terms(terms)
         made = Design(terms, schema, full_rank=full_rank)
-        self._kept.append(made)
+        self.kept.append(made)
         return made
 
     def fit(self, estimate: Estimate) -> None:
@@ -316,7 +337,7 @@ class Checked:
             _need(several or number == request.asked.dose)
             _need(number or isinstance(schema[name], Binary))
         _need(isinstance(schema[request.formula.outcome], Binary | Interval))
-        for one in self._kept:
+        for one in self.kept:
             if isinstance(one, Design | partition.Coordinates | Population):
                 names = tuple(one.probabilities) if isinstance(one, Population) else one.variables
                 _need(set(names) <= set(columns))

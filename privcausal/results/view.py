@@ -18,7 +18,7 @@ from privcausal.inference.instruments import late_set
 from privcausal.prices import at_most, pair
 from privcausal.report import tables, view
 from privcausal.request.plan import Plan
-from privcausal.request.request import COHORTS, RATIOS, Request
+from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import base, frames, guarantee, looks
 
@@ -29,6 +29,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     request, schema, z = plan.request, estimate.schema, frames.quantile(alpha)
     formula, trust = request.formula, request.trust
     averages, words, said = estimate.averages, words_of(request), estimators.describe(estimate)
+    terms = result._rows() if averages is not None else ()
     cells = estimate.effect if isinstance(estimate.effect, CellEffect) else None
     bought = result._bought
     complete = _complete(estimate)
@@ -47,8 +48,8 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         effects = result.tidy(alpha).set_index("term")
         if named != formula.effect_on:
             effects.index.name = named
-        effects["mark"] = np.where(effects.index.isin([*RATIOS, "LATE"]), "post", "dp")
-        gates = frames.effects_only(result._table(groups=True, z=z)) if averages.groups else None
+        effects["mark"] = ["post" if row.kind in ("ratio", "late") else "dp" for row in terms]
+        gates = result._effects(alpha, groups=True) if averages.groups else None
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
@@ -79,7 +80,8 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     return view.FitView(
         title="Private Average Treatment Effects" if several else words.title, outcome=named,
         treatment="treatment" if request.estimand == COHORTS else formula.treatment,
-        left=left, right=right, effects=effects, averages=result._level_terms, gates=gates,
+        left=left, right=right, effects=effects, gates=gates,
+        averages=sum(not row.column for row in terms),
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes, variation=looks.variation(result, alpha) if shapes else "",
@@ -239,7 +241,7 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
     treatment = request.formula.treatment
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
-    table = result._table(groups=False, z=frames.quantile(alpha))
+    table = result._table(alpha)
     row = table.iloc[result._lead]
     if request.estimand == "OLS":
         told = tables.error_text(row["std_error"], row["se_sampling"])
@@ -249,7 +251,7 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
             f"The standard error of {row.name} is {told}.",
         )
     if request.estimand == COHORTS:
-        treatment, table = "treatment", result._table(groups=True, z=frames.quantile(alpha))
+        treatment, table = "treatment", result._table(alpha, groups=True)
         row = table.iloc[-1]  # The overall average is the last group.
         if np.isnan(row["estimate"]):
             return ("No cohort and its controls are large enough to detect.",)
@@ -330,14 +332,13 @@ def _unlimited(result: base.ReleasedFit) -> tuple[str, ...]:
     """The ratios whose interval has an infinite side."""
     if not result.plan.request.asked.ratios:
         return ()
-    frame = result._terms_table()
-    low, high = frame["conf_low"], frame["conf_high"]
-    ends = {"lower": low.index[low <= 0], "upper": high.index[np.isposinf(high)]}
+    frame = result._table()
+    lacks = {"lower": frame["conf_low"] <= 0, "upper": frame["conf_high"] == np.inf}
     open_ = [
-        f"{name} has no {side} limit"
-        for name in result.plan.request.asked.ratios
-        for side, terms in ends.items()
-        if name in terms
+        f"{row} has no {side} limit"
+        for row in result._rows()
+        for side, lack in lacks.items()
+        if row.kind == "ratio" and lack[str(row)]
     ]
     why = "the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)"
     return (f"{' and '.join(open_)}: {why}.",) if open_ else ()

@@ -18,6 +18,7 @@ from privcausal.estimators import averages, limits
 from privcausal.estimators.nuisances import remainder_weight
 from privcausal.features.rows import read_points
 from privcausal.inference.cuts import Cut, Extremes
+from privcausal.request.terms import ResultTerm
 from privcausal.testing import seeded_noise, zero_noise
 
 FORMULA = "Y ~ T | X1 + X2"
@@ -157,7 +158,7 @@ def test_the_remainders_weight(estimand: str) -> None:
 
     state: Any = SimpleNamespace(rows=Population(), clip=0.1)
     features: Any = None
-    weight = remainder_weight(state, features, lambda _: e, estimand)
+    weight = remainder_weight(state, features, lambda _: e, ResultTerm("effect", estimand))
     left = np.array([0.0, 0.03]) @ weight @ np.array([0.0, 0.2 - effect * 0.03])
 
     # exact means over T and Y given x

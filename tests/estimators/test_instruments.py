@@ -18,8 +18,9 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import slopes
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut
-from privcausal.inference.instruments import instrument_tests, late_limits, late_set, reduced_terms
+from privcausal.inference.instruments import instrument_tests, late_limits, late_set
 from privcausal.inference.priors import PRIORS
+from privcausal.request.terms import late_terms
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-8, 8), "A": (-1, 1), "Z3": (-2, 2), "T": (-4, 4)}
@@ -72,7 +73,7 @@ def test_without_noise_it_is_two_stage_least_squares(names: list[str]) -> None:
     ):
         found = fit(data, f"Y ~ T | A | T ~ {' + '.join(names)}", base="linear")
     assert found.params["LATE"] == pytest.approx(two_stage(data, names), abs=1e-5)
-    assert list(found.params.index) == list(reduced_terms(names))
+    assert list(found.params.index) == list(map(str, late_terms(names)))
     assert found.conf_int().loc["LATE", 0] < found.params["LATE"] < found.conf_int().loc["LATE", 1]
 
 
@@ -150,7 +151,7 @@ def estimate(slopes: list[float], sds: list[float], remainder: float = 0.0) -> A
     many = len(slopes) // 2
     values = np.array([0.0, *slopes])
     sampling = np.diag([1.0, *sds]) ** 2
-    names = reduced_terms([f"Z{k}" for k in range(many)])
+    names = late_terms([f"Z{k}" for k in range(many)])
     none = np.zeros(len(values))
     return AverageEstimate(
         names, (), values, sampling, 0 * sampling, none, none + remainder, 100.0,

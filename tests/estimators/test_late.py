@@ -17,6 +17,7 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut, Extremes
 from privcausal.inference.instruments import late_limits
 from privcausal.inference.priors import PRIORS
+from privcausal.request.terms import late_terms
 from privcausal.testing import seeded_noise, zero_noise
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -94,7 +95,7 @@ def estimate(slopes: tuple[float, float], sds: tuple[float, float]) -> AverageEs
     cov[1:, 1:] = np.outer(sds, sds) * np.array([[1, 0.3], [0.3, 1]])
     moved = np.array([[0.0, 0.0], [0.2 * sds[0], 0.0], [0.1 * sds[1], 0.1 * sds[1]]])
     found = np.array([slopes[0] / slopes[1], *slopes])
-    terms = ("LATE", "reduced form", "first stage")
+    terms = late_terms(["Z"])
     bias = np.array([0.0, 0.3, 0.1]) * np.array([1.0, *sds])
     clipping = np.linalg.norm(moved, axis=1)
     return AverageEstimate(

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from privcausal.inference.averages import AverageEstimate, noise_shape
 from privcausal.inference.effects import contrasted, ratio_limits
+from privcausal.request.terms import ResultTerm
 
 Z = float(norm.ppf(0.975))
 
@@ -17,10 +18,10 @@ Z = float(norm.ppf(0.975))
 def estimate(value: Any, sampling: Any, privacy: Any, clipping: Any = None) -> AverageEstimate:
     value = np.array(value, float)
     zero = np.zeros(len(value))
-    names = tuple(f"x{k}" for k in range(len(value)))
+    terms = tuple(ResultTerm("effect", f"x{k}") for k in range(len(value)))
     bias = zero if clipping is None else np.array(clipping, float)
     return AverageEstimate(
-        names, (), value, np.array(sampling, float), np.array(privacy, float), bias, zero, 100.0
+        terms, (), value, np.array(sampling, float), np.array(privacy, float), bias, zero, 100.0
     )
 
 

@@ -34,7 +34,7 @@ def test_a_number_names_a_level(level: Any, written: str, comparison: str) -> No
     schema = Schema({"zip": Levels([level, "b", "c"])})
     (group,) = resolve_groups([f"zip {comparison} {written}"], schema)
     assert group.parts[0].value == schema["zip"].labels[0]
-    assert group.label == f"zip {comparison} {written}"
+    assert str(group.place) == f"zip {comparison} {written}"
     mask = group_mask(group, {"zip": np.array([0, 1, 2, 0])}, schema)
     same = [True, False, False, True]
     assert mask.tolist() == [s == (comparison == "==") for s in same]
@@ -137,7 +137,7 @@ def test_a_group_is_a_conjunction(text: str, members: list[int]) -> None:
         "age": np.array([30.0, 64.0, 65.0, 20.0]), "ward": np.array([0, 1, 0, -1]),
         "sex": np.array([0.0, 0, 1, 1]), "unit": np.arange(4),
     }  # fmt: skip
-    assert group.label == text
+    assert str(group.place) == text
     assert group_mask(group, frame, schema).tolist() == members
 
 

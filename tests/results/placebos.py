@@ -55,7 +55,7 @@ def placebo(
         )  # fmt: skip
     gate, tidy = fit.gate, fit.tidy().set_index("term")
     groups = (gate["estimate"] - fit.params["ATE"]) / gate["std_error"]
-    z = pd.concat([tidy["statistic"].iloc[fit._level_terms :], groups])
+    z = pd.concat([tidy["statistic"].iloc[1:], groups])
     return z, fit._view().variation != FLAT
 
 

@@ -12,6 +12,7 @@ import pytest
 import privcausal as pc
 from privcausal.estimators.base import average_doubts, nuisance_alert
 from privcausal.inference.averages import AverageEstimate
+from privcausal.request.terms import ResultTerm
 from privcausal.testing import seeded_noise, zero_noise
 
 
@@ -144,8 +145,9 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
 def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: float) -> None:
     one = np.ones((1, 1))
     found = AverageEstimate(
-        ("ATT",), (), np.zeros(1), one, 0 * one, np.array([clipping]), np.array([remainder]), 9.0
-    )
+        (ResultTerm("effect", "ATT"),), (), np.zeros(1), one, 0 * one, np.array([clipping]),
+        np.array([remainder]), 9.0,
+    )  # fmt: skip
     notes = [*average_doubts(found), *nuisance_alert(found).values()]
     assert [("Clipping" in note, "confounding" in note) for note in notes] == (
         [(True, False)] if clipping == 1 else [(False, True)] if remainder == 2 else []

@@ -52,7 +52,7 @@ def test_linear_expressions() -> None:
 def test_a_union_is_weighed_by_released_shares() -> None:
     fit = fits()
     found = fit.estimate.averages
-    gate, shares = fit.gate["estimate"], dict(zip(found.groups, found.shares, strict=True))
+    gate, shares = fit.gate["estimate"], dict(zip(found.names[1:], found.shares, strict=True))
     east, west = shares["ward[east]"], shares["ward[west]"]
     assert 0.1 < east < 0.5
     told = fit.contrast("ward[east | west] - ATE").frame.iloc[0]

@@ -121,3 +121,33 @@ def test_looks_have_their_numbers_too(cells: Any) -> None:
     assert uplift.plot_data("qini").equals(uplift.frame("qini"))
     (line,) = [x for x in uplift.plot("qini").lines if x.get_linewidth() == 2]
     assert np.array_equal(line.get_ydata(), uplift.plot_data("qini")["gain"])
+
+
+@pytest.mark.parametrize("column", ["RR", "first stage", "E[Y(0)"])
+def test_a_column_with_the_name_of_another_kind_of_term_is_drawn(column: str) -> None:
+    """A slope is told by its kind, not by its name."""
+    frame = pc.datasets.clinic(500).frame.rename(columns={"age": column})
+    with seeded_noise(1):
+        fit = pc.regress(
+            f"recovery ~ `{column}`", frame, bounds={"recovery": (0, 100), column: (18, 95)}
+        )
+    drawn = [tick.get_text() for ax in np.ravel(fit.plot("coef")) for tick in ax.get_yticklabels()]
+    assert drawn == list(fit.params.index)
+    assert fit._view().effects["mark"].tolist() == ["dp", "dp"]
+
+
+def test_only_slopes_are_called_a_projection(tmp_path: Any) -> None:
+    """The reduced form and first stage of a LATE, and several arms, are no projection."""
+    rows = pc.datasets.clinic(1500)
+    with seeded_noise(1):
+        late = pc.private(
+            "recovery ~ programme | age | programme ~ bmi", rows.frame, estimand="LATE", eps=4,
+            bounds=rows.bounds,
+        )  # fmt: skip
+        cate = pc.privcate(rows.formula, rows.frame, eps=4, bounds=rows.bounds)
+    said = []
+    for fit in (late, cate):
+        fit.report(tmp_path / "r.html")
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        said.append("Best linear projection" in page)
+    assert said == [False, True]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from results_fits import VARIANTS, points, proven, variant
@@ -16,6 +19,7 @@ import privcausal as pc
 from privcausal.errors import CapabilityError, DataError
 from privcausal.results import stored as serial
 from privcausal.stored import stored
+from privcausal.testing import seeded_noise
 
 
 @pytest.fixture
@@ -75,6 +79,46 @@ def test_charges_of_older_files_say_parallel_in_their_query(tmp_path: Any) -> No
     (tmp_path / "older.json").write_text(before, encoding="utf-8")
     pc.load(tmp_path / "older.json").save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text(encoding="utf-8") == text
+
+
+def of_each_kind() -> dict[str, Callable[[], Any]]:
+    study = pc.datasets.clinic(1500)
+    frame = study.frame.assign(arm=[*"abc"] * 500, well=study.frame["recovery"] > 50)
+    own = {"data": frame, "bounds": study.bounds | {"arm": ["a", "b", "c"]}, "eps": 4}
+    groups = {"groups": ["ward", "age >= 65"]}
+    years = pd.DataFrame({"id": np.repeat(range(300), 4), "year": [1, 2, 3, 4] * 300})
+    years = years.assign(first=np.repeat([0, 3, 4] * 100, 4), Y=np.linspace(0, 1, 1200))
+    return {
+        "ratios": partial(pc.private, "well ~ programme", **own, **groups, estimand=["RR", "ATT"]),
+        "arms": partial(pc.private, "recovery ~ arm | age", **own, **groups),
+        "slopes of arms": partial(pc.private, "recovery ~ arm | age", **own, estimand="PLR"),
+        "instruments": partial(
+            pc.private, "recovery ~ programme | age | programme ~ severity + bmi", **own,
+            estimand="LATE",
+        ),
+        "effects": partial(pc.privcate, "recovery ~ programme | age*C(ward)", **own, **groups),
+        "regression": partial(pc.regress, "recovery ~ age + C(ward) + bs(bmi, df=4)", **own),
+        "cohorts": partial(
+            pc.did, "Y ~ 1", years, eps=4, unit="id", time="year", cohort="first",
+            periods=[1, 2, 3, 4], bounds={"Y": (0, 1), "first": [0, 3, 4]},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", of_each_kind())
+def test_terms_of_older_files_are_read_from_their_names(kind: str, tmp_path: Any) -> None:
+    with seeded_noise(1):
+        fit = of_each_kind()[kind]()
+    fit.save(tmp_path / "new.json")
+    document = json.loads((tmp_path / "new.json").read_text(encoding="utf-8"))
+    found, stored_ = fit.estimate.averages, document["body"]["estimate"]["fields"]["averages"]
+    stored_["fields"]["terms"] = {"tuple": [*map(str, found.terms)]}
+    stored_["fields"]["groups"] = {"tuple": [*map(str, found.groups)]}
+    (tmp_path / "old.json").write_text(json.dumps(document), encoding="utf-8")
+    for file in ("new.json", "old.json"):
+        again = pc.load(tmp_path / file).estimate.averages
+        assert again.terms == found.terms
+        assert again.groups == found.groups
 
 
 def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
