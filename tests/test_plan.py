@@ -107,7 +107,7 @@ def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
     realised = float(np.sqrt(fit.estimate.averages.privacy[0, 0]))
     same_cut = cut_sd(fit.budget) / cut_sd(plan.budget)
     # On base "dpebm" the population's treatment depends on covariates more than that of the rows.
-    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.07)
+    assert plan.table["se_privacy"][0] * same_cut == pytest.approx(realised, rel=0.09)
     assert plan.table["rho"][0] == fit.guarantee.rho
 
 

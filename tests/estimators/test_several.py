@@ -261,7 +261,7 @@ def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
     assert str(again.summary()) == str(found.summary())
     assert "propensity={'a': 0.5, 'b': 0.25, 'c': 0.25}" in found.call
     assert "a 0.5, b 0.25, c 0.25" in str(found.summary())
-    planned = pc.plan(FORMULA, n=3000, bounds=BOUNDS, propensity=SHARES, outcome_sd=1.8)
+    planned = pc.plan(FORMULA, n=3000, bounds=BOUNDS, propensity=SHARES, outcome_sd=1.8, r2=2 / 3)
     widths = []
     for seed in range(4):
         with seeded_noise(seed):
