@@ -93,8 +93,7 @@ def weighed(
             aim = averages.average_target(state, scored, centre, within=within)
         else:
             aim = averages.one_arm_target(state, scored, *arm, within)
-        # an arm is compared with all others
-        term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)
+        term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
         rest = remainder(state, parts, term, tau)
         loss = rest.rms**2 + _noise(state, aim, stage)
         if found is None or loss < best:

@@ -286,7 +286,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         return known[kind]
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def named(*, groups: bool = False) -> pd.DataFrame:
+        def own(*, groups: bool = False) -> pd.DataFrame:
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
             on = outcome_name(self.plan.request, self.estimate.schema)
@@ -299,13 +299,11 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         return {
             "coef": (
                 lambda: self._table(alpha).drop(columns="p_value"),
-                lambda ax: plots.coef_plot(named(), ax=ax, alpha=alpha, slopes=slopes()),
+                lambda ax: plots.coef_plot(own(), ax=ax, alpha=alpha, slopes=slopes()),
             ),
             "gate": (
                 lambda: self._table(alpha, groups=True).drop(columns="p_value"),
-                lambda ax: plots.gate_plot(
-                    named(groups=True), ax=ax, alpha=alpha, overall=self.ate
-                ),
+                lambda ax: plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, overall=self.ate),
             ),
             "budget": (
                 lambda: tables.price_frame(self.budget),

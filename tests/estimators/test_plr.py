@@ -127,6 +127,13 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
         assert np.isfinite(found.wald_test("T[T.b] = T[T.c]").statistic)
 
 
+def test_no_slope_of_an_arm_exceeds_the_width_of_the_bounds() -> None:
+    with seeded_noise(1):
+        found = fit("several arms", study("several arms", 300), eps=0.05)
+    assert (np.abs(found.estimate.averages.estimate) + found.bse > 80).any(), "the noise is large"
+    assert (found.conf_int().abs() <= 80).all(axis=None)
+
+
 def test_an_arm_that_nobody_has_is_told() -> None:
     data = study("several arms", 3000)
     data = data[data["T"] != "d"]
