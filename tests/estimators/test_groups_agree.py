@@ -93,7 +93,7 @@ def test_without_noise_groups_change_nothing() -> None:
     frame = study()
     with zero_noise():
         both = [  # at an eps at which both cut their scores alike
-            pc.private("Y ~ T | G + X", frame, eps=4, bounds=BOUNDS, groups=groups)
+            pc.private("Y ~ T | G + X", frame, eps=3, bounds=BOUNDS, groups=groups)
             for groups in (GROUPS, ["G == a", "X >= 0.5"])
         ]
     one, other = (fit.conf_int().to_numpy() for fit in both)
