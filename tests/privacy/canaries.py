@@ -74,8 +74,8 @@ LONG = {
 """Forms too long to be met by chance."""
 
 NEEDLES = LONG | {
-    # not the same digits further right in another number
-    "number, five digits": re.compile(rb"(?<![\d.])77[,_ ]?310"),
+    # not the same digits further right in another number, or in a float written in base 16
+    "number, five digits": re.compile(rb"(?<![\da-f.])77[,_ ]?310"),
     "number, %g": exactly(b"7.731e+04"),
     "number, scientific": exactly(b"7.731041"),
     **{f"number, float {code}": exactly(struct.pack(code, NUMBER)) for code in ("<f", ">f")},
