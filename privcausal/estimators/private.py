@@ -126,9 +126,9 @@ COVARIATE_RANGES = Use(
 MOMENTS = (
     Use(survey.MARGINALS, 0.08, "16 smoothed cells per column, within a larger group than in "
         "learner 'r'. Sketch."),
-    Use(budget.GRAM, 0.20, "More than in learner 'r': its noise is half of the error of both "
-        "nuisances, whose product is the bias of an average. 0.10 made intervals 5% wider, 0.35 "
-        "2%. Library."),
+    Use(budget.GRAM, 0.20, "More than in learner 'r': its noise is two fifths of the error of "
+        "both nuisances, whose product is the bias of an average. 0.10 made intervals 5% wider, "
+        "0.35 2%. Library."),
     Use(nu.OUTCOME, 0.45, "The largest weight: weight limits turn errors of the mean outcome into "
         "bias. Random laws."),
 )  # fmt: skip

@@ -241,10 +241,8 @@ def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
     """
     product = weight @ e_cov @ weight @ y_cov
     along = float(np.sqrt(np.maximum(np.linalg.eigvals(product).real, 0.0)).sum())
-    return Remainder(
-        0.0,
-        float(np.hypot(max(float(np.trace(product)), 0.0) ** 0.5, PRIORS.correlation_sd * along)),
-    )
+    variance = max(float(np.trace(product)), 0.0) + (PRIORS.correlation_sd * along) ** 2
+    return Remainder(0.0, float(np.sqrt(variance)))
 
 
 # -- in the residual product ------------------------------------------------------------------

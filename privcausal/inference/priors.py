@@ -65,7 +65,7 @@ class Priors:
     """Correlations of the coefficients of e(x) and the baseline that are tried. By hand."""
     correlation_sd: float = 0.45
     """Prior sd of this correlation: its root mean square over public data sets. If all were equally
-    likely, intervals would be 6% to 8% wider. Library."""
+    likely, intervals would be 6% to 7% wider. Library."""
     baseline_least: float = 0.25
     """Least baseline variance after e tau is subtracted, as a share of Var(beta_y). A guard."""
     law_inflation: float = 1.0

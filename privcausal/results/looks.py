@@ -163,7 +163,7 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector
     names = found.names
     unions = _unions(found, text)
     for row in result._rows():
-        if row.kind in ("ratio", "late") and re.search(rf"\b{row}\b", text):
+        if row.kind in ("ratio", "late") and re.search(rf"\b{re.escape(str(row))}\b", text):
             raise CapabilityError(
                 f"{row} is a ratio, but contrasts are linear. Its interval is in conf_int()."
             )
