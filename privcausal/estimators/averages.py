@@ -32,7 +32,7 @@ from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
 from privcausal.inference.averages import AverageEstimate, JointAverage, JointData, SumsContext
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.cuts import score_cut
+from privcausal.inference.cuts import Cut, score_cut
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
@@ -328,20 +328,6 @@ class One(NamedTuple):
     parts: Vector = np.ones(1)
 
 
-class ChosenCut(NamedTuple):
-    """Clipping threshold of a score, maximum bias of its mean, rms of the scores, and noise.
-
-    `doubt` is the noise sd of the maximum bias. Scores are clipped around the `middle`.
-    """
-
-    at: float
-    bias: float
-    rms: float
-    noise: float
-    doubt: float
-    middle: float
-
-
 def averages(
     state: Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
@@ -353,8 +339,8 @@ def averages(
     possible vectors. `weight` has the meaning it has in `WeightedNuisances`.
     """
     session, request = state.session, state.session.plan.request
-    chosen = _chosen(state, asked, stages)
-    sums, squares = _queries(state, asked, chosen)
+    chosen, noise = _chosen(state, asked, stages)
+    sums, squares = _queries(state, asked, chosen, noise)
     session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
     found_sums = session.release(stages[1], sums)
     value, sd = (_read(sums, sums.split(x)) for x in (found_sums.value, found_sums.noise_sd))
@@ -383,7 +369,7 @@ def averages(
             cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
             PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
-            cut.doubt, cut.middle,
+            cut.middle,
         )  # fmt: skip
         terms = (term, *(c.slope for c in columns))
         found.append(JointAverage(terms, own @ back, place, frame))
@@ -404,7 +390,7 @@ def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
 
 
 def _queries(
-    state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]
+    state: Survey, asked: Sequence[One], chosen: Sequence[Cut], noise: Sequence[float]
 ) -> tuple[vault.ScoreSums, vault.ScoreSquares | None]:
     """The query for the scores, and the query for their squares with the sandwich's meat."""
     request, regressors = state.session.plan.request, state.regressors
@@ -413,7 +399,7 @@ def _queries(
         if sums.squares:
             return sums, None
         return sums, vault.ScoreSquares(sums.scores, regressors, meat=True)
-    scores, targets = _vector(state, asked, chosen), _by_mass(asked).values()
+    scores, targets = _vector(state, asked, chosen, noise), _by_mass(asked).values()
     by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
     masses = tuple(one.mass for one in targets if one.mass is not None)
     neighbors = request.trust.neighbors
@@ -440,31 +426,33 @@ def _components(asked: Sequence[One]) -> list[int]:
     return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
 
 
-def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> list[ChosenCut]:
-    """Each component's own clipping; other averages combine the biases of their components."""
+def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> tuple[list[Cut], list[float]]:
+    """Thresholds of the averages, and their noise.
+
+    Each component has its own threshold; other averages combine the biases of their components.
+    """
     components = _components(asked)
     sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
-    found = []
+    found, noises = [], []
     for k, one in enumerate(asked):
         noise = noise_per_cut(state, summed_scores(state, one.target), stages[1])
         own = sizes[components.index(k)] if k in components else None
         cut = score_cut(
             one.target.extremes, noise, own, state.look, state.population.count,
-            anywhere=state.session.plan.request.tails == "any", doubtful=True,
+            anywhere=state.session.plan.request.tails == "any",
             movable=len(asked) == 1 and one.target.mass is None,
-            spread=0.0 if state.window is None else float(np.sqrt(state.window.variance)),
+            variance=0.0 if state.window is None else state.window.variance,
         )  # fmt: skip
-        rms = 0.0 if own is None else own.rms(cut.at)
-        found.append(ChosenCut(cut.at, cut.bias, rms, noise * cut.at, cut.doubt, cut.middle))
-    both = np.array([[found[k].bias, found[k].doubt] for k in components])
-    added = [np.abs(one.parts) @ both for one in asked]
-    return [
-        own._replace(bias=float(bias), doubt=float(doubt))
-        for own, (bias, doubt) in zip(found, added, strict=True)
-    ]
+        found.append(cut)
+        noises.append(noise * cut.at)
+    bias = np.array([found[k].bias for k in components])
+    biases = [float(np.abs(one.parts) @ bias) for one in asked]
+    return [replace(cut, bias=b) for cut, b in zip(found, biases, strict=True)], noises
 
 
-def _vector(state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]) -> ScoreVector:
+def _vector(
+    state: Survey, asked: Sequence[One], chosen: Sequence[Cut], noise: Sequence[float]
+) -> ScoreVector:
     """The scores in a basis with row norms of at most 1, chosen for small predicted variances.
 
     Each average is weighted by the inverse of its own squared noise, clipping bias, and nuisance
@@ -490,8 +478,8 @@ def _vector(state: Survey, asked: Sequence[One], chosen: Sequence[ChosenCut]) ->
     at = np.concatenate([at, np.zeros_like(at[:1]), np.ones_like(at[:1])])
     all_ = np.clip(low + at * (high - low), -cuts, cuts).reshape(-1, len(cuts))
     worth = np.zeros((len(cuts),) * 2)
-    for one, own in zip(asked, chosen, strict=True):
-        error = own.noise**2 + own.bias**2 + one.remainder.rms**2
+    for one, own, sd in zip(asked, chosen, noise, strict=True):
+        error = sd**2 + own.bias**2 + one.remainder.rms**2
         worth += np.outer(one.parts, one.parts) / error
     some = all_[:: max(THINNED, len(all_) // MOST_SHAPE_POINTS)]
     basis = np.linalg.inv(np.linalg.cholesky(estimates.noise_shape(some, worth)))

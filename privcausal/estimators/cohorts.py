@@ -71,7 +71,7 @@ class EventStudy(Learner):
         # cohort's share, because all clipped paths may be in this cohort.
         cut = score_cut(
             Extremes(largest, one, one), session.noise_sd(COHORT_SUMS, change, unit) / rows, sizes,
-            None, rows, anywhere=request.tails == "any", doubtful=True,
+            None, rows, anywhere=request.tails == "any",
         )  # fmt: skip
         if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
             cut = Cut(size.bound, 0.0)
@@ -83,7 +83,7 @@ class EventStudy(Learner):
         )
         found = estimate_cohorts(
             comparisons(request), labels, value, sd, size.contrasts,
-            (cut.bias * rows, cut.doubt * rows), size.width,
+            cut.bias * rows, size.width,
         )  # fmt: skip
         small = [label for label, seen in zip(labels[0], value.seen(sd), strict=True) if not seen]
         if small:

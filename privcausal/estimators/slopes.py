@@ -37,7 +37,6 @@ from privcausal.inference.averages import FEW_SDS, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import Tail
 from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
@@ -116,12 +115,12 @@ class PartiallyLinear(private.AverageLearner):
         slopes = np.clip(first.estimate, -reach, reach)
         masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
-        sums, bias, noise = cut_sums(state, _scores(state, parts, slopes), float(np.trace(share)))
+        sums, bias = cut_sums(state, _scores(state, parts, slopes), float(np.trace(share)))
         value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
         if (np.diag(value[1]) <= FEW_SDS * np.diag(sd[1])).any():
             session.alerts["treatment"] = UNSEEN_SLOPE
         doubt = _remainders(state, parts, slopes)
-        found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit, bias_sd=noise)
+        found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
         session.alerts |= product_alert(state, parts[0], found, PLR, masses[0] * unit)
@@ -162,8 +161,7 @@ def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Surve
 
     Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
     errs by (theta - c) E[V (T - e - V)] / E[V^2]. Relative to theta - c, this error is at most the
-    threshold times the mean excess over the threshold, divided by the mean square. The tail
-    condition bounds the excess.
+    threshold times the mean excess over the threshold, divided by the mean square (`tails`).
 
     e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
     which enters through its product with an error of eta.
@@ -176,9 +174,8 @@ def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Surve
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
     cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
-    beyond = sizes.most_hidden(sizes.reach, anywhere) / state.population.count
-    excess, square = float(Tail(sizes.reach, most, anywhere).excess(cut)), sizes.rms(cut) ** 2
-    return replace(state, most=cut), square, cut * beyond * excess / square
+    excess, square = sizes.beyond(np.array([cut]), state.population.count, anywhere=anywhere)
+    return replace(state, most=cut), float(square[0, 0]), cut * float(excess[0, 0] / square[0, 0])
 
 
 def largest_residual(domain: schema.Domain) -> float:
@@ -214,8 +211,8 @@ def released_slopes(
 
 def cut_sums(
     state: survey.Survey, scores: vault.SlopeScores | vault.InstrumentScores, typical: float
-) -> tuple[vault.SlopeSums, float, float]:
-    """Clipped sums, the maximum change of their mean, and its noise sd; `typical` is E|T - e|^2."""
+) -> tuple[vault.SlopeSums, float]:
+    """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     known, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
     sizes = averages.row_sizes(state.session, stage, scores, declared=known)
@@ -223,10 +220,11 @@ def cut_sums(
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
     anywhere = state.session.plan.request.tails == "any"
-    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere, doubtful=True)
+    variance = 0.0 if state.window is None else state.window.variance
+    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere, variance=variance)
     beyond = state.session.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
-    return replace(rough, cut=cut.at), cut.bias + lost, cut.doubt
+    return replace(rough, cut=cut.at), cut.bias + lost
 
 
 def _reread(state: survey.Survey, partials: nu.Folds, mass: float, slope: float) -> nu.Folds:
@@ -318,9 +316,9 @@ class LocalAverage(private.AverageLearner):
         reach = 2 * state.outcome.bound
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
         scale *= _ratio(np.diag(value[2]), np.diag(sd[2]))
-        sums, bias, noise = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
+        sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
         value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
-        own = known(value, sd, (centre, scale), bias, bias_sd=noise)
+        own = known(value, sd, (centre, scale), bias)
         own = with_design_effect(own, request.trust.max_rows)
         own = replace(own, size_sd=state.population.count_sd)
         low, high = instruments_of.late_limits(own, float(norm.ppf(0.975)))

@@ -321,11 +321,11 @@ def _weight_text(estimate: Estimate) -> str:
     )
 
 
-TAIL_WORDS = {
-    "cubic": "The maximum bias assumes that tails decay like 1/x^{index:.0f} or faster, from a "
-    "third of the largest detected size on.",
-    "any": "The maximum bias makes no assumption about tails within the bounds.",
-}
+CUBIC = (
+    f"The maximum bias assumes that tails decay like 1/x^{INDEX:.0f} or faster, from a third of "
+    "the largest detected size on."
+)
+ANY_TAIL = "The maximum bias makes no assumption about tails within the bounds."
 
 
 def tails(estimate: Estimate) -> tuple[str, ...]:
@@ -335,10 +335,13 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return ()
     if estimate.plan.learner == "regress":
         return (ALLOWANCE,)
-    return (TAIL_WORDS[request.tails].format(index=INDEX),)
+    if request.tails == "any":
+        return (ANY_TAIL,)
+    return (CUBIC,) if estimate.plan.learner == "difference" else (FITTED_TAIL, ALLOWANCE)
 
 
 ALLOWANCE = "The maximum bias is an allowance chosen on public data sets. It is not a proven bound."
+FITTED_TAIL = "Scores are assumed to fall beyond the detected ones as these fall."
 
 
 SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1

@@ -91,8 +91,6 @@ class SumsContext:
         Sets of groups whose sums add up to the sums over all rows.
     size_limits : (float, float)
         Known limits of the number of complete rows; equal if this number is public.
-    doubt : float
-        Noise sd of `clipping`, which intervals count as noise of the estimate.
     middle : float
         Distance of `centre` from a value near the average. It is not 0 if scores are clipped at
         different distances on the two sides.
@@ -111,7 +109,6 @@ class SumsContext:
     pilot: Vector | None = None
     parts: Partitions | None = None
     size_limits: tuple[float, float] = (1.0, np.inf)
-    doubt: float = 0.0
     middle: float = 0.0
 
     def least_variance(self, square: float, mean: float) -> float:
@@ -264,7 +261,6 @@ def estimate_average(
     own = np.r_[mean + frame.centre, frame.units * slopes[1:]]
     squares = np.maximum(np.diag(lift @ frame.model @ lift.T)[1:], 0) * frame.size
     spread = np.r_[1.0, np.sqrt(squares)]
-    privacy += np.diag((frame.doubt * spread) ** 2)
     out = AverageEstimate(
         terms, (), own, sampling, privacy,
         clipping * spread, frame.remainder.rms * spread, frame.size,
@@ -279,7 +275,6 @@ def estimate_average(
     by_score, by_size, by_mass = slopes_in_sums(found, mean, lift[:, 0], sums)
     privacy = by_score @ noise.score @ by_score.T + by_size @ noise.size @ by_size.T
     privacy += mass_sd**2 * np.outer(by_mass, by_mass)
-    privacy[m:, m:] += frame.doubt**2 * np.eye(len(groups))
     privacy[:m, :m] = out.privacy
     own, share = np.diag(found.sampling)[m:], sums.share(found)
     sampling = reconcile_of.joint_sampling(out.sampling, own, share, noise.identities)
@@ -475,7 +470,7 @@ def _with_groups(out: AverageEstimate, groups: tuple[Place, ...], sums: Sums) ->
         left = max(square - apart**2, frame.least_variance(square, apart))
         sampling[at, at] = left / (rows * balance**2)
         noise = (float(sd.score[j]) / balance) ** 2 + (mean * rows_sd) ** 2
-        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2 + frame.doubt**2
+        privacy[at, at] = noise / rows**2 + (mean * balance_sd / balance) ** 2
     whole = sums.mass / kept if frame.group_masses else frame.size
     return AverageEstimate(
         out.terms, in_places(out.terms[:1], groups), estimate, sampling, privacy,

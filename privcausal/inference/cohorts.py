@@ -36,7 +36,7 @@ def estimate_cohorts(
     value: CohortTotals,
     sd: CohortTotals,
     contrasts: Matrix,
-    clipped: tuple[float, float],
+    clipped: float,
     reach: float,
 ) -> AverageEstimate:
     """All ATT(g, t) as terms, and their averages as groups, with their joint covariance.
@@ -46,9 +46,8 @@ def estimate_cohorts(
     not change if all sums are multiplied by a number, so the sampling covariance is the sum of
     G_j (sum w w') G_j' over the cohorts. It contains the error of the cohorts' shares, as the
     influence functions of Callaway and Sant'Anna (2021, Section 4) do. The noise of sums enters in
-    the same way. `clipped` is a bound of the total norm that clipping removes from all paths, and
-    its noise sd. An estimate changes by at most its largest derivative in a path times this bound,
-    to first order.
+    the same way. `clipped` is a bound of the total norm that clipping removes from all paths. An
+    estimate changes by at most its largest derivative in a path times this bound, to first order.
 
     A comparison of cohorts that are too small to detect is 0 with the standard error `reach`, the
     width of the outcome's bounds. Averages leave it out.
@@ -96,12 +95,12 @@ def estimate_cohorts(
     privacy = np.einsum("kja,ja,lja->kl", by, noise, by, optimize=True)
     largest = np.sqrt((by[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
     wide = np.r_[lost, np.zeros(len(places), bool)] * reach**2
-    privacy += np.diag((clipped[1] * largest) ** 2 + wide)
+    privacy += np.diag(wide)
     sampling[np.isnan(estimate), np.isnan(estimate)] = np.inf
     terms = tuple(ResultTerm("effect", one.name) for one in asked)
     return AverageEstimate(
         terms, in_places(terms[:1], places), np.array(estimate), sampling, privacy,
-        clipped[0] * largest, np.zeros(len(estimate)),
+        clipped * largest, np.zeros(len(estimate)),
         float(np.maximum(value.units, 0.0).sum()), size_sd=float(np.linalg.norm(sd.units)),
     )  # fmt: skip
 

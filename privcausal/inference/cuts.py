@@ -1,13 +1,12 @@
 """Clipping thresholds from noisy histograms of sizes: least squared noise plus squared bias.
 
 The bias of clipping is estimated if a shape or a nuisance is learned. It may bias these directly,
-but it biases an average only by the product with the error of the propensity. The bias is bounded
-(`ranges`) for averages and regressions, because their intervals claim coverage."""
+but it biases an average only by the product with the error of the propensity. Averages and
+regressions allow for it in their intervals (`tails`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +14,9 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from privcausal.inference import ranges
+from privcausal.inference import ranges, tails
 from privcausal.inference.intervals import folded_quantile
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import CHOSEN, SKEWED, STARTS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.typing import Matrix, Vector
 
@@ -37,16 +35,16 @@ def score_edges(bound: float, bins: int = SCORE_HALF_OCTAVES) -> Vector:
 
 @dataclass(frozen=True)
 class Cut:
-    """A clipping threshold, the maximum change of the mean score, and the noise sd of this bound.
+    """A clipping threshold, and the maximum change of the mean score.
 
-    Scores are clipped at the distance `at` from the `middle`. A noise sd of 0 means that the bound
-    holds in all but `ranges.ERROR` of fits.
+    Scores are clipped at the distance `at` from the `middle`. `rms` is the root mean square of the
+    clipped scores, or 0 if it is unknown.
     """
 
     at: float
     bias: float
-    doubt: float = 0.0
     middle: float = 0.0
+    rms: float = 0.0
 
     @classmethod
     def least(cls, cuts: Vector, noise: float, bias: Vector, weight: float = 1.0) -> Cut:
@@ -59,17 +57,9 @@ class Cut:
 
     @classmethod
     def narrowest(
-        cls, low: SideCuts, high: SideCuts, noise: float, *, centred: bool
-    ) -> tuple[Cut, float]:
+        cls, low: SideCuts, high: SideCuts, noise: float, rows: float, *, centred: bool
+    ) -> Cut:
         """The two thresholds with the narrowest 95% interval that allows for the bias.
-
-        Its half-width is returned too.
-
-        Let B be the bound's mean, D its noise, and Z the error of the estimate apart from its bias
-        b. The error exceeds B + D + z s with the chance that Z - D exceeds B - b + z s. Since
-        B >= b, this chance is at most that of a normal variable above z for s^2 = Var(Z) + Var(D).
-        The variance of the bound is therefore added to that of the estimate, and the bound needs
-        no margin for its noise.
 
         Scores below the lower threshold raise the mean if they are clipped, and scores above the
         upper threshold lower it. The bias is therefore at most the larger of the two changes.
@@ -78,29 +68,24 @@ class Cut:
         """
         at = np.arange(len(low.cuts))
         i, j = (at, at) if centred else (np.repeat(at, len(at)), np.tile(at, len(at)))
-        bias, doubt = (
-            np.where(low.bias[i] > high.bias[j], one[i], other[j])
-            for one, other in ((low.bias, high.bias), (low.doubt, high.doubt))
-        )
+        bias = np.maximum(low.bias[i], high.bias[j])
         cut, middle = 0.5 * (high.cuts[j] + low.cuts[i]), 0.5 * (high.cuts[j] - low.cuts[i])
-        sd = np.sqrt((noise * cut) ** 2 + low.spread[i] ** 2 + high.spread[j] ** 2 + doubt**2)
-        half = sd * folded_quantile(bias / sd)
-        best = int(np.argmin(half))
-        found = cls(*(float(x[best]) for x in (cut, bias, doubt, middle)))
-        return found, float(half[best])
+        square = low.square[i] + high.square[j]
+        sd = np.sqrt((noise * cut) ** 2 + square / rows)
+        best = int(np.argmin(sd * folded_quantile(bias / sd)))
+        return cls(*(float(x[best]) for x in (cut, bias, middle, np.sqrt(square))))
 
 
 class SideCuts(NamedTuple):
     """Candidate thresholds on one side of zero, as distances from zero, shape (K,).
 
-    `bias` bounds the mean of the scores beyond a threshold, `doubt` is the noise sd of this bound,
-    and `spread` the sampling sd of the mean of this side's clipped scores.
+    `bias` bounds the mean over all rows of the scores beyond a threshold, and `square` is the mean
+    over all rows of this side's squared clipped scores.
     """
 
     cuts: Vector
     bias: Vector
-    doubt: Vector
-    spread: Vector
+    square: Vector
 
 
 # -- shapes and nuisances ---------------------------------------------------------------------
@@ -298,129 +283,43 @@ class ArmSizes:
         """Numbers by arm, repeated for the rows of `counts`."""
         return np.asarray(by_arm[list(self.arms)] if self.arms else by_arm)
 
-    @cached_property
-    def reaches(self) -> Vector:
-        """Largest detected size for each row, shape (R,); 0 if no size is detected.
-
-        A size that is detected in one arm, or in the arms together, is assumed possible in the
-        others, for scores that mean high outcomes and for those that mean low outcomes.
-        """
-        same = np.array(self.higher or (True,) * len(self.counts))
-        looks, found = len(same) + len(set(self.higher or (True,))), np.zeros(len(same))
-        for kind in set(same.tolist()):
-            own = self.counts[same == kind]
-            looked = [*((c, self.noise_sd) for c in own), (own.sum(axis=0), self._pooled_sd(own))]
-            seen = np.logical_or.reduce([ranges.visible_cells(c, sd, looks) for c, sd in looked])
-            if seen.any():
-                found[same == kind] = self.edges[np.flatnonzero(seen)[-1]]
-        return self._stretch(found.max()) * np.where(found > 0, found, found.max())
-
-    def _stretch(self, reach: float) -> float:
-        """Factor of the detected sizes, so that no more sizes can hide beyond them than lie within.
-
-        Otherwise the tail condition would start in the middle of the sizes (`Core.stretched`).
-        """
-        counts, sd = self.counts.sum(axis=0), self._pooled_sd(self.counts)
-        first = int(np.searchsorted(self.edges, reach))
-        for last in range(first, len(counts)):
-            beyond = counts[last + 1 :]
-            most = beyond.sum() + norm.isf(ranges.ERROR) * sd * np.sqrt(len(beyond))
-            if most <= counts[: last + 1].sum():
-                return float(self.edges[last] / max(reach, 1e-300))
-        return float(self.edges[-1] / max(reach, 1e-300))
-
-    @property
-    def skewed(self) -> bool:
-        """Whether high and low outcomes may differ in their distance from the model.
-
-        They may unless both are detected where the tail condition could start, and their numbers
-        beyond each border up to the largest detected size do not differ by more than the noise of
-        the counts and of the rows. Sizes without signs do not show a skew, so they may be skewed.
-        """
-        if not self.higher:
-            return True
-        which, below = np.array(self.higher), np.r_[0.0, self.edges[:-1]]
-        low, high = (
-            np.cumsum(self.counts[which == kind].sum(axis=0)[::-1])[::-1] for kind in (0, 1)
-        )
-        cells = len(self.edges) - np.arange(len(self.edges))
-        variance = 0.5 * len(self.counts) * cells * self.noise_sd**2  # of one of the two
-        start = int(np.searchsorted(below, STARTS[0] * self.reach))
-        if min(low[start], high[start]) <= SKEWED * np.sqrt(variance[start]):
-            return True
-        return bool(
-            ranges.unlike(low, high, np.asarray(2 * variance, float))[below < self.reach].any()
-        )
-
-    def _pooled_sd(self, counts: Matrix) -> float:
-        return float(np.sqrt(len(counts))) * self.noise_sd
-
     @property
     def reach(self) -> float:
         """Largest detected size of all; 0 if no size is detected."""
-        return float(self.reaches.max())
-
-    def rms(self, cut: float) -> float:
-        """Root mean square of the detected scores after clipping at `cut`; 0 if none."""
-        seen = self._detected
-        return float(np.sqrt(self._squares(cut).sum() / max(seen.sum(), 1.0)))
-
-    @property
-    def _detected(self) -> Matrix:
-        """Counts up to the largest detected size."""
-        return np.where(self.edges <= self.reaches[:, None], np.maximum(self.counts, 0.0), 0.0)
-
-    def _squares(self, cut: float) -> Vector:
-        """Sum of the detected squared scores after clipping at `cut`, shape (R,)."""
-        size = np.minimum(PRIORS.bin_typical * self.edges / self.factors[:, None], cut)
-        return np.asarray((self._detected * size**2).sum(axis=1))
-
-    def spread(self, cut: float, side: int) -> float:
-        """Root of the mean over all rows of the squared clipped scores of one `side`."""
-        sides = self.sides or (0,) * len(self.counts)
-        own = np.array([0.5 if not s else float(s == side) for s in sides])
-        return float(np.sqrt(own @ self._squares(cut) / max(self._detected.sum(), 1.0)))
-
-    def most_hidden(self, reach: float, anywhere: bool) -> float:
-        """Maximum number of rows beyond `reach`, except in `ranges.ERROR` of fits."""
-        counts = self.counts.sum(axis=0)
-        beyond, ends = ranges.cells_beyond(reach, counts, self.edges)
-        mass, sd = ranges.hidden_mass(beyond, self._pooled_sd(self.counts), ends, anywhere=anywhere)
-        return max(mass + float(norm.isf(ranges.ERROR / ranges.LOOKS)) * sd, 0.0)
-
-    def counted(self, cuts: Vector, reach: Vector) -> tuple[Matrix, Matrix]:
-        """Sum of the sizes beyond each of `cuts`, up to `reach` (R,), and its noise variance.
-
-        Both have shape (R, C). Within a cell, sizes are at most uniformly distributed if their
-        density falls.
-        """
-        total, variance = np.zeros((2, len(self.counts), len(cuts)))
-        below = np.r_[0.0, self.edges[:-1]]
-        for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
-            m, seen = cuts[:, None] * factor, self.edges <= float(reach[row]) * (1 + 1e-9)
-            low, high = np.maximum(below, m), np.maximum(self.edges, m)
-            each = (high - low) * (0.5 * (high + low) - m) / (self.edges - below) / factor
-            total[row] = each[:, seen] @ counts[seen]
-            variance[row] = (each[:, seen] ** 2).sum(axis=1) * self.noise_sd**2
-        return total, variance
+        counts, sd = self.counts.sum(axis=0), np.sqrt(len(self.counts)) * self.noise_sd
+        seen = np.flatnonzero(ranges.visible_cells(counts, float(sd), 1))
+        return float(self.edges[seen[-1]]) if len(seen) else 0.0
 
     def beyond(
-        self, cuts: Vector, reach: Vector, ends: Vector, *, anywhere: bool
+        self,
+        cuts: Vector,
+        rows: float,
+        *,
+        anywhere: bool = False,
+        sparse: bool = False,
+        usual: float = 0.0,
     ) -> tuple[Matrix, Matrix]:
-        """Same as `counted`, for all sizes: beyond `reach`, the tail condition holds up to `ends`.
+        """Mean over all `rows` of (|score| - cut)+, at most, and of min(|score|, cut)^2.
 
-        `ends` has shape (R,).
+        Both have shape (R, C). Arms share the tail of high outcomes, and that of low ones; `usual`
+        is the usual mean square of sizes, if it is not 0. See `tails.size_law` for the rest.
         """
-        total, variance = self.counted(cuts, reach)
-        for row, (counts, factor) in enumerate(zip(self.counts, self.factors, strict=True)):
-            start, m = float(reach[row]), cuts * factor
-            tail, borders = ranges.cells_beyond(start, counts, self.edges)
-            mass, sd = ranges.hidden_mass(tail, self.noise_sd, borders, anywhere=anywhere)
-            law = ranges.Tail(start, float(ends[row]), anywhere)
-            far = (law.excess(m) + np.maximum(start - m, 0.0)) / factor
-            total[row] += mass * far
-            variance[row] += (sd * far) ** 2
-        return total, variance
+        kinds = np.array(self.higher or (True,) * len(self.counts))
+        own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+        few = 3 * self.noise_sd * np.sqrt(self.counts.shape[1])
+        held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])
+        prior, ends = tails.usual_size(usual, sparse=sparse), np.r_[0.0, self.edges]
+        over, kept = np.zeros((2, len(kinds), len(cuts)))
+        for of, share in zip(own, held / held.sum(), strict=True):
+            law = tails.size_law(
+                self.counts[of], self.noise_sd, ends, share * rows,
+                sparse=sparse, anywhere=anywhere, usual=prior,
+            )  # fmt: skip
+            for row, one, two in zip(of, law.over, law.kept, strict=True):
+                factor = float(self.factors[row])
+                over[row] = share * np.interp(cuts * factor, law.at, one) / factor
+                kept[row] = share * np.interp(cuts * factor, law.at, two) / factor**2
+        return over, kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,7 +375,7 @@ class Extremes:
 
 
 NEAREST = 0.25
-"""Least threshold that is tried, as a share of the largest detected score."""
+"""Least threshold that is tried, as a share of the root mean square of the scores."""
 
 
 def score_cut(
@@ -487,14 +386,13 @@ def score_cut(
     rows: float,
     *,
     anywhere: bool = False,
-    doubtful: bool = False,
     movable: bool = False,
-    spread: float = 0.0,
+    variance: float = 0.0,
 ) -> Cut:
-    """The threshold of least squared noise plus squared bound of the bias.
+    """The thresholds of the narrowest interval.
 
-    If the outcome's scale is unknown (two values, rare events), the bound is the bound for any
-    outcomes.
+    If the outcome's scale is unknown (two values, rare events), the bias is at most that for any
+    outcomes. The threshold then has the least squared noise plus squared bias.
 
     Parameters
     ----------
@@ -505,25 +403,17 @@ def score_cut(
     rows : float
         (Noisy) number of rows.
     anywhere : bool
-        Whether hidden scores may have any size (no tail condition).
-    doubtful : bool
-        Whether the noise of the bound is part of the standard error. The thresholds are then those
-        of `Cut.narrowest`.
+        Whether hidden scores may have any size.
     movable : bool
         Whether the two thresholds may be at different distances from zero.
-    spread : float
-        Sd of the outcome, as its histogram shows it. If no score is detected, the tail condition
-        starts there at the earliest: the detected outcomes may be a small part of the middle.
+    variance : float
+        Variance of the outcome, as its histogram shows it; 0 if unknown. Half of it is the usual
+        mean square of a residual.
     """
     largest = float(extremes.largest.max())
-    start = PRIORS.lowest_cut * largest
     scaled = look is None or look.scaled
-    # if most outcomes are equal, or no score is detected, the outcomes' detected range is used
-    unseen = sizes is None or not sizes.reach
-    least = look.reach if look and sizes and (look.mostly or unseen) else 0.0
-    least = max(least, spread if unseen else 0.0)
-    if sizes is None or not scaled or max(sizes.reach, least) == 0:
-        cuts = ranges.cuts_between(start, largest)
+    if sizes is None or not scaled or not (variance or sizes.reach):
+        cuts = ranges.cuts_between(PRIORS.lowest_cut * largest, largest)
         cut = Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))
         if not movable or extremes.span is None:
             return cut
@@ -531,47 +421,29 @@ def score_cut(
         half, middle = 0.5 * (most_score - least_score), 0.5 * (most_score + least_score)
         whole = Cut(half, 0.0, middle=middle)
         return min(cut, whole, key=lambda c: (noise_per_cut * c.at) ** 2 + c.bias**2)
-    # scores detected in the bin of the largest possible score are assumed to lie below that score;
-    # scores detected further out contradict the synthetic population
-    factors, ends = sizes.factors, sizes.of_arms(extremes.largest) * sizes.factors
-    known = np.minimum(least * extremes.unit, ends)
-    reach = np.maximum(sizes.reaches, known)
-    within = reach / np.sqrt(2.0) < ends
-    reach = np.where(within, np.minimum(reach, ends), reach)
-    ends = np.maximum(ends, reach)
-    start, largest = float((reach / factors).max()), float((ends / factors).max())
-    if doubtful:
-        start = min(NEAREST * float((reach / factors).min()), start)
-    cuts = ranges.cuts_between(start, largest)
-    most = np.array([extremes.excess(float(c)) for c in cuts]) if within.all() else np.inf
-    margin = CHOSEN if doubtful else float(norm.isf(ranges.ERROR / ranges.LOOKS))
+    sparse = look is not None and look.mostly
+    usual = 0.5 * variance * extremes.unit**2
+    # scores detected beyond the largest possible score contradict the synthetic population
+    ends = sizes.of_arms(extremes.largest) * sizes.factors
+    within = sizes.reach <= np.sqrt(2.0) * float(ends.max())
+    largest = largest if within else float((sizes.edges[-1] / sizes.factors).max())
 
-    def sides(start: Vector) -> tuple[SideCuts, SideCuts]:
-        total, variance = sizes.beyond(cuts, start, ends, anywhere=anywhere)
-        shown, noise = sizes.counted(cuts, sizes.reaches)
-        found = []
-        for sign in (-1, 1):
-            own = [row for row, s in enumerate(sizes.sides or (0,) * len(total)) if s in (0, sign)]
-            doubt = np.sqrt(variance[own].sum(axis=0)) / rows
-            bias = np.maximum(total[own].sum(axis=0) / rows + margin * doubt, 0.0)
-            # detected sizes that contradict a tail from `start` on are counted
-            seen = shown[own].sum(axis=0) / rows
-            doubt = np.where(seen > bias, np.sqrt(noise[own].sum(axis=0)) / rows, doubt)
-            bias = np.maximum(bias, seen)
-            spread = np.array([sizes.spread(float(c), sign) for c in cuts]) / np.sqrt(rows)
-            found.append(
-                SideCuts(cuts, np.minimum(bias, most), np.where(bias > most, 0.0, doubt), spread)
-            )
-        low, high = found
-        return low, high
+    def beyond(cuts: Vector) -> tuple[Matrix, Matrix]:
+        return sizes.beyond(cuts, rows, anywhere=anywhere, sparse=sparse, usual=usual)
 
-    if not doubtful:
-        low, high = sides(reach)
-        return Cut.least(cuts, noise_per_cut, np.maximum(low.bias, high.bias))
-    shares = (1.0,) if anywhere or sizes.skewed else STARTS
-    starts = [np.minimum(reach, np.maximum(share * reach, known)) for share in shares]
-    found = [Cut.narrowest(*sides(s), noise_per_cut, centred=not movable) for s in starts]
-    return min(found, key=lambda pair: pair[1])[0]
+    start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
+    # amounts among zeros: what is detected of them is not clipped
+    start = max(start, look.reach * extremes.unit if look and sparse else 0.0)
+    cuts = ranges.cuts_between(min(start, largest), largest)
+    most = np.array([extremes.excess(float(c)) if within else np.inf for c in cuts])
+    over, kept = beyond(cuts)
+
+    def side(sign: int) -> SideCuts:
+        own = np.array([float(s in (0, sign)) for s in sizes.sides or (0,) * len(over)])
+        share = 1.0 if sizes.sides else 0.5
+        return SideCuts(cuts, np.minimum(own @ over, most), share * own @ kept)
+
+    return Cut.narrowest(side(-1), side(1), noise_per_cut, rows, centred=not movable)
 
 
 LEAST_KEPT = 0.5

@@ -359,15 +359,13 @@ def estimate_slopes(
     size: float,
     lost: float = 0.0,
     unit: float = 1.0,
-    bias_sd: float = 0.0,
 ) -> AverageEstimate:
     """theta = c + (sum d d')^-1 sum s for scores centered at c, over the treatments' unit.
 
     The sampling covariance is the sandwich, HC0 in the regression of residuals. Clipping changes
-    the mean of the scores by at most `bias` in norm, with the noise sd `bias_sd`, whose variance is
-    added to that of the estimate (`cuts.Cut.narrowest`). By Cauchy and Schwarz it changes a slope
-    by at most this bias times the norm of a row of the inverse. It also changes a slope by at most
-    the share `lost` of its distance from c. Nuisance error changes the mean of s_j by `remainder`.
+    the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
+    most this bias times the norm of a row of the inverse. It also changes a slope by at most the
+    share `lost` of its distance from c. Nuisance error changes the mean of s_j by `remainder`.
     `model` is sum d d' as the nuisance models predict it, and serves as a prior.
     """
     total, mass, square = value
@@ -376,7 +374,7 @@ def estimate_slopes(
     left = inverse @ total
     meat = raised_covariance(total, square, sd[2], size)
     sampling = inverse @ meat @ inverse / unit**2
-    noise = inverse @ np.diag(sd[0] ** 2 + (size * bias_sd) ** 2) @ inverse
+    noise = inverse @ np.diag(sd[0] ** 2) @ inverse
     moved = mass_changes(left[None], inverse, mass_sd)
     privacy = (noise + moved @ moved.T) / unit**2
     theta = (centre + left) / unit

@@ -38,7 +38,6 @@ def estimate_reduced(
     model: Matrix,
     size: float,
     units: tuple[Sequence[float], float],
-    bias_sd: float = 0.0,
 ) -> AverageEstimate:
     """The LATE, reduced forms and first stages, from scores d (Y - eta - c (T - e)), k d (T - e).
 
@@ -86,7 +85,7 @@ def estimate_reduced(
     scaled = total / unit, square / units_, square_sd / units_
     spread = units_ * effects.raised_covariance(*scaled, size)
     sampling = back @ spread @ back.T
-    privacy = back @ np.diag(noise_sd**2 + (size * bias_sd) ** 2) @ back.T + common @ common.T
+    privacy = back @ np.diag(noise_sd**2) @ back.T + common @ common.T
     moved, at, terms = size * bias * back, np.r_[0, 1 + both], late_terms(instruments)
 
     def placed(values: Vector, fill: float = 0.0) -> Vector:

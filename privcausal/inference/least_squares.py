@@ -14,14 +14,14 @@ that are clipped for their leverage, residuals are on average at most `LEVERAGE_
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
 from privcausal.features.basis import TINY
-from privcausal.inference import averages, ranges
+from privcausal.inference import averages, ranges, tails
 from privcausal.inference.intervals import USUAL_Z, covering, folded_quantile
 from privcausal.inference.population import GramEstimate
 from privcausal.inference.regression import likelihoods
@@ -188,6 +188,7 @@ class ResidualLaw:
     at: Vector
     over: Vector
     kept: Vector
+    far: float
 
     def excess(self, cut: Vector | float) -> Vector:
         return np.asarray(np.interp(cut, self.at, self.over))
@@ -212,115 +213,19 @@ class ResidualLaw:
         """The excess if all residuals had this factor."""
         return np.asarray(scale * self.excess(np.asarray(cut) / scale))
 
-    @property
-    def far(self) -> float:
-        total = float(self.kept[-1])
-        return 1 - float(self.square(OUTLIER * math.sqrt(total))) / max(total, TINY)
-
 
 STEP, MOST_GROWTH = 1.05, 3.0
 """Factor of residuals for the elasticity, and the most that a pull grows towards the threshold."""
-
-OUTLIER = 4.0
-"""Residual sds beyond which a residual is an outlier, for an alert."""
-
-SHAPES = np.r_[np.linspace(0.1, 0.5, 7), np.linspace(0.6, 2.2, 9)]
-SCALES = np.geomspace(0.002, 30.0, 45)
-"""Shapes and scales of the Weibull distributions that a tail may have: from stretched to normal."""
-
-START_SDS = 12.0
-"""The tail starts at the last border with more rows beyond it than this many noise sds."""
-
-MISFIT = 0.2
-"""Sd of the count of a cell around the Weibull distribution, relative to the count. Public data."""
-
-TAIL_SDS, LONG_TAIL_SDS = 0.5, 1.5
-"""Posterior sds that are added to the mean excess beyond a threshold. The second is for a long
-tail, where the distributions that fit the detected sizes underestimate it. Public data."""
-
-LONG_FROM = 0.2
-"""Share of the squared residuals beyond `OUTLIER` sds in a long tail. By hand."""
 
 
 def residual_law(
     sizes: ranges.LookCounts, count: float, *, sparse: bool = False, anywhere: bool = False
 ) -> ResidualLaw:
-    """The law of |r|, from noisy counts of its cells.
-
-    Cells up to a border x0 keep their counts. Beyond, sizes follow P(|r| > x) = N exp((x0 / s)^g -
-    (x / s)^g), up to the last border. The posterior is a grid over g and s, with N fitted. With
-    `anywhere`, hidden rows lie at the end instead. If most outcomes have one value (`sparse`), x0
-    is where few rows are left: the sizes of these rows do not show the sizes of the others.
-    """
-    counts, sd, ends = sizes.value, sizes.noise_sd, sizes.ends
-    cells = len(counts)
-    beyond = np.cumsum(counts[::-1])[::-1]
-    at = np.r_[0.0, np.geomspace(0.05, ends[-1], 300)]
-    middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
-    if not sd:
-        far = np.where(np.arange(cells) + 1 < cells, ends[1:], ends[-1])
-        over = np.maximum(far - at[:, None], 0.0) @ share
-        return ResidualLaw(at, over, np.minimum(middle, at[:, None]) ** 2 @ share)
-    start = min(3, cells - 1)
-    least = START_SDS * sd * np.sqrt(cells - np.arange(cells))
-    while start + 3 < cells and beyond[start + 1] > least[start + 1]:
-        start += 1
-    start += sparse and start + 2 < cells
-    low = share[:start]
-    if anywhere:
-        most = ranges.hidden(counts[start:], sd, ends[start:], 1, anywhere=True)
-        tail = min(most, count) / count
-        over = tail * np.maximum(ends[-1] - at, 0.0)
-        square = tail * np.minimum(ends[-1], at) ** 2
-    else:
-        tail, curves = _weibull(counts[start:], sd, ends[start:], count)
-        over, spread, square = (np.interp(at, *curve) for curve in curves)
-        over += tail * np.maximum(ends[start] - at, 0.0)
-        square += tail * np.minimum(at, ends[start]) ** 2
-    over += np.maximum(middle[:start] - at[:, None], 0.0) @ low
-    low = low * max(1 - tail, 0.0) / max(float(low.sum()), TINY)
-    law = ResidualLaw(at, over, square + np.minimum(middle[:start], at[:, None]) ** 2 @ low)
-    if anywhere:
-        return law
-    long = min(law.far / LONG_FROM, 1.0)
-    return replace(law, over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
-
-
-def _weibull(
-    counts: Vector, sd: float, ends: Vector, count: float
-) -> tuple[float, list[tuple[Vector, Vector]]]:
-    """Share of rows beyond the first border, and curves of their mean excess, its posterior sd, and
-    their mean squares."""
-    shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, SCALES))
-    first = (ends[0] / scale) ** shape
-
-    def survival(x: Vector) -> Matrix:
-        out = np.exp(np.clip(first - (x / scale) ** shape, -500.0, 0.0))
-        out[:, -1] = 0.0
-        return np.asarray(out)
-
-    upto = survival(ends)
-    law = -np.diff(upto, axis=1)
-    rows = np.full(len(law), max(float(counts.sum()), 1.0))
-    for _ in range(3):
-        mean = rows[:, None] * law
-        variance = sd**2 + mean + (MISFIT * mean) ** 2
-        told = np.maximum((law**2 / variance).sum(axis=1), TINY)
-        rows = np.clip((counts * law / variance).sum(axis=1) / told, 1.0, count)
-    log = -0.5 * ((counts - rows[:, None] * law) ** 2 / variance + np.log(variance)).sum(axis=1)
-    log[(upto[:, 1] > 1 - 1e-4) | (upto[:, 1] < 1e-8)] = -np.inf  # not told apart from a point
-    chance = np.exp(log - log.max()) if np.isfinite(log.max()) else np.ones(len(log))
-    chance /= chance.sum()
-    x = np.geomspace(ends[0], ends[-1], 160)
-    curve = survival(x)
-    pieces = (curve[:, 1:] + curve[:, :-1]) / 2 * np.diff(x)
-    none = np.zeros((len(log), 1))
-    over = np.c_[np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1], none]
-    square = np.c_[none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=1)]
-    mean = (chance * rows) @ over
-    spread = (chance * (rows**2 + 1 / told)) @ over**2 - mean**2
-    curves = mean, np.sqrt(np.maximum(spread, 0.0)), (chance * rows) @ square
-    return float(chance @ rows) / count, [(x, curve / count) for curve in curves]
+    """The law of |r|, from noisy counts of its cells; see `tails.size_law`."""
+    law = tails.size_law(
+        sizes.value[None], sizes.noise_sd, sizes.ends, count, sparse=sparse, anywhere=anywhere
+    )
+    return ResidualLaw(law.at, law.over[0], law.kept[0], law.far)
 
 
 @dataclass(frozen=True, eq=False)
@@ -397,7 +302,7 @@ tail, because its scale often grows with the fit. Public data, and by hand."""
 
 def prior_pull(law: ResidualLaw, along: Vector, *, sparse: bool) -> Vector:
     """Prior sd of the pull of coefficients whose directions have these cosines with the fit."""
-    share = 1.0 if sparse else np.abs(along) * min(law.far / LONG_FROM, 1.0)
+    share = 1.0 if sparse else np.abs(along) * min(law.far / tails.LONG_FROM, 1.0)
     return np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
 
 

@@ -8,9 +8,14 @@ outcomes. The bias is bounded instead, under one condition on the tail:
     x falls at least as fast as (x / x0)^-INDEX.
 
 The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
-bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For averages
-and trials, x0 may be a share of that border (`STARTS`). The mass at x0 is then a noisy count with a
-small margin, and its noise is part of the standard error (`cuts.Cut.narrowest`)."""
+bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For a
+difference in means, x0 may be a share of that border (`STARTS`). The mass at x0 is then a noisy
+count with a small margin, and its noise is part of the standard error. Scores and residuals have
+the laws of `tails` instead.
+
+The error of a difference exceeds B + D + z s, for the bound's mean B, its noise D, and an estimate
+with error Z apart from its bias b, with the chance that Z - D exceeds B - b + z s. Since B >= b,
+this chance is at most that of a normal variable above z for s^2 = Var(Z) + Var(D)."""
 
 from __future__ import annotations
 
@@ -148,9 +153,9 @@ def cells_beyond(start: float, counts: Vector, edges: Vector) -> tuple[Vector, V
 
 
 STARTS = (2.0**-1.5, 0.5, 1.0)
-"""The tail condition of averages starts at one of these shares of the largest detected size. Counts
-show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise may
-hide all rows, but the condition bounds fewer of them."""
+"""The tail condition of a difference starts at one of these shares of the largest detected size.
+Counts show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise
+may hide all rows, but the condition bounds fewer of them."""
 
 SKEWED = 2.0
 """Standard errors by which the numbers of high and low outcomes differ if they are skewed. Clipping

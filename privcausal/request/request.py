@@ -195,10 +195,10 @@ class Control(Made):
         Fractions of rho for ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
     tails : {"cubic", "any"}
         Outcomes and scores are clipped if clipping reduces noise by more than it adds bias. Noise
-        hides the values beyond the clip. "cubic" assumes that tails fall as 1/x^3 or faster
-        (regressions: as the Weibull distributions that fit the detected residuals). "any" makes no
-        assumption within the bounds. The interval allows for the bias. With "any", the interval is
-        rarely narrow.
+        hides the values beyond the clip. "cubic" assumes for a difference in means that tails fall
+        as 1/x^3 or faster, and otherwise that they fall as the Weibull distributions that fit the
+        detected sizes. "any" makes no assumption within the bounds. The interval allows for the
+        bias. With "any", the interval is rarely narrow.
     cov_type : {"nonrobust", "HC0", "HC1"}
         Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
         sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`. All other standard

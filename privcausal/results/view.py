@@ -86,7 +86,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes, variation=looks.variation(result, alpha) if shapes else "",
         uncertainty=_sources(result), bias=_bias(result, z) + _set_words(result, z, alpha),
-        tails="".join(tails(estimate)), parallel=_parallel(plan),
+        tails=" ".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
         total=_price(promise) if estimate.real else "not private", ledger=result.ledger_line,
         guarantee=_promise(result), attack=attack, kind=promise.kind,

@@ -41,22 +41,22 @@ def sizes(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSize
     return ArmSizes(counts + noise, NOISE, borders, law.factors)
 
 
-@pytest.mark.sample(5)
 @pytest.mark.parametrize("treated", [0.5, 0.1, 0.03])
 @pytest.mark.parametrize("law", [norm(), student(4)], ids=["normal", "student"])
-def test_what_a_cut_loses_is_within_its_bound(treated: float, law: object) -> None:
-    """Of the law's own mean; a bound errs in one fit of a thousand, and is not met exactly here."""
+def test_what_a_cut_loses_is_within_its_allowance(treated: float, law: object) -> None:
+    """Up to a quarter, on average over 20 seeded draws, of the law's mean excess on both sides."""
     rng, at = np.random.default_rng(1), extremes(treated)
-    share = np.array([1 - treated, treated])
+    share, lost, allowed = np.array([1 - treated, treated]), [], []
     for seed in range(20):
         t = (rng.random(ROWS) < treated).astype(int)
         score = law.rvs(ROWS, random_state=rng) / share[t]  # type: ignore[attr-defined]
         cut = score_cut(at, 13.0 / ROWS, sizes(score, t, at, seed), SEEN, ROWS)
         x = np.linspace(cut.at, BOUND, 200_001)
         # all beyond on one side, as in a skewed outcome
-        lost = sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share)  # type: ignore[attr-defined]
-        assert lost <= cut.bias
+        lost.append(sum(p * np.trapezoid(2 * law.sf(x * p), x) for p in share))  # type: ignore[attr-defined]
+        allowed.append(cut.bias)
         assert treated < 0.1 or cut.at < 0.7 * at.largest.max()
+    assert np.mean(lost) <= 1.25 * np.mean(allowed)
 
 
 def signed(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSizes:
@@ -75,8 +75,8 @@ def signed(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSiz
     [(norm(), 0.945), (student(4), 0.94), (expon(-1), 0.94), (lognorm(0.77, -1.34), 0.93)],
     ids=["normal", "student", "exponential", "lognormal"],
 )
-def test_intervals_with_a_noisy_bound_cover(law: Any, least: float, *, movable: bool) -> None:
-    """Mean coverage over the noise of the bound, from the exact loss by clipping."""
+def test_intervals_with_a_noisy_allowance_cover(law: Any, least: float, *, movable: bool) -> None:
+    """Mean coverage over the noise of the counts, from the exact loss by clipping."""
     rng, at, noise = np.random.default_rng(1), extremes(0.5), 8.0 / ROWS
     every = np.sort(law.rvs(200_000, random_state=rng) * rng.choice([-2.0, 2.0], 200_000))
     covers = []
@@ -84,14 +84,14 @@ def test_intervals_with_a_noisy_bound_cover(law: Any, least: float, *, movable: 
         t = (rng.random(ROWS) < 0.5).astype(int)
         score = law.rvs(ROWS, random_state=rng) * np.where(t == 1, 2.0, -2.0)
         found = signed(score, t, at, seed)
-        cut = score_cut(at, noise, found, SEEN, ROWS, doubtful=True, movable=movable)
+        cut = score_cut(at, noise, found, SEEN, ROWS, movable=movable)
         assert movable or cut.middle == 0.0
         kept = np.clip(every, cut.middle - cut.at, cut.middle + cut.at)
         bias, sd = (
             float(np.mean(kept - every)),
             float(np.hypot(kept.std() / ROWS**0.5, noise * cut.at)),
         )
-        half = covering(1.96, np.array([cut.bias]), np.array([np.hypot(sd, cut.doubt)]))[0]
+        half = covering(1.96, np.array([cut.bias]), np.array([sd]))[0]
         covers.append(norm.cdf((half - bias) / sd) - norm.cdf((-half - bias) / sd))
         assert cut.at < BOUND / 5
     assert np.mean(covers) >= least
@@ -102,45 +102,43 @@ def test_a_skewed_score_is_clipped_further_out_on_one_side() -> None:
     rng, at = np.random.default_rng(2), extremes(0.5)
     t = (rng.random(ROWS) < 0.5).astype(int)
     score = np.where(t == 1, 2 * (rng.lognormal(0, 1, ROWS) - 1), -2 * rng.random(ROWS))
-    cut = score_cut(
-        at, 8.0 / ROWS, signed(score, t, at, 1), SEEN, ROWS, doubtful=True, movable=True
-    )
+    cut = score_cut(at, 8.0 / ROWS, signed(score, t, at, 1), SEEN, ROWS, movable=True)
     assert cut.middle > 1.0
 
 
-def test_detected_sizes_that_contradict_the_condition_are_counted() -> None:
-    """All scores are at -2 or 2: a tail from smaller sizes on would miss them."""
+def test_detected_sizes_are_counted_whatever_the_tail() -> None:
+    """All scores are at -2 or 2: a smooth tail from smaller sizes on would miss them."""
     rng, at = np.random.default_rng(4), extremes(0.5)
     t = (rng.random(ROWS) < 0.5).astype(int)
     found = signed(2.0 * rng.choice([-1.0, 1.0], ROWS), t, at, 1)
     for noise in (8.0 / ROWS, 100.0 / ROWS):
-        cut = score_cut(at, noise, found, SEEN, ROWS, doubtful=True)
-        assert cut.bias + 3 * cut.doubt >= 0.5 * max(2.0 - cut.at, 0.0)
+        cut = score_cut(at, noise, found, SEEN, ROWS)
+        assert cut.bias >= 0.5 * max(2.0 - cut.at, 0.0)
 
 
-def test_a_skew_is_seen_and_symmetry_is_not_one() -> None:
-    rng, at = np.random.default_rng(3), extremes(0.2)
-    t = (rng.random(ROWS) < 0.2).astype(int)
-    factor = np.where(t == 1, 5.0, -1.25)
-    even, skewed = rng.standard_normal(ROWS), rng.lognormal(0, 0.8, ROWS) - 1.38
-    seen = [[signed(x * factor, t, at, k).skewed for k in range(20)] for x in (even, skewed)]
-    assert sum(seen[0]) <= 6
-    assert all(seen[1])
-    assert sizes(even * factor, t, at, 1).skewed  # without signs it may be
-
-
-def test_the_narrowest_cut_counts_the_noise_of_its_bound() -> None:
+def test_the_narrowest_cut_has_the_least_half_width() -> None:
     cuts = np.geomspace(1.0, 30.0, 90)
-    bias, spread = 0.5 * cuts**-2.0, np.full(90, 0.01)
-    sure, doubtful = (SideCuts(cuts, bias, d, spread) for d in (np.zeros(90), 2 * bias))
-    (one, half), (other, wider) = (
-        Cut.narrowest(side, side, 0.01, centred=True) for side in (sure, doubtful)
+    side = SideCuts(cuts, 0.5 * cuts**-2.0, np.full(90, 1.0))
+    found = Cut.narrowest(side, side, 0.01, 1e4, centred=True)
+    sd = np.sqrt((0.01 * cuts) ** 2 + 2e-4)
+    exact = covering(1.96, side.bias, sd)
+    assert exact[cuts == found.at] == pytest.approx(exact.min(), rel=0.01)
+    assert found.rms == pytest.approx(2**0.5)
+    moved = Cut.narrowest(side, side._replace(bias=0 * cuts), 0.01, 1e4, centred=False)
+    assert moved.middle < 0
+
+
+def test_a_tail_that_no_count_shows_is_as_far_out_as_the_variance_lets_it() -> None:
+    """With 300 rows, noise hides all scores."""
+    rng, at = np.random.default_rng(3), extremes(0.5)
+    t = (rng.random(300) < 0.5).astype(int)
+    found = signed(rng.standard_normal(300) * np.where(t == 1, 2.0, -2.0), t, at, 1)
+    assert found.reach == 0
+    one, ten, none = (
+        score_cut(at, 0.1, found, SEEN, 300, variance=v).at for v in (1.0, 100.0, 0.0)
     )
-    assert other.at > one.at
-    assert wider > half
-    assert Cut.narrowest(sure, sure, 0.01, centred=False)[1] <= half
-    exact = covering(1.96, np.array([one.bias]), np.array([np.hypot(0.01 * one.at, 2**0.5 * 0.01)]))
-    assert exact[0] == pytest.approx(half, rel=0.01)
+    assert 2 < one < 40
+    assert one < ten <= none == pytest.approx(BOUND, rel=0.5)
 
 
 def test_both_arms_have_the_same_scale() -> None:
@@ -150,15 +148,15 @@ def test_both_arms_have_the_same_scale() -> None:
     assert at.shares == pytest.approx([0.9, 0.1])
 
 
-def test_an_arm_too_small_to_see_reaches_as_far_as_the_other() -> None:
-    """Forty treated rows hide under any noise; the cut is 32 times that of the controls' scores."""
+def test_an_arm_too_small_to_see_has_the_tail_of_the_other() -> None:
+    """Forty treated rows hide under any noise; their scores are 32 times the controls'."""
     rng, at = np.random.default_rng(2), extremes(0.03, largest=1e4)
     t = (np.arange(1300) < 40).astype(int)
     score = rng.standard_normal(1300) / np.where(t == 1, 0.03, 0.97)
     found = sizes(score, t, at, 1)
     assert found.reach > 1
-    assert score_cut(at, 0.0, found, SEEN, 1300).at == pytest.approx(1e4)  # noise costs nothing
-    assert score_cut(at, 100.0, found, SEEN, 1300).at >= found.reach / at.factors[1]
+    cut = score_cut(at, 1.0, found, SEEN, 1300)
+    assert np.maximum(np.abs(score) - cut.at, 0).mean() <= 2 * cut.bias
 
 
 def test_without_a_scale_only_what_no_outcome_can_pass_is_cut() -> None:
@@ -183,14 +181,13 @@ def test_the_bound_for_any_outcomes_counts_each_point() -> None:
     assert at.excess(8.0) == 0.0
 
 
-def test_rms_is_that_of_the_scores() -> None:
+def test_squares_are_those_of_the_scores() -> None:
     rng, at = np.random.default_rng(3), extremes(0.2)
     t = (rng.random(100_000) < 0.2).astype(int)
     score = rng.standard_normal(100_000) / np.array([0.8, 0.2])[t]
-    found = sizes(score, t, at, 1)
-    assert found.rms(BOUND) == pytest.approx(np.sqrt(np.mean(score**2)), rel=0.15)
-    assert found.rms(1.0) < 1.0
-    assert ArmSizes(np.zeros((2, 41)), 10.0, bins(4.0), at.factors).rms(1.0) == 0.0
+    _, square = sizes(score, t, at, 1).beyond(np.array([1.0, BOUND]), 100_000)
+    assert square[:, 1].sum() == pytest.approx(np.mean(score**2), rel=0.3)
+    assert square[:, 0].sum() == pytest.approx(np.mean(np.minimum(score**2, 1.0)), rel=0.3)
 
 
 # -- a first look at the outcome ---------------------------------------------------------------

@@ -1,0 +1,187 @@
+"""Sizes of scores and residuals from noisy counts, and what may lie beyond the detected ones.
+
+Up to a border x0, sizes are as counted. Beyond, they fall as the Weibull distributions that fit the
+counts: P(|r| > x) = N exp((x0 / s)^g - (x / s)^g), up to the last border. The posterior is a grid
+over g and s, with N fitted. It allows for tails from normal ones to much heavier than exponential
+ones. The rows that a threshold clips are therefore bounded by an allowance, not by a proof."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from privcausal.features.basis import TINY
+from privcausal.inference import ranges
+from privcausal.typing import Matrix, Vector
+
+SHAPES = np.r_[np.linspace(0.1, 0.5, 7), np.linspace(0.6, 2.2, 9)]
+"""Shapes of the Weibull distributions that a tail may have: from stretched to normal."""
+
+SCALES = 60
+"""Scales that are tried, from a thousandth of the first border to the last."""
+
+START_SDS, LEAST_START = 12.0, 3
+"""The tail starts at the last border with more rows beyond it than this many noise sds, and after
+this many cells at the earliest."""
+
+MISFIT = 0.2
+"""Sd of the count of a cell around the Weibull distribution, relative to the count. Public data."""
+
+TAIL_SDS, LONG_TAIL_SDS = 0.5, 1.5
+"""Posterior sds that are added to the mean excess beyond a threshold. The second is for a long
+tail, where the distributions that fit the detected sizes underestimate it. Public data."""
+
+LONG_FROM = 0.2
+"""Share of the squares beyond `OUTLIER` root mean squares in a long tail. By hand."""
+
+OUTLIER = 4.0
+"""Root mean squares beyond which a size is an outlier."""
+
+SIZE_SD, SPARSE_SIZE_SD = 1.0, 2.5
+"""Prior sd of the log mean square around the outcome's variance. Tails that no count shows are then
+as far out as the outcome's variance lets them be. If most outcomes have one value, the variance is
+mostly of the others, few of which are detected. Building half."""
+
+
+class Usual(NamedTuple):
+    """The usual mean square of a size, from what is known of the outcome, and the sd of its log."""
+
+    square: float
+    log_sd: float
+
+
+def usual_size(square: float, *, sparse: bool) -> Usual | None:
+    """Prior of a mean square; None if it is unknown (0)."""
+    return Usual(square, SPARSE_SIZE_SD if sparse else SIZE_SD) if square else None
+
+
+class SizeLaw(NamedTuple):
+    """Means over all rows of (size - x)+ and of min(size, x)^2 at each x of `at`, by arm: (A, X).
+
+    `over` includes an allowance. `far` is the share of the squares beyond `OUTLIER` root mean
+    squares.
+    """
+
+    at: Vector
+    over: Matrix
+    kept: Matrix
+
+    @property
+    def far(self) -> float:
+        kept = self.kept.sum(axis=0)
+        total = float(kept[-1])
+        return 1 - float(np.interp(OUTLIER * total**0.5, self.at, kept)) / max(total, TINY)
+
+
+def size_law(
+    counts: Matrix,
+    noise_sd: float,
+    ends: Vector,
+    count: float,
+    *,
+    sparse: bool = False,
+    anywhere: bool = False,
+    usual: Usual | None = None,
+) -> SizeLaw:
+    """Sizes of the rows in A arms, which have the same tail but different numbers of rows in it.
+
+    Parameters
+    ----------
+    counts : Matrix
+        Noisy counts in the cells between `ends`, shapes (A, K) and (K + 1,); the first end is 0.
+    count : float
+        (Noisy) number of rows, in these arms.
+    sparse : bool
+        Whether most outcomes have one value. The tail then starts one cell later, where few rows
+        are left: the sizes of these rows do not show the sizes of the others.
+    anywhere : bool
+        Whether hidden rows may lie at the end.
+    usual : Usual or None
+        The usual mean square of the sizes in these arms.
+    """
+    at = np.r_[0.0, np.geomspace(ends[1] / 5, ends[-1], 300)]
+    middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
+    if not noise_sd:
+        over = share @ np.maximum(ends[1:, None] - at, 0.0)
+        return SizeLaw(at, over, share @ np.minimum(middle[:, None], at) ** 2)
+    start = _start(counts, noise_sd, sparse=sparse)
+    low, tail = share[:, :start], counts[:, start:]
+    if anywhere:
+        hidden = [ranges.hidden(c, noise_sd, ends[start:], len(tail), anywhere=True) for c in tail]
+        rows = np.minimum(np.array(hidden) / count, 1.0)[:, None]
+        over, kept = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
+        spread = np.zeros_like(over)
+    else:
+        near = float((low @ middle[:start] ** 2).sum())
+        rows, x, curves = _weibull(tail, noise_sd, ends[start:], count, usual, near)
+        over, spread, kept = (np.stack([np.interp(at, x, c) for c in one]) for one in curves)
+        over += rows * np.maximum(ends[start] - at, 0.0)
+        kept += rows * np.minimum(at, ends[start]) ** 2
+    over += low @ np.maximum(middle[:start, None] - at, 0.0)
+    low = low * max(1 - float(rows.sum()), 0.0) / max(float(low.sum()), TINY)
+    law = SizeLaw(at, over, kept + low @ np.minimum(middle[:start, None], at) ** 2)
+    long = min(law.far / LONG_FROM, 1.0)
+    return law._replace(over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
+
+
+def _start(counts: Matrix, noise_sd: float, *, sparse: bool) -> int:
+    """Number of cells that are taken as counted, for counts of shape (A, K)."""
+    cells = len(counts.T)
+    beyond = np.cumsum(counts.sum(axis=0)[::-1])[::-1]
+    least = START_SDS * noise_sd * np.sqrt(len(counts) * (cells - np.arange(cells)))
+    start = min(LEAST_START, cells - 1)
+    while start + 3 < cells and beyond[start + 1] > least[start + 1]:
+        start += 1
+    return start + 1 if sparse and start + 2 < cells else start
+
+
+def _weibull(
+    counts: Matrix,
+    sd: float,
+    ends: Vector,
+    count: float,
+    usual: Usual | None,
+    near: float,
+) -> tuple[Matrix, Vector, tuple[Matrix, Matrix, Matrix]]:
+    """Shares of rows beyond the first border (A, 1), and curves at x (X,), each of shape (A, X).
+
+    The curves are the mean excess of these rows, its posterior sd, and their mean squares. `near`
+    is the mean over all rows of the squares up to the first border.
+    """
+    scales = np.geomspace(1e-3 * ends[0], ends[-1], SCALES)
+    shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, scales))
+    first = (ends[0] / scale) ** shape
+
+    def survival(x: Vector) -> Matrix:
+        out = np.exp(np.clip(first - (x / scale) ** shape, -500.0, 0.0))
+        out[:, -1] = 0.0
+        return np.asarray(out)
+
+    upto = survival(ends)
+    law = -np.diff(upto, axis=1)[:, None, :]  # (G, 1, K)
+    rows = np.tile(np.maximum(counts.sum(axis=1), 1.0), (len(law), 1))
+    for _ in range(3):
+        mean = rows[..., None] * law
+        variance = sd**2 + mean + (MISFIT * mean) ** 2
+        told = np.maximum((law**2 / variance).sum(axis=-1), TINY)
+        rows = np.clip((counts * law / variance).sum(axis=-1) / told, 1.0, count)
+    gap = counts - rows[..., None] * law
+    log = -0.5 * (gap**2 / variance + np.log(variance)).sum(axis=(1, 2))
+    log[(upto[:, 1] > 1 - 1e-4) | (upto[:, 1] < 1e-8)] = -np.inf  # not told apart from a point
+    x = np.geomspace(ends[0], ends[-1], 160)
+    curve = survival(x)
+    pieces = (curve[:, 1:] + curve[:, :-1]) / 2 * np.diff(x)
+    none = np.zeros((len(log), 1))
+    over = np.c_[np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1], none]
+    square = np.c_[none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=1)]
+    if usual is not None:
+        total = rows.sum(axis=1) * (ends[0] ** 2 + square[:, -1]) / count + near
+        log -= 0.5 * (np.log(total / usual.square) / usual.log_sd) ** 2
+    chance = np.exp(log - log.max()) if np.isfinite(log.max()) else np.ones(len(log))
+    chance = (chance / chance.sum())[:, None]
+    mean = (chance * rows).T @ over
+    spread = (chance * (rows**2 + 1 / told)).T @ over**2 - mean**2
+    kept = (chance * rows).T @ square
+    curves = mean / count, np.sqrt(np.maximum(spread, 0.0)) / count, kept / count
+    return (chance * rows).sum(axis=0)[:, None] / count, x, curves
