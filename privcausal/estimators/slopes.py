@@ -174,7 +174,8 @@ def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Surve
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
     cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
-    excess, square = sizes.beyond(np.array([cut]), state.population.count, anywhere=anywhere)
+    means = sizes.beyond(state.population.count, anywhere=anywhere)
+    excess, square = means(np.array([cut]))
     return replace(state, most=cut), float(square[0, 0]), cut * float(excess[0, 0] / square[0, 0])
 
 

@@ -6,6 +6,7 @@ regressions allow for it in their intervals (`tails`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -291,35 +292,38 @@ class ArmSizes:
         return float(self.edges[seen[-1]]) if len(seen) else 0.0
 
     def beyond(
-        self,
-        cuts: Vector,
-        rows: float,
-        *,
-        anywhere: bool = False,
-        sparse: bool = False,
-        usual: float = 0.0,
-    ) -> tuple[Matrix, Matrix]:
-        """Mean over all `rows` of (|score| - cut)+, at most, and of min(|score|, cut)^2.
+        self, rows: float, *, anywhere: bool = False, sparse: bool = False, usual: float = 0.0
+    ) -> Callable[[Vector], tuple[Matrix, Matrix]]:
+        """Means over all `rows` for thresholds (C,): of (|score| - cut)+ and of min(|score|, cut)^2.
 
-        Both have shape (R, C). Arms share the tail of high outcomes, and that of low ones; `usual`
-        is the usual mean square of sizes, if it is not 0. See `tails.size_law` for the rest.
+        Both have shape (R, C); the first includes an allowance. Arms share the tail of high
+        outcomes, and that of low ones. `usual` is the usual mean square of sizes, if it is not 0.
+        See `tails.size_law` for the rest.
         """
         kinds = np.array(self.higher or (True,) * len(self.counts))
         own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
         few = 3 * self.noise_sd * np.sqrt(self.counts.shape[1])
         held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])
         prior, ends = tails.usual_size(usual, sparse=sparse), np.r_[0.0, self.edges]
-        over, kept = np.zeros((2, len(kinds), len(cuts)))
-        for of, share in zip(own, held / held.sum(), strict=True):
-            law = tails.size_law(
+        shares = held / held.sum()
+        laws = [
+            tails.size_law(
                 self.counts[of], self.noise_sd, ends, share * rows,
                 sparse=sparse, anywhere=anywhere, usual=prior,
-            )  # fmt: skip
-            for row, one, two in zip(of, law.over, law.kept, strict=True):
-                factor = float(self.factors[row])
-                over[row] = share * np.interp(cuts * factor, law.at, one) / factor
-                kept[row] = share * np.interp(cuts * factor, law.at, two) / factor**2
-        return over, kept
+            )
+            for of, share in zip(own, shares, strict=True)
+        ]  # fmt: skip
+
+        def means(cuts: Vector) -> tuple[Matrix, Matrix]:
+            over, kept = np.zeros((2, len(kinds), len(cuts)))
+            for of, share, law in zip(own, shares, laws, strict=True):
+                for row, one, two in zip(of, law.over, law.kept, strict=True):
+                    factor = float(self.factors[row])
+                    over[row] = share * np.interp(cuts * factor, law.at, one) / factor
+                    kept[row] = share * np.interp(cuts * factor, law.at, two) / factor**2
+            return over, kept
+
+        return means
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,10 +431,7 @@ def score_cut(
     ends = sizes.of_arms(extremes.largest) * sizes.factors
     within = sizes.reach <= np.sqrt(2.0) * float(ends.max())
     largest = largest if within else float((sizes.edges[-1] / sizes.factors).max())
-
-    def beyond(cuts: Vector) -> tuple[Matrix, Matrix]:
-        return sizes.beyond(cuts, rows, anywhere=anywhere, sparse=sparse, usual=usual)
-
+    beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual)
     start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
     # amounts among zeros: what is detected of them is not clipped
     start = max(start, look.reach * extremes.unit if look and sparse else 0.0)

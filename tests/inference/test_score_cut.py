@@ -185,7 +185,7 @@ def test_squares_are_those_of_the_scores() -> None:
     rng, at = np.random.default_rng(3), extremes(0.2)
     t = (rng.random(100_000) < 0.2).astype(int)
     score = rng.standard_normal(100_000) / np.array([0.8, 0.2])[t]
-    _, square = sizes(score, t, at, 1).beyond(np.array([1.0, BOUND]), 100_000)
+    _, square = sizes(score, t, at, 1).beyond(100_000)(np.array([1.0, BOUND]))
     assert square[:, 1].sum() == pytest.approx(np.mean(score**2), rel=0.3)
     assert square[:, 0].sum() == pytest.approx(np.mean(np.minimum(score**2, 1.0)), rel=0.3)
 
