@@ -165,7 +165,8 @@ SHOWN = {"nuisance": "nuisance models"}
 
 def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
     noise = tables.only_mechanism(view.budget)
-    said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
+    said = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
+    said += [f"Noise: {noise}."] if noise else []
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
     if view.parallel:
         said.append(view.parallel)
@@ -186,10 +187,6 @@ def _of_first(view: FitView) -> str:
     """The term whose uncertainty is shown, if there are several terms."""
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
     return f" of {terms[view.lead]}" if len(terms) > 1 else ""
-
-
-def _total(view: FitView) -> str:
-    return f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
 
 
 def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:
