@@ -260,8 +260,11 @@ class Stored(memory.RowSource):
 
     def size(self) -> int:
         if self._size is None:
-            self._size = int(_read(lambda: self._relation.aggregate("count(*)").fetchall()[0][0]))
+            self._size = int(_read(self._count))
         return self._size
+
+    def _count(self) -> Any:
+        return self._relation.aggregate("count(*)").fetchall()[0][0]
 
     def units(self, unit: str) -> int:
         """Number of units; public under substitution."""
@@ -389,11 +392,6 @@ class Lazy(Stored):
         empty = nw.from_native(frame.collect_schema().to_frame(eager=True), eager_only=True)
         # rows of a query may come in another order each time
         super().__init__(frame, ordered=False, columns=design.header(empty))
-
-    def size(self) -> int:
-        if self._size is None:
-            self._size = int(_read(self._count))
-        return self._size
 
     def _count(self) -> Any:
         import polars as pl
