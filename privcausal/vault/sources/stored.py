@@ -403,9 +403,6 @@ class Lazy(Stored):
         while (batch := _read(lambda: next(batches, None))) is not None:
             yield from batch.to_arrow().to_batches()
 
-    def typed(self, labels: LabelColumns) -> Lazy:
-        return self
-
     def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
         return None
 
@@ -437,18 +434,15 @@ def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
     """A batch's column in the requested form."""
     if as_labels == "units":
         return memory.arrow_units(array)
-    return arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
+    if as_labels:
+        return arrow_labels(array)
+    numbers = array.to_numpy(zero_copy_only=False)  # of any type until they are sliced
+    if numbers.dtype.kind not in "fiu":
+        import narwhals as nw
+        import pyarrow as pa
 
-
-def arrow_numbers(array: Any) -> Any:
-    """The values of an Arrow array, read like a frame's; of any type until they are sliced."""
-    plain = array.to_numpy(zero_copy_only=False)
-    if plain.dtype.kind in "fiu":
-        return plain
-    import narwhals as nw
-    import pyarrow as pa
-
-    return design.numbers(nw.from_native(pa.chunked_array([array]), series_only=True))
+        numbers = design.numbers(nw.from_native(pa.chunked_array([array]), series_only=True))
+    return RawColumn(numbers=numbers)
 
 
 def arrow_labels(array: Any) -> RawColumn:
