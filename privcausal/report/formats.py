@@ -79,14 +79,12 @@ def _fits(pair: tuple[str, str]) -> bool:
 def _long_pair(label: str, value: str) -> Iterator[str]:
     """Print a value too long for its half on separate lines, because a cut formula is useless."""
     head = f"{tables.cut(label, HALF)}: "
-    lines = _wrap(value, TEXT_WIDTH - len(head)) or [""]
+    width = TEXT_WIDTH - len(head)
+    lines = _wrap(value, width) or [""]
     if len(lines) > LONGEST_PAIR:
-        room = (TEXT_WIDTH - len(head)) * LONGEST_PAIR
         # Cut anywhere: words of a shortened value may be split.
-        value = tables.cut(" ".join(value.split()), room)
-        lines = [
-            value[i : i + TEXT_WIDTH - len(head)] for i in range(0, room, TEXT_WIDTH - len(head))
-        ]
+        value = tables.cut(" ".join(value.split()), width * LONGEST_PAIR)
+        lines = [value[i : i + width] for i in range(0, width * LONGEST_PAIR, width)]
     yield head + lines[0]
     yield from (" " * len(head) + line for line in lines[1:])
 

@@ -164,7 +164,8 @@ SHOWN = {"nuisance": "nuisance models"}
 
 
 def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    noise = tables.only_mechanism(view.budget)
+    mechanisms = {str(name) for name in view.budget["mechanism"] if name}
+    noise = mechanisms.pop() if len(mechanisms) == 1 else None
     said = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
     said += [f"Noise: {noise}."] if noise else []
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
