@@ -150,14 +150,13 @@ def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
     if view.uncertainty:
         lines.append(f"Std err{_of_first(view)}: {tables.error_text(*view.errors)}.")
         lines += [line for line in (view.bias, view.tails) if line]
-    lines += [ALONE] if view.gates is not None and len(view.gates) else []
+    if view.gates is not None and len(view.gates):
+        lines.append("Sampling: the standard error of each group from sampling alone.")
     shares = (f"{SHOWN.get(name, name)} {tables.share_percent(s)}" for name, s in stages.items())
     lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
     lines += [view.ledger] if view.ledger else []
     return [[tables.Prose(tuple(lines))]] if lines else []
 
-
-ALONE = "Sampling: the standard error of each group from sampling alone."
 
 SHOWN = {"nuisance": "nuisance models"}
 """Display names of stages."""
