@@ -41,8 +41,6 @@ _UNREADABLE = (
 BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
 """Texts in a CSV file that mean a missing value."""
 
-_WORDS = {"true": 1.0, "false": 0.0}
-
 
 def _read(step: Callable[[], Any], failed: str = _UNREADABLE) -> Any:
     return shielded(step, failed)
@@ -494,4 +492,4 @@ def number_of(word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        return _WORDS.get(word.strip().lower(), float("nan"))
+        return {"true": 1.0, "false": 0.0}.get(word.strip().lower(), float("nan"))
