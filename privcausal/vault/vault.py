@@ -296,11 +296,10 @@ class Vault(guard.Opaque):
         whole = leave.noise_query(stage, boosting.query, ones, moved)
         one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
         query = noise.NoiseQuery(boosting.query, ones, one, whole.scale)
-
-        def add_noise(exact: Integers) -> Vector:
-            return leave.noisy(exact, query)
-
-        noisy = boosting.learn(self._passes.batches(part), add_noise, self._progress.rounds)
+        noisy = boosting.learn(
+            self._passes.batches(part), lambda exact: leave.noisy(exact, query),
+            self._progress.rounds,
+        )  # fmt: skip
         charge = leave.charge(
             stage, query.name, boosting.name,
             whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
