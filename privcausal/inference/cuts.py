@@ -304,12 +304,11 @@ class ArmSizes:
         own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
         few = 3 * self.noise_sd * np.sqrt(self.counts.shape[1])
         held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])
-        prior, ends = tails.usual_size(usual, sparse=sparse), np.r_[0.0, self.edges]
-        shares = held / held.sum()
+        ends, shares = np.r_[0.0, self.edges], held / held.sum()
         laws = [
             tails.size_law(
                 self.counts[of], self.noise_sd, ends, share * rows,
-                sparse=sparse, anywhere=anywhere, usual=prior,
+                sparse=sparse, anywhere=anywhere, usual=usual,
             )
             for of, share in zip(own, shares, strict=True)
         ]  # fmt: skip

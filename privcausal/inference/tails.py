@@ -44,18 +44,6 @@ as far out as the outcome's variance lets them be. If most outcomes have one val
 mostly of the others, few of which are detected. Building half."""
 
 
-class Usual(NamedTuple):
-    """The usual mean square of a size, from what is known of the outcome, and the sd of its log."""
-
-    square: float
-    log_sd: float
-
-
-def usual_size(square: float, *, sparse: bool) -> Usual | None:
-    """Prior of a mean square; None if it is unknown (0)."""
-    return Usual(square, SPARSE_SIZE_SD if sparse else SIZE_SD) if square else None
-
-
 class SizeLaw(NamedTuple):
     """Means over all rows of (size - x)+ and of min(size, x)^2 at each x of `at`, by arm: (A, X).
 
@@ -82,7 +70,7 @@ def size_law(
     *,
     sparse: bool = False,
     anywhere: bool = False,
-    usual: Usual | None = None,
+    usual: float = 0.0,
 ) -> SizeLaw:
     """Sizes of the rows in A arms, which have the same tail but different numbers of rows in it.
 
@@ -97,8 +85,8 @@ def size_law(
         are left: the sizes of these rows do not show the sizes of the others.
     anywhere : bool
         Whether hidden rows may lie at the end.
-    usual : Usual or None
-        The usual mean square of the sizes in these arms.
+    usual : float
+        The usual mean square of the sizes in these arms; 0 if it is unknown.
     """
     at = np.r_[0.0, np.geomspace(ends[1] / 5, ends[-1], 300)]
     middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
@@ -114,7 +102,8 @@ def size_law(
         spread = np.zeros_like(over)
     else:
         near = float((low @ middle[:start] ** 2).sum())
-        rows, x, curves = _weibull(tail, noise_sd, ends[start:], count, usual, near)
+        log_sd = SPARSE_SIZE_SD if sparse else SIZE_SD
+        rows, x, curves = _weibull(tail, noise_sd, ends[start:], count, near, (usual, log_sd))
         over, spread, kept = (np.stack([np.interp(at, x, c) for c in one]) for one in curves)
         over += rows * np.maximum(ends[start] - at, 0.0)
         kept += rows * np.minimum(at, ends[start]) ** 2
@@ -141,13 +130,14 @@ def _weibull(
     sd: float,
     ends: Vector,
     count: float,
-    usual: Usual | None,
     near: float,
+    usual: tuple[float, float],
 ) -> tuple[Matrix, Vector, tuple[Matrix, Matrix, Matrix]]:
     """Shares of rows beyond the first border (A, 1), and curves at x (X,), each of shape (A, X).
 
     The curves are the mean excess of these rows, its posterior sd, and their mean squares. `near`
-    is the mean over all rows of the squares up to the first border.
+    is the mean over all rows of the squares up to the first border. `usual` are the usual mean
+    square, or 0, and the sd of its log.
     """
     scales = np.geomspace(1e-3 * ends[0], ends[-1], SCALES)
     shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, scales))
@@ -175,9 +165,9 @@ def _weibull(
     none = np.zeros((len(log), 1))
     over = np.c_[np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1], none]
     square = np.c_[none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=1)]
-    if usual is not None:
+    if usual[0]:
         total = rows.sum(axis=1) * (ends[0] ** 2 + square[:, -1]) / count + near
-        log -= 0.5 * (np.log(total / usual.square) / usual.log_sd) ** 2
+        log -= 0.5 * (np.log(total / usual[0]) / usual[1]) ** 2
     chance = np.exp(log - log.max()) if np.isfinite(log.max()) else np.ones(len(log))
     chance = (chance / chance.sum())[:, None]
     mean = (chance * rows).T @ over
