@@ -380,8 +380,8 @@ def test_speed():
         pc.plan("Y ~ T | X1 + X2", n=5000, bounds={"Y": (0, 1)}, eps=[0.1, 0.5, 1, 2]).summary()
         return time.process_time() - start
 
-    # usually two and a half seconds of CPU time
-    assert any(seconds() < 5 for _ in range(4))
+    # two and a half seconds of CPU time on most machines, six on a slow one
+    assert any(seconds() < 9 for _ in range(4))
 
 
 # -- no data ---------------------------------------------------------------------------------

@@ -252,7 +252,8 @@ class ArmSizes:
 
     There are rows for A = 2 arms, or one for all rows of the study; their `factors` (R,) are in
     (0, 1]. If scores are counted by sign, `sides` (R,) are -1 or 1, `arms` are the positions of
-    the arms, and `higher` tells whether scores on this side mean high outcomes.
+    the arms. Sizes of the same one of the `kinds` share their tail: scores of high outcomes, those
+    of low outcomes, and on each side scores of an arm whose outcomes do not enter.
     """
 
     counts: Matrix
@@ -261,7 +262,7 @@ class ArmSizes:
     factors: Vector
     sides: tuple[int, ...] = ()
     arms: tuple[int, ...] = ()
-    higher: tuple[bool, ...] = ()
+    kinds: tuple[int, ...] = ()
 
     @classmethod
     def by_sign(
@@ -271,14 +272,15 @@ class ArmSizes:
 
         `weights` are as in `Extremes`.
         """
-        k, ascends = len(edges), weights.sum(axis=1) >= 0
+        k, slopes = len(edges), weights.sum(axis=1)
         rows = [own for arm in counts for own in (arm[:k][::-1], arm[k:])]
         arms = tuple(np.repeat(np.arange(len(counts)), 2).tolist())
         sides = (-1, 1) * len(counts)
-        higher = tuple(
-            bool((side > 0) == ascends[arm]) for side, arm in zip(sides, arms, strict=True)
+        kinds = tuple(
+            int((side > 0) == (slopes[arm] >= 0)) + 2 * int(slopes[arm] == 0)
+            for side, arm in zip(sides, arms, strict=True)
         )
-        return cls(np.stack(rows), noise_sd, edges, np.repeat(factors, 2), sides, arms, higher)
+        return cls(np.stack(rows), noise_sd, edges, np.repeat(factors, 2), sides, arms, kinds)
 
     def of_arms(self, by_arm: Vector) -> Vector:
         """Numbers by arm, repeated for the rows of `counts`."""
@@ -296,11 +298,10 @@ class ArmSizes:
     ) -> Callable[[Vector], tuple[Matrix, Matrix]]:
         """Means over all `rows` of (|score| - cut)+ and of min(|score|, cut)^2, for cuts (C,).
 
-        Both have shape (R, C); the first includes an allowance. Arms share the tail of high
-        outcomes, and that of low ones. `usual` is the usual mean square of sizes, if it is not 0.
-        See `tails.size_law` for the rest.
+        Both have shape (R, C); the first includes an allowance. `usual` is the usual mean square of
+        sizes, if it is not 0. See `tails.size_law` for the rest.
         """
-        kinds = np.array(self.higher or (True,) * len(self.counts))
+        kinds = np.array(self.kinds or (1,) * len(self.counts))
         own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
         few = 3 * self.noise_sd * np.sqrt(self.counts.shape[1])
         held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])

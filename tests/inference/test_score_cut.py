@@ -181,6 +181,19 @@ def test_the_bound_for_any_outcomes_counts_each_point() -> None:
     assert at.excess(8.0) == 0.0
 
 
+def test_an_arm_whose_outcomes_do_not_enter_has_a_law_of_its_own() -> None:
+    """For the mean of one arm, the others' scores are small and bounded; they tell of no tail."""
+    rng, at = np.random.default_rng(5), extremes(0.3)
+    weights = at.weights * np.array([[0.0], [1.0]])
+    law = Extremes(at.sizes, weights, at.chances)
+    t = (rng.random(ROWS) < 0.3).astype(int)
+    score = np.where(t == 1, rng.standard_normal(ROWS) / 0.3, rng.uniform(-0.5, 0.5, ROWS))
+    cut = score_cut(law, 40.0 / ROWS, signed(score, t, law, 1), SEEN, ROWS)
+    lost = np.maximum(np.abs(score) - cut.at, 0).mean() / 2
+    assert lost <= 1.5 * cut.bias
+    assert cut.at > 4
+
+
 def test_squares_are_those_of_the_scores() -> None:
     rng, at = np.random.default_rng(3), extremes(0.2)
     t = (rng.random(100_000) < 0.2).astype(int)
