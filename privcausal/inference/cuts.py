@@ -252,7 +252,7 @@ class ArmSizes:
 
     There are rows for A = 2 arms, or one for all rows of the study; their `factors` (R,) are in
     (0, 1]. If scores are counted by sign, `sides` (R,) are -1 or 1, `arms` are the positions of
-    the arms. Sizes of the same one of the `kinds` share their tail: scores of high outcomes, those
+    the arms. Sizes of one of the `kinds` may share their tail: scores of high outcomes, those
     of low outcomes, and on each side scores of an arm whose outcomes do not enter.
     """
 
@@ -303,7 +303,7 @@ class ArmSizes:
         """
         kinds = np.array(self.kinds or (1,) * len(self.counts))
         own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        few = 3 * self.noise_sd * np.sqrt(self.counts.shape[1])
+        few = tails.FEW_SDS * self.noise_sd * np.sqrt(self.counts.shape[1])
         held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])
         ends, shares = np.r_[0.0, self.edges], held / held.sum()
         laws = [

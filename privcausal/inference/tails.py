@@ -7,9 +7,11 @@ ones. The rows that a threshold clips are therefore bounded by an allowance, not
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit, logit
 
 from privcausal.features.basis import TINY
 from privcausal.inference import ranges
@@ -38,10 +40,19 @@ LONG_FROM = 0.2
 OUTLIER = 4.0
 """Root mean squares beyond which a size is an outlier."""
 
-SIZE_SD, SPARSE_SIZE_SD = 1.0, 2.5
+SIZE_SD, SPARSE_SIZE_SD = 0.7, 2.5
 """Prior sd of the log mean square around the outcome's variance. Tails that no count shows are then
 as far out as the outcome's variance lets them be. If most outcomes have one value, the variance is
-mostly of the others, few of which are detected. Building half."""
+mostly of the others, few of which are detected. With 0.5, widths are 8% smaller than with 1, and
+coverage is 88% in place of 91%. Building half."""
+
+
+COMMON = 0.99
+"""Prior probability that the arms have one tail. With 0.5, widths at 1,000 rows are 19% larger.
+Arms that differ by a factor of three are told apart all the same. Building half."""
+
+FEW_SDS = 3.0
+"""The rows of an arm are at least this many noise sds of their number."""
 
 
 class SizeLaw(NamedTuple):
@@ -72,7 +83,7 @@ def size_law(
     anywhere: bool = False,
     usual: float = 0.0,
 ) -> SizeLaw:
-    """Sizes of the rows in A arms, which have the same tail but different numbers of rows in it.
+    """Sizes of the rows in A arms, which may have the same tail or different ones.
 
     Parameters
     ----------
@@ -101,9 +112,12 @@ def size_law(
         over, kept = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
         spread = np.zeros_like(over)
     else:
-        near = float((low @ middle[:start] ** 2).sum())
-        log_sd = SPARSE_SIZE_SD if sparse else SIZE_SD
-        rows, x, curves = _weibull(tail, noise_sd, ends[start:], count, near, (usual, log_sd))
+        near, few = low @ middle[:start] ** 2, FEW_SDS * noise_sd * math.sqrt(counts.shape[1])
+        held = np.maximum(counts.sum(axis=1), max(few, 1.0))
+        prior = usual, SPARSE_SIZE_SD if sparse else SIZE_SD
+        rows, x, curves = _weibull(
+            tail, noise_sd, ends[start:], count, near, held / held.sum(), prior
+        )
         over, spread, kept = (np.stack([np.interp(at, x, c) for c in one]) for one in curves)
         over += rows * np.maximum(ends[start] - at, 0.0)
         kept += rows * np.minimum(at, ends[start]) ** 2
@@ -112,6 +126,21 @@ def size_law(
     law = SizeLaw(at, over, kept + low @ np.minimum(middle[:start, None], at) ** 2)
     long = min(law.far / LONG_FROM, 1.0)
     return law._replace(over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
+
+
+def _mixed(common: Vector, own: Matrix) -> Matrix:
+    """Probabilities of laws (G, A), from log likelihoods of a common law (G,) and of each arm's."""
+
+    def posterior(log: Matrix) -> tuple[Matrix, Vector]:
+        most = log.max(axis=0)
+        if not np.isfinite(most).all():
+            return np.full(log.shape, 1 / len(log)), np.zeros(log.shape[1])
+        chance = np.exp(log - most)
+        return chance / chance.sum(axis=0), most + np.log(chance.mean(axis=0))
+
+    (one, all_), (each, several) = posterior(common[:, None]), posterior(own)
+    share = float(expit(logit(COMMON) + all_.sum() - several.sum()))
+    return share * one + (1 - share) * each
 
 
 def _start(counts: Matrix, noise_sd: float, *, sparse: bool) -> int:
@@ -130,14 +159,15 @@ def _weibull(
     sd: float,
     ends: Vector,
     count: float,
-    near: float,
+    near: Vector,
+    shares: Vector,
     usual: tuple[float, float],
 ) -> tuple[Matrix, Vector, tuple[Matrix, Matrix, Matrix]]:
     """Shares of rows beyond the first border (A, 1), and curves at x (X,), each of shape (A, X).
 
     The curves are the mean excess of these rows, its posterior sd, and their mean squares. `near`
-    is the mean over all rows of the squares up to the first border. `usual` are the usual mean
-    square, or 0, and the sd of its log.
+    is the mean over all rows of the squares up to the first border, and `shares` are the rows, by
+    arm. `usual` are the usual mean square, or 0, and the sd of its log.
     """
     scales = np.geomspace(1e-3 * ends[0], ends[-1], SCALES)
     shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, scales))
@@ -157,7 +187,7 @@ def _weibull(
         told = np.maximum((law**2 / variance).sum(axis=-1), TINY)
         rows = np.clip((counts * law / variance).sum(axis=-1) / told, 1.0, count)
     gap = counts - rows[..., None] * law
-    log = -0.5 * (gap**2 / variance + np.log(variance)).sum(axis=(1, 2))
+    log = -0.5 * (gap**2 / variance + np.log(variance)).sum(axis=2)
     log[(upto[:, 1] > 1 - 1e-4) | (upto[:, 1] < 1e-8)] = -np.inf  # not told apart from a point
     x = np.geomspace(ends[0], ends[-1], 160)
     curve = survival(x)
@@ -165,11 +195,12 @@ def _weibull(
     none = np.zeros((len(log), 1))
     over = np.c_[np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1], none]
     square = np.c_[none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=1)]
+    prior, own = np.zeros(len(log)), np.zeros_like(log)
     if usual[0]:
-        total = rows.sum(axis=1) * (ends[0] ** 2 + square[:, -1]) / count + near
-        log -= 0.5 * (np.log(total / usual[0]) / usual[1]) ** 2
-    chance = np.exp(log - log.max()) if np.isfinite(log.max()) else np.ones(len(log))
-    chance = (chance / chance.sum())[:, None]
+        mean2 = rows * (ends[0] ** 2 + square[:, -1:]) / count + near
+        prior = -0.5 * (np.log(mean2.sum(axis=1) / usual[0]) / usual[1]) ** 2
+        own = -0.5 * (np.log(mean2 / shares / usual[0]) / usual[1]) ** 2
+    chance = _mixed(log.sum(axis=1) + prior, log + own)
     mean = (chance * rows).T @ over
     spread = (chance * (rows**2 + 1 / told)).T @ over**2 - mean**2
     kept = (chance * rows).T @ square

@@ -194,6 +194,17 @@ def test_an_arm_whose_outcomes_do_not_enter_has_a_law_of_its_own() -> None:
     assert cut.at > 4
 
 
+@pytest.mark.parametrize("ratio", [6.0, 10.0])
+def test_arms_of_other_scales_have_laws_of_their_own(ratio: float) -> None:
+    """A fifth is treated, and their outcomes vary more. One law would clip most of their scores."""
+    rng, at = np.random.default_rng(6), extremes(0.2)
+    t = (rng.random(ROWS) < 0.2).astype(int)
+    score = rng.standard_normal(ROWS) * np.where(t == 1, 5 * ratio, -1.25)
+    cut = score_cut(at, 10.0 / ROWS, signed(score, t, at, 1), SEEN, ROWS)
+    assert np.maximum(np.abs(score) - cut.at, 0).mean() / 2 <= cut.bias
+    assert cut.rms == pytest.approx(np.sqrt(np.mean(np.clip(score, -cut.at, cut.at) ** 2)), rel=0.1)
+
+
 def test_squares_are_those_of_the_scores() -> None:
     rng, at = np.random.default_rng(3), extremes(0.2)
     t = (rng.random(100_000) < 0.2).astype(int)
