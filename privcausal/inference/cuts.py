@@ -303,7 +303,7 @@ class ArmSizes:
         """
         kinds = np.array(self.kinds or (1,) * len(self.counts))
         own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        few = tails.FEW_ROWS * self.noise_sd * np.sqrt(self.counts.shape[1])
+        few = tails.LEAST_COUNT_SDS * self.noise_sd * np.sqrt(self.counts.shape[1])
         held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])
         ends, shares = np.r_[0.0, self.edges], held / held.sum()
         laws = [

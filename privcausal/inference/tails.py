@@ -51,7 +51,7 @@ COMMON = 0.99
 """Prior probability that the arms have one tail. With 0.5, widths at 1,000 rows are 19% larger.
 Arms that differ by a factor of three are told apart all the same. Building half."""
 
-FEW_ROWS = 3.0
+LEAST_COUNT_SDS = 3.0
 """The rows of an arm are at least this many noise sds of their number."""
 
 
@@ -112,7 +112,10 @@ def size_law(
         over, kept = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
         spread = np.zeros_like(over)
     else:
-        near, few = low @ middle[:start] ** 2, FEW_ROWS * noise_sd * math.sqrt(counts.shape[1])
+        near, few = (
+            low @ middle[:start] ** 2,
+            LEAST_COUNT_SDS * noise_sd * math.sqrt(counts.shape[1]),
+        )
         held = np.maximum(counts.sum(axis=1), max(few, 1.0))
         prior = usual, SPARSE_SIZE_SD if sparse else SIZE_SD
         rows, x, curves = _weibull(
