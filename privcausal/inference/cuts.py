@@ -243,7 +243,7 @@ def denoise_normal(
 #
 # Scores of the smaller arm are larger, because they are divided by its share of the rows. Each arm
 # therefore has its own sizes, divided by the weight of an outcome in its scores. This puts both
-# arms on the same scale. A large value detected in one arm is assumed possible in the other arm.
+# arms on the same scale. Unless the counts tell them apart, the arms have one tail.
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,8 +303,7 @@ class ArmSizes:
         """
         kinds = np.array(self.kinds or (1,) * len(self.counts))
         own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        few = tails.LEAST_COUNT_SDS * self.noise_sd * np.sqrt(self.counts.shape[1])
-        held = np.array([max(float(self.counts[k].sum()), few * len(k) ** 0.5, 1.0) for k in own])
+        held = np.array([tails.held_rows(self.counts[k], self.noise_sd) for k in own])
         ends, shares = np.r_[0.0, self.edges], held / held.sum()
         laws = [
             tails.size_law(
