@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,10 @@ from privcausal.estimators.uplift import ADUM, CELL_STAGE, assembled, cell_total
 from privcausal.estimators.words import Estimate
 from privcausal.inference.cells import CellTotals
 from privcausal.request.formula import CausalFormula
-from privcausal.request.partition import LevelAxis, Product, check_size, text_columns
+from privcausal.request.partition import Product, product_of, text_columns
 from privcausal.request.plan import PER_ROW, Plan
 from privcausal.request.request import Budget, Request, Trust
-from privcausal.request.schema import Binary, Header, Interval, Schema
+from privcausal.request.schema import Binary, Header, Interval, Schema, level_names
 from privcausal.typing import Frame, Neighbors
 from privcausal.vault import CellSums, CellTable, Vault, opening, read_cells
 
@@ -35,9 +36,13 @@ class CellRequest:
     """A request for an aggregated table."""
 
     request: Request
-    partition: Product
+    parts: Mapping[str, object]
     learner: ADUM
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @cached_property
+    def partition(self) -> Product:
+        return product_of(self.request.schema, self.parts)
 
     @property
     def outcome(self) -> Interval:
@@ -86,15 +91,15 @@ def cell_request(
             raise CapabilityError(PER_ROW)
         request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
         names = tuple(map(str, range(cells.partition.size)))
-        return CellRequest(request, cells.partition, learner, names)
+        parts = {axis.name: axis.how for axis in cells.partition.axes}
+        return CellRequest(request, parts, learner, names)
     if isinstance(cells, str) or not isinstance(cells, Sequence):
         raise SchemaError("cells= must list all declared cells, including cells without rows.")
     request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
     declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
     request = replace(request, schema=as_coded(declared, request))
-    axis = LevelAxis("cell", getattr(request.schema["cell"], "labels", None) or ("0", "1"))
-    check_size(float(axis.size))
-    return CellRequest(request, Product((axis,)), learner, axis.labels)
+    made = CellRequest(request, {"cell": "levels"}, learner)
+    return replace(made, names=level_names(request.schema["cell"]))
 
 
 def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
