@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privcausal import accounting, estimators, results
@@ -11,7 +12,7 @@ from privcausal.errors import CapabilityError, named
 from privcausal.estimators import aggregates
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
-from privcausal.estimators.record import AskedOfCells, Record
+from privcausal.estimators.record import Record
 from privcausal.features.rows import declare_queries
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
@@ -641,17 +642,17 @@ def from_cells(
         if ledger is not None:
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
-        estimate = aggregates.from_noisy(asked, table, noise)
-        count, total = (tuple(part.ravel().tolist()) for part in (table.count, table.total))
-        record = Record(AskedOfCells(asked, 0.0, noise, count, total), {})
-        return with_warnings(results.CateResult(estimate, record, cells_call(asked, noise)))
+        asked = replace(asked, noise=noise).told(table)
+        estimate, call = aggregates.from_noisy(asked), cells_call(asked, noise)
+        return with_warnings(results.CateResult(estimate, Record(asked, {}), call))
+    asked = asked.told(table)
     plan = asked.plan()
     warn_of_weak(plan, None)
     vault = open_vault(
         from_table(table, asked.header), plan, ledger, accounting.run_name("from_cells")
     )
-    estimate = paid(aggregates.from_exact)(asked, plan, vault, table.rounding)
-    record = Record(AskedOfCells(asked, table.rounding), vault.answers, vault.silent)
+    estimate = paid(aggregates.from_exact)(asked, plan, vault)
+    record = Record(asked, vault.answers, vault.silent)
     call, line = cells_call(asked, None), ledger_line(ledger)
     return with_warnings(results.CateResult(estimate, record, call, line))
 

@@ -20,7 +20,7 @@ from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, check_plan, check_rows, levels, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
-from privcausal.estimators.record import AskedOfRows, Record
+from privcausal.estimators.record import Record, RowRequest
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
@@ -193,7 +193,7 @@ def run(
             "Correct or remove them."
         )
     schema, undeclared = resolve_domains(request, source.header)
-    said = AskedOfRows.of(request, learner, base, source.header)
+    said = RowRequest.of(request, learner, base, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)

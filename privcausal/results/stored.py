@@ -25,7 +25,7 @@ import numpy as np
 from privcausal.errors import CapabilityError, DataError
 from privcausal.estimators import PRINTED, bases, learner_kinds, options
 from privcausal.estimators.aggregates import CellRequest
-from privcausal.estimators.record import AskedOfCells, AskedOfRows, Record
+from privcausal.estimators.record import Record, RowRequest
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Known
 from privcausal.features.rows import Rows
@@ -142,10 +142,10 @@ def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, s
 def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str | None] | None:
     """The fit computed from its releases, or None if a stated price or result is another one."""
     asked, call, line = _made(document["asked"]), document["call"], document["ledger_line"]
-    _need(isinstance(asked, AskedOfRows | AskedOfCells))
+    _need(isinstance(asked, RowRequest | CellRequest))
     _need(isinstance(call, str) and isinstance(line, str | NoneType))
     size, trust = document["size"], asked.request.trust
-    known = isinstance(asked, AskedOfRows) and trust.neighbors == "substitute"
+    known = isinstance(asked, RowRequest) and trust.neighbors == "substitute"
     _need((type(size) is int and 0 <= size <= MOST_ROWS) if known else size is None)
     noises = {name: kind for kind, name in NOISES.items()}
     real, silent = noises[document["noise"]]
@@ -230,7 +230,7 @@ def _refused(constant: str) -> float:
 def _kinds() -> dict[str, type]:
     """The classes of a request, by their names. A file cannot make objects of other classes."""
     kinds: list[type] = [
-        AskedOfCells, AskedOfRows, Budget, CellRequest, Clusters, Own, Queries, Request, Trust,
+        Budget, CellRequest, Clusters, Own, Queries, Request, RowRequest, Trust,
         panels.Panel, panels.Staggered, bases.Gam, bases.Linear, options.DPEBM, options.Given,
         options.Kernel, options.NN, options.Sklearn, *learner_kinds(), *PRINTED,
     ]  # fmt: skip
@@ -299,7 +299,9 @@ def _numbers(values: Any) -> Vector:
     return np.array(values, np.float64)
 
 
-_hints = lru_cache(get_type_hints)
+@lru_cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _is(value: Any, hint: Any) -> bool:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from privcausal.accounting.charge import Release
-from privcausal.features.design import Design
-from privcausal.request.factors import Group
-from privcausal.request.plan import Plan, Stage, StageKey
-from privcausal.request.schema import Schema
+from privcausal.request.plan import Plan, Stage
 from privcausal.typing import Vector
 from privcausal.vault import noise
-from privcausal.vault.exit import Mechanism, Query
+from privcausal.vault.exit import Query
 from privcausal.vault.paper import private
 from privcausal.vault.queries.cells import LabelSelection
-from privcausal.vault.queries.survival import SurvivalScore
 from privcausal.vault.vault import Answerable, Claim, Vault
 
 Answer = tuple[Vector, tuple[str, ...]]
@@ -27,7 +24,7 @@ MOST_LABELS = 2_000
 
 
 class _Told(noise.OperatingSystem):
-    """The noise of an earlier fit, of which only the scale is asked."""
+    """The noise of an earlier fit, of which only the scale matters."""
 
     def __init__(self, *, real: bool, silent: bool) -> None:
         self.real, self._silent = real, silent
@@ -57,20 +54,10 @@ class Replay(Vault):
         self._begin(plan, _Told(real=real, silent=silent), size)
         self._left = dict(answers)
 
-    def set_layout(
-        self, schema: Schema, designs: Sequence[Design], groups: Sequence[Group]
-    ) -> None:
+    def set_layout(self, *_: Any, **__: Any) -> None:
         """Nothing is read."""
 
-    def score_survival(self, score: SurvivalScore) -> None:
-        """Nothing is read."""
-
-    def gather(
-        self,
-        sums: Mapping[StageKey, Mechanism | Sequence[Mechanism]],
-        by_fold: Mapping[StageKey, Mechanism],
-    ) -> None:
-        """Nothing is read."""
+    score_survival = gather = set_layout
 
     def check_used(self) -> None:
         """Refuse answers that no stage asked for."""
@@ -101,12 +88,12 @@ class Replay(Vault):
         return release
 
     def _published(
-        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
-    ) -> tuple[Release, Release]:
-        mean, square = (self._left.pop(stage.name) for stage in stages)
-        for ((values, labels),) in (mean, square):
-            _need(values.shape == (1,) and np.isfinite(values).all() and not labels)
-        return self._claimed(stages, mechanism, float(mean[0][0][0]), float(square[0][0][0]))
+        self, stages: tuple[Stage, Stage], _: private.PublishedAte
+    ) -> tuple[float, float]:
+        values = [self._left.pop(stage.name) for stage in stages]
+        (((mean,), _),), (((square,), _),) = values
+        _need(np.isfinite(mean) and np.isfinite(square))
+        return float(mean), float(square)
 
 
 def _need(true: object) -> None:

@@ -271,7 +271,11 @@ class Vault(guard.Opaque):
         on the estimate's cost. The noise scale is not reported, because it depends on the rows.
         """
         stages = self._take(effect), self._take(variance)
-        found = self._published(stages, mechanism)
+        mean, square = self._published(stages, mechanism)
+        found = (
+            self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
+            self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
+        )
         self.answers |= {stage.name: (one,) for stage, one in zip(stages, found, strict=True)}
         return found
 
@@ -383,23 +387,9 @@ class Vault(guard.Opaque):
     @guard.guarded
     def _published(
         self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
-    ) -> tuple[Release, Release]:
+    ) -> tuple[float, float]:
         batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
-        return self._claimed(
-            stages, mechanism, *mechanism.answer(batches, *stages, self._exit.claimed)
-        )
-
-    def _claimed(
-        self,
-        stages: tuple[Stage, Stage],
-        mechanism: private.PublishedAte,
-        mean: float,
-        square: float,
-    ) -> tuple[Release, Release]:
-        return (
-            self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
-            self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
-        )
+        return mechanism.answer(batches, *stages, self._exit.claimed)
 
     def _halves(self) -> tuple[list[batch.Batch], list[batch.Batch]]:
         batches = list(self._passes.batches())
