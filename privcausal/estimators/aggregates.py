@@ -132,9 +132,8 @@ def cell_request(
     declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
     request = replace(request, schema=as_coded(declared, request))
     made = CellRequest(request, {"cell": "levels"}, learner)
-    return replace(
-        made, names=tuple(name.removeprefix("cell = ") for name in made.partition.labels())
-    )
+    own = (label.removeprefix("cell = ") for label in made.partition.labels())
+    return replace(made, names=tuple(own))
 
 
 def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
@@ -177,8 +176,8 @@ def from_noisy(asked: CellRequest) -> Estimate:
     # Noise sd of sum - middle x count.
     centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
     half = 0.5 * asked.outcome.width
-    table = (np.array(part).reshape(shape) for part in (asked.count, asked.total))
-    found = CellTotals(*table, None, count**2, centred**2, 0.0, half)
+    rows, sums = (np.array(part).reshape(shape) for part in (asked.count, asked.total))
+    found = CellTotals(rows, sums, None, count**2, centred**2, 0.0, half)
     charge = accounting.Charge(
         "effect", f"counts and sums in {asked.partition.size} cells", "noise added by producer",
         asked.request.trust.neighbors, float("nan"), total, accounting.Cost(),

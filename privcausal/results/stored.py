@@ -14,7 +14,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from types import NoneType, UnionType
@@ -283,7 +282,7 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _object(kind: type[Any], content: Mapping[str, Any]) -> Any:
-    hints, parts = _hints(kind), {key: _made(one) for key, one in content.items()}
+    hints, parts = get_type_hints(kind), {key: _made(one) for key, one in content.items()}
     _need(set(parts) == {f.name for f in _stored(kind)})
     _need(all(_is(part, hints[key]) for key, part in parts.items()))
     return kind(**parts)
@@ -297,11 +296,6 @@ def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:
 def _numbers(values: Any) -> Vector:
     _need(isinstance(values, list) and all(type(value) in (int, float) for value in values))
     return np.array(values, np.float64)
-
-
-@lru_cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _is(value: Any, hint: Any) -> bool:

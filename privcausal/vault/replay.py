@@ -88,11 +88,11 @@ class Replay(Vault):
         return release
 
     def _published(
-        self, stages: tuple[Stage, Stage], _: private.PublishedAte
+        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
     ) -> tuple[float, float]:
-        values = [self._left.pop(stage.name) for stage in stages]
-        (((mean,), _),), (((square,), _),) = values
-        _need(np.isfinite(mean) and np.isfinite(square))
+        answers = [self._left.pop(stage.name) for stage in stages]
+        ((mean,),), ((square,),) = ([values for values, _ in answer] for answer in answers)
+        _need(np.isfinite([mean, square]).all())
         return float(mean), float(square)
 
 
