@@ -41,11 +41,25 @@ class Fit:
 
     @property
     def document(self) -> bytes:
-        """Everything that is released, as it is saved."""
+        """Everything that is released, and every number and text computed from it."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "fit.json"
             self.result.save(path)
-            return path.read_bytes()
+            return path.read_bytes() + told(self.result.estimate).encode()
+
+
+def told(value: Any) -> str:
+    """All parts of a value, to the last bit."""
+    if is_dataclass(value):
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+        return f"{type(value).__name__}({told(parts)})"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{value.tolist()!r}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {told(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(told, value)) + "]"
+    return told(value.terms) if isinstance(value, Design) else repr(value)
 
 
 def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -> Fit:
