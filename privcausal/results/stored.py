@@ -22,7 +22,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.estimators import PRINTED, bases, learner_kinds, options
+from privcausal.estimators import (
+    PRINTED,
+    EffectLearner,
+    bases,
+    for_average,
+    learner_kinds,
+    options,
+)  # fmt: skip
 from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.record import Record, RowRequest
 from privcausal.estimators.words import Estimate
@@ -45,6 +52,12 @@ LARGEST = 1 << 30
 
 MOST_ROWS = 1 << 40
 """Largest public number of rows that a file may state."""
+
+CONTENT = {
+    "format", "version", "asked", "size", "noise", "prices", "releases", "results", "call",
+    "ledger_line",
+}  # fmt: skip
+"""Entries of a file."""
 
 NOISES = {(True, False): "real", (False, False): "test", (False, True): "none"}
 """Names of the noise in files, by whether it is real and whether it is zero."""
@@ -141,7 +154,7 @@ def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, s
 def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str | None] | None:
     """The fit computed from its releases, or None if a stated price or result is another one."""
     asked, call, line = _made(document["asked"]), document["call"], document["ledger_line"]
-    _need(isinstance(asked, RowRequest | CellRequest))
+    _need(set(document) == CONTENT and _is_call(asked))
     _need(isinstance(call, str) and isinstance(line, str | NoneType))
     size, trust = document["size"], asked.request.trust
     known = isinstance(asked, RowRequest) and trust.neighbors == "substitute"
@@ -160,14 +173,33 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     estimate = fit(vault)
     vault.check_used()
     estimate.population.rows(estimate.known)
+    if not _agree(estimate, document["results"]):
+        return None
+    return estimate, Record(asked, vault.answers, silent), call, line
+
+
+def _agree(estimate: Estimate, results: Any) -> bool:
+    """Whether a file's results are the computed ones."""
     values, sds = _results(estimate)
-    told = [np.nan if v is None else float(v) for v in document["results"]]
+    told = [np.nan if v is None else float(v) for v in results]
     _need(len(told) == 2 * len(values))
     room = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(values)
     near = np.abs(values - told[: len(values)]) <= room
-    if not np.where(np.isfinite(values), near, np.isnan(told[: len(values)])).all():
-        return None
-    return estimate, Record(asked, vault.answers, silent), call, line
+    return bool(np.where(np.isfinite(values), near, np.isnan(told[: len(values)])).all())
+
+
+def _is_call(asked: Any) -> bool:
+    """Whether a call of this package makes such a request with this learner."""
+    if isinstance(asked, CellRequest):
+        return asked.request.budget.given == (asked.noise is not None)
+    if not isinstance(asked, RowRequest) or asked.request.budget.given:
+        return False
+    request, learner = asked.request, asked.learner
+    if request.mode == "paper" or isinstance(learner, tuple(PRINTED)):
+        return request.mode == "paper" and isinstance(learner, tuple(PRINTED))
+    if request.estimand == "CATE":
+        return isinstance(learner, EffectLearner)
+    return type(learner) is type(for_average(request))
 
 
 def _results(estimate: Estimate) -> tuple[Vector, Vector]:

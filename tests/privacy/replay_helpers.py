@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO
 from privcausal.errors import PrivcausalError
+from privcausal.features.design import Design
 from privcausal.request.schema import label_key
 from privcausal.testing import Call
 
