@@ -85,9 +85,10 @@ import privcausal as pc
 from privcausal.errors import DataError
 import privcausal.results.stored, privcausal.learners, formulaic, scipy.stats, pandas
 from privcausal.features.design import Design
+pc.load(sys.argv[1])  # an honest file: what every load needs is there
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), used + (1 << 29)))
-for path in sys.argv[1:]:
+for path in sys.argv[2:]:
     start = time.process_time()
     try:
         pc.load(path)
@@ -100,12 +101,13 @@ for path in sys.argv[1:]:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits on memory are Linux's")
 def test_small_files_take_little_memory_and_time(tmp_path: Path) -> None:
     """Half a gigabyte beside what the package has, and a few seconds."""
-    paths = []
+    honest, paths = tmp_path / "honest.json", []
+    honest.write_text(document("r by gam"))
     for number, make in enumerate(CRAFTED.values()):
         paths.append(tmp_path / f"{number}.json")
         paths[-1].write_text(make())
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LIMITED, *map(str, paths)],
+        [sys.executable, "-W", "ignore", "-c", LIMITED, str(honest), *map(str, paths)],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     lines = done.stdout.split("\n")[:-1]
