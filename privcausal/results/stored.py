@@ -50,7 +50,7 @@ FORMAT, VERSION = "privcausal fit", 2
 LARGEST = 1 << 30
 """Largest file that is read, in bytes: far more than any fit needs."""
 
-MOST_ROWS = 1 << 40
+LARGEST_SIZE = 1 << 40
 """Largest public number of rows that a file may state."""
 
 CONTENT = {
@@ -158,7 +158,7 @@ def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str |
     _need(isinstance(call, str) and isinstance(line, str | NoneType))
     size, trust = document["size"], asked.request.trust
     known = isinstance(asked, RowRequest) and trust.neighbors == "substitute"
-    _need((type(size) is int and 0 <= size <= MOST_ROWS) if known else size is None)
+    _need((type(size) is int and 0 <= size <= LARGEST_SIZE) if known else size is None)
     noises = {name: kind for kind, name in NOISES.items()}
     real, silent = noises[document["noise"]]
     plan, fit = asked.planned()
