@@ -10,6 +10,7 @@ from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import check_plan, resolve_domains
+from privcausal.estimators.uplift import ADUM
 from privcausal.estimators.words import Estimate
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
@@ -26,7 +27,7 @@ class RowRequest:
     kinds : mapping of str to str
         Public types of the columns that have no declared domain.
     integers : tuple of str
-        Columns of an integer type.
+        Those of them, and those that form cells, which have an integer type.
     """
 
     request: Request
@@ -37,10 +38,11 @@ class RowRequest:
 
     @classmethod
     def of(cls, request: Request, learner: Learner, base: AnyBase, header: Header) -> RowRequest:
-        own = [name for name in request.columns if name in header.kinds]
-        free = [n for n in own if n not in request.schema and n != request.trust.unit]
-        integers = tuple(name for name in own if name in header.integers)
-        return cls(request, learner, base, {n: header.kinds[n] for n in free}, integers)
+        own = [n for n in request.columns if n not in (*request.schema, request.trust.unit)]
+        # Other types decide nothing, and a missing value may change the type of a column.
+        cells = request.formula.effect_variables if isinstance(learner, ADUM) else ()
+        integers = tuple(n for n in dict.fromkeys((*own, *cells)) if n in header.integers)
+        return cls(request, learner, base, {n: header.kinds[n] for n in own}, integers)
 
     def planned(self) -> tuple[Plan, Callable[[Vault], Estimate]]:
         """The plan, after all checks that need no rows, and the fit by the answers of a vault."""

@@ -60,6 +60,8 @@ CALLS: dict[str, dict[str, Any]] = {
 @lru_cache
 def fitted(kind: str, relation: Any = "substitute") -> Any:
     with testing.seeded_noise(5):
+        if kind == "as printed":
+            return pc.paper.tm(FORMULA, table(), bounds=BOUNDS)
         return pc.privcate(FORMULA, table(), bounds=BOUNDS, neighbors=relation, **CALLS[kind])
 
 
@@ -162,7 +164,7 @@ CRAFTED: dict[str, Callable[[], str]] = {
     "an unknown field": lambda: edited("r by gam", f"{ROWS}/learner", {"R": {"code": "x"}}),
     "a learner that is a base": lambda: edited("r by gam", f"{ROWS}/learner", {"Linear": {}}),
     "a published mechanism that is told to be proven": lambda: edited(
-        "polynomials", f"{ROWS}/learner", {"PublishedTM": {"degree": 1, "C": None}}
+        "as printed", f"{REQUEST}/mode", "proven"
     ),
     "a learner of averages": lambda: edited("r by gam", f"{ROWS}/learner", {"Private": {}}),
     "a promise by others": lambda: edited("r by gam", f"{REQUEST}/budget/Budget/given", True),

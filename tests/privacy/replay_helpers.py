@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from collections import Counter
@@ -41,26 +42,32 @@ class Fit:
     warned: tuple[str, ...]
 
     @property
-    def document(self) -> bytes:
-        """Everything that is released, and every number and text computed from it."""
+    def saved(self) -> bytes:
+        """The saved file."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "fit.json"
             self.result.save(path)
-            return path.read_bytes() + told(self.result.estimate).encode()
+            return path.read_bytes()
+
+    @property
+    def document(self) -> bytes:
+        """Everything that is released, and every number and text computed from it."""
+        return self.saved + json.dumps(plain(self.result.estimate)).encode()
 
 
-def told(value: Any) -> str:
+def plain(value: Any) -> Any:
     """All parts of a value, to the last bit."""
     if is_dataclass(value):
-        parts = {f.name: getattr(value, f.name) for f in fields(value)}
-        return f"{type(value).__name__}({told(parts)})"
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{value.shape}{value.tolist()!r}"
+        return [str(value.dtype), value.shape, value.tolist()]
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {told(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(told, value)) + "]"
-    return told(value.terms) if isinstance(value, Design) else repr(value)
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list | frozenset):
+        return [plain(one) for one in value]
+    if isinstance(value, Design):
+        return plain((value.terms, value.schema))
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -> Fit:
