@@ -124,7 +124,10 @@ def cell_request(
             raise CapabilityError(PER_ROW)
         request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
         names = tuple(map(str, range(cells.partition.size)))
-        parts = {axis.name: axis.how for axis in cells.partition.axes}
+        parts: dict[str, object] = {
+            axis.name: getattr(axis, "parts", getattr(axis, "cuts", "levels"))
+            for axis in cells.partition.axes
+        }
         return CellRequest(request, parts, learner, names=names)
     if isinstance(cells, str) or not isinstance(cells, Sequence):
         raise SchemaError("cells= must list all declared cells, including cells without rows.")

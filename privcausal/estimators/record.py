@@ -22,12 +22,8 @@ from privcausal.vault import Vault
 class RowRequest:
     """What a fit of rows was asked.
 
-    Attributes
-    ----------
-    kinds : mapping of str to str
-        Public types of the columns that have no declared domain.
-    integers : tuple of str
-        Those of them, and those that form cells, which have an integer type.
+    `kinds` are the public types of the columns without a declared domain. `integers` are those of
+    them, and those that form cells, which have an integer type.
     """
 
     request: Request
@@ -57,12 +53,8 @@ class RowRequest:
 class Record:
     """From this, a fit can be computed again without rows.
 
-    Attributes
-    ----------
-    answers : mapping of str to tuple of Release
-        The releases of each stage, one for each fold.
-    silent : bool
-        Whether the noise was zero, in a test.
+    `answers` holds the releases of each stage, one for each fold. `silent` is True if the noise was
+    zero, in a test.
     """
 
     asked: RowRequest | CellRequest

@@ -34,11 +34,6 @@ class RegularAxis:
     parts: int
 
     @property
-    def how(self) -> object:
-        """The argument of `axis_of` that makes this axis."""
-        return self.parts
-
-    @property
     def size(self) -> int:
         return self.parts
 
@@ -80,10 +75,6 @@ class CutAxis:
     cuts: tuple[float, ...]
 
     @property
-    def how(self) -> object:
-        return self.cuts
-
-    @property
     def size(self) -> int:
         return len(self.cuts) + 1
 
@@ -113,10 +104,6 @@ class LevelAxis:
 
     name: str
     labels: tuple[str, ...]
-
-    @property
-    def how(self) -> object:
-        return "levels"
 
     @property
     def size(self) -> int:

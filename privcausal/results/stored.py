@@ -45,19 +45,13 @@ from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Vector
 from privcausal.vault import Replay, one_blas_thread
 
-FORMAT, VERSION = "privcausal fit", 2
+FORMAT, VERSION, ENTRIES = "privcausal fit", 2, 10
 
 LARGEST = 1 << 30
 """Largest file that is read, in bytes: far more than any fit needs."""
 
 LARGEST_SIZE = 1 << 40
 """Largest public number of rows that a file may state."""
-
-CONTENT = {
-    "format", "version", "asked", "size", "noise", "prices", "releases", "results", "call",
-    "ledger_line",
-}  # fmt: skip
-"""Entries of a file."""
 
 NOISES = {(True, False): "real", (False, False): "test", (False, True): "none"}
 """Names of the noise in files, by whether it is real and whether it is zero."""
@@ -154,7 +148,7 @@ def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, s
 def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str | None] | None:
     """The fit computed from its releases, or None if a stated price or result is another one."""
     asked, call, line = _made(document["asked"]), document["call"], document["ledger_line"]
-    _need(set(document) == CONTENT and _is_call(asked))
+    _need(len(document) == ENTRIES and _is_call(asked))
     _need(isinstance(call, str) and isinstance(line, str | NoneType))
     size, trust = document["size"], asked.request.trust
     known = isinstance(asked, RowRequest) and trust.neighbors == "substitute"

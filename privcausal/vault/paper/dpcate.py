@@ -213,12 +213,7 @@ class PublishedProcess(_Published):
 
 @dataclass(frozen=True, eq=False)
 class PublishedCurve(PublishedProcess):
-    """The process at declared points, after which it is dropped (Algorithm 1).
-
-    Privacy
-    -------
-    As for `PublishedProcess`.
-    """
+    """The process at declared points, after which it is dropped (Algorithm 1)."""
 
     queries: Rows
 
@@ -229,7 +224,6 @@ class PublishedCurve(PublishedProcess):
     def answer(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Vector:
-        """Noisy effects at the queries, shape (d,)."""
         return self.process(first, second, stage, add_noise).ask(self.queries)
 
 
