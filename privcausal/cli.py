@@ -227,7 +227,7 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
 
 def _add_summary(parser: argparse.ArgumentParser) -> None:
     words = "format of the printed table (default: text)"
-    parser.add_argument("--summary", choices=list(_SUMMARIES), default="text", help=words)
+    parser.add_argument("--summary", choices=["text", "latex", "html"], default="text", help=words)
 
 
 def _input(text: str) -> Path:
@@ -261,8 +261,6 @@ def _check_distinct(*paths: Path | None) -> None:
 
 
 # -- commands --------------------------------------------------------------------------------
-
-_SUMMARIES = ("text", "latex", "html")
 
 
 def _print_summary(found: Any, style: str) -> None:

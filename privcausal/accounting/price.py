@@ -509,7 +509,8 @@ def profile(rho_pico: int) -> Any:
 
     `rho_pico` must be between 1 and `MAX_RHO`.
     """
-    return _gaussian().map(_distance(rho_pico))
+    # A distance d has rho = d^2 / 2.
+    return _gaussian().map(gaussian_mu(rho_pico))
 
 
 @lru_cache(maxsize=1)
@@ -520,15 +521,6 @@ def _gaussian() -> Any:
     dp.enable_features("contrib")
     space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
     return dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=1.0))
-
-
-def _distance(rho_pico: int) -> float:
-    """The smallest float d with d^2/2 >= rho in exact arithmetic, or the float next to it."""
-    rho = Fraction(rho_pico, charge.PICO)
-    d = math.sqrt(2 * rho)
-    while Fraction(d) ** 2 < 2 * rho:
-        d = math.nextafter(d, math.inf)
-    return d
 
 
 DELTA_SPLITS = (0.5, 0.1, 0.01)

@@ -390,7 +390,8 @@ def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
     """Create the tables in an empty database; leave other databases unchanged."""
     if _tables(connection):
         return
-    _patiently(lambda: _use_wal(connection))
+    if _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()) != ("wal",):
+        raise LedgerError("This file system does not support ledgers (no write-ahead log).")
     _begin(connection)
     if not _tables(connection):  # no other process created them first
         for statement in _SCHEMA:
@@ -400,11 +401,6 @@ def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
     connection.execute("COMMIT")
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-        raise LedgerError("This file system does not support ledgers (no write-ahead log).")
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

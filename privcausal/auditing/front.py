@@ -128,17 +128,15 @@ class AuditResult(Printed):
         note = tables.Prose(
             (f"Given the same answers, {self.departed}." if departed else AUDIT_READING,)
         )
-        return Summary(tables.Table("Privacy Audit", (rule, head, rule, self._grid(), rule, note)))
+        heads = ("claimed", "exact", "bound", "trials", "")
+        left = (tables.TableColumn(name, "left") for name in ("query", "of"))
+        columns = (*left, *map(tables.TableColumn, heads))
+        grid = tables.TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
+        return Summary(tables.Table("Privacy Audit", (rule, head, rule, grid, rule, note)))
 
     @property
     def verdict(self) -> str:
         return "no claim refuted" if self.passes else "CLAIM REFUTED"
-
-    def _grid(self) -> tables.TableGrid:
-        heads = ("claimed", "exact", "bound", "trials", "")
-        left = (tables.TableColumn(name, "left") for name in ("query", "of"))
-        columns = (*left, *map(tables.TableColumn, heads))
-        return tables.TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
 
     def __repr__(self) -> str:
         return f"<audit of {self.call}: {self.verdict}>"

@@ -200,8 +200,8 @@ def numbers(series: Any) -> Vector:
             return np.asarray(series.to_numpy(), dtype=np.float64)
         except Exception:  # convert value by value instead
             pass
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a warning about complex numbers would reveal one
+    # A warning about complex numbers would reveal one.
+    with warnings.catch_warnings(action="ignore"):
         return np.fromiter((_number(v) for v in series.to_list()), np.float64, len(series))
 
 
@@ -554,9 +554,8 @@ class Design:
         self, spec: Any, frame: Mapping[str, Any], environment: Mapping[str, Any]
     ) -> Matrix:
         """The model matrix before columns are dropped and scaled."""
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # A NumPy warning would reveal a row's value.
-            warnings.simplefilter("ignore")
             context = {**environment, **SPLINES}
             matrix = spec.get_model_matrix(self._as_frame(frame), context=context)
         return np.asarray(matrix, dtype=np.float64)
@@ -684,8 +683,7 @@ def _fit_spec(
     """Formulaic's model spec learned from the skeleton, column names, and each column's term."""
     from formulaic import model_matrix
 
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
         matrix = model_matrix(
             formulaic_terms(terms), skeleton, context={**expressions.ENVIRONMENT, **SPLINES},
             na_action="ignore", ensure_full_rank=full_rank,

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from privcausal.features.basis import FeatureMap, Sum, combine, onto, squared_norm
+from privcausal.features.basis import FeatureMap, Sum, combine, norm_weight, onto, squared_norm
 from privcausal.features.design import Design
 from privcausal.features.rows import Rows, looked_up
 from privcausal.request.partition import Coordinates
@@ -104,17 +104,13 @@ def fourier(design: Design, columns: Integers, bandwidth: float, size: int) -> F
     that are orthogonal within blocks (Yu et al. 2016).
     """
     m, q = size // 2, len(columns)
-    found = [Fourier(design, columns, *law, bandwidth) for law in _laws(m, q, bandwidth)]
+    laws = [(np.zeros((1, 0)), np.ones(1))]  # without effect modifiers, the basis is a constant
+    if q:
+        laws = [(_orthogonal(m, q), np.full(m, 1.0 / m))]
+    if q in (1, 2):
+        laws += [law for law in (_quadrature(n, q) for n in _ORDERS) if len(law[1]) <= m]
+    found = [Fourier(design, columns, w / bandwidth, p, bandwidth) for w, p in laws]
     return min(found, key=lambda basis: basis.error)
-
-
-def _laws(m: int, q: int, bandwidth: float) -> list[tuple[Matrix, Vector]]:
-    if q == 0:  # without effect modifiers, the basis is a constant
-        return [(np.zeros((1, 0)), np.ones(1))]
-    laws = [(_orthogonal(m, q) / bandwidth, np.full(m, 1.0 / m))]
-    if q <= 2:
-        laws += [(w / bandwidth, p) for w, p in (_quadrature(n, q) for n in _ORDERS) if len(p) <= m]
-    return laws
 
 
 def _quadrature(order: int, q: int) -> tuple[Matrix, Vector]:
@@ -402,7 +398,7 @@ class Interactions:
         return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
 
     def weight(self, psi: Matrix | Singles) -> Vector:
-        return np.minimum(1.0, self.cut**2 / np.maximum(squared_norm(psi), 1e-300))
+        return norm_weight(squared_norm(psi), self.cut)
 
 
 def random_trees(

@@ -356,16 +356,10 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
 
 def _terms(design: Design) -> list[tuple[int, ...]]:
     """Columns of each axis: all indicators of a factor together, any other column alone."""
-    factors: dict[str, list[int]] = {}
-    found: list[list[int]] = []
+    found: dict[str | int, list[int]] = {}
     for j, column in enumerate(design.columns):
-        if column.kind == "indicator" and column.term in factors:
-            factors[column.term].append(j)
-            continue
-        found.append([j])
-        if column.kind == "indicator":
-            factors[column.term] = found[-1]
-    return [tuple(columns) for columns in found]
+        found.setdefault(column.term if column.kind == "indicator" else j, []).append(j)
+    return [tuple(columns) for columns in found.values()]
 
 
 def _numeric(column: int, values: Vector, most: int) -> TermBins:

@@ -425,11 +425,6 @@ def kept(call: FunctionT) -> FunctionT:
 
     @wraps(call)
     def found(function: Any, rows: Rows) -> Vector:
-        if rows.space is None:
-            return call(function, rows)
-        key = (id(function),)
-        if key not in rows._brief:
-            rows._brief[key] = (function,), call(function, rows)
-        return cast(Vector, rows._brief[key][1])
+        return rows.scratch((function,), lambda: call(function, rows))
 
     return cast(FunctionT, found)

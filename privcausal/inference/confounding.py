@@ -12,10 +12,6 @@ Here d are the errors of the coefficients and W = E[phi phi' / (e (1 - e))]. If 
 separately, both shrink to zero with large noise, and a narrow interval hides the bias. If they are
 learned together, the remainder has a mean and a spread, and both widen the interval.
 
-Spreads are the posterior spreads times `Priors.law_inflation`. A factor above one would allow for
-fitted prior variances, and for a bias that does not vary between repetitions of a study. Priors
-from public data sets need none.
-
 In the residual product (T - e)(Y - eta), the errors add d_e(x) d_b(x) to
 E[(T - e)^2 | x] tau(x), where d_b = d_y - tau d_e (Nie and Wager 2021, Section 2)."""
 
@@ -184,7 +180,7 @@ class RegressionPair:
             second.append(spread + own**2)
         bias = float(self._weights @ first)
         variance = float(self._weights @ second) - bias**2
-        return Remainder(bias, PRIORS.law_inflation * float(np.sqrt(max(variance, 0.0))))
+        return Remainder(bias, float(np.sqrt(max(variance, 0.0))))
 
 
 def _posterior(
@@ -287,7 +283,7 @@ def leftover(sources: Sequence[BiasSource]) -> ProductBias:
         e, b = (source.phi @ d for d in _turned(source, np.concatenate(source.pair.mean)))
         total += e * gap_b + gap_e * b  # the products of one pair's mean with another's
         gap_e, gap_b = gap_e + e, gap_b + b
-    return ProductBias(total, PRIORS.law_inflation**2 * spread)
+    return ProductBias(total, spread)
 
 
 def _turned(source: BiasSource, mean: Vector) -> tuple[Vector, Vector]:

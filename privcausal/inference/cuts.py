@@ -294,7 +294,7 @@ class ArmSizes:
     def beyond(
         self, rows: float, *, anywhere: bool = False, sparse: bool = False, usual: float = 0.0
     ) -> Callable[[Vector], tuple[Matrix, Matrix]]:
-        """Means over all `rows` for thresholds (C,): of (|score| - cut)+ and of min(|score|, cut)^2.
+        """Means over all `rows` of (|score| - cut)+ and of min(|score|, cut)^2, for cuts (C,).
 
         Both have shape (R, C); the first includes an allowance. Arms share the tail of high
         outcomes, and that of low ones. `usual` is the usual mean square of sizes, if it is not 0.

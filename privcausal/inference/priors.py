@@ -68,9 +68,6 @@ class Priors:
     likely, intervals would be 6% to 7% wider. Library."""
     baseline_least: float = 0.25
     """Least baseline variance after e tau is subtracted, as a share of Var(beta_y). A guard."""
-    law_inflation: float = 1.0
-    """Factor of sds. With 1.4 and priors of adversarial laws, everyday laws were covered in 0.99.
-    Library."""
 
     # interactions of the nuisances
     interaction_columns: int = 8

@@ -113,9 +113,7 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 TICK_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
-"""Multiples of powers of ten for ticks; the first set with enough ticks is used."""
-
-FEWEST_TICKS = 3
+"""Multiples of powers of ten for ticks; the first set with three ticks or more is used."""
 
 
 def _plain_ticks(axis: Axis, low: float, high: float) -> None:
@@ -126,7 +124,7 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
     candidates = [[m * 10.0**k for k in powers for m in steps] for steps in TICK_STEPS]
     candidates.append([float(tick) for tick in MaxNLocator(5).tick_values(low, high)])
     inside = [[t for t in ticks if 0.99 * low <= t <= 1.01 * high] for ticks in candidates]
-    kept = next((ticks for ticks in inside if len(ticks) >= FEWEST_TICKS), inside[-1])
+    kept = next((ticks for ticks in inside if len(ticks) >= 3), inside[-1])
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,7 +15,7 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import plots, tables
 from privcausal.report.formats import grid_html
-from privcausal.report.view import FitView, VarianceSource
+from privcausal.report.view import FitView
 from privcausal.typing import Neighbors
 
 if TYPE_CHECKING:
@@ -190,31 +190,23 @@ PLAIN_WORDS = {
     "nuisances": "confounding",
     "error of the nuisance models": "error of the adjustment for confounding",
 }
-
-
-def _plain(sources: Sequence[VarianceSource], *, public: bool) -> list[VarianceSource]:
-    """The sources; the public edition has simpler names for them."""
-    if not public:
-        return list(sources)
-    return [
-        s._replace(
-            label=PLAIN_WORDS.get(s.label, s.label), meaning=PLAIN_WORDS.get(s.meaning, s.meaning)
-        )
-        for s in sources
-    ]
+"""Simpler names of sources of uncertainty, for the public edition."""
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
     def shown(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
         return None if frame is None or not len(frame) else grid(frame, view.alpha)
 
+    words = PLAIN_WORDS if public else {}
+    sources = [
+        s._replace(label=words.get(s.label, s.label), meaning=words.get(s.meaning, s.meaning))
+        for s in view.uncertainty
+    ]
     return {
         "effects": shown(view.effects, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
-        "sources": tables.source_grid(_plain(view.uncertainty, public=public), packed=False)
-        if view.uncertainty
-        else None,
+        "sources": tables.source_grid(sources, packed=False) if sources else None,
         "budget": tables.budget_grid(view.budget),
         "shares": tables.share_grid(view.budget),
         "odds": odds_grid(view.epsilon, view.neighbors),

@@ -62,7 +62,10 @@ def _text_pairs(block: tables.Pairs) -> Iterator[str]:
         [(tables.ascii_only(a), tables.ascii_only(b)) for a, b in side]
         for side in (block.left, block.right)
     ]
-    halves = ([_half(pair) for pair in side if _fits(pair)] for side in sides)
+    halves = (
+        [f"{label}:{value:>{HALF - len(label) - 1}}" for label, value in filter(_fits, side)]
+        for side in sides
+    )
     for first, second in zip_longest(*halves, fillvalue=""):
         yield f"{first:<{HALF}}  {second}"
     for label, value in (pair for side in sides for pair in side if not _fits(pair)):
@@ -73,22 +76,15 @@ def _fits(pair: tuple[str, str]) -> bool:
     return len(pair[0]) + len(pair[1]) + 2 <= HALF
 
 
-def _half(pair: tuple[str, str]) -> str:
-    label, value = pair
-    return f"{label}:{value:>{HALF - len(label) - 1}}"
-
-
 def _long_pair(label: str, value: str) -> Iterator[str]:
     """Print a value too long for its half on separate lines, because a cut formula is useless."""
     head = f"{tables.cut(label, HALF)}: "
-    lines = _wrap(value, TEXT_WIDTH - len(head)) or [""]
+    width = TEXT_WIDTH - len(head)
+    lines = _wrap(value, width) or [""]
     if len(lines) > LONGEST_PAIR:
-        room = (TEXT_WIDTH - len(head)) * LONGEST_PAIR
         # Cut anywhere: words of a shortened value may be split.
-        value = tables.cut(" ".join(value.split()), room)
-        lines = [
-            value[i : i + TEXT_WIDTH - len(head)] for i in range(0, room, TEXT_WIDTH - len(head))
-        ]
+        value = tables.cut(" ".join(value.split()), width * LONGEST_PAIR)
+        lines = [value[i : i + width] for i in range(0, width * LONGEST_PAIR, width)]
     yield head + lines[0]
     yield from (" " * len(head) + line for line in lines[1:])
 
@@ -300,8 +296,11 @@ def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
             yield from _tex_pairs(block)
         case tables.TableGrid():
             yield rf"\emph{{{escape_latex(block.caption)}}}\par"
-            for part in _parts(block):
-                yield from _tabular(part)
+            # A page cannot break within a tabular.
+            for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
+                breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
+                rows = block.rows[start : start + TABLE_ROWS]
+                yield from _tabular(replace(block, rows=rows, breaks=breaks))
         case tables.Prose() if not block.console:
             yield r"\begin{minipage}{\linewidth}\footnotesize\raggedright"
             if block.heading:
@@ -329,13 +328,6 @@ def _tex_pairs(block: tables.Pairs) -> Iterator[str]:
 
 def _label(label: str) -> str:
     return f"{escape_latex(tables.cut(label, TEX_NAME))}:" if label else ""
-
-
-def _parts(block: tables.TableGrid) -> Iterator[tables.TableGrid]:
-    """Parts between which a page may break; it cannot break within a tabular."""
-    for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
-        breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
-        yield replace(block, rows=block.rows[start : start + TABLE_ROWS], breaks=breaks)
 
 
 def _tabular(block: tables.TableGrid) -> Iterator[str]:
@@ -561,15 +553,14 @@ def _table(
     ruled: Iterable[int],
 ) -> None:
     """At most three heavy rules, as in booktabs; `ruled` are rows with a light rule below."""
+    from docx.enum.text import WD_ALIGN_PARAGRAPH
     from docx.oxml import OxmlElement
+    from docx.shared import Pt
 
     table = document.add_table(len(rows), len(columns))
     cells = table._cells  # `table.cell` would rebuild all cells on each call.
     for index, row in enumerate(rows):
         for place, (text, column) in enumerate(zip(row, columns, strict=True)):
-            from docx.enum.text import WD_ALIGN_PARAGRAPH
-            from docx.shared import Pt
-
             paragraph = cells[index * len(columns) + place].paragraphs[0]
             paragraph.add_run(tables.clean(text)).font.size = Pt(SMALL_POINTS)
             paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())

@@ -559,7 +559,13 @@ def interval_plot(
     include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
     ax.axvline(0, **ZERO_LINE)
     for depth, (label, low, high) in enumerate(bars):
-        _nested_bar(ax, low, high, PATTERNS[depth], zorder=4 + len(bars) - depth)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            continue
+        color, edge, hatch = PATTERNS[depth]
+        ax.barh(
+            0, high - low, left=low, height=0.5, color=color, zorder=4 + len(bars) - depth,
+            edgecolor=edge, linewidth=1, hatch=hatch,
+        )  # fmt: skip
         # Name the innermost bar above, and the wider bars below at increasing distance.
         height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
         span = " to ".join(tables.alike([low, high], spread))
@@ -605,22 +611,8 @@ Dotted hatches are avoided, because in SVG they take a quarter of a megabyte.
 """
 
 
-def _nested_bar(
-    ax: Axes, low: float, high: float, pattern: tuple[str, str, str], *, zorder: int
-) -> None:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return
-    state, edge, hatch = pattern
-    ax.barh(
-        0, high - low, left=low, height=0.5, color=state, zorder=zorder, edgecolor=edge,
-        linewidth=1, hatch=hatch,
-    )  # fmt: skip
-
-
 def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> None:
     """A span with marked ends, and its name on the side with more room."""
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return
     ax.plot([low, high], [height] * 2, "|-", color=INK, linewidth=1, markersize=7, zorder=3)
     left, right = ax.get_xlim()
     rightward = low - left < right - high

@@ -150,22 +150,23 @@ def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
     if view.uncertainty:
         lines.append(f"Std err{_of_first(view)}: {tables.error_text(*view.errors)}.")
         lines += [line for line in (view.bias, view.tails) if line]
-    lines += [ALONE] if view.gates is not None and len(view.gates) else []
+    if view.gates is not None and len(view.gates):
+        lines.append("Sampling: the standard error of each group from sampling alone.")
     shares = (f"{SHOWN.get(name, name)} {tables.share_percent(s)}" for name, s in stages.items())
     lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
     lines += [view.ledger] if view.ledger else []
     return [[tables.Prose(tuple(lines))]] if lines else []
 
 
-ALONE = "Sampling: the standard error of each group from sampling alone."
-
 SHOWN = {"nuisance": "nuisance models"}
 """Display names of stages."""
 
 
 def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    noise = tables.only_mechanism(view.budget)
-    said = [_total(view), *([f"Noise: {noise}."] if noise else [])]
+    mechanisms = {str(name) for name in view.budget["mechanism"] if name}
+    noise = mechanisms.pop() if len(mechanisms) == 1 else None
+    said = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
+    said += [f"Noise: {noise}."] if noise else []
     said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
     if view.parallel:
         said.append(view.parallel)
@@ -186,10 +187,6 @@ def _of_first(view: FitView) -> str:
     """The term whose uncertainty is shown, if there are several terms."""
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
     return f" of {terms[view.lead]}" if len(terms) > 1 else ""
-
-
-def _total(view: FitView) -> str:
-    return f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")
 
 
 def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:

@@ -524,16 +524,13 @@ def source_grid(
     return filled(caption, first, *columns, last, frame=frame, headed=not packed)
 
 
-CURRENCIES = ("rho", "epsilon", "delta")
-
-
 def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     """One line per release with its cost, in the currencies that were paid.
 
     A cost in brackets is the cost of a parallel release alone; it is not charged. If `mechanisms`
-    is true, mechanisms have a column; otherwise they are printed elsewhere (`only_mechanism`).
+    is true, mechanisms have a column; otherwise the only mechanism is printed elsewhere.
     """
-    paid = [c for c in CURRENCIES if bool((budget[c] > 0).any())] or ["rho"]
+    paid = [c for c in ("rho", "epsilon", "delta") if bool((budget[c] > 0).any())] or ["rho"]
     noise = TableColumn("noise sd", words="noise (standard deviation)")
     lines = (f"{line} {stage}" for line, stage in enumerate(budget["stage"], 1))
     return filled(
@@ -545,12 +542,6 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
         *((TableColumn(currency), _prices(budget, currency)) for currency in paid),
         frame=budget,
     )
-
-
-def only_mechanism(budget: pd.DataFrame) -> str | None:
-    """The mechanism of all releases, if they have only one."""
-    found = {str(name) for name in budget["mechanism"] if name}
-    return found.pop() if len(found) == 1 else None
 
 
 def _prices(budget: pd.DataFrame, currency: str) -> list[str]:

@@ -27,7 +27,6 @@ OVER_ALL: tuple[Average, ...] = ("ATE", *SURVIVAL)
 """Averages of the effect over all rows."""
 RISKS = ("E[Y(0)]", "E[Y(1)]")
 """Names of the mean outcomes in results; risk and odds ratios compare them."""
-NEIGHBORS: tuple[Neighbors, ...] = ("substitute", "add_remove")
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
 Tails = Literal["cubic", "any"]
@@ -104,7 +103,7 @@ class Trust:
     panel: Panel | None = None
 
     def __post_init__(self) -> None:
-        _choice("neighbors", self.neighbors, NEIGHBORS)
+        _choice("neighbors", self.neighbors, get_args(Neighbors))
         if type(self.max_rows) is not int or not 1 <= self.max_rows <= 10_000:
             raise BudgetError("max_rows must be a whole number from 1 to 10,000.")
         if self.unit is None and self.max_rows != 1:

@@ -6,15 +6,15 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privcausal.errors import DataError, Strict
-from privcausal.request.schema import OTHER, Binary, Domain, Interval, Levels, Schema, label_key
+from privcausal.request.schema import OTHER, Domain, Interval, Levels, Schema, label_key
 from privcausal.typing import Integers, Mask
 from privcausal.vault.batch import RawColumn, reads_labels
 
@@ -203,7 +203,7 @@ def _problems(
         absent &= ~unread
     problem = "missing, but declared complete" if complete else "missing"
     yield problem, _MISSING, np.flatnonzero(absent)
-    yield from _FINDERS[type(domain)](column, domain)
+    yield from _strange(column, domain)
 
 
 def _absent(column: RawColumn) -> Mask:
@@ -213,35 +213,26 @@ def _absent(column: RawColumn) -> Mask:
     return column.codes < 0
 
 
-def _interval_problems(column: RawColumn, domain: Interval) -> Iterator[ColumnProblem]:
-    assert column.numbers is not None
-    lo, hi = label_key(domain.lo), label_key(domain.hi)
-    yield "infinite", _MISSING, np.flatnonzero(np.isinf(column.numbers))
-    finite = np.where(np.isfinite(column.numbers), column.numbers, np.nan)
-    # A comparison with NaN is False, so missing values are in neither class.
-    yield f"below {lo}", f"becomes {lo}", np.flatnonzero(finite < domain.lo)
-    yield f"above {hi}", f"becomes {hi}", np.flatnonzero(finite > domain.hi)
-
-
-def _levels_problems(column: RawColumn, domain: Levels) -> Iterator[ColumnProblem]:
-    fate = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
-    for label, rows in _by_label(column):
-        if label not in domain.labels:
-            yield f"undeclared level {label!r}", fate, rows
-
-
-def _binary_problems(column: RawColumn, domain: Binary) -> Iterator[ColumnProblem]:
-    known = {*domain.zeros, *domain.ones}
+def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
+    """Values that are present, but not in the domain."""
+    if isinstance(domain, Interval):
+        assert column.numbers is not None
+        lo, hi = label_key(domain.lo), label_key(domain.hi)
+        yield "infinite", _MISSING, np.flatnonzero(np.isinf(column.numbers))
+        finite = np.where(np.isfinite(column.numbers), column.numbers, np.nan)
+        # A comparison with NaN is False, so missing values are in neither class.
+        yield f"below {lo}", f"becomes {lo}", np.flatnonzero(finite < domain.lo)
+        yield f"above {hi}", f"becomes {hi}", np.flatnonzero(finite > domain.hi)
+        return
+    if isinstance(domain, Levels):
+        known, problem = domain.labels, "undeclared level"
+        fate = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
+    else:
+        known, fate = (*domain.zeros, *domain.ones), _MISSING
+        problem = f"neither {domain.zero!r} nor {domain.one!r} but"
     for label, rows in _by_label(column):
         if label not in known:
-            yield f"neither {domain.zero!r} nor {domain.one!r} but {label!r}", _MISSING, rows
-
-
-_FINDERS: dict[type, Callable[[RawColumn, Any], Iterator[ColumnProblem]]] = {
-    Interval: _interval_problems,
-    Levels: _levels_problems,
-    Binary: _binary_problems,
-}
+            yield f"{problem} {label!r}", fate, rows
 
 
 def _by_label(column: RawColumn) -> Iterator[tuple[str, Integers]]:

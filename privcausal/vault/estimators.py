@@ -240,7 +240,7 @@ class DeclaredFit:
         if self.weight is not None:
             weight = np.clip(np.nan_to_num(np.concatenate(weights)), 0.0, self.most)
         own = copy.deepcopy(self.estimator)
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # Warnings could reveal rows.
+        # Warnings could reveal rows.
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             own.fit(x, target, bounds=self.bounds, weight=weight)
         return Declared(own, self.design, lo, hi)

@@ -129,17 +129,13 @@ def _noisy(
     noisy = np.empty(len(exact))
     for weight in np.unique(query.weights):
         at, scale = query.weights == weight, query.scale / float(weight)
-        factor = _refinement(finest, scale)
+        ratio = finest / scale if scale > 0 else 0.0
+        # An invalid scale, which the sampler refuses, gets the factor 1.
+        factor = 1 << math.ceil(math.log2(ratio)) if 1 < ratio < math.inf else 1
         most = LIMIT // factor
         whole = [int(v) * factor for v in np.clip(exact[at], -most, most)]
         noisy[at] = np.array(sampler(scale * factor)(whole), np.float64) / factor
     return noisy
-
-
-def _refinement(finest: float, scale: float) -> int:
-    """Smallest power of two by which `scale` reaches `finest`; 1 for invalid scales."""
-    ratio = finest / scale if scale > 0 else 0.0
-    return 1 << math.ceil(math.log2(ratio)) if 1 < ratio < math.inf else 1
 
 
 @lru_cache(maxsize=256)

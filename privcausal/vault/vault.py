@@ -319,11 +319,10 @@ class Vault(guard.Opaque):
         """Run all rounds."""
         self.passes += boosting.rounds - 1
         query, _ = self._round_noise(stage, boosting)
-
-        def add_noise(exact: Integers) -> Vector:
-            return self._exit.noisy(exact, query)
-
-        noisy = boosting.learn(self._passes.batches(part), add_noise, self._progress.rounds)
+        noisy = boosting.learn(
+            self._passes.batches(part), lambda exact: self._exit.noisy(exact, query),
+            self._progress.rounds,
+        )  # fmt: skip
         return self._told(stage, boosting, noisy)
 
     def _trained(self, stage: Stage, order: PrivateNetwork, part: int | None) -> Release:

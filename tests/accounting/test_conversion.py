@@ -11,7 +11,7 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize_scalar
 
 from privcausal.accounting import PICO, epsilon_of, noise_multiplier, pico, rho_of
-from privcausal.accounting.price import MAX_RHO, _distance
+from privcausal.accounting.price import MAX_RHO, gaussian_mu
 from privcausal.errors import BudgetError
 
 BAD_EPSILON = [0, -1, 1e-12, math.nan, math.inf, True, "1", None, 1e6, 1j]
@@ -74,7 +74,7 @@ def test_a_request_is_met_exactly(epsilon, delta):
 
 @given(st.integers(1, MAX_RHO))
 def test_the_distance_behind_a_rho_never_stands_for_less(rho):
-    d = Fraction(_distance(rho))
+    d = Fraction(gaussian_mu(rho))
     assert Fraction(rho, PICO) <= d**2 / 2 <= Fraction(rho, PICO) * (1 + Fraction(1, 10**14))
 
 

@@ -12,7 +12,6 @@ import privcausal as pc
 from privcausal.estimators import limits, nuisances
 from privcausal.estimators.boosting import recipes as boosted
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.priors import PRIORS
 from privcausal.testing import seeded_noise
 
 
@@ -84,6 +83,6 @@ def test_both_folds_count_where_they_were_learned_apart() -> None:
     assert len(laws) == 2 and laws[0] != laws[1]
     allowed = fitted.estimate.averages.remainder[0]
     (beyond,) = products
-    shapes = PRIORS.law_inflation * 0.5 * (laws[0].sd + laws[1].sd)
+    shapes = 0.5 * (laws[0].sd + laws[1].sd)
     assert allowed == pytest.approx(np.hypot(shapes, beyond.sd), rel=0.2)
     assert allowed >= shapes

@@ -509,9 +509,9 @@ LEDGER = (
         "(2 * charge.PICO)", "(4 * charge.PICO)", (c.known_prices,),
     ),
     Mutant(
-        "rho of half the distance", "accounting.price:_distance",
-        "math.sqrt(2 * rho)\n    while Fraction(d) ** 2 < 2 * rho",
-        "math.sqrt(rho)\n    while Fraction(d) ** 2 < rho",
+        "rho of half the distance", "accounting.price:gaussian_mu",
+        "math.sqrt(2 * rho / charge.PICO)\n    while Fraction(mu) ** 2 < Fraction(2 * rho,",
+        "math.sqrt(rho / charge.PICO)\n    while Fraction(mu) ** 2 < Fraction(rho,",
         (c.known_prices,),
     ),
     Mutant(

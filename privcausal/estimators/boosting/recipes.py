@@ -30,7 +30,6 @@ from privcausal.features.functions import Constant, Extended, NuisanceTriple, St
 from privcausal.inference import cuts
 from privcausal.inference.confounding import Remainder, unrelated
 from privcausal.inference.effects import Effect, Piece
-from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Posterior
 from privcausal.inference.smoothing import Fitted
 from privcausal.request.plan import StageKey
@@ -154,8 +153,7 @@ class _Start:
         """Bias from the product of both nuisances' errors, given covariances of the mean outcomes.
 
         An error of the log odds changes e by e (1 - e) times that error. This factor cancels the
-        weight of the AIPW score. The sd is inflated as for other nuisances
-        (`inference.confounding`).
+        weight of the AIPW score.
         """
         phi = self.machine.state.rows.phi(self.machine.bins.features)
         weight = np.asarray(phi.T @ phi / len(phi))
@@ -163,8 +161,7 @@ class _Start:
             Remainder(0.0, 0.0) if e.cov is None else unrelated(weight, e.cov, cov)
             for e, cov in zip(self.es, means, strict=True)
         ]
-        law = nu.over_folds(laws)
-        return Remainder(law.mean, PRIORS.law_inflation * law.sd)
+        return nu.over_folds(laws)
 
 
 def _shares(state: Survey, es: Sequence[functions.Function]) -> Matrix:

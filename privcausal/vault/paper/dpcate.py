@@ -387,7 +387,6 @@ class ExactRidge(_Columns, SecondStage):
 TANH_WIDTH, TANH_RATE, TANH_BATCH = 32, 0.01, 128
 """Schroeder et al. (2025), supplement G.3."""
 
-NETWORK_CHUNK = 64
 # public seed of starting weights and of the order of batches, not of noise
 _PUBLIC_SEED = 20_250_601
 
@@ -496,7 +495,7 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
     def product(v: Any) -> Any:
         return jvp(lambda w: slope(w, x, weight, goal), (theta,), (v,))[1]
 
-    directions = torch.split(torch.eye(len(theta), dtype=torch.float64), NETWORK_CHUNK)
+    directions = torch.split(torch.eye(len(theta), dtype=torch.float64), 64)
     blocks = [vmap(product)(v) for v in directions]
     found = np.nan_to_num(torch.cat(blocks).numpy())  # without rows the mean is NaN
     return np.asarray(0.5 * (found + found.T))

@@ -142,8 +142,6 @@ CELL_UNIT = 1 << GRID_BITS
 
 CellArray = Vector | Integers
 
-Form = Literal["ends", "count_sum"]
-
 SQUARES_WEIGHT = 0.1
 """Weight of the sums of squares in the l1 norm. These sums use a twentieth of epsilon."""
 
@@ -199,7 +197,7 @@ class CellSums(Mechanism):
     outcome: Outcome
     neighbors: Neighbors
     law: Literal["laplace", "gaussian"]
-    form: Form = "ends"
+    form: Literal["ends", "count_sum"] = "ends"
     squares: bool = True
     rounding: float = 0.0
 

@@ -21,15 +21,15 @@ from privcausal.vault.transforms import Outcome, Transform
 PRODUCT_UNIT = float(1 << TWO_FACTOR)
 
 
-def grid_rows(features: Features, rows: Rows, weight: Vector) -> Matrix:
+def grid_rows(features: Features, rows: Rows, weight: Vector, cut: float | None = None) -> Matrix:
     """weight phi on an integer grid, with sum of squares always <= 4^TWO_FACTOR, shape (n, p).
 
-    ||weight phi|| is at most `cut`. Rounding to nearest changes a row by at most sqrt(p)/2, and the
-    scale leaves room for this change. Therefore the integer check fails only on a fault. Such a row
-    counts as zero, since an exception would depend on the data. The function works column by
-    column, so that each column stays in cache.
+    ||weight phi|| is at most `cut`, by default the features' own. Rounding to nearest changes a row
+    by at most sqrt(p)/2, and the scale leaves room for this change. Therefore the integer check
+    fails only on a fault. Such a row counts as zero, since an exception would depend on the data.
+    The function works column by column, so that each column stays in cache.
     """
-    factor = weight * (row_scale(features.size) / features.cut)
+    factor = weight * (row_scale(features.size) / (features.cut if cut is None else cut))
     ints = rows.matrix(features.size)
     for column, own in zip(basis.columns_of(features, rows), ints.T, strict=True):
         np.rint(np.multiply(column, factor, out=own), out=own)

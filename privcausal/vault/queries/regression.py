@@ -11,7 +11,7 @@ from privcausal.features import basis
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.queries import sums
-from privcausal.vault.queries.moments import RowProducts, row_scale, surely
+from privcausal.vault.queries.moments import RowProducts, grid_rows, row_scale, surely
 from privcausal.vault.transforms import RegressionRow
 
 
@@ -72,12 +72,7 @@ class ResidualMoments(RowProducts):
         root = weight * left
         size = np.abs(root) * np.sqrt(basis.squared_norm(batch.rows.phi(self.joint.features)))
         root *= np.minimum(1.0, self.cut / np.maximum(size, basis.TINY))
-        root *= row_scale(self.size) / self.cut
-        out = batch.rows.matrix(self.size)
-        phi = basis.columns_of(self.joint.features, batch.rows)
-        for column, own in zip(phi, out.T, strict=True):
-            np.rint(np.multiply(column, root, out=own), out=own)
-        return surely(out)
+        return grid_rows(self.joint.features, batch.rows, root, self.cut)
 
 
 @dataclass(frozen=True, eq=False)

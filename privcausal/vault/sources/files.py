@@ -21,6 +21,7 @@ from privcausal.errors import CapabilityError, DataError, SchemaError
 from privcausal.features.design import labels, open_frame
 from privcausal.request import schema
 from privcausal.request.partition import sql_text
+from privcausal.vault.batch import RawColumn
 from privcausal.vault.guard import opening
 from privcausal.vault.sources import memory, stored
 
@@ -73,11 +74,9 @@ class Labelled(memory.Memory):
 
 def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) -> Any:
     """Convert each code separately: unchanged if it is declared, otherwise to its declared text."""
-    import pyarrow as pa
-
     codes, keys = labels(series)
-    words = [key if key in declared else texts.get(key, key) for key in keys]
-    return pa.array(words, pa.large_string()).take(pa.array(codes, mask=codes < 0))
+    words = tuple(key if key in declared else texts.get(key, key) for key in keys)
+    return stored.texts_of(RawColumn(codes=codes, labels=words))
 
 
 @opening

@@ -173,11 +173,6 @@ def _member(value: Enum) -> str | None:
     return None if name is None else repr((kind.__module__, kind.__qualname__, name))
 
 
-def _interval(value: Any) -> str | None:
-    ends = unit_key(value.left), unit_key(value.right)
-    return None if None in ends else repr((value.closed, *ends))
-
-
 def _of(*libraries: str) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
     """Restrict a text function to these libraries' classes: a subclass may redefine equality."""
 
@@ -187,17 +182,15 @@ def _of(*libraries: str) -> Callable[[Callable[[Any], str | None]], Callable[[An
     return only
 
 
-_PANDAS: dict[str, Callable[[Any], str | None]] = {
-    "Period": lambda value: f"{value.freqstr} {value.ordinal}",
-    "Interval": _interval,
-}
-
-
 def _of_pandas(value: Any) -> str | None:
     """Recognize pandas classes by name, because importing pandas takes time."""
-    text = _PANDAS.get(type(value).__name__)
-    found = None if text is None or schema.library(value) != "pandas" else text(value)
-    return None if found is None else f"{type(value).__name__} {found}"
+    kind = type(value).__name__ if schema.library(value) == "pandas" else ""
+    if kind == "Period":
+        return f"Period {value.freqstr} {value.ordinal}"
+    if kind == "Interval":
+        ends = unit_key(value.left), unit_key(value.right)
+        return None if None in ends else f"Interval {(value.closed, *ends)!r}"
+    return None
 
 
 # The order matters: a Python bool is an int, a datetime is a date, and a NumPy span is an int.

@@ -259,7 +259,8 @@ def repeatable(frame: Any) -> bool:
     plan = getattr(frame, "_jdf", None)
     if plan is None:
         text = str(frame._explain_string(mode="extended"))
-        return _repeats(text.partition(_OPTIMISED)[2].partition("== Physical Plan ==")[0])
+        text = text.partition("== Optimized Logical Plan ==")[2]
+        return _repeats(text.partition("== Physical Plan ==")[0])
     optimised = plan.queryExecution().optimizedPlan()
     return bool(optimised.deterministic()) and _repeats(_whole_text(optimised))
 
@@ -275,9 +276,6 @@ def _whole_text(plan: Any) -> str:
         except Exception:  # not available in this version
             pass
     return str(plan.toString())  # may be truncated, which is detected
-
-
-_OPTIMISED = "== Optimized Logical Plan =="
 
 
 def _repeats(text: str) -> bool:

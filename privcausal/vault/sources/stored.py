@@ -41,8 +41,6 @@ _UNREADABLE = (
 BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
 """Texts in a CSV file that mean a missing value."""
 
-_WORDS = {"true": 1.0, "false": 0.0}
-
 
 def _read(step: Callable[[], Any], failed: str = _UNREADABLE) -> Any:
     return shielded(step, failed)
@@ -260,8 +258,11 @@ class Stored(memory.RowSource):
 
     def size(self) -> int:
         if self._size is None:
-            self._size = int(_read(lambda: self._relation.aggregate("count(*)").fetchall()[0][0]))
+            self._size = int(_read(self._count))
         return self._size
+
+    def _count(self) -> Any:
+        return self._relation.aggregate("count(*)").fetchall()[0][0]
 
     def units(self, unit: str) -> int:
         """Number of units; public under substitution."""
@@ -390,11 +391,6 @@ class Lazy(Stored):
         # rows of a query may come in another order each time
         super().__init__(frame, ordered=False, columns=design.header(empty))
 
-    def size(self) -> int:
-        if self._size is None:
-            self._size = int(_read(self._count))
-        return self._size
-
     def _count(self) -> Any:
         import polars as pl
 
@@ -404,9 +400,6 @@ class Lazy(Stored):
         batches = _read(lambda: _collected(self._relation.select(list(names))))
         while (batch := _read(lambda: next(batches, None))) is not None:
             yield from batch.to_arrow().to_batches()
-
-    def typed(self, labels: LabelColumns) -> Lazy:
-        return self
 
     def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
         return None
@@ -439,18 +432,15 @@ def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
     """A batch's column in the requested form."""
     if as_labels == "units":
         return memory.arrow_units(array)
-    return arrow_labels(array) if as_labels else RawColumn(numbers=arrow_numbers(array))
+    if as_labels:
+        return arrow_labels(array)
+    numbers = array.to_numpy(zero_copy_only=False)  # of any type until they are sliced
+    if numbers.dtype.kind not in "fiu":
+        import narwhals as nw
+        import pyarrow as pa
 
-
-def arrow_numbers(array: Any) -> Any:
-    """The values of an Arrow array, read like a frame's; of any type until they are sliced."""
-    plain = array.to_numpy(zero_copy_only=False)
-    if plain.dtype.kind in "fiu":
-        return plain
-    import narwhals as nw
-    import pyarrow as pa
-
-    return design.numbers(nw.from_native(pa.chunked_array([array]), series_only=True))
+        numbers = design.numbers(nw.from_native(pa.chunked_array([array]), series_only=True))
+    return RawColumn(numbers=numbers)
 
 
 def arrow_labels(array: Any) -> RawColumn:
@@ -502,4 +492,4 @@ def number_of(word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        return _WORDS.get(word.strip().lower(), float("nan"))
+        return {"true": 1.0, "false": 0.0}.get(word.strip().lower(), float("nan"))
