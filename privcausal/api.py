@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from privcausal import accounting, estimators, results
@@ -11,6 +12,7 @@ from privcausal.errors import CapabilityError, named
 from privcausal.estimators import aggregates
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
+from privcausal.estimators.record import Record
 from privcausal.features.rows import declare_queries
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
@@ -640,15 +642,19 @@ def from_cells(
         if ledger is not None:
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
-        estimate = aggregates.from_noisy(asked, table, noise)
-        return with_warnings(results.CateResult(estimate, cells_call(asked, noise)))
+        asked = replace(asked, noise=noise).told(table)
+        estimate, call = aggregates.from_noisy(asked), cells_call(asked, noise)
+        return with_warnings(results.CateResult(estimate, Record(asked, {}), call))
+    asked = asked.told(table)
     plan = asked.plan()
     warn_of_weak(plan, None)
     vault = open_vault(
         from_table(table, asked.header), plan, ledger, accounting.run_name("from_cells")
     )
-    estimate = paid(aggregates.from_exact)(asked, plan, vault, table.rounding)
-    return with_warnings(results.CateResult(estimate, cells_call(asked, None), ledger_line(ledger)))
+    estimate = paid(aggregates.from_exact)(asked, plan, vault)
+    record = Record(asked, vault.answers, vault.silent)
+    call, line = cells_call(asked, None), ledger_line(ledger)
+    return with_warnings(results.CateResult(estimate, record, call, line))
 
 
 @named

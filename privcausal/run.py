@@ -20,6 +20,7 @@ from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, check_plan, check_rows, levels, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner
+from privcausal.estimators.record import Record, RowRequest
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
@@ -192,6 +193,7 @@ def run(
             "Correct or remove them."
         )
     schema, undeclared = resolve_domains(request, source.header)
+    said = RowRequest.of(request, learner, base, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
@@ -222,7 +224,8 @@ def run(
                 stopped = type(error)(f"{error} {_used(plan, opened.unspent, ledger)}")
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         raise stopped
-    return with_warnings(result(estimate, call, ledger_line(ledger)))
+    record = Record(said, opened.answers, opened.silent)
+    return with_warnings(result(estimate, record, call, ledger_line(ledger)))
 
 
 def warn_each(texts: Iterable[str]) -> None:

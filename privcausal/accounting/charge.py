@@ -8,14 +8,13 @@ from fractions import Fraction
 from typing import Any, get_args
 
 from privcausal.errors import BudgetError, as_plain, is_number
-from privcausal.stored import stored
 from privcausal.typing import Neighbors, Vector
 
 PICO = 10**12
 """Privacy amounts are integers in units of 1e-12, because float budgets lose small charges."""
 
 PARALLEL = "(parallel)"
-"""Suffix of a parallel charge's query, in ledgers and in fits saved before the field existed."""
+"""Suffix of a parallel charge's query in ledgers."""
 
 
 def exact(amount: float) -> Fraction:
@@ -32,7 +31,6 @@ def pico(amount: float) -> int:
     return math.ceil(exact(amount) * PICO)
 
 
-@stored
 @dataclass(frozen=True, slots=True)
 class Cost:
     """An amount of privacy loss in the three currencies of the ledger, in pico-units.
@@ -58,7 +56,6 @@ class Cost:
             raise BudgetError("gdp of a cost must be True or False.")
 
 
-@stored
 @dataclass(frozen=True, slots=True)
 class Charge:
     """One line of the budget: a query, its mechanism and its cost.
@@ -118,7 +115,6 @@ class Charge:
         return pico((self.sensitivity / self.noise_sd) ** 2 / 2)
 
 
-@stored
 @dataclass(frozen=True, slots=True)
 class Release:
     """Released numbers, with their noise and their cost.

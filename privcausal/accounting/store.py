@@ -157,9 +157,7 @@ BUSY_SECONDS = 30.0
 """Maximum wait, in seconds, while another process holds the file."""
 
 STORE_VERSION = 2
-"""Version of the tables below, stored as ``user_version``. A file of version 1 has no table of
-Gaussian releases. The table is added with the first such release; earlier charges stay pure zCDP.
-"""
+"""Version of the tables below, stored as ``user_version``. Other versions are refused."""
 
 _APPLICATION_ID = 0x70727663  # "prvc": distinguishes our files from other SQLite databases
 
@@ -179,10 +177,12 @@ _SCHEMA = (
     " rho INTEGER NOT NULL CHECK (rho >= 0), epsilon INTEGER NOT NULL CHECK (epsilon >= 0),"
     " delta INTEGER NOT NULL CHECK (delta >= 0), rows REAL NOT NULL, unit TEXT NOT NULL,"
     " hash TEXT NOT NULL, UNIQUE (run, line)) STRICT",
+    # charges with rho of Gaussian noise; the hash of such a line includes this fact
+    "CREATE TABLE gaussian (seq INTEGER PRIMARY KEY) STRICT",
     *(
         f"CREATE TRIGGER {table}_no_{action} BEFORE {action} ON {table}"
         " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for table in ("ledger", "charges")
+        for table in ("ledger", "charges", "gaussian")
         for action in ("UPDATE", "DELETE")
     ),
     # INSERT OR REPLACE deletes without running the triggers above
@@ -192,23 +192,11 @@ _SCHEMA = (
     " WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM charges) OR EXISTS"
     " (SELECT 1 FROM charges WHERE run = NEW.run AND line = NEW.line)"
     " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
-)
-
-_GAUSSIAN = (
-    # charges with rho of Gaussian noise; the hash of such a line includes this fact
-    "CREATE TABLE gaussian (seq INTEGER PRIMARY KEY) STRICT",
-    *(
-        f"CREATE TRIGGER gaussian_no_{action} BEFORE {action} ON gaussian"
-        " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for action in ("UPDATE", "DELETE")
-    ),
     "CREATE TRIGGER gaussian_in_order BEFORE INSERT ON gaussian"
     " WHEN NEW.seq IS NOT (SELECT max(seq) FROM charges)"
     " OR EXISTS (SELECT 1 FROM gaussian WHERE seq = NEW.seq)"
     " BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END",
 )
-
-_TABLES = {1: _SCHEMA, 2: (*_SCHEMA, *_GAUSSIAN)}
 
 _CAUSES = {
     sqlite3.SQLITE_BUSY: "is locked by another process",
@@ -406,7 +394,7 @@ def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
         raise LedgerError("This file system does not support ledgers (no write-ahead log).")
     _begin(connection)
     if not _tables(connection):  # no other process created them first
-        for statement in _TABLES[STORE_VERSION]:
+        for statement in _SCHEMA:
             connection.execute(statement)
         marks = ", ".join("?" * len(header))
         connection.execute(f"INSERT INTO ledger VALUES ({marks})", header)
@@ -420,20 +408,16 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
     return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
 def _check_schema(connection: sqlite3.Connection, name: str) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    version = _version(connection)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID:
         raise LedgerError(f"{name} is not a ledger.")
-    if version > STORE_VERSION:
+    if version != STORE_VERSION:
         raise LedgerError(
-            f"{name} was created by a newer version of privcausal. Upgrade privcausal."
+            f"{name} was created by another version of privcausal. Charge it with that version."
         )
-    if sorted(_tables(connection)) != sorted(_TABLES.get(version, ())):
+    if sorted(_tables(connection)) != sorted(_SCHEMA):
         raise LedgerError(f"{name} was changed: its tables or triggers differ from a ledger's.")
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         raise LedgerError(f"{name} was changed: it has no write-ahead log.")
@@ -448,9 +432,7 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
     ).fetchall()
     if len(headers) != 1:
         raise LedgerError(f"{name} is damaged: it has no header.")
-    gaussian: set[int] = set()
-    if _version(connection) > 1:
-        gaussian.update(seq for (seq,) in connection.execute("SELECT seq FROM gaussian"))
+    gaussian = {seq for (seq,) in connection.execute("SELECT seq FROM gaussian")}
     hashes = [_digest("", headers[0])]
     for expected, (seq, found, *fields) in enumerate(rows, start=1):
         hashes.append(_line_digest(hashes[-1], fields, seq in gaussian))
@@ -468,10 +450,6 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
 def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str, Any]]) -> None:
     marks = ", ".join("?" * (len(_LINE) + 2))
     command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
-    if _version(connection) == 1 and any(line["gaussian"] for line in lines):
-        for statement in _GAUSSIAN:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
     last = book.hashes[-1]
     for seq, line in enumerate(lines, start=len(book.hashes)):
         fields = [line[name] for name in _LINE]

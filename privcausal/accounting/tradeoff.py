@@ -27,7 +27,6 @@ from privcausal.accounting import price
 from privcausal.accounting.charge import pico
 from privcausal.errors import BudgetError, as_plain, is_number
 from privcausal.prices import at_most
-from privcausal.stored import stored
 from privcausal.typing import Vector
 
 MARGIN = 4e-15
@@ -37,7 +36,6 @@ MAX_LOSS = 700.0
 """Privacy losses above this count as certain, because exp(700) is close to the largest float."""
 
 
-@stored
 @dataclass(frozen=True, slots=True, eq=False)
 class TradeOff:
     """A symmetric, convex, decreasing, piecewise-linear trade-off function on [0, 1].

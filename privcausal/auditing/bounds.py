@@ -85,11 +85,11 @@ def replay(
 
 
 def _document(result: Any) -> bytes:
-    """The whole released result, as it is saved."""
+    """The whole released result: the releases, and what is computed from them."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "fit.json"
         result.save(path)
-        return path.read_bytes()
+        return path.read_bytes() + str(result.summary(full=True)).encode()
 
 
 def quiet() -> warnings.catch_warnings[None]:

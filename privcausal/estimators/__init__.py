@@ -36,16 +36,25 @@ LEARNERS: dict[str, EffectLearner] = {
 _CALLS = (Private, PartiallyLinear, LocalAverage, DifferenceInMeans, LeastSquares, EventStudy)
 """Learners with a proven guarantee that other calls use."""
 
-_PRINTED = (Published, PublishedADUM, PublishedTM, PublishedDPCATE, TwoStage)
+PRINTED: tuple[type[Learner], ...] = (
+    Published,
+    PublishedADUM,
+    PublishedTM,
+    PublishedDPCATE,
+    TwoStage,
+)
 """Learners of the calls in `privcausal.paper`."""
+
+
+def learner_kinds() -> list[type[Learner]]:
+    """The classes of all learners with a proven guarantee."""
+    return [*_CALLS, *(type(one) for one in LEARNERS.values())]
 
 
 def describe(estimate: Estimate) -> Description:
     """Describe a fit by its learner's description; unnamed learners use the default description."""
     plan = estimate.plan
-    kinds: list[type[Learner]] = [*_CALLS, *(type(one) for one in LEARNERS.values())]
-    if plan.request.mode == "paper":
-        kinds = [*_PRINTED]
+    kinds = PRINTED if plan.request.mode == "paper" else learner_kinds()
     known = {kind.name: kind for kind in kinds}
     said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
     said = clusters.described(survival.survival_described(said, plan.request), plan.request.cluster)
@@ -95,7 +104,7 @@ def find(learner: object, *others: str) -> EffectLearner:
     if isinstance(learner, str) and learner in LEARNERS:
         return LEARNERS[learner]
     check_object("learner", learner)
-    if isinstance(learner, EffectLearner) and not isinstance(learner, _PRINTED):
+    if isinstance(learner, EffectLearner) and not isinstance(learner, tuple(PRINTED)):
         return learner
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"
     known = ", ".join(map(repr, (*others, *LEARNERS)))
@@ -137,8 +146,8 @@ def for_average(request: Request) -> Learner:
 
 
 __all__ = [
-    "ADUM", "DPCATE", "DR", "LEARNERS", "TM", "Auto", "CateLearner", "Description",
+    "ADUM", "DPCATE", "DR", "LEARNERS", "PRINTED", "TM", "Auto", "CateLearner", "Description",
     "DifferenceInMeans", "EffectLearner", "Estimate", "FirstStage", "Learner", "LeastSquares",
     "Private", "PrivateEstimator", "R", "S", "T", "TwoStage", "X", "base_of", "check_object",
-    "describe", "find", "for_average", "for_effect",
+    "describe", "find", "for_average", "for_effect", "learner_kinds",
 ]  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from privcausal import accounting
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number
 from privcausal.estimators import check_object
 from privcausal.estimators.bases import BASES
-from privcausal.estimators.budget import Undeclared, as_coded
+from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
 from privcausal.estimators.survey import outcome_of
 from privcausal.estimators.uplift import ADUM, CELL_STAGE, assembled, cell_totals
 from privcausal.estimators.words import Estimate
 from privcausal.inference.cells import CellTotals
 from privcausal.request.formula import CausalFormula
-from privcausal.request.partition import LevelAxis, Product, check_size, text_columns
+from privcausal.request.partition import Product, product_of, text_columns
 from privcausal.request.plan import PER_ROW, Plan
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Binary, Header, Interval, Schema
@@ -32,12 +33,30 @@ BY_CELL = "outcome ~ arm | C(cell)"
 
 @dataclass(frozen=True, eq=False)
 class CellRequest:
-    """A request for an aggregated table."""
+    """A request for an aggregated table.
+
+    Attributes
+    ----------
+    rounding : float
+        What the types of an exact table's sums add to their sensitivity.
+    noise : dict, optional
+        Noise of a table that its producer released.
+    count, total : tuple of float
+        The counts and sums of such a table; empty for an exact table, which is private.
+    """
 
     request: Request
-    partition: Product
+    parts: Mapping[str, object]
     learner: ADUM
-    names: tuple[str, ...]
+    rounding: float = 0.0
+    noise: Mapping[str, float] | None = None
+    count: tuple[float, ...] = ()
+    total: tuple[float, ...] = ()
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def partition(self) -> Product:
+        return product_of(self.request.schema, self.parts)
 
     @property
     def outcome(self) -> Interval:
@@ -57,6 +76,25 @@ class CellRequest:
         arms = self.request.schema[self.request.formula.treatment]
         assert isinstance(arms, Binary)
         return read_cells(frame, self.names, arms, self.outcome, noisy=noisy)
+
+    def told(self, table: CellTable) -> CellRequest:
+        """The request with what is public of its table."""
+        if self.noise is None:
+            return replace(self, rounding=table.rounding)
+        count, total = (tuple(part.ravel().tolist()) for part in (table.count, table.total))
+        return replace(self, count=count, total=total)
+
+    def planned(self) -> tuple[Plan, Callable[[Vault], Estimate]]:
+        """The plan, after all checks, and the fit by the answers of a vault."""
+        schema, undeclared = resolve_domains(self.request, self.header)
+        own = set(self.parts) <= set(self.request.formula.effect_variables)
+        if undeclared or schema != self.request.schema or not own or self.rounding < 0:
+            raise SchemaError("An aggregated table requires declared domains of its columns.")
+        if self.noise is None:
+            plan = self.plan()
+            return plan, lambda vault: from_exact(self, plan, vault)
+        found = from_noisy(self)
+        return found.plan, lambda _: found
 
     def plan(self) -> Plan:
         """Plan the single stage of an exact table."""
@@ -86,15 +124,19 @@ def cell_request(
             raise CapabilityError(PER_ROW)
         request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
         names = tuple(map(str, range(cells.partition.size)))
-        return CellRequest(request, cells.partition, learner, names)
+        parts: dict[str, object] = {
+            axis.name: getattr(axis, "parts", getattr(axis, "cuts", "levels"))
+            for axis in cells.partition.axes
+        }
+        return CellRequest(request, parts, learner, names=names)
     if isinstance(cells, str) or not isinstance(cells, Sequence):
         raise SchemaError("cells= must list all declared cells, including cells without rows.")
     request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
     declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
     request = replace(request, schema=as_coded(declared, request))
-    axis = LevelAxis("cell", getattr(request.schema["cell"], "labels", None) or ("0", "1"))
-    check_size(float(axis.size))
-    return CellRequest(request, Product((axis,)), learner, axis.labels)
+    made = CellRequest(request, {"cell": "levels"}, learner)
+    own = (label.removeprefix("cell = ") for label in made.partition.labels())
+    return replace(made, names=tuple(own))
 
 
 def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
@@ -112,22 +154,23 @@ def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget
     return Budget(eps, 0.0 if delta is None else delta, given=True)
 
 
-def from_exact(asked: CellRequest, plan: Plan, vault: Vault, rounding: float) -> Estimate:
-    """Add noise to an exact table, then proceed as for rows; `rounding` refers to its sums."""
+def from_exact(asked: CellRequest, plan: Plan, vault: Vault) -> Estimate:
+    """Add noise to an exact table, then proceed as for rows."""
     schema, pure = asked.request.schema, plan.pure
     vault.set_layout(schema, (), ())
     sums = CellSums(
         asked.partition, outcome_of(asked.request, schema), asked.request.trust.neighbors,
         "laplace" if pure else "gaussian",
-        form=asked.learner.release if pure else "count_sum", squares=False, rounding=rounding,
+        form=asked.learner.release if pure else "count_sum", squares=False, rounding=asked.rounding,
     )  # fmt: skip
     release = vault.release(CELL_STAGE, sums)
     found = cell_totals(sums, release)
     return assembled(plan, found, (release,), None, vault.real_noise, shrink=asked.learner.shrink)
 
 
-def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float]) -> Estimate:
+def from_noisy(asked: CellRequest) -> Estimate:
     """Post-process a noisy table; `noise` holds the standard deviations added by its producer."""
+    noise, shape = asked.noise, (asked.partition.size, 2)
     if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
         raise DataError("noise= must be {'count': sd, 'sum': sd}, the noise added by the producer.")
     if not all(is_number(value) and 0 < value < math.inf for value in noise.values()):
@@ -136,7 +179,8 @@ def from_noisy(asked: CellRequest, table: CellTable, noise: Mapping[str, float])
     # Noise sd of sum - middle x count.
     centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
     half = 0.5 * asked.outcome.width
-    found = CellTotals(table.count, table.total, None, count**2, centred**2, 0.0, half)
+    rows, sums = (np.array(part).reshape(shape) for part in (asked.count, asked.total))
+    found = CellTotals(rows, sums, None, count**2, centred**2, 0.0, half)
     charge = accounting.Charge(
         "effect", f"counts and sums in {asked.partition.size} cells", "noise added by producer",
         asked.request.trust.neighbors, float("nan"), total, accounting.Cost(),

@@ -26,7 +26,6 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.smoothing import EFFECT_SPREAD, LEFT_SPREAD, KernelPrior, denoised
 from privcausal.request.plan import Plan, Stage, StageKey, portions
 from privcausal.request.request import Request
-from privcausal.stored import stored
 from privcausal.typing import Frame, Integers, Vector
 
 # Base "nn": nuisance networks trained by differentially private gradient descent.
@@ -96,7 +95,6 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
     return [Stage(name, 0, failing, 0, rows, part, each, own_half) for name in names]
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class ArmDifference(effects.Effect):
     """mu1 - mu0 as an effect, clipped to its range."""

@@ -429,7 +429,8 @@ def _tabulated(
     grid = partitions.product_of(schema, dict.fromkeys(variables, parts))
     frame = pd.DataFrame(_middles(grid))
     try:
-        codes, names = pd.factorize(pd.Series(list(function(frame))), sort=False)
+        named = pd.Series(list(function(frame))).map(str, na_action="ignore")
+        codes, names = pd.factorize(named, sort=False)
     except Exception as error:  # The user's own code, on public values.
         raise CapabilityError(
             f"The partition= function failed with {type(error).__name__}. It must take a data "

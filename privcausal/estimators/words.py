@@ -23,7 +23,6 @@ from privcausal.inference.ranges import INDEX
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
-from privcausal.stored import stored
 from privcausal.typing import Kind, Vector
 
 # The finished fit: public functions, and averages with their costs.
@@ -34,7 +33,6 @@ Alerts = tuple[tuple[str, str], ...]
 AnyEffect = Effect | CellEffect | ArmPolynomials
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Nuisances:
     """Released nuisances as functions of covariates; each may be absent."""
@@ -45,7 +43,6 @@ class Nuisances:
     mu1: functions.Function
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """A finished fit: only released numbers and functions of released numbers.

@@ -11,11 +11,9 @@ import numpy as np
 
 from privcausal.features.design import Design
 from privcausal.features.rows import Features, Rows, looked_up
-from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Singles, Vector
 
 
-@stored
 @dataclass(frozen=True)
 class Block:
     """Basis functions of one design column.
@@ -53,7 +51,6 @@ class Block:
         return np.multiply(self.gain, out, out=out)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
     """phi(x) = (1, basis functions), with row weight w = min(1, (C / ||phi||)^2).

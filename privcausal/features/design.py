@@ -319,7 +319,6 @@ class Design:
     """
 
     def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
-        self.asked = tuple(terms)
         columns = [_as_column(term, full_rank=full_rank) for term in terms]
         # x + s(x) is one column.
         self.terms = tuple({frozenset(f.expr for f in t.factors): t for t in columns}.values())
@@ -611,7 +610,7 @@ class Design:
 def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
     """A `Design`, cached because it is public and formulaic is slow."""
     found = copy(_made(tuple(terms), schema, full_rank))
-    found.asked, found.schema = tuple(terms), schema  # saved files refer to these exact objects
+    found.schema = schema  # equal schemas may differ in the spelling of labels
     return found
 
 
@@ -658,7 +657,7 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
     Raises
     ------
     FormulaError
-        If `CausalFormula.parse` cannot create a factor; a loaded file may hold anything.
+        If `CausalFormula.parse` cannot create a factor.
     """
     from formulaic.formula import SimpleFormula
     from formulaic.parser.types import Factor as Formulaic

@@ -13,7 +13,6 @@ from privcausal.features.design import Design
 from privcausal.features.rows import Rows, looked_up
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Interval
-from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Singles, Vector
 
 # Public expansions of bounded norm: Fourier features of a Gaussian kernel, and polynomials.
@@ -25,7 +24,6 @@ _PUBLIC_SEED = 20_250_601  # for public frequencies and comparison points, not f
 _ORDERS = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Fourier:
     """phi(x) with <phi(x), phi(x')> near exp(-||z - z'||^2 / (2 h^2)) and ||phi(x)|| = 1.
@@ -139,7 +137,6 @@ def _orthogonal(m: int, q: int) -> Matrix:
     return np.vstack(blocks)[:m]
 
 
-@stored
 @dataclass(frozen=True)
 class Polynomials:
     """1, then Legendre polynomials up to `degree` of each number, and dummies of the labels.
@@ -193,7 +190,6 @@ PRODUCT_SDS = 2.5
 rows would determine the norm."""
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Index:
     """A released linear combination of additive features, standardized and clipped."""
@@ -210,7 +206,6 @@ Tree = tuple[TreeSplit, ...]
 """One split for each level; the leaves are all combinations of sides."""
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Interactions:
     """psi(x): products of columns and leaves of trees, with the additive features regressed out.

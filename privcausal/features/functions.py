@@ -21,7 +21,6 @@ from privcausal.errors import DataError
 from privcausal.features import basis, expansions
 from privcausal.features.design import Design
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins, kept
-from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
 
 # Public functions of a row's covariates: nuisances and effects made from released numbers.
@@ -33,7 +32,6 @@ class Function(Protocol):
     def __call__(self, rows: Rows) -> Vector: ...
 
 
-@stored
 @dataclass(frozen=True)
 class Constant:
     """A constant: one number for all rows."""
@@ -44,7 +42,6 @@ class Constant:
         return np.full(len(rows), self.value)
 
 
-@stored
 @dataclass(frozen=True)
 class Known:
     """A value supplied with the row (a trial's propensity), clipped to declared bounds."""
@@ -58,7 +55,6 @@ class Known:
         return np.minimum(np.maximum(rows.propensity, self.lo), self.hi)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Additive:
     """offset + phi(x)' coef, clipped to [lo, hi]."""
@@ -83,7 +79,6 @@ class Additive:
         return np.clip(value, self.lo, self.hi, out=value)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Extended:
     """A function plus psi(x)' coef, clipped to the function's [lo, hi] if that is additive."""
@@ -132,7 +127,6 @@ class Extended:
                 rows.store(function._key, value)
 
 
-@stored
 @dataclass(frozen=True)
 class ArmMean:
     """mu_t(x) = eta(x) + (t - e(x)) tau(x), clipped to the outcome's bounds [lo, hi].
@@ -157,7 +151,6 @@ class ArmMean:
         return np.clip(value, self.lo, self.hi, out=value)
 
 
-@stored
 @dataclass(frozen=True)
 class Mixture:
     """e(x) mu1(x) + (1 - e(x)) mu0(x): the mean outcome eta, or the X-learner's combined effect."""
@@ -200,7 +193,6 @@ class Capped:
         return np.minimum(self.base(rows), self.hi)
 
 
-@stored
 @dataclass(frozen=True)
 class Difference:
     """first(x) - second(x)."""
@@ -402,7 +394,6 @@ def _lumps(share: Vector) -> Integers:
     return np.repeat(found, FINE_BINS // SYNTHETIC_CELLS)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Steps(Additive):
     """offset + sum of step functions, passed through 1 / (1 + e^-z) if `logistic`."""
@@ -438,7 +429,6 @@ _EXP = [1 / math.factorial(k) for k in range(13, -1, -1)]
 """1/13!, ..., 1/1!, 1/0!. The next term is below 2^-57 for |r| <= log(2) / 2."""
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Network:
     """A network of one hidden layer, offset + gain f(z), clipped to [lo, hi].

@@ -21,7 +21,6 @@ from privcausal.inference.reconcile import upheld
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.factors import Partitions
 from privcausal.request.terms import Place, ResultTerm, in_places
-from privcausal.stored import stored
 from privcausal.typing import Matrix, Vector
 
 FEW_SDS = 3.0
@@ -127,7 +126,6 @@ class SumsContext:
         return np.asarray((self.points.T * weight) @ self.points * scale)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class AverageEstimate:
     """Terms, estimates and the parts of their covariance, in natural units.
@@ -140,7 +138,7 @@ class AverageEstimate:
     The weight of any row is at most `weight` times its weight in a difference of means. `size` is
     the number of complete rows, `size_sd` its noise, and `treated` the released share of treated
     rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
-    their sums; both are empty in files from earlier versions. For coefficients and an instrument's
+    their sums. For coefficients and an instrument's
     slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
     (m, k). `r2` is the share of the outcome's variance that a regression explains. `clusters` is
     the number of clusters, if the standard errors are cluster-robust. Critical values are then

@@ -23,7 +23,6 @@ from scipy.linalg import cho_factor, cho_solve
 from privcausal.features.rows import Rows
 from privcausal.inference.alerts import lacks_arm
 from privcausal.request.partition import Partition
-from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 MOST_POINTS = 300
@@ -124,7 +123,6 @@ class CellTotals:
         return np.asarray(self.most_rows * self.variances)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class CellEffect:
     """tau(x) of the cell that contains x; a row outside all cells gets the average.

@@ -41,13 +41,11 @@ from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.intervals import covering
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import ResultTerm
-from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 # -- conditional effects with the standard deviation of their error ---------------------------
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Piece:
     """weight(x) x additive(x), with the covariance of the additive function's coefficients."""
@@ -57,7 +55,6 @@ class Piece:
     weight: Function | None = None
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Effect:
     """tau(x) as a sum of independent pieces, clipped to [-reach, reach] (the outcome's range)."""
@@ -97,7 +94,6 @@ class Effect:
         return float(np.sqrt(max(total, 0.0)))
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Predicted(Effect):
     """tau(x) as a function whose error distribution is unknown: its sd is NaN."""
@@ -114,7 +110,6 @@ class Predicted(Effect):
 # -- at declared points -----------------------------------------------------------------------
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Answers(Effect):
     """tau at declared points; tau is unknown at all other points.
@@ -171,7 +166,6 @@ def trimmed(gram: Matrix, cross: Vector, noise_sd: float) -> Vector:
     return np.asarray(inner @ ((inner.T @ cross) / values[kept]))
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class ArmPolynomials:
     """tau(x) as the difference of two regressions, each clipped to the outcome's bounds.
@@ -195,7 +189,6 @@ class ArmPolynomials:
         return np.full(len(rows), np.nan)
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class ArmLogits(ArmPolynomials):
     """tau(x) as the difference of two probabilities, from logistic regressions; `half` is 1/2."""

@@ -21,7 +21,6 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.inference.weights import WeightLaw
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 SIZE = 3000
@@ -45,7 +44,6 @@ NARROWEST_MARGINAL, WIDEST_MARGINAL = 0.03, 0.4
 """Sds of the normal marginals, as shares of the range: half a cell, and nearly uniform."""
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Population:
     """Variables of a population.

@@ -28,7 +28,6 @@ from privcausal.request.schema import (
     level_names,
 )
 from privcausal.request.terms import Place
-from privcausal.stored import stored
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 # Declared subgroups: their notation, and the rows that belong to them.
@@ -264,7 +263,6 @@ LABEL_KINDS = "categorical", "contrast"
 Option: TypeAlias = int | tuple[float, ...]
 
 
-@stored
 @dataclass(frozen=True)
 class Factor:
     """One column, or one public function of the columns of a row.

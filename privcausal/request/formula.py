@@ -20,7 +20,6 @@ from privcausal.errors import FormulaError
 from privcausal.request import expressions
 from privcausal.request.factors import LABEL_KINDS, Factor, bare_factor, call_factor
 from privcausal.request.schema import NO_SUCH_FIELD
-from privcausal.stored import stored
 
 # Tokens and parts of a formula. Calls stay whole, and `factors` reads them.
 
@@ -221,7 +220,6 @@ MAX_PRODUCTS = 20_000
 """Maximum number of products that formulaic may form to expand `*`, `/`, `:` and `**`."""
 
 
-@stored
 @dataclass(frozen=True)
 class Term:
     """A product of factors. One factor is a main effect. `name` is the text from formulaic."""
@@ -238,7 +236,6 @@ class Term:
         return ":".join(map(str, self.factors))
 
 
-@stored
 @dataclass(frozen=True)
 class CausalFormula:
     """``outcome ~ treatment | effect modifiers | extra controls``, read and checked.

@@ -15,12 +15,10 @@ from privcausal.errors import CapabilityError, FormulaError, SchemaError
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Binary, ColumnKind, Domain, Interval, Levels, Schema
-from privcausal.stored import stored
 
 ControlGroup = Literal["nevertreated", "notyettreated"]
 
 
-@stored
 @dataclass(frozen=True)
 class Panel:
     """A table with rows of each unit in several periods, to be reduced to one row per unit.
@@ -37,7 +35,6 @@ class Panel:
     outcome: Schema
 
 
-@stored
 @dataclass(frozen=True)
 class Staggered(Panel):
     """A panel whose rows per unit have a cohort and the outcomes of all periods.

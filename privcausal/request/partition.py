@@ -18,14 +18,12 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, SchemaError, as_plain
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema, level_names
-from privcausal.stored import stored
 from privcausal.typing import Integers, Matrix, Vector
 
 MOST_CELLS = 100_000
 """Maximum number of cells. More cells than this exceed any realistic budget."""
 
 
-@stored
 @dataclass(frozen=True)
 class RegularAxis:
     """`parts` equal parts of an interval, closed below."""
@@ -67,7 +65,6 @@ class RegularAxis:
         return f"CAST(LEAST(GREATEST({place}, 0e0), {sql_number(self.parts - 1)}) AS INTEGER)"
 
 
-@stored
 @dataclass(frozen=True)
 class CutAxis:
     """An interval divided at declared points. A dividing point belongs to the part above it."""
@@ -101,7 +98,6 @@ class CutAxis:
         return " + ".join(above) or "0"
 
 
-@stored
 @dataclass(frozen=True)
 class LevelAxis:
     """One part for each declared label, or for each value of a 0/1 column."""
@@ -131,7 +127,6 @@ Axis = RegularAxis | CutAxis | LevelAxis
 """One feature divided into parts."""
 
 
-@stored
 @dataclass(frozen=True)
 class Product:
     """All combinations of the parts of some features."""
@@ -187,7 +182,6 @@ class Product:
         return f"CASE WHEN {' OR '.join(outside)} THEN -1 ELSE {total} END" if outside else total
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Tabulated:
     """A user-defined function, evaluated on a fine public grid.
@@ -228,7 +222,6 @@ class Tabulated:
         return np.array([where[self.cells == k].mean(axis=0) for k in range(self.size)])
 
 
-@stored
 @dataclass(frozen=True)
 class Coordinates:
     """A row's features as a point: numbers in [-1, 1], labels at a corner (each 0 or 1)."""
@@ -255,7 +248,6 @@ class Coordinates:
         return np.asarray(2.0 * values - 1.0, np.float64)[:, None]
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Nearest:
     """Assigns each row to the nearest center, or to the first of several equally near centers."""

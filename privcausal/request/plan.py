@@ -17,7 +17,6 @@ from privcausal.prices import at_most
 from privcausal.request.partition import CellQuery, Partition, Product, text_columns
 from privcausal.request.request import FOLDS, Request
 from privcausal.request.schema import Domain, Interval, label_key
-from privcausal.stored import stored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +46,6 @@ class StageKey(str):
         return key
 
 
-@stored
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One planned release.
@@ -109,7 +107,6 @@ class Stage:
         return self.charged < self.rho or self.free
 
 
-@stored
 @dataclass(frozen=True)
 class Plan:
     """The stages of one fit. `rho`, `epsilon` and `delta` are its totals in pico-units.

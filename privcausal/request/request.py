@@ -15,7 +15,6 @@ from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
 from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
 from privcausal.request.terms import ResultTerm, late_terms
-from privcausal.stored import stored
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
 Special = Literal["CATE", "OLS", "ATT(g, t)"]
@@ -41,7 +40,6 @@ LEAST_PROPENSITY = 1e-6
 overflow."""
 
 
-@stored
 @dataclass(frozen=True)
 class Budget:
     """(epsilon, delta) of one fit and the division of its rho.
@@ -92,7 +90,6 @@ def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
         )
 
 
-@stored
 @dataclass(frozen=True)
 class Trust:
     """The neighboring relation and the unit that the guarantee protects.
@@ -135,7 +132,6 @@ class Trust:
         return "row" if self.unit is None else f"{self.unit} (at most {self.max_rows} rows)"
 
 
-@stored
 @dataclass(frozen=True)
 class Clusters:
     """Rows of one cluster may depend on one another; clusters are independent.
@@ -254,7 +250,6 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
         )
 
 
-@stored
 @dataclass(frozen=True, eq=False)
 class Queries:
     """Points where an effect is requested. They are declared in the call, so they are public.
@@ -357,7 +352,6 @@ class Estimand:
         return not (self.dose or several or self.names[0] == "LATE")
 
 
-@stored
 @dataclass(frozen=True)
 class Request:
     """All settings of one call. It holds no data.

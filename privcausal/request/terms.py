@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from privcausal.stored import stored
-
 TermKind = Literal[
     "effect", "late", "mean", "ratio", "reduced form", "first stage", "slope", "coefficient"
 ]
 
 
-@stored
 @dataclass(frozen=True)
 class Place:
     """All rows, or a level of a factor (a column or a kind of time), or a comparison."""
@@ -25,7 +22,6 @@ class Place:
         return self.factor if self.level is None else f"{self.factor}[{self.level}]"
 
 
-@stored
 @dataclass(frozen=True)
 class ResultTerm:
     """A term of a result. Its text is the name that results show.

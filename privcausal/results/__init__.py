@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from privcausal.errors import DataError, named
+from privcausal.errors import named
+from privcausal.request.request import COHORTS
 from privcausal.results import stored
 from privcausal.results.comparison import compare
 from privcausal.results.event_study import EventStudyResult
@@ -13,15 +14,16 @@ from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 
 _KINDS: dict[str, type[Result]] = {
-    kind.__name__: kind for kind in (AteResult, CateResult, RegressionResult, EventStudyResult)
-}
+    "CATE": CateResult, "OLS": RegressionResult, COHORTS: EventStudyResult
+}  # fmt: skip
+"""Results by estimand. All others are average effects."""
 
 
 @named
 def load(
     path: str | os.PathLike[str],
 ) -> AteResult | CateResult | RegressionResult | EventStudyResult:
-    """Read a fit written by `save`.
+    """Read a fit written by `save`, and compute it again from its releases.
 
     Raises
     ------
@@ -37,10 +39,9 @@ def load(
     >>> bool((pc.load(path).params == fit.params).all())
     True
     """
-    kind, content = stored.load_content(path)
-    if kind not in _KINDS:
-        raise DataError(f"{os.fspath(path)!r} holds no fit")
-    return _KINDS[kind](**content)  # type: ignore[return-value]
+    content = stored.load_content(path)
+    kind = _KINDS.get(content[0].plan.request.estimand, AteResult)
+    return kind(*content)  # type: ignore[return-value]
 
 
 __all__ = [

@@ -44,6 +44,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
     Attributes
     ----------
     estimate : Estimate
+    record : Record
+        The request and the releases, from which the estimate was computed.
     call : str
         Python code that reproduces the fit.
     ledger_line : str or None
@@ -213,9 +215,9 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         place.write_text(document.render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit as versioned JSON that holds released numbers only.
+        """Write the request and the released numbers as versioned JSON.
 
-        Read it with `privcausal.load`.
+        Read the file with `privcausal.load`, which computes the fit again from these numbers.
 
         Examples
         --------
@@ -223,8 +225,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> bool(pc.load("fit.json").params["ATE"] == fit.params["ATE"])
         True
         """
-        content = {"estimate": self.estimate, "call": self.call, "ledger_line": self.ledger_line}
-        stored.save(type(self).__name__, content, path)
+        stored.save(self.estimate, self.record, self.call, self.ledger_line, path)
 
     def plot(
         self,

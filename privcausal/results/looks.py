@@ -206,10 +206,6 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
                     f"{tables.clean(match[0])!r} must name levels of {tables.clean(stem)}, each "
                     f"once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
                 )
-            if not len(found.shares):
-                raise CapabilityError(
-                    "This fit was saved without the shares of the groups. Fit it again."
-                )
             places = [levels[stem][label] for label in labels]
             shares = np.maximum(found.shares[places], 0.0)
             unions[match[0]] = [m + place for place in places], shares, found.shares_sd[places]

@@ -14,8 +14,8 @@ from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
 from privcausal.vault.paper.betlei import PrintedCells, PublishedLogits, ridge_price
 from privcausal.vault.paper.dpcate import (
-    Affine, ExactRidge, Process, PublishedAnswers, PublishedProcess, Ridge, SecondStage,
-    TanhNetwork, Weight,
+    Affine, ExactRidge, Process, PublishedAnswers, PublishedCurve, PublishedProcess, Ridge,
+    SecondStage, TanhNetwork, Weight,
 )  # fmt: skip
 from privcausal.vault.paper.niu import PublishedEBM, Weighting
 from privcausal.vault.paper.private import PublishedAte
@@ -36,6 +36,7 @@ from privcausal.vault.queries.sums import (
     ArmHistogram, ArmHistograms, ArmSums, CutScore, Regressors, ScoreSquares, ScoreSums,
 )  # fmt: skip
 from privcausal.vault.queries.survival import FollowUp, SurvivalCounts, SurvivalScore
+from privcausal.vault.replay import Replay
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file
@@ -48,22 +49,23 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore", "ArmSize",
-    "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums", "CellTable",
-    "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared", "DeclaredFit",
-    "Estimators", "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram", "Grid",
-    "ImputedEffect", "Influence", "Instrument", "InstrumentScores", "KernelAnswers",
+    "BINS", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore",
+    "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums",
+    "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared",
+    "DeclaredFit", "Estimators", "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram",
+    "Grid", "ImputedEffect", "Influence", "Instrument", "InstrumentScores", "KernelAnswers",
     "KernelRegression", "LabelSelection", "Magnitudes", "Marginals", "MassBalance", "Mechanism",
     "OfArm", "OfCovariates", "Outcome", "OutcomeResidual", "OutlierSums", "OverlapMass",
-    "OverlapRoot", "OverlapScore", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork",
-    "Process", "PublishedAnswers", "PublishedAte", "PublishedEBM", "PublishedLogits",
-    "PublishedProcess", "Received", "RegressionInfluence", "RegressionMoments", "RegressionRow",
-    "Regressors", "ResidualMoments", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares",
-    "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores",
-    "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork",
-    "Transform", "TransformProduct", "TreatedMass", "TreatedScore", "TreatmentResidual", "Vault",
-    "Weight", "WeightedScore", "Weighting", "check_columns", "check_types", "file_labels",
-    "from_table", "inspect", "one_blas_thread", "open_source", "open_vault", "opening", "paid",
-    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file", "ridge_price",
-    "simulate", "typed",
+    "OverlapRoot", "OverlapScore", "PathSize", "PolynomialSums", "PrintedCells",
+    "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte", "PublishedCurve",
+    "PublishedEBM", "PublishedLogits", "PublishedProcess", "Received", "RegressionInfluence",
+    "RegressionMoments", "RegressionRow", "Regressors", "Replay", "ResidualMoments",
+    "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums", "ScoreVector",
+    "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums", "Source",
+    "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform",
+    "TransformProduct", "TreatedMass", "TreatedScore", "TreatmentResidual", "Vault", "Weight",
+    "WeightedScore", "Weighting", "check_columns", "check_types", "file_labels", "from_table",
+    "inspect", "one_blas_thread", "open_source", "open_vault", "opening", "paid",
+    "proven_lipschitz", "public_centres", "public_size", "read_cells", "read_file",
+    "ridge_price", "simulate", "typed",
 ]  # fmt: skip

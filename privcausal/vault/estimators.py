@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -153,10 +153,6 @@ class Declared(FittedEstimators):
     """
 
     arm: float | None = None
-    unsaved: ClassVar[str] = (
-        "This fit contains estimators from other packages or your own code, which cannot be "
-        "saved as JSON. Save its predictions instead."
-    )
 
     def __call__(self, rows: Rows) -> Vector:
         x = unit_columns(rows, self.design)

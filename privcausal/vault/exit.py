@@ -273,20 +273,26 @@ class Exit:
 
     def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The noisy answer to one query, in natural units, and its charge."""
+        noisy = self.noisy(exact, self._noise_of(stage, mechanism))
+        return self.told(stage, mechanism, noisy * mechanism.units)
+
+    def _noise_of(self, stage: Stage, mechanism: Query) -> noise.NoiseQuery:
         law: noise.Law = "gaussian" if stage.rho else "laplace"
         moved = mechanism.sensitivity if stage.rho else mechanism.l1_sensitivity
-        query = self.noise_query(
+        return self.noise_query(
             stage, mechanism.query, mechanism.weights, moved(self.neighbors), law
         )
+
+    def told(self, stage: Stage, mechanism: Query, values: Vector) -> Release:
+        """A noisy answer with its noise and its charge, which follow from stage and query."""
+        query, units = self._noise_of(stage, mechanism), mechanism.units
         name, spread = mechanism.name, query.scale
-        if law == "laplace":
+        if query.law == "laplace":
             name = "discrete Laplace"
             spread = float(noise.standard_deviation(query)[0] * query.weights[0])
-        noisy = self.noisy(exact, query)
-        units = mechanism.units
         first = float(units[0])
         charge = self.charge(stage, query.name, name, query.sensitivity * first, spread * first)
-        return Release(noisy * units, self.source.sd(query) * units, charge)
+        return Release(values, self.source.sd(query) * units, charge)
 
     def claim(self, stage: Stage, query: str, mechanism: str, values: Vector) -> Release:
         """Release values that already contain their noise. Their noise scale is not reported."""

@@ -33,7 +33,7 @@ from privcausal.vault.queries.survival import SurvivalScore
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Claim: TypeAlias = dpcate.PublishedAnswers | betlei.PublishedLogits
+Claim: TypeAlias = dpcate.PublishedAnswers | dpcate.PublishedCurve | betlei.PublishedLogits
 Answerable: TypeAlias = (
     Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
@@ -115,12 +115,13 @@ class Vault(guard.Opaque):
     """Opaque handle on the rows of one fit.
 
     `passes` counts how often the rows were read. The count follows from the plan and from the
-    earlier releases.
+    earlier releases. `answers` holds the releases by stage, one for each fold. From these numbers
+    `Replay` answers again.
     """
 
     __slots__ = (
-        "_exit", "_gathered", "_passes", "_plan", "_progress", "_unspent", "passes", "real_noise",
-        "size",
+        "_exit", "_gathered", "_passes", "_plan", "_progress", "_unspent", "answers", "passes",
+        "real_noise", "size",
     )  # fmt: skip
 
     @guard.guarded
@@ -131,15 +132,32 @@ class Vault(guard.Opaque):
         noise_source: noise.NoiseSource,
         watch: passes.Watch | None = None,
     ) -> None:
+        self._begin(plan, noise_source, admission.public_size(source, plan.request), watch)
+        self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
+
+    def _begin(
+        self,
+        plan: Plan,
+        noise_source: noise.NoiseSource,
+        size: int | None,
+        watch: passes.Watch | None = None,
+    ) -> None:
+        """Set what needs no rows."""
         self._plan = plan
         self._unspent = {stage.name: stage for stage in plan.stages}
-        self.size = admission.public_size(source, plan.request)
+        self.size = size
         self.real_noise = noise_source.real
         self.passes = 0
         self._exit = Exit(plan, noise_source)
         self._progress = passes.Progress(plan, watch)
-        self._passes = passes.Passes(source.rows, plan, noise_source.entropy, self._progress)
         self._gathered: dict[str, list[tuple[Mechanism, list[Integers]]]] = {}
+        self.answers: dict[str, tuple[Release, ...]] = {}
+
+    @property
+    def silent(self) -> bool:
+        """Whether test noise is zero."""
+        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
+        return not self.real_noise and not self._exit.source.sd(probe).any()
 
     @property
     def unspent(self) -> tuple[Stage, ...]:
@@ -197,28 +215,39 @@ class Vault(guard.Opaque):
         A boosting query returns the noisy sums of all rounds, shape (rounds * width,). A network
         query returns its weights. A label selection returns labels and no numbers.
         """
-        part = batch.part_number(self._plan, planned.part)
+        return self._answered(planned, query, (batch.part_number(self._plan, planned.part),))[0]
+
+    def _answered(
+        self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
+    ) -> tuple[Release, ...]:
+        found = self.answers[stage.name] = tuple(self._drawn(stage, query, parts))
+        return found
+
+    def _drawn(
+        self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
+    ) -> Sequence[Release]:
+        """Noisy answers over the rows of each part."""
         if not isinstance(query, RawMechanism | LabelSelection | Claim):  # These need no layout.
             self._refuse_nothing()
         match query:
             case RawMechanism():
-                exact = self._passes.raw_sum(query)
+                sums = [self._passes.raw_sum(query)]
             case Mechanism():
-                exact = self._exact(planned, query, (part,))[0]
+                sums = self._exact(stage, query, parts)
             case Solution():
-                exact = query.solve(self._passes.batches(part))
+                sums = [query.solve(self._passes.batches(part)) for part in parts]
             case Boosting():
-                return self._boosted(planned, query, part)
+                return [self._boosted(stage, query, part) for part in parts]
             case PrivateNetwork():
-                return self._trained(planned, query, part)
+                return [self._trained(stage, query, part) for part in parts]
             case LabelSelection():
-                return self._selected(planned, query)
-            case dpcate.PublishedAnswers() | betlei.PublishedLogits():
-                values = query.answer(*self._halves(), planned, self._exit.claimed)
-                return self._exit.claim(planned, query.query, query.name, values)
+                return [self._selected(stage, query)]
+            case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
+                values = query.answer(*self._halves(), stage, self._exit.claimed)
+                return [self._told(stage, query, values)]
             case _:
                 assert_never(query)
-        return self._exit.release(planned, query, exact)
+        return [self._exit.release(stage, query, exact) for exact in sums]
 
     @_spending
     def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
@@ -231,11 +260,7 @@ class Vault(guard.Opaque):
         uses the sensitivity of one round's sum.
         """
         _check_move(query.sensitivity("substitute"), query.sensitivity("add_remove"))
-        self._refuse_nothing()
-        if isinstance(query, Boosting):
-            return tuple(self._boosted(planned, query, fold) for fold in range(FOLDS))
-        sums = self._exact(planned, query, tuple(range(FOLDS)))
-        return tuple(self._exit.release(planned, query, fold) for fold in sums)
+        return self._answered(planned, query, tuple(range(FOLDS)))
 
     def release_published(
         self, effect: StageKey, variance: StageKey, mechanism: private.PublishedAte
@@ -245,7 +270,14 @@ class Vault(guard.Opaque):
         The call spends two stages at once, because the standard error contains a term that depends
         on the estimate's cost. The noise scale is not reported, because it depends on the rows.
         """
-        return self._published((self._take(effect), self._take(variance)), mechanism)
+        stages = self._take(effect), self._take(variance)
+        mean, square = self._published(stages, mechanism)
+        found = (
+            self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
+            self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
+        )
+        self.answers |= {stage.name: (one,) for stage, one in zip(stages, found, strict=True)}
+        return found
 
     @_spending
     def release_process(
@@ -277,35 +309,21 @@ class Vault(guard.Opaque):
         counted = {label: c for label, c in zip(labels, counts.tolist(), strict=True) if c}
         names = sorted(counted)
         exact = np.array([counted[name] for name in names], np.int64)
-        one_row = selection.sensitivity(self._exit.neighbors) / selection.max_rows
-        query = self._exit.noise_query(stage, selection.query, np.ones(len(exact)), one_row)
+        query = self._count_noise(stage, selection, len(exact))
         noisy = self._exit.noisy(exact, query)
         passed = noisy >= selection.threshold(query.scale)
         found = tuple(name for name, p in zip(names, passed, strict=True) if p)
-        charge = self._exit.charge(
-            stage, selection.query, selection.name, query.sensitivity, query.scale
-        )
-        released: Vector = noisy[passed].astype(np.float64)
-        return Release(released, self._exit.source.sd(query)[passed], charge, found)
+        return self._told(stage, selection, noisy[passed].astype(np.float64), found)
 
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
-        """Run all rounds. The budget table shows them as one Gaussian query of the same cost."""
-        leave, ones = self._exit, np.ones(boosting.width)
+        """Run all rounds."""
         self.passes += boosting.rounds - 1
-        moved = boosting.sensitivity(leave.neighbors, whole=True)
-        whole = leave.noise_query(stage, boosting.query, ones, moved)
-        one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
-        query = noise.NoiseQuery(boosting.query, ones, one, whole.scale)
+        query, _ = self._round_noise(stage, boosting)
         noisy = boosting.learn(
-            self._passes.batches(part), lambda exact: leave.noisy(exact, query),
+            self._passes.batches(part), lambda exact: self._exit.noisy(exact, query),
             self._progress.rounds,
         )  # fmt: skip
-        charge = leave.charge(
-            stage, query.name, boosting.name,
-            whole.sensitivity * boosting.unit, whole.scale * boosting.unit,
-        )  # fmt: skip
-        noise_sd = np.tile(leave.source.sd(query) * boosting.unit, boosting.rounds)
-        return Release(noisy, noise_sd, charge)
+        return self._told(stage, boosting, noisy)
 
     def _trained(self, stage: Stage, order: PrivateNetwork, part: int | None) -> Release:
         """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
@@ -318,21 +336,59 @@ class Vault(guard.Opaque):
 
         batches = list(self._passes.batches(part))
         weights = order.train(batches, leave.neighbors, leave.source.coins, add_noise)
-        # Both are per step, in units of the clipping norm.
-        moved, sd = order.sensitivity(leave.neighbors), order.multiplier
-        charge = leave.charge(stage, order.query, order.name, moved, sd)
-        return Release(weights, np.full(len(weights), np.nan), charge)
+        return self._told(stage, order, weights)
+
+    # -- noise and costs, which follow from the stage and the query alone -----------------------
+
+    def _told(
+        self, stage: Stage, query: Answerable, values: Vector, labels: tuple[str, ...] = ()
+    ) -> Release:
+        """An answer with its noise and its charge."""
+        leave = self._exit
+        match query:
+            case Boosting():  # The budget table shows the rounds as one query of the same cost.
+                one, moved = self._round_noise(stage, query)
+                charge = leave.charge(
+                    stage, one.name, query.name, moved * query.unit, one.scale * query.unit
+                )
+                sd = np.tile(leave.source.sd(one) * query.unit, query.rounds)
+                return Release(values, sd, charge)
+            case PrivateNetwork():  # Both are per step, in units of the clipping norm.
+                moved, spread = query.sensitivity(leave.neighbors), query.multiplier
+                charge = leave.charge(stage, query.query, query.name, moved, spread)
+                return Release(values, np.full(query.size, np.nan), charge)
+            case LabelSelection():
+                counted = self._count_noise(stage, query, len(labels))
+                charge = leave.charge(
+                    stage, query.query, query.name, counted.sensitivity, counted.scale
+                )
+                return Release(values, leave.source.sd(counted), charge, labels)
+            case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
+                return leave.claim(stage, query.query, query.name, values)
+            case _:
+                return leave.told(stage, query, values)
+
+    def _round_noise(self, stage: Stage, boosting: Boosting) -> tuple[noise.NoiseQuery, float]:
+        """Noise of one round, and the sensitivity of one query that costs as much as all rounds."""
+        leave, ones = self._exit, np.ones(boosting.width)
+        moved = boosting.sensitivity(leave.neighbors, whole=True)
+        whole = leave.noise_query(stage, boosting.query, ones, moved)
+        one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
+        return noise.NoiseQuery(boosting.query, ones, one, whole.scale), whole.sensitivity
+
+    def _count_noise(
+        self, stage: Stage, selection: LabelSelection, labels: int
+    ) -> noise.NoiseQuery:
+        """Noise of the counts of this many labels."""
+        one_row = selection.sensitivity(self._exit.neighbors) / selection.max_rows
+        return self._exit.noise_query(stage, selection.query, np.ones(labels), one_row)
 
     @guard.guarded
     def _published(
         self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
-    ) -> tuple[Release, Release]:
+    ) -> tuple[float, float]:
         batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
-        mean, square = mechanism.answer(batches, *stages, self._exit.claimed)
-        return (
-            self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
-            self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
-        )
+        return mechanism.answer(batches, *stages, self._exit.claimed)
 
     def _halves(self) -> tuple[list[batch.Batch], list[batch.Batch]]:
         batches = list(self._passes.batches())
@@ -367,9 +423,7 @@ class Vault(guard.Opaque):
 
         Without noise, all sums would be exactly zero, and later steps cannot divide by them.
         """
-        probe = noise.NoiseQuery("probe", np.ones(1), 1.0, 1.0)
-        silent = not self.real_noise and not self._exit.source.sd(probe).any()
-        if silent and self._passes.none_complete():
+        if self.silent and self._passes.none_complete():
             raise DataError(
                 "No row of the data is complete, so a fit without noise cannot estimate anything. "
                 "A fit with real noise would not show this error."

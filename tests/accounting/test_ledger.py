@@ -1,11 +1,7 @@
 """What a ledger answers while nothing is wrong with its file."""
 
-import contextlib
 import dataclasses
 import datetime
-import shutil
-import sqlite3
-from pathlib import Path
 
 import ledger_fire as fire
 import pandas as pd
@@ -25,7 +21,6 @@ from privcausal.accounting import (
 )
 from privcausal.errors import BudgetError, LedgerError
 
-HERE = Path(__file__).parent
 ONE = rho_of(1, 1e-5)
 
 
@@ -451,7 +446,7 @@ def test_spent_is_the_sum_of_the_charges(tmp_path_factory, charge, fits):
     ledger.verify()
 
 
-# -- Gaussian noise, and files of version 1 ----------------------------------------------------
+# -- Gaussian noise ------------------------------------------------------------------------------
 
 
 def test_gaussian_noise_is_counted_by_its_own_law(ledger, charge):
@@ -467,41 +462,6 @@ def test_a_mixed_ledger_takes_the_least_of_the_valid_totals(ledger, charge):
     ledger.charge("new", [charge(rho=ONE // 4, gdp=True)])
     both = epsilon_of(2 * (ONE // 4), 1e-5)
     assert epsilon_of(ONE // 4, 1e-5) < ledger.spent.epsilon <= both
-
-
-@pytest.fixture
-def first_version(tmp_path):
-    """A ledger of 0.1.0, made by `tests/accounting/ledger_of_010.py`, with two fits of eps 0.5."""
-    for name in ("ledger_of_010.db", "ledger_of_010.db.head"):
-        shutil.copy(HERE / name, tmp_path)
-    return tmp_path / "ledger_of_010.db"
-
-
-def test_a_ledger_of_010_counts_what_it_holds_as_before(first_version, charge):
-    ledger = Ledger.open(first_version)
-    half = rho_of(0.5, 1e-5)
-    assert ledger.spent.rho == 2 * half / PICO
-    assert ledger.spent.epsilon == epsilon_of(2 * half, 1e-5)
-    assert not ledger.history["gaussian"].any()
-    assert ledger.runs["question"].tolist() == ["", ""]
-    assert ledger.runs["epsilon"].tolist() == [epsilon_of(half, 1e-5)] * 2
-    ledger.charge("more", [charge(rho=10)])
-    assert _version(first_version) == 1  # 0.1.0 can still read it
-
-
-def test_gaussian_noise_makes_a_ledger_of_010_one_of_today(first_version, charge):
-    ledger = Ledger.open(first_version)
-    before = ledger.spent.epsilon
-    ledger.charge("new", [charge(rho=ONE // 10, gdp=True), charge(rho=5)])
-    assert _version(first_version) == 2  # which 0.1.0 refuses in words
-    assert Ledger.open(first_version).history["gaussian"].tolist() == [False, False, True, False]
-    assert before < ledger.spent.epsilon < epsilon_of(3 * ONE, 1e-5)
-    ledger.verify()
-
-
-def _version(path):
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def test_a_pure_run_costs_its_epsilon_and_a_name_of_ones_own_is_kept(tmp_path, charge):

@@ -55,7 +55,7 @@ def edit(path, *statements, triggers=False):
         for statement in statements:
             connection.execute(statement)
         if not triggers:
-            for statement in store._SCHEMA[2:]:
+            for statement in store._SCHEMA[3:]:
                 connection.execute(statement)
 
 
@@ -250,9 +250,10 @@ def test_a_dropped_trigger_is_noticed(ledger, path, charge):
     assert refused(path)
 
 
-def test_a_newer_version_is_named(ledger, path):
-    edit(path, "PRAGMA user_version = 3", triggers=True)
-    with pytest.raises(LedgerError, match="newer version of privcausal"):
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_is_named(ledger, path, version):
+    edit(path, f"PRAGMA user_version = {version}", triggers=True)
+    with pytest.raises(LedgerError, match="another version of privcausal"):
         Ledger.open(path)
 
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 import pytest
 from trees import FILES, PACKAGE, circles, exported, imports, module_of, room, tree
 
-_GROUND = {"errors", "prices", "stored", "typing"}
+_GROUND = {"errors", "prices", "typing"}
 _BELOW_ESTIMATORS = {"accounting", "features", "request", *_GROUND}
 _BELOW_RESULTS = {"estimators", "inference", "vault", *_BELOW_ESTIMATORS}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "prices": set(),
-    "stored": set(),
     "typing": set(),
     "accounting": _GROUND,
     "request": {"accounting", *_GROUND},

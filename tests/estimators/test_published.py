@@ -304,9 +304,10 @@ def test_nuisances_that_are_not_private_are_nowhere(fitted: Any, tmp_path: Path)
         with pytest.raises(pc.CapabilityError, match="released no propensity"):
             look(study(), eps=1)
     fitted.save(tmp_path / "fit.json")
-    body = json.loads((tmp_path / "fit.json").read_text())["body"]["estimate"]["fields"]
-    assert body["nuisances"] is None
-    assert body["population"]["fields"]["probabilities"] == {"map": []}
+    document = json.loads((tmp_path / "fit.json").read_text())
+    assert [len(values) for ((values, _),) in document["releases"].values()] == [1, 1]
+    own = {"Own": {"values": []}}
+    assert document["asked"]["RowRequest"]["base"]["Sklearn"] == {"propensity": own, "outcome": own}
 
 
 def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
     python tests/golden/golden_files.py            # the formats anew, from the stored fits
     python tests/golden/golden_files.py --fits     # the fits anew too
 
-The fits have seeded noise, so all of them say NOT PRIVATE. They are stored as JSON, and the formats
-are made from that: what changes the estimates changes no golden file. Read the difference before
-keeping it.
+The fits have seeded noise, so all of them say NOT PRIVATE. They are stored as JSON, which holds
+their requests and releases, and the formats are made from that. After a change of the estimators
+the load refuses the stored fits: make them anew. Read the difference before keeping it.
 """
 
 from __future__ import annotations

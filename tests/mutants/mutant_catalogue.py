@@ -381,29 +381,27 @@ WORDS = (
 
 LOADED = (
     Mutant(
-        "what is known at some points is taken for a propensity", "results.stored:_is",
-        "hint is Function and isinstance(value, effects.Answers)", "False",
-        (c.crafted_files_are_refused, "known at some points only"),
+        "a published mechanism of a file is told to be proven", "results.stored:_is_call",
+        'request.mode == "paper" or isinstance(learner, tuple(PRINTED))', 'request.mode == "paper"',
+        (c.crafted_files_are_refused, "a published mechanism that is told to be proven"),
     ),
     Mutant(
-        "functions of a file may call each other without end", "results.stored:Checked.add",
-        "self._calls[id(made)] <= MOST_CALLS", "True",
-        (c.crafted_files_are_refused, "eight times two calls"),
+        "a file states a number of rows that is private", "results.stored:_computed",
+        "else size is None", "else True",
+        (c.crafted_files_are_refused, "a number of rows, which is private"),
     ),
     Mutant(
-        "designs of a file have bounds of their own", "results.stored:Checked.fit",
-        "all(one.schema.get(name) == schema[name] for name in names)", "True",
-        (c.crafted_files_are_refused, "another schema"),
+        "fields of a file have any type", "results.stored:_object",
+        "_is(part, hints[key])", "True", (c.crafted_files_are_refused, "no function of cells"),
     ),
     Mutant(
-        "functions of a file meet rows first", "results.stored:Checked.fit",
-        "function(rows).shape == (len(rows),)", "True",
-        (c.crafted_files_are_refused, "a column that is not there"),
+        "a file adds releases", "vault.replay:Replay.check_used",
+        "not self._left", "True", (c.crafted_files_are_refused, "a release more"),
     ),
     Mutant(
-        "axes of a file have labels of their own", "results.stored:_cuts",
-        "return not isinstance", "return True or not isinstance",
-        (c.crafted_files_are_refused, "fewer labels than the schema"),
+        "a file holds numbers of any size", "vault.replay:Replay._checked",
+        "<= 2.0 * noise.LIMIT", "<= np.inf",
+        (c.crafted_files_are_refused, "a number that no sum has"),
     ),
     Mutant(
         "files of any size are read", "results.stored:load_content",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ import pandas as pd
 import privcausal as pc
 from privcausal import testing
 from privcausal.errors import DataError
-from privcausal.features.functions import Constant, Difference, Known
-from privcausal.inference.effects import Answers
-from privcausal.request.partition import LevelAxis, Product, RegularAxis
+from privcausal.results import stored as serial
 
 FORMULA = "Y ~ T | x + C(g)"
 BOUNDS: dict[str, Any] = {"Y": (0, 1), "x": (0, 8), "g": ["a", "b", "c"]}
@@ -62,6 +60,8 @@ CALLS: dict[str, dict[str, Any]] = {
 @lru_cache
 def fitted(kind: str, relation: Any = "substitute") -> Any:
     with testing.seeded_noise(5):
+        if kind == "as printed":
+            return pc.paper.tm(FORMULA, table(), bounds=BOUNDS)
         return pc.privcate(FORMULA, table(), bounds=BOUNDS, neighbors=relation, **CALLS[kind])
 
 
@@ -89,127 +89,117 @@ def loaded(content: str) -> Any:
             return None
 
 
-def changed(fit: Any, **parts: Any) -> Any:
-    """The fit with other parts of its estimate."""
-    return replace(fit, estimate=replace(fit.estimate, **parts))
+# -- crafted: each would claim too much, or take all there is -----------------------------------
 
 
-# -- crafted: each would tell of a row, or take all there is -----------------------------------
+def edited(kind: str, path: str, value: Any, relation: Any = "substitute") -> str:
+    """The file with another value at a path; a function makes it from the old one."""
+    root = json.loads(document(kind, relation))
+    *way, last = path.split("/")
+    holder = root
+    for key in way:
+        holder = holder[int(key) if isinstance(holder, list) else key]
+    key = int(last) if isinstance(holder, list) else last
+    if value is ...:
+        del holder[key]
+    else:
+        holder[key] = value(holder[key]) if callable(value) else value
+    return json.dumps(root)
 
 
-def _with_propensity(make: Callable[[Any], Any], kind: str = "dr by linear") -> str:
-    fit = fitted(kind)
-    nuisances = replace(fit.estimate.nuisances, propensity=make(fit.estimate))
-    return written(changed(fit, nuisances=nuisances))
+ROWS = "asked/RowRequest"
+REQUEST = f"{ROWS}/request/Request"
+BOUNDED = f"{REQUEST}/schema/Schema/bounds"
+MOMENTS = "releases/nuisance: moments/0/0"
 
 
-def _points(estimate: Any) -> Any:
-    """Known where x is 0, 1, 2 or 3, of which a row may be none."""
-    points = (np.arange(4.0) / 4 - 1)[:, None]
-    return Answers((), 1.0, estimate.design, np.array([0]), points, np.full(4, 0.5), np.ones(4))
+def _formula(text: str, columns: Any = ("Y", "T", "x", "g")) -> str:
+    return edited(
+        "dr by linear", f"{REQUEST}/formula", {"CausalFormula": [text, list(columns), True]}
+    )
 
 
-def _doubled(times: int) -> Callable[[Any], Any]:
-    def make(_: Any) -> Any:
-        found: Any = Constant(0.5)
-        for _ in range(times):
-            found = Difference(found, found)
-        return found
-
-    return make
-
-
-def _with_axes(*axes: Any) -> str:
-    fit = fitted("cells")
-    effect, partition = fit.estimate.effect, Product(axes)
-    n = partition.size if partition.size < 10**5 else 4
-    wide = replace(
-        effect, partition=partition, value=np.zeros(n), root=np.zeros((n, 1)),
-        count=np.ones((n, 2)),
-    )  # fmt: skip
-    return written(changed(fit, effect=wide))
-
-
-def _edited(kind: str, old: str, new: str) -> str:
+def _raw(kind: str, old: str, new: str) -> str:
     text = document(kind)
     assert old in text, old
-    return text.replace(old, new)
-
-
-def _of_another_schema() -> str:
-    """Designs of narrower bounds than those that rows are cut to."""
-    content = json.loads(document("dr by linear"))
-    bounds = fitted("dr by linear").estimate.schema.to_dict()
-    narrow = bounds | {"bounds": bounds["bounds"] | {"x": {"lo": 0.0, "hi": 2.0}}}
-
-    def walk(node: Any) -> None:
-        if isinstance(node, dict) and node.get("class") == "Design":
-            number = 10**6 + node["new"]
-            node["fields"]["schema"] = {"new": number, "class": "Schema", "fields": narrow}
-        for child in node.values() if isinstance(node, dict) else node:
-            if isinstance(child, dict | list):
-                walk(child)
-
-    walk(content)
-    return json.dumps(content)
-
-
-def _with_shape(shape: list[int]) -> str:
-    """Cells one of whose arrays has this shape, and no numbers."""
-    content = json.loads(document("cells"))
-    effect = content["body"]["estimate"]["fields"]["effect"]["fields"]
-    effect["root"] |= {"array": [], "shape": shape}
-    return json.dumps(content)
-
-
-def _with_reach(text: str) -> str:
-    return _edited("cells", '"reach": 1.0', f'"reach": {text}')
-
-
-def _with_many_terms() -> str:
-    """A design of 200,000 references to one term."""
-    text = document("dr by linear")
-    start = text.index('"terms": {"tuple": [', text.index('"class": "Design"'))
-    start = text.index("[", start) + 1
-    one = text[start : text.index("}", start) + 1]
-    assert set(json.loads(one)) == {"ref"}
-    return text[:start] + f"{one}, " * 200_000 + text[start:]
-
-
-def _with_least_rows() -> str:
-    fit = fitted("cells", "add_remove")
-    return written(changed(fit, plan=replace(fit.plan, least_rows=41)))
+    return text.replace(old, new, 1)
 
 
 CRAFTED: dict[str, Callable[[], str]] = {
-    "known at some points only": lambda: _with_propensity(_points),
-    "a column that is not there": lambda: _with_propensity(lambda _: Known(0.1, 0.9)),
-    "one value for each row": lambda: _with_propensity(lambda _: Constant(np.full(40, 0.5))),  # type: ignore[arg-type]
-    "eight times two calls": lambda: _with_propensity(_doubled(8)),
-    "fewer labels than the schema": lambda: _with_axes(LevelAxis("g", ("a", "b"))),
-    "an axis of other bounds": lambda: _with_axes(RegularAxis("x", 0.0, 4.0, 2)),
-    "a trillion parts": lambda: _with_axes(RegularAxis("x", 0.0, 8.0, 10**12)),
-    "an axis of no column": lambda: _with_axes(RegularAxis("z", 0.0, 8.0, 4)),
-    "another schema": _of_another_schema,
-    "a billion powers": lambda: _edited("polynomials", '"degree": 1', '"degree": 1000000000'),
-    "a whole number that is no float": lambda: _with_reach(str(10**400)),
-    "too many digits": lambda: _with_reach("9" * 5000),
-    "a shape without numbers": lambda: _with_shape([10**12]),
-    "no rows and many columns": lambda: _with_shape([0, 10**12]),
-    "deep": lambda: _with_reach('{"tuple": [' * 9000 + "]}" * 9000),
-    "20,000 levels": lambda: _edited(
-        "dr by linear", '["a", "b", "c"]', json.dumps([f"l{k}" for k in range(20_000)])
+    "a column of no domain": lambda: _formula("Y ~ T | x + C(g) + z", "YTxgz"),
+    "a column that is not listed": lambda: _formula("Y ~ T | z"),
+    "another formula": lambda: _formula("Y ~ T | x"),
+    "200,000 terms": lambda: _formula("Y ~ T | " + " + ".join(f"x{k}" for k in range(200_000))),
+    "a power of many terms": lambda: _formula("Y ~ T | (x + g)**99999999"),
+    "20,000 levels": lambda: edited(
+        "dr by linear", f"{BOUNDED}/g/labels", [f"l{k}" for k in range(20_000)]
     ),
-    "200,000 terms": _with_many_terms,
-    "a least number of rows, which is private": _with_least_rows,
+    "another kind of domain": lambda: edited("dr by linear", f"{BOUNDED}/x", ["a", "b"]),
+    "bounds that are no numbers": lambda: edited("r by gam", f"{BOUNDED}/x/hi", "8"),
+    "a trillion cells": lambda: edited("cells", f"{ROWS}/learner/ADUM/partition/map/0/1", 10**12),
+    "cells of no column": lambda: edited("cells", f"{ROWS}/learner/ADUM/partition/map/0/0", "z"),
+    "a negative number of cells": lambda: edited(
+        "cells", f"{ROWS}/learner/ADUM/partition/map/0/1", -4
+    ),
+    "cells of fewer points": lambda: edited(
+        "function", f"{ROWS}/learner/ADUM/partition/Own/values", lambda old: old[:-1]
+    ),
+    "no function of cells": lambda: edited(
+        "function", f"{ROWS}/learner/ADUM/partition/Own/values", []
+    ),
+    "a million clusters": lambda: edited("clusters", f"{ROWS}/learner/ADUM/cells", 10**6),
+    "a billion powers": lambda: edited("polynomials", f"{ROWS}/learner/TM/degree", 10**9),
+    "a billion functions": lambda: edited("kernel", f"{ROWS}/base/Kernel/functions", 10**9),
+    "a billion rounds": lambda: edited("boosting", f"{ROWS}/base/DPEBM/rounds", 10**9),
+    "a whole number that is no float": lambda: edited(
+        "r by gam", f"{REQUEST}/budget/Budget/epsilon", 10**400
+    ),
+    "too many digits": lambda: _raw("r by gam", '"size": 40', f'"size": {"9" * 5000}'),
+    "a huge number of rows": lambda: edited("r by gam", "size", 10**18),
+    "a number of rows that is no number": lambda: edited("r by gam", "size", True),
+    "no number of rows": lambda: edited("r by gam", "size", None),
+    "a number of rows, which is private": lambda: edited("cells", "size", 40, "add_remove"),
+    "deep": lambda: edited("r by gam", "call", "").replace('""', "[" * 9000 + "]" * 9000, 1),
+    "a class of another package": lambda: edited("r by gam", f"{ROWS}/learner", {"Popen": {}}),
+    "an unknown field": lambda: edited("r by gam", f"{ROWS}/learner", {"R": {"code": "x"}}),
+    "a learner that is a base": lambda: edited("r by gam", f"{ROWS}/learner", {"Linear": {}}),
+    "a published mechanism that is told to be proven": lambda: edited(
+        "as printed", f"{REQUEST}/mode", "proven"
+    ),
+    "a learner of averages": lambda: edited("r by gam", f"{ROWS}/learner", {"Private": {}}),
+    "a promise by others": lambda: edited("r by gam", f"{REQUEST}/budget/Budget/given", True),
+    "a smaller price": lambda: edited("r by gam", "prices/0/1", 1),
+    "another budget": lambda: edited("r by gam", f"{REQUEST}/budget/Budget/epsilon", 9.0),
+    "a stage less": lambda: edited("r by gam", "prices/0", ...),
+    "a release less": lambda: edited("r by gam", "releases/nuisance: moments", ...),
+    "a release more": lambda: edited(
+        "r by gam", "releases", lambda old: old | {"effect: more": [[[1.0], []]]}
+    ),
+    "a release of another stage": lambda: edited(
+        "r by gam", "releases", lambda old: old | {"effect: more": old.pop("nuisance: moments")}
+    ),
+    "two folds of one": lambda: edited(
+        "r by gam", "releases/nuisance: moments", lambda old: old * 2
+    ),
+    "a number more": lambda: edited("r by gam", MOMENTS, lambda old: [*old, 0.5]),
+    "no numbers": lambda: edited("r by gam", MOMENTS, []),
+    "a list of lists": lambda: edited("r by gam", MOMENTS, lambda old: [[x] for x in old]),
+    "texts": lambda: edited("r by gam", MOMENTS, lambda old: [str(x) for x in old]),
+    "a number that is none": lambda: edited("r by gam", f"{MOMENTS}/0", float("nan")),
+    "a number without an end": lambda: edited("r by gam", f"{MOMENTS}/0", float("inf")),
+    "a number that no sum has": lambda: edited("r by gam", f"{MOMENTS}/0", 1e300),
+    "labels of sums": lambda: edited("r by gam", "releases/nuisance: moments/0/1", ["a"]),
+    "other results": lambda: edited("r by gam", "results", lambda old: [x * 2 for x in old]),
+    "fewer results": lambda: edited("r by gam", "results", []),
+    "noise of another name": lambda: edited("r by gam", "noise", "small"),
 }  # fmt: skip
 
 
 # -- mutated: any leaf, any value ----------------------------------------------------------------
 
 VALUES: tuple[Any, ...] = (
-    0, -1, 1, 2, 7, 2.5, 1e308, 10**6, 10**18, 10**30, True, None, "", "x", "g", "a",
-    {"float": "nan"}, {"float": "inf"}, {"tuple": []}, {"ref": 0}, {"ref": 3}, {"ref": 9},
+    0, -1, 1, 2, 7, 2.5, 1e308, 10**6, 10**18, 10**30, True, None, "", "x", "g", "a", [],
+    {"map": []}, {"Own": {"values": []}},
 )  # fmt: skip
 
 
@@ -220,20 +210,19 @@ NUMBERS: dict[type, tuple[Any, ...]] = {
 
 
 def mutated(content: str, rng: np.random.Generator) -> str:
-    """The file with one or two of its leaves, lists or references made anything else."""
+    """The file with one or two of its leaves or lists made anything else, and prices that fit."""
     root = json.loads(content)
     for _ in range(int(rng.integers(1, 3))):
-        holder, key = _place(root["body"]["estimate"], rng)
+        holder, key = _place(root, rng)
         old = holder[key]
         if type(old) in NUMBERS and rng.random() < 0.9:
             holder[key] = NUMBERS[type(old)][rng.integers(len(NUMBERS[type(old)]))]
         elif isinstance(old, list) and rng.random() < 0.7:
             holder[key] = _another_list(old, rng)
-        elif isinstance(old, dict) and "array" in old and rng.random() < 0.5:
-            size = int(rng.integers(0, 6))
-            holder[key] = {"array": [0.5] * size, "shape": [size], "dtype": "float64"}
         else:
             holder[key] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
+    with contextlib.suppress(Exception):
+        root["prices"] = serial._prices(serial._made(root["asked"]).planned()[0])
     return json.dumps(root)
 
 
@@ -247,14 +236,10 @@ def _another_list(old: list[Any], rng: np.random.Generator) -> list[Any]:
 
 
 def _place(root: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """A holder and a key, functions of rows more often than other parts."""
-    fields = root["fields"]
-    part = ("nuisances", "effect", "design", "schema", "population", "plan")[
-        rng.choice(6, p=[0.35, 0.3, 0.1, 0.1, 0.05, 0.1])
-    ]
-    places = list(_places(fields, part))
-    holder, key = places[rng.integers(len(places))]
-    return holder, key
+    """A holder and a key, most often of a released number."""
+    part = ("releases", "asked", "size", "noise")[rng.choice(4, p=[0.6, 0.34, 0.03, 0.03])]
+    places = list(_places(root, part))
+    return places[rng.integers(len(places))]
 
 
 def _places(holder: Any, key: Any) -> Iterator[tuple[Any, Any]]:
@@ -262,10 +247,9 @@ def _places(holder: Any, key: Any) -> Iterator[tuple[Any, Any]]:
     value = holder[key]
     if isinstance(value, dict):
         for name in value:
-            if name not in ("new", "dtype"):
-                yield from _places(value, name)
+            yield from _places(value, name)
     elif isinstance(value, list):
-        # of a long array some numbers stand for all
+        # of a long list some numbers stand for all
         for at in range(0, len(value), max(1, len(value) // 8)):
             yield from _places(value, at)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.accounting import PICO
 from privcausal.errors import PrivcausalError
+from privcausal.features.design import Design
 from privcausal.request.schema import label_key
 from privcausal.testing import Call
 
@@ -40,12 +42,32 @@ class Fit:
     warned: tuple[str, ...]
 
     @property
-    def document(self) -> bytes:
-        """Everything that is released, as it is saved."""
+    def saved(self) -> bytes:
+        """The saved file."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "fit.json"
             self.result.save(path)
             return path.read_bytes()
+
+    @property
+    def document(self) -> bytes:
+        """Everything that is released, and every number and text computed from it."""
+        return self.saved + json.dumps(plain(self.result.estimate)).encode()
+
+
+def plain(value: Any) -> Any:
+    """All parts of a value, to the last bit."""
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.shape, value.tolist()]
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list | frozenset):
+        return [plain(one) for one in value]
+    if isinstance(value, Design):
+        return plain((value.terms, value.schema))
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def fit(call: dict[str, Any], data: Any, frozen: Sequence[Call] | None = None) -> Fit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -115,11 +114,8 @@ def saved(fit: Any, folder: Path) -> Any:
         fit.save(folder / "fit.json")
     except CapabilityError as error:
         return str(error)
-    parts = json.loads((folder / "fit.json").read_text())["body"]["estimate"]["fields"]
-    return {
-        name: part.get("class") if isinstance(part, dict) else type(part)
-        for name, part in parts.items()
-    }
+    parts = vars(pc.load(folder / "fit.json").estimate)
+    return {name: type(part).__name__ for name, part in parts.items()}
 
 
 @pytest.mark.sample(11)

@@ -85,7 +85,7 @@ class BoostingSession:
         vault = session.vault
         found = vault.release_folds(stage, order) if split else (vault.release(stage, order),)
         trained = [Trained(self, ask, order, count, release) for release in found]
-        session.releases.append(trained[0].short)
+        session.releases.append(found[0])
         return trained[::-1]
 
     def _order(self, ask: BoostingTask, count: float) -> Boosting:
@@ -321,12 +321,3 @@ class Trained:
                 for a, b, alike in zip(*self._totals, shared, strict=True)
             ]
         return smoothing.assemble_arms([self._constant(0), self._constant(1)], shapes)
-
-    @property
-    def short(self) -> Release:
-        """The stored form of the release: the shapes instead of the sums that produced them."""
-        shapes, values, sds = self._path[-1], list[Vector](), list[Vector]()
-        for arm, courses in enumerate(self._courses):
-            values += [shapes.constant[arm : arm + 1], shapes.scores[arm]]
-            sds += [np.array([np.nan]), *(np.sqrt(np.diag(c.noise)) for c in courses)]
-        return replace(self.release, value=np.concatenate(values), noise_sd=np.concatenate(sds))

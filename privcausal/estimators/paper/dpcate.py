@@ -269,11 +269,12 @@ class PublishedDPCATE(Learner):
             order = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
             return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, order).value)
         features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
+        if rows is not None:
+            curve = vault.PublishedCurve(*shared, features, ridge, rows)
+            return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, curve).value)
         drawn = vault.PublishedProcess(*shared, features, ridge)
         release, process = session.vault.release_process(PROCESS_STAGE, drawn)
         session.releases.append(release)
-        if rows is not None:  # Algorithm 1: ask once, then discard.
-            return _unbanded(design, columns, rows, process.ask(rows))
         warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
         return ProcessEffect((), np.inf, process)
 

@@ -191,6 +191,10 @@ class TwoStage(Learner):
     target_bounds: tuple[float, float] | None = None
     first: Mapping[str, FirstStage] | None = None
     name: ClassVar[str] = "two-stage"
+    unsaved: ClassVar[str] = (
+        "This fit contains estimators from other packages or your own code, which cannot be "
+        "saved as JSON. Save its predictions instead."
+    )
 
     def __post_init__(self) -> None:
         if self.transform not in ("dr", "r", "s") and not callable(self.transform):

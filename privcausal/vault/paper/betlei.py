@@ -143,6 +143,10 @@ class PublishedLogits:
     def query(self) -> str:
         return f"logistic regression by arm, p = {self.polynomials.size}"
 
+    @property
+    def size(self) -> int:
+        return 2 * self.polynomials.size
+
     def law(self, epsilon: float) -> tuple[float, float]:
         """beta and Lambda."""
         share = epsilon / (2 if self.neighbors == "substitute" else 1)

@@ -132,6 +132,10 @@ class PublishedAnswers(_Published):
 
     query = "effect at the queries"
 
+    @property
+    def size(self) -> int:
+        return len(self.queries)
+
     def answer(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
     ) -> Vector:
@@ -205,6 +209,22 @@ class PublishedProcess(_Published):
             none = Rows({}, 0, None, {self.design: np.zeros((0, len(self.design)))})
             _, fitted, size = self._fitted(first, second, model, none)
         return Process(fitted, self.features, self.density, self.scale(size, stage), add_noise)
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedCurve(PublishedProcess):
+    """The process at declared points, after which it is dropped (Algorithm 1)."""
+
+    queries: Rows
+
+    @property
+    def size(self) -> int:
+        return len(self.queries)
+
+    def answer(
+        self, first: Sequence[Batch], second: Sequence[Batch], stage: Stage, add_noise: ClaimedNoise
+    ) -> Vector:
+        return self.process(first, second, stage, add_noise).ask(self.queries)
 
 
 @dataclass(eq=False, repr=False)

@@ -382,6 +382,11 @@ class PrivateNetwork:
     def width(self) -> int:
         return len(self.design) + self.with_arm
 
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return functions.size(self.width)
+
     def sensitivity(self, neighbors: Neighbors) -> float:
         """Sensitivity of one step's sum, in clipping norms, for fixed random bits."""
         return 2.0 if neighbors == "substitute" else 1.0
