@@ -36,8 +36,12 @@ class RowRequest:
     def of(cls, request: Request, learner: Learner, base: AnyBase, header: Header) -> RowRequest:
         own = [n for n in request.columns if n not in (*request.schema, request.trust.unit)]
         # Other types decide nothing, and a missing value may change the type of a column.
-        cells = request.formula.effect_variables if isinstance(learner, ADUM) else ()
-        integers = tuple(n for n in dict.fromkeys((*own, *cells)) if n in header.integers)
+        formula = request.formula
+        cells = formula.effect_variables if isinstance(learner, ADUM) else ()
+        binary = formula.treatment, *formula.instruments, formula.event
+        integers = tuple(
+            n for n in dict.fromkeys((*own, *cells)) if n in header.integers and n not in binary
+        )
         return cls(request, learner, base, {n: header.kinds[n] for n in own}, integers)
 
     def planned(self) -> tuple[Plan, Callable[[Vault], Estimate]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
@@ -151,11 +152,12 @@ def expected(rows: list[Any]) -> tuple[Any, ...]:
     """The rule, for the rows (year, first, Y) of one unit."""
     own = sorted((r for r in rows if r[0] in (1, 2, 3)), key=lambda r: r[0])
     whole = [year for year, _, _ in own] == [1, 2, 3] and len({r[1] for r in own}) == 1
-    if not whole or own[0][1] is None or any(y is None or math.isnan(y) for *_, y in own):
+    if not whole or own[0][1] is None or any(not math.isfinite(y) for *_, y in own):
         return None, math.nan, math.nan, math.nan
     return str(own[0][1]), *(min(max(y, LOW), HIGH) for *_, y in own)
 
 
+@example([("u", year, 0, math.inf if year == 1 else 0.5) for year in (1, 2, 3)], random.Random(0))
 @given(
     rows=st.lists(
         st.tuples(
