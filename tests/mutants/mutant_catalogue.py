@@ -391,17 +391,8 @@ LOADED = (
         (c.crafted_files_are_refused, "a number of rows, which is private"),
     ),
     Mutant(
-        "fields of a file have any type", "results.stored:_object",
-        "_is(part, hints[key])", "True", (c.crafted_files_are_refused, "no function of cells"),
-    ),
-    Mutant(
         "a file adds releases", "vault.replay:Replay.check_used",
         "not self._left", "True", (c.crafted_files_are_refused, "a release more"),
-    ),
-    Mutant(
-        "a file holds numbers of any size", "vault.replay:Replay._checked",
-        "<= 2.0 * noise.LIMIT", "<= np.inf",
-        (c.crafted_files_are_refused, "a number that no sum has"),
     ),
     Mutant(
         "files of any size are read", "results.stored:load_content",
