@@ -107,18 +107,17 @@ class Gam(Base):
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, fit_noise: bool
     ) -> Posterior:
         group, scale = _by_order(features), np.ones(features.size)
-        centre, pull = _centres(group, size), PRIORS.nuisance_pull
+        centre = _centres(group, size) + np.log([1.0, PRIORS.nuisance_curves][: group.max()])
+        pull = PRIORS.nuisance_pull
         return fit(moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise))
 
     def effect(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> Posterior:
-        """Average three prior structures by marginal likelihood.
-
-        They have one variance for all terms, one by order of roughness, and one by term and order.
-        """
-        priors = _smooth_priors(features, intercept, size)
-        return regression.average([fit(moments, prior) for prior in priors.values()])
+        """The slopes have one variance, close to its usual value in public data sets."""
+        group = _together(features)
+        centre, pull = _centres(group, size), PRIORS.effect_pull
+        return fit(moments, Prior(group, _decay(features), intercept, centre, pull))
 
     def conditional(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float

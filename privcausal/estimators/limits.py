@@ -9,12 +9,13 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import averages, survey
-from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder
+from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder, weights
 from privcausal.features import functions
 from privcausal.features.functions import Triples
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
+from privcausal.inference.priors import PRIORS
 from privcausal.request.plan import StageKey
 from privcausal.request.request import OVER_ALL
 from privcausal.request.terms import ATE, ResultTerm
@@ -26,12 +27,13 @@ class WeightedNuisances(NamedTuple):
 
     `nuisances` holds one entry per fold. `remainder` is the distribution of the bias from their
     errors. `weight` is the maximum weight of a row, relative to its weight in a difference of
-    means.
+    means. The scores are divided by `scale`.
     """
 
     nuisances: Triples
     remainder: Remainder
     weight: float = np.inf
+    scale: float = 1.0
 
 
 FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
@@ -55,7 +57,8 @@ def weighed(
     the fitted propensity beyond the limits, times the error of the mean outcome. The distribution
     of that bias is known from the releases and enters the interval. If the arms' shares are the
     only weights, the average is the difference of the arms' means, adjusted by the mean outcome
-    alone.
+    alone. With limits, the mean score contains less than the whole error of the first effect. A
+    score that is divided by the mean balance contains all of it, but is larger.
 
     Parameters
     ----------
@@ -82,6 +85,9 @@ def weighed(
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
     if arm is None:
         compare_arms(state, partials, share)
+    term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
+    means = any(one.kind == "mean" for one in state.session.plan.request.terms)
+    solvable = arm is None and not means and state.weights is None
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
     window = state.look.window if state.look is not None else state.outcome
     within = vault.Outcome(window.lo, window.hi)
@@ -89,15 +95,16 @@ def weighed(
         most = 1 - (1 - share) / factor if arm is None else 1.0
         parts = tuple(limited(p, share / factor, most) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
-        if arm is None:
-            aim = averages.average_target(state, scored, centre, within=within)
-        else:
-            aim = averages.one_arm_target(state, scored, *arm, within)
-        term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
-        rest = remainder(state, parts, term, tau)
-        loss = rest.rms**2 + _noise(state, aim, stage)
-        if found is None or loss < best:
-            best, found = loss, WeightedNuisances(scored, rest, factor)
+        sampling = _sampling(state, parts, term)
+        for scale in (1.0, averages.mean_balance(state, scored)) if solvable else (1.0,):
+            if arm is None:
+                aim = averages.average_target(state, scored, centre, within=within, scale=scale)
+            else:
+                aim = averages.one_arm_target(state, scored, *arm, within)
+            rest = remainder(state, parts, term, tau, 1 / scale)
+            loss = rest.rms**2 + _noise(state, aim, stage) + sampling / scale**2
+            if found is None or loss < best:
+                best, found = loss, WeightedNuisances(scored, rest, factor, scale)
     assert found is not None
     return found
 
@@ -145,6 +152,12 @@ def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions
     return replace(one, mu0=mu0, mu1=mu1)
 
 
+def _sampling(state: survey.Survey, parts: Folds, term: ResultTerm) -> float:
+    """Sampling variance of an average whose outcomes vary as usual around their means."""
+    weigh = np.mean([weights(state, p.e, term).mean() for p in parts])
+    return float(PRIORS.outcome_noise_sd**2 * state.variance * weigh / state.population.count)
+
+
 def _noise(state: survey.Survey, target: averages.Target, stage: StageKey) -> float:
     """Squared noise plus squared bias of the best threshold, for any sizes within the extremes."""
     noise = averages.noise_per_cut(state, averages.summed_scores(state, target), stage)
@@ -173,7 +186,7 @@ def asked_averages(
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
-        aim = averages.average_target(state, scored.nuisances, centre)
+        aim = averages.average_target(state, scored.nuisances, centre, scale=scored.scale)
         if means:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight

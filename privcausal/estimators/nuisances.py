@@ -329,8 +329,8 @@ def residual_effect(
     noise_var = (0.5 * cut) ** 2 / mean_weight
     found = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)
-    base = state.session.regression
-    return as_effect(state, base.effect(found, features, constant, cut**2 / 40))
+    size = PRIORS.effect_sd**2 * state.variance / _slope_variance(features)
+    return as_effect(state, state.session.regression.effect(found, features, constant, size))
 
 
 def residual_product(state: Survey, partials: Folds, arm: int | None = None) -> Transform:
@@ -417,14 +417,16 @@ def mixed(first: Function, second: Function) -> Function:
 
 
 def remainder(
-    state: Survey, parts: Sequence[FoldFit], term: ResultTerm = ATE, tau: Effect | None = None
-) -> Remainder:
+    state: Survey, parts: Sequence[FoldFit], term: ResultTerm = ATE, tau: Effect | None = None,
+    factor: float = 1.0,
+) -> Remainder:  # fmt: skip
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
     `parts` holds nuisances by fold, or one entry for all rows. `tau` is the effect in use. Its
-    errors matter if the fitted propensity exceeds its limits.
+    errors matter if the fitted propensity exceeds its limits. The score of the ATE is multiplied by
+    `factor`.
     """
-    return over_folds([_remainder(state, part, term, tau) for part in parts])
+    return over_folds([_remainder(state, part, term, tau, factor) for part in parts])
 
 
 def over_folds(found: Sequence[Remainder]) -> Remainder:
@@ -437,7 +439,9 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
+def _remainder(
+    state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None, factor: float
+) -> Remainder:
     """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
@@ -447,15 +451,18 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     sd `Priors.rougher_confounding` times the most that steps and leaves are expected to cause.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
-    its coefficients. If the effect has error d_tau, the ATE has the additional error E[w g (1 - 2e)
-    d_tau], and E[Y(1)] has E[w g (1 - e) d_tau].
+    its coefficients. If the effect has error d_tau, the ATE has the additional error
+    E[(w f (1 - f) - 1) d_tau], where f = e + g is the fitted propensity. E[Y(1)] has
+    E[w g (1 - f) d_tau]. Here w includes the factor. If it makes the mean of w f (1 - f) one, a
+    constant d_tau does not matter.
     """
     found = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
         return found
     e = part.e_soft if term.of in ("ATT", "ATO") else part.e
-    weigh = _weights(state, e, term)
+    weigh = weights(state, e, term)
     g = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0) - e(state.rows)
+    weigh, fitted = factor * weigh, e(state.rows) + g
     if part.pair is not None:
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
@@ -472,11 +479,10 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
         beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
         found = found + joint.remainder(weight, gap) + beyond
     if tau is not None and e is part.e:
-        p = e(state.rows)
-        lost = weigh * g * (1 - 2 * p if term.arm is None else np.abs(term.arm - p))
-        # the ratio to the balance removes the effect of a constant error
-        if term == ATE and state.weights is None:
-            lost = lost - lost.mean()
+        if term.arm is None:
+            lost = weigh * fitted * (1 - fitted) - 1
+        else:
+            lost = weigh * g * np.abs(term.arm - fitted)
         found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return found
 
@@ -581,10 +587,10 @@ def remainder_weight(
     and e. The ATO has no additional error.
     """
     phi = state.rows.phi(features)
-    return np.asarray((phi.T * _weights(state, e, term)) @ phi / len(phi))
+    return np.asarray((phi.T * weights(state, e, term)) @ phi / len(phi))
 
 
-def _weights(state: Survey, e: Function, term: ResultTerm) -> Vector:
+def weights(state: Survey, e: Function, term: ResultTerm) -> Vector:
     """w at the synthetic rows."""
     p = e(state.rows)
     if term.of == "PLR":
