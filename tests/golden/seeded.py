@@ -1,9 +1,10 @@
-"""Seeded fits and their hashes, to hold a change of structure against.
+"""Seeded fits, their hashes and their numbers, to hold a change of structure against.
 
-``python tests/golden/seeded.py OUT.json [OLD.json]`` makes each call under test noise, hashes what
-it saves and prints, and names the calls whose hashes differ from OLD.json. A change that should
-move no number moves none of them. Compare hashes of one machine only: another one's linear algebra
-may round otherwise.
+``python tests/golden/seeded.py OUT.json [OLD.json]`` makes each call under test noise. It hashes
+what the fit saves and prints, and keeps its estimates, standard errors and limits. It names the
+calls whose hashes differ from OLD.json, and those whose numbers differ by more than `CLOSE`. A
+change that should move nothing moves none of them; one that only sums in another order moves no
+number. Compare results of one machine only: another one's linear algebra may round otherwise.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ BOUNDS: dict[str, Any] = {
 FORMULA = "recovery ~ programme | age + severity + C(ward)"
 PANEL = pd.concat([FRAME.assign(year=y, programme=FRAME["programme"] * y) for y in (0, 1)])
 PANEL = PANEL.assign(id=np.tile(np.arange(2500), 2))
+WAVES = pd.concat([
+    FRAME[["recovery"]].assign(id=np.arange(2500), first=[0, 2, 3, 0] * 625, year=y)
+    for y in (1, 2, 3)
+])  # fmt: skip
+
+CLOSE = 1e-9
+"""Standard errors by which a number may differ where sums are in another order."""
 
 Calls = Iterator[tuple[str, Callable[[], Any]]]
 
@@ -82,9 +90,24 @@ def averages() -> Calls:
             partial(pc.did, formula, PANEL, unit="id", time="year", periods=(0, 1), bounds=BOUNDS),
         )
     yield "weights", partial(make, FORMULA, FRAME, weights="chance")
-    yield "survival", partial(
-        pc.private, "Surv(age, lot) ~ programme | severity", FRAME, estimand="RMST", horizon=60,
-        bounds=BOUNDS | {"age": (0, 95)},
+    for estimand in ("RMST", "risk"):
+        yield f"survival {estimand}", partial(
+            pc.private, "Surv(age, lot) ~ programme | severity", FRAME, estimand=estimand,
+            horizon=60, bounds=BOUNDS | {"age": (0, 95)},
+        )  # fmt: skip
+    yield (
+        "clusters",
+        partial(make, FORMULA, FRAME, control=pc.Control(cluster="person", max_cluster_rows=2)),
+    )
+    yield "HC0", partial(make, FORMULA, FRAME, control=pc.Control(cov_type="HC0"))
+    yield "PLR arms", partial(make, "recovery ~ arm | age", FRAME, estimand="PLR")
+    yield (
+        "bought levels",
+        partial(pc.private, "recovery ~ programme | C(ward)", FRAME, bounds={"recovery": (0, 100)}),
+    )
+    yield "event study", partial(
+        pc.did, "recovery ~ 1", WAVES, unit="id", time="year", cohort="first", periods=[1, 2, 3],
+        bounds={"recovery": (0, 100), "first": [0, 2, 3]},
     )  # fmt: skip
     yield "instruments", partial(make, "recovery ~ programme | age | programme ~ lot + bmi", FRAME,
                                  estimand="LATE")  # fmt: skip
@@ -145,30 +168,53 @@ def sources(folder: Path) -> Calls:
         yield f"from {name}", partial(pc.private, FORMULA, folder / name, bounds=BOUNDS)
 
 
-def saved(fit: Any, folder: Path) -> str:
-    """All that a fit is saved, printed and reported as."""
+def saved(fit: Any, folder: Path) -> tuple[str, list[list[float]]]:
+    """All that a fit is saved, printed and reported as, and the numbers of its averages."""
     file, page = folder / "fit.json", folder / "fit.html"
     fit.save(file)
     fit.report(page)
     text = [file.read_text("utf-8"), str(fit.summary(full=True)), page.read_text("utf-8")]
-    table = "" if fit.estimate.averages is None else fit.tidy().to_json()
-    return "\n".join([*text, table, fit.budget.to_json()]).replace(str(folder), "")
+    table, numbers = "", list[list[float]]()
+    if fit.estimate.averages is not None:
+        table = fit.tidy().to_json()
+        numbers = np.c_[fit.params, fit.bse, fit.conf_int()].tolist()
+    return "\n".join([*text, table, fit.budget.to_json()]).replace(str(folder), ""), numbers
 
 
-def found(folder: Path, every: int = 1) -> dict[str, str]:
-    """Hashes of every k-th fit, of a plan and of a ledger."""
-    hashes = {}
+Found = dict[str, tuple[str, list[list[float]]]]
+
+
+def found(folder: Path, every: int = 1) -> Found:
+    """Hashes and numbers of every k-th fit; hashes of a plan and of a ledger."""
+    out: Found = {}
     for name, call in (*averages(), *effects(), *published(), *sources(folder))[::every]:
         with seeded_noise(3):
-            hashes[name] = _hash(saved(call(), folder))
+            text, numbers = saved(call(), folder)
+        out[name] = _hash(text), numbers
     with seeded_noise(3):
         plan = pc.plan(FORMULA, n=[1000, 4000], eps=[0.5, 1], bounds=BOUNDS)
-        hashes["plan"] = _hash(str(plan) + plan.table.to_json())
+        out["plan"] = _hash(str(plan) + plan.table.to_json()), []
     ledger = pc.Ledger(folder / "study.db", "study", eps=3)
     pc.private("recovery ~ programme", FRAME, bounds=BOUNDS, ledger=ledger)
     # names of runs and days differ; prices do not
-    hashes["ledger"] = _hash(ledger.history.drop(columns=["run", "day"]).to_json())
-    return hashes
+    out["ledger"] = _hash(ledger.history.drop(columns=["run", "day"]).to_json()), []
+    return out
+
+
+def moved(now: Found, old: Found) -> tuple[list[str], list[str]]:
+    """Calls whose hashes differ, and those whose numbers do."""
+    both = [(name, now.get(name, ("", [])), old[name]) for name in old]
+    hashes = [name for name, one, two in both if one[0] != two[0]]
+    return hashes, [name for name, one, two in both if not _close(one[1], two[1])]
+
+
+def _close(one: list[list[float]], two: list[list[float]]) -> bool:
+    a, b = np.array(one, float), np.array(two, float)
+    if a.shape != b.shape or not a.size:
+        return a.shape == b.shape
+    room = CLOSE * np.where(np.isfinite(b[:, 1]), b[:, 1], 1.0)[:, None]
+    with np.errstate(invalid="ignore"):  # limits may be infinite
+        return bool(((np.abs(a - b) <= room) | (a == b) | (np.isnan(a) & np.isnan(b))).all())
 
 
 def _hash(text: str) -> str:
@@ -181,7 +227,7 @@ if __name__ == "__main__":
         now = found(Path(folder))
     Path(sys.argv[1]).write_text(json.dumps(now, indent=1), encoding="utf-8")
     if len(sys.argv) > 2:
-        old = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-        moved = [name for name in old if now.get(name) != old[name]]
-        print("moved:", ", ".join(moved) or "nothing")
-        sys.exit(bool(moved))
+        hashes, numbers = moved(now, json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")))
+        print("hashes moved:", ", ".join(hashes) or "none")
+        print("numbers moved:", ", ".join(numbers) or "none")
+        sys.exit(bool(hashes or numbers))

@@ -59,4 +59,11 @@ def test_seeded_fits_are_the_same_each_time(tmp_path: Path) -> None:
         folder.mkdir()
     first, again = (seeded.found(one, every) for one, every in zip(folders, (1, 5), strict=True))
     assert len(first) > 60 and len(again) > 12
-    assert {name: first[name] for name in again} == again
+    assert seeded.moved(first, again) == ([], [])
+    text, numbers = first["linear"]
+    for shift, names in ((1e-12, []), (1e-6, ["linear"])):
+        other = [[v + shift * row[1] for v in row] for row in numbers]
+        assert seeded.moved({"linear": ("x", other)}, {"linear": (text, numbers)}) == (
+            ["linear"],
+            names,
+        )
