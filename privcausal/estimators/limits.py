@@ -9,7 +9,14 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import averages, survey
-from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder, weights
+from privcausal.estimators.nuisances import (
+    Folds,
+    compare_arms,
+    effect_remainder,
+    limited,
+    remainder,
+    weights,
+)  # fmt: skip
 from privcausal.features import functions
 from privcausal.features.functions import Triples
 from privcausal.inference.confounding import Remainder
@@ -95,16 +102,17 @@ def weighed(
         most = 1 - (1 - share) / factor if arm is None else 1.0
         parts = tuple(limited(p, share / factor, most) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
-        sampling = _sampling(state, parts, term)
+        rest, sampling = remainder(state, parts, term), _sampling(state, parts, term)
         for scale in (1.0, averages.mean_balance(state, scored)) if solvable else (1.0,):
             if arm is None:
                 aim = averages.average_target(state, scored, centre, within=within, scale=scale)
             else:
                 aim = averages.one_arm_target(state, scored, *arm, within)
-            rest = remainder(state, parts, term, tau, 1 / scale)
-            loss = rest.rms**2 + _noise(state, aim, stage) + sampling / scale**2
+            whole = Remainder(rest.mean / scale, rest.sd / scale)
+            whole += effect_remainder(state, parts, term, tau, 1 / scale)
+            loss = whole.rms**2 + _noise(state, aim, stage) + sampling / scale**2
             if found is None or loss < best:
-                best, found = loss, WeightedNuisances(scored, rest, factor, scale)
+                best, found = loss, WeightedNuisances(scored, whole, factor, scale)
     assert found is not None
     return found
 
