@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.estimators import limits
+from privcausal.estimators import limits, nuisances
+from privcausal.request.terms import ATE
 from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
@@ -55,32 +57,41 @@ def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    noises: list[float] = []
-    laws: list[float] = []
-    chosen: list[Any] = []
-    noise, law, weigh = limits._noise, limits.remainder, limits.weighed
+    """Of all limits, each tried alone under the same noise, but for what the histogram adds."""
+    frame, errors = study(4000, 0.5), {}
+    chosen = fitted(frame, 1).estimate.averages
+    for factor in limits.FACTORS:
+        monkeypatch.setattr(limits, "FACTORS", (factor,))
+        found = fitted(frame, 1).estimate.averages
+        errors[factor] = found.sd[0]
+    assert chosen.weight in errors
+    assert chosen.sd[0] <= 1.1 * min(errors.values())
+    assert max(errors.values()) > 1.1 * min(errors.values()), "or the choice would not matter"
 
-    def priced(*given: Any) -> float:
-        noises.append(noise(*given))
-        return noises[-1]
 
-    def allowed(*given: Any, **options: Any) -> Any:
-        found = law(*given, **options)
-        laws.append(found.rms**2)
-        return found
+@pytest.mark.parametrize("limit", [0.5, 0.4])
+def test_an_error_of_the_effect_moves_the_mean_score_as_stated(
+    limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All else is right: outcomes have the means eta + (t - f) tau, and the score limits f to e.
 
-    def kept(*given: Any) -> Any:
-        chosen.append(weigh(*given))
-        return chosen[-1]
-
-    monkeypatch.setattr(limits, "_noise", priced)
-    monkeypatch.setattr(limits, "remainder", allowed)
-    monkeypatch.setattr(limits, "weighed", kept)
-    fitted(study(4000, 0.5), 1)
-    losses = np.array(noises) + np.array(laws)
-    assert len(losses) == len(limits.FACTORS)
-    assert limits.FACTORS[int(np.argmin(losses))] == chosen[0].weight
-    assert noises[-1] < noises[0]
+    If the score and the balance are divided by the mean balance, a constant error does not matter.
+    """
+    x = np.linspace(-1, 1, 4001)
+    f, e = 0.5 + 0.3 * x, np.full(4001, limit)
+    tau, used = 1 + 0.8 * x + x**2, np.full(4001, 0.4)
+    state: Any = SimpleNamespace(rows=x)
+    part: Any = SimpleNamespace(pair=True, e=lambda _: e)
+    monkeypatch.setattr(nuisances, "_fitted", lambda *_: f)
+    mean = used + f * (1 - f) * (tau - used) / e + (1 - f) * f * (tau - used) / (1 - e)
+    balance = float(np.mean(f * (1 - f) / (e * (1 - e))))
+    for scale in (1.0, balance):
+        law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
+        stated = nuisances.effect_remainder(state, [part], ATE, law, 1 / scale)
+        estimate = used.mean() + np.mean(mean - used) / scale
+        assert stated.sd == pytest.approx(estimate - tau.mean())
+    law = SimpleNamespace(mean_sd=lambda _, lost: abs(np.mean(lost)))
+    assert nuisances.effect_remainder(state, [part], ATE, law, 1 / balance).sd < 1e-12
 
 
 def test_the_report_says_how_much_a_row_weighs(tmp_path: Any) -> None:
