@@ -22,7 +22,7 @@ from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
-from privcausal.request.request import Control, Request, Trust
+from privcausal.request.request import COHORTS, Control, Request, Trust
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.request.terms import ResultTerm
 from privcausal.results import frames
@@ -373,9 +373,20 @@ class ReleasedFit(Printed):
         frame = self._table(alpha, groups=groups)
         return frames.tested(frame, self._rows(groups=groups))
 
+    def _headline(self, alpha: float = 0.05) -> pd.Series[Any]:
+        """The row of `_table` with the most important number."""
+        studied = self.plan.request.estimand == COHORTS
+        return self._table(alpha, groups=studied).iloc[-1 if studied else self._lead]
+
     @property
     def _lead(self) -> int:
-        """Position of the headline term: the average effect, or the first slope of a regression."""
+        """Position of this number among terms and groups.
+
+        It is the average effect, the first slope of a regression, or the overall average of an
+        event study, which is the last group.
+        """
+        if self.plan.request.estimand == COHORTS:
+            return len(self._averages.estimate) - 1
         return int(self.plan.request.estimand == "OLS" and len(self._averages.terms) > 1)
 
     @property

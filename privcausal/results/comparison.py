@@ -135,7 +135,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
     plan, view = fit.estimate.plan, fit._view()
     title = view.right[1][1]
     short = title.partition("(")[2].rstrip(")") or title
-    row = fit._table().iloc[fit._lead]
+    row = fit._headline()
     alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
     return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),

@@ -50,6 +50,8 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
             effects.index.name = named
         effects["mark"] = ["post" if row.kind in ("ratio", "late") else "dp" for row in terms]
         gates = result._effects(alpha, groups=True) if averages.groups else None
+        if request.estimand == COHORTS:
+            effects, gates = _by_event_time(result, alpha)
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
@@ -81,7 +83,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         title="Private Average Treatment Effects" if several else words.title, outcome=named,
         treatment="treatment" if request.estimand == COHORTS else formula.treatment,
         left=left, right=right, effects=effects, gates=gates,
-        averages=sum(not row.column for row in terms),
+        averages=0 if effects is None else len(effects) - sum(bool(row.column) for row in terms),
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes, variation=looks.variation(result, alpha) if shapes else "",
@@ -95,8 +97,19 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         notes=_notes(result, said, bought), serious=len(result.alerts),
         assumptions=said.assumptions, robustness=_robustness(result, alpha), methods=said.methods,
         call=result.call, versions=tuple((name, version_of(name)) for name in PACKAGES),
-        alpha=alpha, lead=result._lead if averages is not None else 0,
+        alpha=alpha,
+        lead=0 if averages is None or request.estimand == COHORTS else result._lead,
     )  # fmt: skip
+
+
+def _by_event_time(result: base.ReleasedFit, alpha: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The overall average and the effects by event time; then all other effects."""
+    found = result._tests(alpha, groups=True).assign(mark="dp")
+    places = [row.place.factor for row in result._rows(groups=True)]
+    first = found[np.isin(places, ["overall"])]
+    events = found[np.isin(places, ["event"])]
+    gates = result._effects(alpha, groups=True)[np.isin(places, ["cohort", "calendar"])]
+    return pd.concat([first, events]), pd.concat([gates, result._effects(alpha, groups=False)])
 
 
 def outcome_name(request: Request, schema: Schema) -> str:
@@ -179,7 +192,7 @@ def _bias(result: base.ReleasedFit, z: float) -> str:
     found, at = result.estimate.averages, result._lead
     if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
-    of = f" of {found.terms[at]}" if len(found.terms) + len(found.groups) > 1 else ""
+    of = f" of {found.names[at]}" if len(found.terms) + len(found.groups) > 1 else ""
     factor, normal = f"{found.half_widths(z)[at] / found.sd[at]:.2f}", f"{z:.2f}"
     said = f"to cover it, the interval uses {factor} std err, not {normal}"
     return "" if factor == normal else f"Max bias{of} from clipping: {said}."
@@ -241,8 +254,7 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
     treatment = request.formula.treatment
     if estimate.averages is None:
         return (f"The effect of {treatment} on {outcome} was estimated by covariates.",)
-    table = result._table(alpha)
-    row = table.iloc[result._lead]
+    table, row = result._table(alpha), result._headline(alpha)
     if request.estimand == "OLS":
         told = tables.error_text(row["std_error"], row["se_sampling"])
         terms = ", ".join(map(str, request.formula.terms)) or "a constant"
@@ -251,8 +263,7 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
             f"The standard error of {row.name} is {told}.",
         )
     if request.estimand == COHORTS:
-        treatment, table = "treatment", result._table(alpha, groups=True)
-        row = table.iloc[-1]  # The overall average is the last group.
+        treatment = "treatment"
         if np.isnan(row["estimate"]):
             return ("No cohort and its controls are large enough to detect.",)
     noise = (

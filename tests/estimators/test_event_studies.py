@@ -116,6 +116,22 @@ def test_tables_aggregates_and_a_saved_fit(tmp_path: Path) -> None:
     assert (found["fit"].params == fit.params).all()
 
 
+def test_the_headline_is_the_overall_average_and_effects_by_event_time_follow(
+    tmp_path: Path,
+) -> None:
+    fit = noisy(eps=8)
+    row = fit.aggregate("overall").iloc[0]
+    _, first, *_ = fit.summary().tables
+    events = [f"event[{at}]" for at in fit.aggregate("event").index]
+    assert list(first.index) == ["overall", *events]
+    assert first["estimate"].iloc[0] == row["estimate"]
+    text = " ".join(str(fit.summary()).split())
+    assert f"Std err of overall: {row['std_error']:.3g}"[:25] in text
+    fit.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page.index("overall") < page.index("ATT(")
+
+
 def test_cohorts_that_are_too_small() -> None:
     """An empty cohort has the widest interval; averages leave it out, and an alert names it."""
     frame = mpdta()
