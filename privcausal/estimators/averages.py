@@ -26,15 +26,7 @@ from privcausal.estimators.nuisances import FoldFit, by_fold
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
-from privcausal.features.functions import (
-    ArmMean,
-    Capped,
-    Constant,
-    Function,
-    LinearFunction,
-    NuisanceTriple,
-    Triples,
-)  # fmt: skip
+from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Triples
 from privcausal.features.rows import Rows
 from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
@@ -159,37 +151,23 @@ def average_target(
     centre: float,
     tau: Function | None = None,
     within: Outcome | None = None,
-    scale: float = 1.0,
 ) -> Target:
     """Target of the ATE: the score psi - c and the balance as its mass.
 
-    The balance is divided by its mean if the fitted propensity is right. The mean is exactly 1 if
-    the propensity is known, so the rows are then counted instead. With survey weights the mass is
-    the weight, because groups then need less noise. If `tau` is given, it also centers the scores
-    of the slopes. The extremes allow for outcomes `within` a range, or for any outcome in the
-    declared bounds. The score is divided by `scale`.
+    The mean of the balance is exactly 1 if the propensity is known, so the rows are then counted
+    instead. With survey weights the mass is the weight, because groups then need less noise. If
+    `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
+    `within` a range, or for any outcome in the declared bounds.
     """
-    clip, centre, mass = state.clip, _held(state, centre), None
+    clip, centre = state.clip, _held(state, centre)
+    scores = [vault.Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
+    mass = None
     if state.known is None and state.weights is None:
-        least, mean = min(clip, state.soft_clip), mean_balance(state, nuisances)
-        mass = by_fold(lambda n: vault.MassBalance(n.e, _of_means(n), clip, least, mean), nuisances)
-    of = Constant(centre), abs(centre), scale
-    scores = [vault.Aipw(n, state.outcome, clip, *of) for n in nuisances]
+        mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None:
         return found
-    return _with_pilot(found, state, nuisances, tau, within or state.outcome, scale)
-
-
-def _of_means(one: NuisanceTriple) -> Function:
-    """Propensity of the arm means, if they are of a mean outcome and an effect."""
-    return one.mu0.e if isinstance(one.mu0, ArmMean) else one.e
-
-
-def mean_balance(state: Survey, nuisances: Triples) -> float:
-    """Mean balance if the propensity of the arm means is right."""
-    pairs = [(_of_means(n)(state.rows), n.e(state.rows)) for n in nuisances]
-    return float(np.mean([f * (1 - f) / (e * (1 - e)) for f, e in pairs]))
+    return _with_pilot(found, state, nuisances, tau, within or state.outcome)
 
 
 SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
@@ -265,7 +243,7 @@ def weighted_mass(state: Survey, mass: Transform | None) -> Transform | None:
 
 
 def _with_pilot(
-    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: Outcome, scale: float
+    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: Outcome
 ) -> Target:
     """The target, with scores of the slopes that are centered at the projection of tau.
 
@@ -277,8 +255,7 @@ def _with_pilot(
     middle = z.mean(axis=0)
     slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
     centre = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
-    of = centre, centre.bound, scale
-    scores = [vault.Aipw(n, state.outcome, state.clip, *of) for n in nuisances]
+    scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
     coef = np.r_[centre.offset, slopes / state.regressors.alpha]
     pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
     ends, span = _ends(scores[0], state.rows, outcome), found.extremes.span

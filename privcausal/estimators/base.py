@@ -163,9 +163,7 @@ class CateLearner(EffectLearner):
             scored, tau, centre = learnt.weighed(state), None, learnt.centre
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
-            if learnt.pilot is not None:
-                centre = float(np.mean(learnt.pilot(state.rows)))
-            target = average_target(state, scored.nuisances, centre, tau, scale=scored.scale)
+            target = average_target(state, scored.nuisances, centre, tau)
             asked = [One(ATE, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)

@@ -9,14 +9,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import averages, survey
-from privcausal.estimators.nuisances import (
-    Folds,
-    compare_arms,
-    effect_remainder,
-    limited,
-    remainder,
-    weights,
-)  # fmt: skip
+from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder, weights
 from privcausal.features import functions
 from privcausal.features.functions import Triples
 from privcausal.inference.confounding import Remainder
@@ -34,13 +27,12 @@ class WeightedNuisances(NamedTuple):
 
     `nuisances` holds one entry per fold. `remainder` is the distribution of the bias from their
     errors. `weight` is the maximum weight of a row, relative to its weight in a difference of
-    means. The scores are divided by `scale`.
+    means.
     """
 
     nuisances: Triples
     remainder: Remainder
     weight: float = np.inf
-    scale: float = 1.0
 
 
 FACTORS = (np.inf, 4.0, 3.2, 2.5, 2.0, 1.6, 1.25, 1.0)
@@ -64,8 +56,7 @@ def weighed(
     the fitted propensity beyond the limits, times the error of the mean outcome. The distribution
     of that bias is known from the releases and enters the interval. If the arms' shares are the
     only weights, the average is the difference of the arms' means, adjusted by the mean outcome
-    alone. With limits, the mean score contains less than the whole error of the first effect. A
-    score that is divided by the mean balance contains all of it, but is larger.
+    alone.
 
     Parameters
     ----------
@@ -93,8 +84,6 @@ def weighed(
     if arm is None:
         compare_arms(state, partials, share)
     term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
-    means = any(one.kind == "mean" for one in state.session.plan.request.terms)
-    solvable = arm is None and not means and state.weights is None
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
     window = state.look.window if state.look is not None else state.outcome
     within = vault.Outcome(window.lo, window.hi)
@@ -102,17 +91,14 @@ def weighed(
         most = 1 - (1 - share) / factor if arm is None else 1.0
         parts = tuple(limited(p, share / factor, most) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
-        rest, sampling = remainder(state, parts, term), _sampling(state, parts, term)
-        for scale in (1.0, averages.mean_balance(state, scored)) if solvable else (1.0,):
-            if arm is None:
-                aim = averages.average_target(state, scored, centre, within=within, scale=scale)
-            else:
-                aim = averages.one_arm_target(state, scored, *arm, within)
-            whole = Remainder(rest.mean / scale, rest.sd / scale)
-            whole += effect_remainder(state, parts, term, tau, 1 / scale)
-            loss = whole.rms**2 + _noise(state, aim, stage) + sampling / scale**2
-            if found is None or loss < best:
-                best, found = loss, WeightedNuisances(scored, whole, factor, scale)
+        if arm is None:
+            aim = averages.average_target(state, scored, centre, within=within)
+        else:
+            aim = averages.one_arm_target(state, scored, *arm, within)
+        rest = remainder(state, parts, term, tau)
+        loss = rest.rms**2 + _noise(state, aim, stage) + _sampling(state, parts, term)
+        if found is None or loss < best:
+            best, found = loss, WeightedNuisances(scored, rest, factor)
     assert found is not None
     return found
 
@@ -194,7 +180,7 @@ def asked_averages(
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
-        aim = averages.average_target(state, scored.nuisances, centre, scale=scored.scale)
+        aim = averages.average_target(state, scored.nuisances, centre)
         if means:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight

@@ -424,34 +424,7 @@ def remainder(
     `parts` holds nuisances by fold, or one entry for all rows. `tau` is the effect in use. Its
     errors matter if the fitted propensity exceeds its limits.
     """
-    found = over_folds([_remainder(state, part, term) for part in parts])
-    return found if tau is None else found + effect_remainder(state, parts, term, tau)
-
-
-def effect_remainder(
-    state: Survey, parts: Sequence[FoldFit], term: ResultTerm, tau: Effect, factor: float = 1.0
-) -> Remainder:
-    """Bias of an average from the error d_tau of the effect in use; 0 for a known propensity.
-
-    With the fitted propensity f and w as in `remainder_weight`, the mean score of the ATE errs by
-    E[(w f (1 - f) - 1) d_tau], and that of E[Y(1)] by E[w (f - e) (1 - f) d_tau]. Here w is
-    multiplied by `factor`, as the score is. If that makes the mean of w f (1 - f) one, a constant
-    d_tau does not matter.
-    """
-    found = [Remainder(0.0, 0.0)] * len(parts)
-    for k, part in enumerate(parts):
-        if part.pair is not None and term.of not in ("ATT", "ATO"):
-            weigh, f = factor * weights(state, part.e, term), _fitted(part.e, state)
-            lost = weigh * f * (1 - f) - 1
-            if term.arm is not None:
-                lost = weigh * (f - part.e(state.rows)) * np.abs(term.arm - f)
-            found[k] = Remainder(0.0, tau.mean_sd(state.rows, lost))
-    return over_folds(found)
-
-
-def _fitted(e: Function, state: Survey) -> Vector:
-    """The propensity at the synthetic rows without its limits."""
-    return np.clip(_uncut(e)(state.rows), 0.0, 1.0)
+    return over_folds([_remainder(state, part, term, tau) for part in parts])
 
 
 def over_folds(found: Sequence[Remainder]) -> Remainder:
@@ -464,7 +437,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(state: Survey, part: FoldFit, term: ResultTerm) -> Remainder:
+def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
     """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
@@ -474,14 +447,16 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm) -> Remainder:
     sd `Priors.rougher_confounding` times the most that steps and leaves are expected to cause.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
-    its coefficients.
+    its coefficients. If the effect has error d_tau, the ATE has the additional error
+    E[(w f (1 - f) - 1) d_tau] with the fitted propensity f, and E[Y(1)] has E[w g (1 - f) d_tau].
     """
     found = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
         return found
     e = part.e_soft if term.of in ("ATT", "ATO") else part.e
     weigh = weights(state, e, term)
-    g = _fitted(part.e, state) - e(state.rows)
+    fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
+    g = fitted - e(state.rows)
     if part.pair is not None:
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
@@ -497,6 +472,11 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm) -> Remainder:
         rougher = PRIORS.rougher_confounding * joint.expected_confounding(own)
         beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
         found = found + joint.remainder(weight, gap) + beyond
+    if tau is not None and e is part.e:
+        lost = weigh * fitted * (1 - fitted) - 1
+        if term.arm is not None:
+            lost = weigh * g * np.abs(term.arm - fitted)
+        found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
     return found
 
 

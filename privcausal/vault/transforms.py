@@ -316,7 +316,7 @@ class ResidualProduct:
 
 @dataclass(frozen=True)
 class Aipw:
-    """(psi - centre(x)) / scale, psi = mu1 - mu0 + T (Y - mu1)/e - (1 - T)(Y - mu0)/(1 - e).
+    """psi - centre(x), psi = mu1 - mu0 + T (Y - mu1)/e - (1 - T)(Y - mu0)/(1 - e).
 
     This is the doubly robust score (Robins and Rotnitzky 1995; Kennedy 2020). With Y, mu0, mu1 in
     [a, b] and e in [c, 1 - c], |psi| <= R/c. Proof: for T = 1, psi = (mu1 - mu0) + (Y - mu1)/e. It
@@ -330,11 +330,10 @@ class Aipw:
     clip: float
     centre: functions.Function | None = None
     centre_bound: float = 0.0
-    scale: float = 1.0
 
     @property
     def bound(self) -> float:
-        return (2 * self.outcome.bound / self.clip + self.centre_bound) / self.scale
+        return 2 * self.outcome.bound / self.clip + self.centre_bound
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows with this treatment and outcome."""
@@ -353,8 +352,7 @@ class Aipw:
         return score
 
     def _centred(self, score: Vector, rows: Rows) -> Vector:
-        centred = score if self.centre is None else score - self.centre(rows)
-        return np.asarray(centred / self.scale)
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def __call__(self, batch: Batch) -> Vector:
         # Scores with different centers share the same nuisances.
@@ -444,28 +442,23 @@ class ArmSize:
 
 @dataclass(frozen=True)
 class MassBalance:
-    """(T - f)(T - e) / (e (1 - e)) / scale, the slope of the AIPW score in a shift of the effect.
+    """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
 
-    If the arm means change by (t - f) kappa, psi changes by kappa (1 - balance), where `scale` is
-    not counted. Here e is the propensity of the score, and f is `fitted`, the propensity of the arm
-    means. If f is right, the mean of the balance is that of f (1 - f) / (e (1 - e)). The balance
-    lies between 0 and (1 - s)/c, divided by the scale, since e lies in [c, 1 - c] and f in
-    [s, 1 - s].
+    If the arm means change by (t - e) kappa, psi changes by kappa (1 - balance). The mean of the
+    balance is 1 if e is correct. The balance lies between 0 and (1 - c)/c, since e lies in
+    [c, 1 - c].
     """
 
     e: functions.Function
-    fitted: functions.Function
     clip: float
-    soft: float
-    scale: float = 1.0
 
     @property
     def bound(self) -> float:
-        return (1 - self.soft) / (self.clip * self.scale)
+        return (1 - self.clip) / self.clip
 
     def __call__(self, batch: Batch) -> Vector:
-        e, f = self.e(batch.rows), self.fitted(batch.rows)
-        return (batch.t - f) * (batch.t - e) / (e * (1 - e) * self.scale)
+        e = self.e(batch.rows)
+        return (batch.t - e) ** 2 / (e * (1 - e))
 
 
 @dataclass(frozen=True)

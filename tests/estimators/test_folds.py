@@ -40,7 +40,6 @@ def test_both_folds_count(learner: str) -> None:
     with (
         seeded_noise(3),
         mock.patch.object(nuisances, "_remainder", seen),
-        mock.patch.object(limits, "effect_remainder", return_value=Remainder(0.0, 0.0)),
         mock.patch.object(limits, "FACTORS", (np.inf,)),
     ):
         call = pc.private if learner == "private" else pc.privcate

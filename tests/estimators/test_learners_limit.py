@@ -72,12 +72,14 @@ class Rows:
 
     @property
     def balance(self) -> Any:
-        return (self.t - self.arm.e(self.rows)) * (self.t - self.e) / (self.e * (1 - self.e))
+        return (self.t - self.e) ** 2 / (self.e * (1 - self.e))
 
     @property
     def centre(self) -> float:
-        """What scores are centred at: the mean of the first effect in the released population."""
-        return float(np.mean(self.arm.tau(self.fitted.estimate.population.rows())))
+        """What scores are centred at: the mean effect in the released population."""
+        estimate = self.fitted.estimate
+        tau = estimate.effect if estimate.effect is not None else self.arm.tau
+        return float(np.mean(tau(estimate.population.rows())))
 
     @property
     def arm(self) -> ArmMean:
@@ -140,7 +142,7 @@ def test_dr_is_weighted_least_squares_of_the_score() -> None:
 @pytest.mark.parametrize("learner", ["private", "r", "dr", "t", "x"])
 @pytest.mark.parametrize("base", ["gam", "linear"])
 def test_average_is_the_aipw_mean(learner: str, base: str) -> None:
-    """centre + mean(psi - centre) / mean((T - f)(T - e) / (e (1 - e))), the last one near 1.
+    """centre + mean(psi - centre) / mean((T - e)^2 / (e (1 - e))), the mean balance being near 1.
 
     The sums are exact to 2^-30 of the bounds.
     """

@@ -11,6 +11,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.estimators import limits, nuisances
+from privcausal.inference.confounding import Remainder
 from privcausal.request.terms import ATE
 from privcausal.testing import seeded_noise
 
@@ -73,25 +74,21 @@ def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_error_of_the_effect_moves_the_mean_score_as_stated(
     limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All else is right: outcomes have the means eta + (t - f) tau, and the score limits f to e.
-
-    If the score and the balance are divided by the mean balance, a constant error does not matter.
-    """
+    """All else is right: outcomes have the means eta + (t - f) tau, and the score limits f to e."""
     x = np.linspace(-1, 1, 4001)
     f, e = 0.5 + 0.3 * x, np.full(4001, limit)
     tau, used = 1 + 0.8 * x + x**2, np.full(4001, 0.4)
-    state: Any = SimpleNamespace(rows=x)
-    part: Any = SimpleNamespace(pair=True, e=lambda _: e)
-    monkeypatch.setattr(nuisances, "_fitted", lambda *_: f)
-    mean = used + f * (1 - f) * (tau - used) / e + (1 - f) * f * (tau - used) / (1 - e)
-    balance = float(np.mean(f * (1 - f) / (e * (1 - e))))
-    for scale in (1.0, balance):
-        law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
-        stated = nuisances.effect_remainder(state, [part], ATE, law, 1 / scale)
-        estimate = used.mean() + np.mean(mean - used) / scale
-        assert stated.sd == pytest.approx(estimate - tau.mean())
-    law = SimpleNamespace(mean_sd=lambda _, lost: abs(np.mean(lost)))
-    assert nuisances.effect_remainder(state, [part], ATE, law, 1 / balance).sd < 1e-12
+    none = np.zeros((1, 1))
+    monkeypatch.setattr(nuisances, "_uncut", lambda _: lambda _: f)
+    monkeypatch.setattr(nuisances, "_move", lambda *_: none)
+    monkeypatch.setattr(nuisances, "_averaged", lambda *_: (none, none[0]))
+    pair = SimpleNamespace(remainder=lambda *_: Remainder(0.0, 0.0), slopes=(none[0], none[0]))
+    part: Any = SimpleNamespace(pair=pair, beyond=None, e=lambda _: e, e_soft=None)
+    law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
+    stated = nuisances.remainder(SimpleNamespace(rows=x, features=None), [part], ATE, law)  # type: ignore[arg-type]
+    left = f * (1 - f) * (tau - used)  # of the treated and of the controls
+    estimate = np.mean(used + left / e + left / (1 - e))
+    assert stated.sd == pytest.approx(abs(estimate - tau.mean()))
 
 
 def test_the_report_says_how_much_a_row_weighs(tmp_path: Any) -> None:

@@ -246,7 +246,7 @@ class Study:
 
     @property
     def balance(self) -> MassBalance:
-        return MassBalance(self.e, self.e, CLIP, CLIP)
+        return MassBalance(self.e, CLIP)
 
     def plan(self, names: Sequence[str], rho: float = 1e-3) -> Plan:
         amount = round(rho * 1e12)
