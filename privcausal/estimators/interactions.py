@@ -272,7 +272,7 @@ def _regressions(
     for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
         rows = state.count * share
         gram = population.population_gram(psi, state.rows, rows, ones)
-        moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram / psi.size)
+        moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
         regression = fit(moments, prior).regression
         assert regression is not None
         found.append(regression)
