@@ -104,7 +104,7 @@ def find(learner: object, *others: str) -> EffectLearner:
     if isinstance(learner, str) and learner in LEARNERS:
         return LEARNERS[learner]
     check_object("learner", learner)
-    if isinstance(learner, EffectLearner) and not isinstance(learner, tuple(PRINTED)):
+    if isinstance(learner, EffectLearner) and not isinstance(learner, PRINTED):
         return learner
     shown = repr(learner)[:40] if isinstance(learner, str) else f"of type {type(learner).__name__}"
     known = ", ".join(map(repr, (*others, *LEARNERS)))

@@ -189,8 +189,8 @@ def _is_call(asked: Any) -> bool:
     if not isinstance(asked, RowRequest) or asked.request.budget.given:
         return False
     request, learner = asked.request, asked.learner
-    if request.mode == "paper" or isinstance(learner, tuple(PRINTED)):
-        return request.mode == "paper" and isinstance(learner, tuple(PRINTED))
+    if request.mode == "paper" or isinstance(learner, PRINTED):
+        return request.mode == "paper" and isinstance(learner, PRINTED)
     if request.estimand == "CATE":
         return isinstance(learner, EffectLearner)
     return type(learner) is type(for_average(request))

@@ -382,7 +382,7 @@ WORDS = (
 LOADED = (
     Mutant(
         "a published mechanism of a file is told to be proven", "results.stored:_is_call",
-        'request.mode == "paper" or isinstance(learner, tuple(PRINTED))', 'request.mode == "paper"',
+        'request.mode == "paper" or isinstance(learner, PRINTED)', 'request.mode == "paper"',
         (c.crafted_files_are_refused, "a published mechanism that is told to be proven"),
     ),
     Mutant(
