@@ -103,24 +103,28 @@ class PartiallyLinear(private.AverageLearner):
 
     def run(self, session: survey.FitRun) -> Estimate:
         request = session.plan.request
-        state, parts, share, lost = _learnt(private.looked(session))
+        state, parts, share, (lost, doubt) = _learnt(private.looked(session))
         rows = max(state.population.count, 1.0)
         unit = width_of(session.schema[request.formula.treatment])
-        known = partial(effects.estimate_slopes, request.terms, model=rows * share, size=rows)
+        model = rows * share
+        known = partial(effects.estimate_slopes, request.terms, model=model, size=rows, doubt=doubt)
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
-        first = known(*released_slopes(state, nu.NUISANCE_RESIDUALS, sums), none, 0.0, none)
-        slopes = np.clip(first.estimate, -reach, reach)
-        masses = np.maximum(np.diag(share), PRIORS.least_mass * np.trace(share)).tolist()
+        value, sd = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
+        slopes = np.clip(known(value, sd, none, 0.0, none).estimate, -reach, reach)
+        mass, mass_sd = effects.posterior_mass(value[1], sd[1], model, rows, doubt)
+        own_shares = np.diag(mass + mass_sd) / rows  # not less than the rows may have
+        typical = float(own_shares.sum())
+        masses = np.maximum(own_shares, PRIORS.least_mass * typical).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
-        sums, bias = cut_sums(state, _scores(state, parts, slopes), float(np.trace(share)))
+        sums, bias = cut_sums(state, _scores(state, parts, slopes), typical)
         value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
         if (np.diag(value[1]) <= FEW_SDS * np.diag(sd[1])).any():
             session.alerts["treatment"] = UNSEEN_SLOPE
-        doubt = _remainders(state, parts, slopes)
-        found = known(value, sd, slopes, bias, doubt, lost=lost, unit=unit)
+        left = _remainders(state, parts, slopes)
+        found = known(value, sd, slopes, bias, left, lost=lost, unit=unit)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
         session.alerts |= product_alert(state, parts[0], found, PLR, masses[0] * unit)
@@ -132,9 +136,14 @@ class PartiallyLinear(private.AverageLearner):
         return finish(state, None, shown(parts[0], arms), found, notes)
 
 
-def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, float]:
-    """Nuisances by arm, the model's E[(T - e)(T - e)'], and the loss from clipping T - e."""
-    request, lost = state.session.plan.request, 0.0
+def _learnt(
+    state: survey.Survey,
+) -> tuple[survey.Survey, FoldsByArm, Matrix, tuple[float, float]]:
+    """Nuisances by arm, the model's E[(T - e)(T - e)'], and what is unknown of a numeric T - e.
+
+    These are the last two results of `residual_cut`.
+    """
+    request, unknown = state.session.plan.request, (0.0, 0.0)
     if request.asked.dose or request.asked.arms:
         state = replace(state, floor=0.0)
     if request.asked.arms:
@@ -145,19 +154,24 @@ def _learnt(state: survey.Survey) -> tuple[survey.Survey, FoldsByArm, Matrix, fl
         parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
         e = np.stack([own[0].e(state.rows) for own in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
-        return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), lost
+        return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), unknown
     state, _, partials = nu.additive_nuisances(state)
     if request.asked.dose:
-        state, mass, lost = residual_cut(state, partials)
+        state, mass, lost, doubt = residual_cut(state, partials)
+        unknown = lost, doubt
     else:
         state, partials = nu.clipped(state, partials)
         chance = partials[0].e_soft(state.rows)
         mass = float(np.mean(chance * (1 - chance)))
-    return state, [interactions.refine(state, partials)], np.full((1, 1), mass), lost
+    return state, [interactions.refine(state, partials)], np.full((1, 1), mass), unknown
 
 
-def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Survey, float, float]:
+def residual_cut(
+    state: survey.Survey, partials: nu.Folds
+) -> tuple[survey.Survey, float, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
+
+    The last result is the sum of squares of as many rows at the threshold as noise hides in a cell.
 
     Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
     errs by (theta - c) E[V (T - e - V)] / E[V^2]. Relative to theta - c, this error is at most the
@@ -172,11 +186,12 @@ def residual_cut(state: survey.Survey, partials: nu.Folds) -> tuple[survey.Surve
     target = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, 1 - most), partials)
     sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{of}|")
     if not sizes.reach:
-        return replace(state, most=most), 0.25, 0.0  # Popoviciu (1935)
+        return replace(state, most=most), 0.25, 0.0, 0.0  # Popoviciu (1935)
     cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
     means = sizes.beyond(state.population.count, anywhere=anywhere)
     excess, square = means(np.array([cut]))
-    return replace(state, most=cut), float(square[0, 0]), cut * float(excess[0, 0] / square[0, 0])
+    lost = cut * float(excess[0, 0] / square[0, 0])
+    return replace(state, most=cut), float(square[0, 0]), lost, sizes.noise_sd * cut**2
 
 
 def largest_residual(domain: schema.Domain) -> float:
@@ -408,7 +423,7 @@ def _late_learnt(
     others = [nu.paired(state, one, taken) for one in moved]
     if request.asked.dose:
         # Clipping Z - m causes an error of m, which enters through its products with other errors.
-        state, square, _ = residual_cut(state, pairs[0])
+        state, square, *_ = residual_cut(state, pairs[0])
         return state, pairs, others, e, [square]
     squares = []
     for one, number in zip(pairs, numbers, strict=True):

@@ -212,10 +212,10 @@ class FitRun:
         counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
         found: dict[str, Any] = {}
         for name, c in zip(names, counts, strict=True):
-            domain = self.schema[name]
+            domain, slope = self.schema[name], name in _of_slopes(self.plan.request)
             assert isinstance(domain, Interval)
-            found[name] = ranges.effective_range(c, sd, domain, len(names))
-            if name in _of_slopes(self.plan.request):  # these values are not clipped to that range
+            found[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
+            if slope:  # these values are not clipped to that range
                 self.look_at(name, c, sd)
                 found[name] = Transformed(found[name].lo, found[name].hi, domain)
         self.schema = self.schema.with_columns(found)

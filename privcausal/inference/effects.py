@@ -351,6 +351,7 @@ def estimate_slopes(
     model: Matrix,
     size: float,
     lost: float = 0.0,
+    doubt: float = 0.0,
     unit: float = 1.0,
 ) -> AverageEstimate:
     """theta = c + (sum d d')^-1 sum s for scores centered at c, over the treatments' unit.
@@ -359,10 +360,11 @@ def estimate_slopes(
     the mean of the scores by at most `bias` in norm. By Cauchy and Schwarz it changes a slope by at
     most this bias times the norm of a row of the inverse. It also changes a slope by at most the
     share `lost` of its distance from c. Nuisance error changes the mean of s_j by `remainder`.
-    `model` is sum d d' as the nuisance models predict it, and serves as a prior.
+    `model` is sum d d' as the nuisance models predict it, and serves as a prior; see
+    `posterior_mass`.
     """
     total, mass, square = value
-    mass, mass_sd = posterior_mass(mass, sd[1], model, size)
+    mass, mass_sd = posterior_mass(mass, sd[1], model, size, doubt)
     inverse = bounded_inverse(mass, mass_sd, model, size)
     left = inverse @ total
     meat = raised_covariance(total, square, sd[2], size)
@@ -378,11 +380,16 @@ def estimate_slopes(
 
 
 def posterior_mass(
-    mass: Matrix, noise_sd: Matrix, model: Matrix, size: float
+    mass: Matrix, noise_sd: Matrix, model: Matrix, size: float, doubt: float = 0.0
 ) -> tuple[Matrix, Matrix]:
-    """The sum d d', shrunk towards the `model`, and the sds of its entries."""
+    """The sum d d', shrunk towards the `model`, and the sds of its entries.
+
+    The model has the relative sd `PRIORS.mass_sd`, or the sd `doubt` if that is more, or the sd
+    that a release shows which contradicts it.
+    """
     scale = np.sqrt(np.maximum(np.diag(model), 1e-6 * size))
-    keep = 1 / (1 + (noise_sd / (PRIORS.mass_sd * np.outer(scale, scale))) ** 2)
+    least = np.maximum(PRIORS.mass_sd * np.outer(scale, scale), doubt) ** 2
+    keep = 1 / (1 + noise_sd**2 / np.maximum(least, (mass - model) ** 2 - noise_sd**2))
     return model + keep * (mass - model), np.sqrt(keep) * noise_sd
 
 

@@ -616,7 +616,9 @@ SHARE_BEYOND = 0.02
 Building half."""
 
 
-def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: int) -> Interval:
+def effective_range(
+    counts: Vector, noise_sd: float, declared: Interval, looks: int, *, whole: bool = False
+) -> Interval:
     """Range to which a column's values are clipped.
 
     The range covers the cells that are distinguishable from noise. It is stretched from their
@@ -631,11 +633,14 @@ def effective_range(counts: Vector, noise_sd: float, declared: Interval, looks: 
         Noisy counts in equal cells of the declared range, shape (K,).
     looks : int
         Number of columns that are tested.
+    whole : bool
+        Whether a single detected cell gives the declared range, too: it may hold one value that
+        most rows have, and the others may be anywhere.
     """
     seen = visible_cells(counts, noise_sd, looks, LUCKY, LUCKY)
     ends = np.linspace(declared.lo, declared.hi, len(counts) + 1)
     core = Core.of(seen, counts, ends)
-    if core is None:
+    if core is None or (whole and seen.sum() == 1):
         return declared
     at = np.flatnonzero(seen)
     rows = max(float(counts[at[0] : at[-1] + 1].sum()), noise_sd, 1.0)

@@ -102,6 +102,22 @@ def test_loose_bounds_of_the_treatment_cost_little() -> None:
     assert widths[1] < 1.5 * widths[0]
 
 
+def test_a_dose_that_few_rows_get_has_a_slope() -> None:
+    """Of 3,000 rows, 5% have the dose 1, which noise hides; the others have 0."""
+    rng, kept = np.random.default_rng(5), 0
+    for seed in range(6):
+        x = rng.uniform(-1, 1, 3000)
+        t = (rng.random(3000) < 0.05).astype(float)
+        data = pd.DataFrame({"Y": 0.5 * t + x + rng.normal(0, 1, 3000), "T": t, "X": x})
+        with seeded_noise(seed):
+            bounds = {"Y": (-6, 6), "T": (0, 1), "X": (-1, 1)}
+            found = pc.private("Y ~ T | X", data, estimand="PLR", bounds=bounds, eps=1)
+        low, high = found.conf_int().iloc[0]
+        assert high - low < 12  # the width of the bounds of Y: without this, up to thousands
+        kept += low <= 0.5 <= high
+    assert kept >= 3  # of 6 intervals of 95%, fewer with probability 1e-4 at 80%; noise is seeded
+
+
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_what_results_say(kind: str, tmp_path: Any) -> None:
     with seeded_noise(0):

@@ -43,6 +43,15 @@ def test_where_nothing_is_seen_the_declared_bounds_stay() -> None:
     assert found(np.random.default_rng(2).uniform(2, 3, 50), declared, 1) == declared
 
 
+def test_values_in_one_cell_may_hide_others() -> None:
+    declared, counts = Interval(0.0, 1.0), np.zeros(CELLS)
+    counts[0] = 2800.0
+    assert effective_range(counts, NOISE, declared, 1).width < 0.1
+    assert effective_range(counts, NOISE, declared, 1, whole=True) == declared
+    counts[1] = 2800.0
+    assert effective_range(counts, NOISE, declared, 1, whole=True).width < 0.1
+
+
 def test_few_rows_leave_more_air() -> None:
     x = np.random.default_rng(3).uniform(-1, 1, 20_000)
     many, few = (found(x[:n], Interval(-20, 20), 1).width for n in (20_000, 1000))
