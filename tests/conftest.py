@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -24,17 +25,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before those marked as slow are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `sample(k)` all cases but every k-th are slow.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test marked `sample(k)`, a plain run takes every k-th case, and CI all pairs of values.
 
     Of a parameter with no more values than that, those that no k-th case has get a case each. With
-    k prime to the numbers of values of the parameters, those that stand together vary.
+    k prime to the numbers of values of the parameters, those that stand together vary. Slow are the
+    cases that are then needed so that each value of a parameter stands beside each value of every
+    other: few faults need three values together (Kuhn, Wallace and Gallo 2004). The other cases are
+    left out, and PRIVCAUSAL_ALL=1 runs them.
     """
     tables: defaultdict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sample") is not None:
             assert isinstance(item, pytest.Function)
             tables[item.nodeid.partition("[")[0]].append(item)
+    unneeded = set[pytest.Item]()
     for table in tables.values():
         (k,) = table[0].get_closest_marker("sample").args
         taken, rest = table[::k], [item for at, item in enumerate(table) if at % k]
@@ -45,8 +50,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in rest:
             if missed & _values(item):
                 missed -= _values(item)
+                taken.append(item)
             else:
                 item.add_marker("slow")
+        unneeded |= set(table) - set(taken) - set(_of_all_pairs(table, taken))
+    if os.environ.get("PRIVCAUSAL_ALL") != "1":
+        config.hook.pytest_deselected(items=[item for item in items if item in unneeded])
+        items[:] = [item for item in items if item not in unneeded]
+
+
+def _of_all_pairs(
+    table: list[pytest.Function], taken: list[pytest.Function]
+) -> Iterator[pytest.Function]:
+    """Cases that have, with those `taken`, every value and every pair of values in the table."""
+    pairs = {
+        item: {each for r in (1, 2) for each in combinations(sorted(_values(item), key=repr), r)}
+        for item in table
+    }
+    missed = set().union(*pairs.values()).difference(*(pairs[item] for item in taken))
+    while missed:
+        best = max(table, key=lambda item: len(pairs[item] & missed))
+        missed -= pairs[best]
+        yield best
 
 
 def pytest_collection_finish() -> None:

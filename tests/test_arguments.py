@@ -91,6 +91,7 @@ def test_numbers_of_any_library_give_the_same_fit(name: str, tmp_path: Path) -> 
     assert saved[0] == saved[1]
 
 
+@pytest.mark.slow
 def test_a_plan_and_a_ledger_read_such_numbers(tmp_path: Path) -> None:
     plans = [
         pc.plan("Y ~ T | x", n=n, eps=eps, bounds=BOUNDS, r2=r2, power=power).table

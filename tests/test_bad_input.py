@@ -547,6 +547,7 @@ def told_first(formula: str, data: Any, tmp_path: Path, **options: Any) -> list[
     return [str(warning.message) for warning in seen]
 
 
+@pytest.mark.slow
 def test_the_price_of_levels_is_told_before_it_is_charged(tmp_path: Path) -> None:
     bounds = {"Y": (0, 1), "X1": (0, 10)}
     (said,) = told_first(FORMULA, study(), tmp_path, bounds=bounds)
@@ -557,12 +558,14 @@ def test_the_price_of_levels_is_told_before_it_is_charged(tmp_path: Path) -> Non
     assert said.startswith(told)
 
 
+@pytest.mark.slow
 def test_a_dot_names_what_it_takes(tmp_path: Path) -> None:
     frame = study().drop(columns=["day", "arm", "pid", "P"])
     (said,) = told_first("Y ~ T | .", frame, tmp_path, bounds=BOUNDS)
     assert said == "'.' expands to 2 columns: 'X1', 'G'."
 
 
+@pytest.mark.slow
 def test_what_is_told_first_is_the_same_for_all_rows(tmp_path: Path) -> None:
     """Of column names, types and the call: rows have no part in it."""
     options = {"bounds": {"Y": (0, 1)}}
@@ -620,6 +623,7 @@ def test_a_ledger_at_another_delta(path: Path) -> None:
     assert ledger.history.empty
 
 
+@pytest.mark.slow
 def test_an_exhausted_ledger(path: Path) -> None:
     ledger = pc.Ledger(path, "study", eps=1)
     ate(eps=0.9)(ledger)
@@ -813,6 +817,7 @@ def test_no_value_of_a_row_is_refused(name: str, call: Any, n: int) -> None:
         assert len(fit.predict(points)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
@@ -836,6 +841,7 @@ def test_no_rows_under_add_remove() -> None:
     assert str(fit)
 
 
+@pytest.mark.slow
 def test_units_may_be_missing_or_one() -> None:
     for pid in (pd.Series([None] * 9, dtype="str"), "same", pd.Series(range(9))):
         with testing.seeded_noise(1):
@@ -875,6 +881,7 @@ def test_levels_may_be_any_text(levels: list[str], tmp_path: Path) -> None:
     assert "<script>alert" not in fit.summary().as_html()
 
 
+@pytest.mark.slow
 def test_few_rows_and_hardly_any_noise() -> None:
     for seed, n, split, eps, formula in (
         (954756668, 10, "full", 5000.0, "Y ~ T | C(G)*X1"),

@@ -77,6 +77,7 @@ def shell(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 # -- commands --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_prints_a_summary_and_writes_the_report(tmp_path):
     done = shell("demo", "--rows", "800", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -98,6 +99,7 @@ def test_demo_takes_its_budget_and_its_place(here, capsys):
     assert (here / "there.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "feather", "arrow"])
 def test_fit_reads_every_format(here, capsys, suffix):
     words = ["fit", "ate.toml", f"data.{suffix}", "--report", "out.html", "--save", "fit.json"]
@@ -131,6 +133,7 @@ def test_the_bar_is_on_stderr_where_it_is_asked_for(here, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_fit_passes_every_option_on(here):
     (here / "spec.toml").write_text(f"""
         formula = "recovery ~ programme | age | bmi"
@@ -158,6 +161,7 @@ def test_fit_passes_every_option_on(here):
     assert request.schema["age"] == pc.Interval(18, 95)
 
 
+@pytest.mark.slow
 def test_fit_passes_the_estimand_on(here, capsys):
     spec = f"""
         formula = "recovery ~ programme | age"
@@ -177,6 +181,7 @@ def test_fit_passes_the_estimand_on(here, capsys):
     assert "Unknown key 'estimand'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_complete_and_bounds_reach_the_schema(here):
     assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
     request = pc.load("fit.json").plan.request
@@ -184,6 +189,7 @@ def test_complete_and_bounds_reach_the_schema(here):
     assert request.schema["ward"] == pc.Levels(["east", "north", "south", "west"])
 
 
+@pytest.mark.slow
 def test_report_of_a_saved_fit(here, capsys):
     assert cli.main(["fit", "ate.toml", "data.parquet", "--save", "f.json", "--report", "a"]) == 0
     assert cli.main(["report", "f.json", "b"]) == 0
@@ -206,6 +212,7 @@ def test_version_and_help():
 LEDGER = '\n[ledger]\npath = "study.db"\ndataset = "clinic"\neps = 2.5\n'
 
 
+@pytest.mark.slow
 def test_an_exhausted_ledger_is_exit_3_and_writes_nothing(here, capsys):
     study = here / "study"
     study.mkdir()
@@ -455,10 +462,12 @@ def estimate(name: str, spec: str = "ate.toml") -> float:
     return float(pc.load("fit.json").params.iloc[0])
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_give_the_same_fit(here, capsys, frame):
     assert estimate("data.csv", "spec.toml") == estimate("data.parquet", "spec.toml")
 
 
+@pytest.mark.slow
 def test_csv_spellings_of_the_same_values_give_the_same_fit(here, frame):
     written = frame.astype(object)
     written["programme"] = np.where(frame["programme"] == 1, "True", "false")
@@ -529,6 +538,7 @@ eps = 1.0
 """
 
 
+@pytest.mark.slow
 def test_an_audit_needs_no_data_and_spends_nothing(here, capsys):
     (here / "audit.toml").write_text(AUDIT_SPEC)
     assert cli.main(["audit", "audit.toml", "--trials", "50", "--level", "1e-6"]) == 0

@@ -99,6 +99,7 @@ def test_the_example_of_a_module_runs(name: str) -> None:
     ran(MODULES[name], name, {"pc": pc})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_examples_of_a_class_run(name: str) -> None:
     """Those of methods use what the example of the class defines."""

@@ -121,6 +121,7 @@ noise_of_text = st.one_of(
 )
 
 
+@pytest.mark.slow
 @OFTEN
 @given(formulas | noise_of_text)
 def test_any_text_is_a_formula_or_an_error(text: str) -> None:
@@ -128,6 +129,7 @@ def test_any_text_is_a_formula_or_an_error(text: str) -> None:
     assert error is None or (isinstance(error, FormulaError) and str(error))
 
 
+@pytest.mark.slow
 @QUIET
 @given(formulas)
 def test_a_formula_gives_a_fit_or_an_error_that_costs_nothing(text: str) -> None:
@@ -228,6 +230,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.slow
 @OFTEN
 @given(st.dictionaries(st.sampled_from(["Y", "X1", "G", "T"]) | st.text(max_size=4), anything))
 def test_any_bounds_are_a_schema_or_an_error(bounds: dict[str, Any]) -> None:
@@ -238,6 +241,7 @@ def test_any_bounds_are_a_schema_or_an_error(bounds: dict[str, Any]) -> None:
         assert pc.Schema.from_dict(schema.to_dict()) == schema
 
 
+@pytest.mark.slow
 @QUIET
 @given(st.sampled_from(["Y", "X1", "G", "T"]), anything)
 def test_any_domain_gives_a_fit_or_an_error_that_costs_nothing(name: str, domain: Any) -> None:
@@ -250,6 +254,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(QUIET, max_examples=60)
 @given(st.sampled_from(OPTIONS), anything)
 def test_any_option_gives_a_fit_or_an_error_that_costs_nothing(name: str, value: Any) -> None:
@@ -260,6 +265,7 @@ def test_any_option_gives_a_fit_or_an_error_that_costs_nothing(name: str, value:
 PLAN = ("n", "eps", "width", "delta", "outcome_sd", "r2", "treated", "alpha", "power", "learner")
 
 
+@pytest.mark.slow
 @settings(QUIET, max_examples=60)
 @given(st.sampled_from(PLAN), scalars)
 def test_any_question_gives_a_plan_or_an_error(name: str, value: Any) -> None:
@@ -285,6 +291,7 @@ columns = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(QUIET, max_examples=30)
 @given(st.sampled_from(["Y", "T", "X1", "G"]), columns)
 def test_any_column_gives_a_fit_or_an_error_that_costs_nothing(name: str, column: Any) -> None:
@@ -308,6 +315,7 @@ names = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(QUIET, max_examples=60)
 @given(names)
 def test_any_names_give_a_fit_or_an_error_that_costs_nothing(given_names: list[Any]) -> None:

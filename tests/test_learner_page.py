@@ -104,6 +104,7 @@ def test_other_constants_are_those_of_the_code(row: list[str]) -> None:
     assert {reasons(code.__file__)[name] for name in names.split(", ")} == {why}
 
 
+@pytest.mark.slow
 def test_stages_are_those_of_a_fit() -> None:
     """Their order, and the shares of rho by default."""
     study = pc.datasets.clinic(500)

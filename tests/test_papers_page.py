@@ -82,6 +82,7 @@ def test_a_row_names_what_there_is(row: list[str]) -> None:
         assert function in defined
 
 
+@pytest.mark.slow
 def test_every_call_on_it_runs_in_a_test() -> None:
     tests = "\n".join(f.read_text(encoding="utf-8") for f in (ROOT / "tests").rglob("test_*.py"))
     tests += "\n".join(f.read_text(encoding="utf-8") for f in (ROOT / "tests").rglob("*helpers.py"))
@@ -108,6 +109,7 @@ def resolve(name: str) -> object:
 # -- numbers: each verdict from the rows that are stored ------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", printed.FOLDERS)
 def test_every_verdict_follows_from_stored_rows(paper: str) -> None:
     table = printed.read(printed.HERE / printed.FOLDERS[paper])
@@ -163,6 +165,7 @@ def test_a_changed_number_changes_the_word(paper: str) -> None:
     assert replace(line, measured=far, reason="why").verdict == printed.DIFFERS
 
 
+@pytest.mark.slow
 def test_a_changed_row_changes_the_word(tmp_path: Path) -> None:
     import niu_lines
 

@@ -65,6 +65,7 @@ def cut_sd(budget: pd.DataFrame) -> float:
     return float(budget.loc[sums, "noise_sd"].iloc[0])
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "options",
@@ -95,6 +96,7 @@ def crowd() -> pc.datasets.Study:
     return pc.datasets.clinic(100_000, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("base", ["linear", "dpebm"])
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
@@ -111,6 +113,7 @@ def test_the_privacy_part_is_that_of_the_fit_for_every_learner(learner, base):
     assert plan.table["rho"][0] == fit.guarantee.rho
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["adum", "tm"])
 def test_the_privacy_part_is_that_of_a_fit_in_pure_epsilon(learner):
     """Where rows follow the assumed law, but for its confounding: half are treated."""
@@ -131,6 +134,7 @@ def test_the_privacy_part_is_that_of_a_fit_in_pure_epsilon(learner):
     assert np.isnan(plan.table["rho"][0]) and np.isnan(fit.guarantee.rho)
 
 
+@pytest.mark.slow
 def test_noise_that_depends_on_no_cut_is_that_of_the_fit():
     with seeded_noise(3):
         fit = pc.privcate(FORMULA, STUDY.frame, bounds=STUDY.bounds, groups=["ward"])
@@ -156,6 +160,7 @@ def test_planned_half_widths_are_near_those_of_fits():
         assert 0.65 < planned / np.median(found) < 1.35
 
 
+@pytest.mark.slow
 def test_the_trial_has_the_textbook_sampling_error():
     bounds = {"Y": (0, 10)}
     plan = pc.plan("Y ~ T", n=40_000, eps=10, bounds=bounds, outcome_sd=2, treated=0.2)
@@ -166,6 +171,7 @@ def test_the_trial_has_the_textbook_sampling_error():
     assert explained.table["se_sampling"][0] == pytest.approx(2 / np.sqrt(40_000), rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_worst_case_is_shown_unless_the_outcome_is_stated():
     told, guessed = small(n=4000), small(n=4000, outcome_sd=None)
     assert list(told.table.columns) == COLUMNS
@@ -182,6 +188,7 @@ def test_the_worst_case_is_shown_unless_the_outcome_is_stated():
     assert rare.table["half-width"][0] < labels.table["half-width"][0]
 
 
+@pytest.mark.slow
 def test_detectable_effect():
     row = small(n=4000, alpha=0.1, power=0.9).table.iloc[0]
     se = np.sqrt(sum(row[name] ** 2 for name in COLUMNS[7:10]))
@@ -194,6 +201,7 @@ def test_detectable_effect():
 # -- questions -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "n"), [(small, [500, 32_000]), (trial, [1000, 9000])])
 def test_half_widths_fall_with_eps_and_n(make, n):
     table = make(n=n, eps=[0.05, 0.5, 5]).table
@@ -202,6 +210,7 @@ def test_half_widths_fall_with_eps_and_n(make, n):
     assert (np.diff(widths, axis=1) < 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [pytest.param(small, marks=pytest.mark.slow), trial])
 def test_the_inverse_is_the_inverse(make):
     forward = make(n=6000, eps=0.8)
@@ -217,6 +226,7 @@ def test_the_inverse_is_the_inverse(make):
     assert n == pytest.approx(6000, rel=0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", [{"n": 3000}, {"eps": 1}])
 def test_what_is_found_meets_the_width_and_little_less_does_not(question):
     plan = trial(width=0.2, **question)
@@ -228,6 +238,7 @@ def test_what_is_found_meets_the_width_and_little_less_does_not(question):
     assert f"{plan.question.sought} is the smallest value" in str(plan)
 
 
+@pytest.mark.slow
 def test_several_widths_at_once():
     assert [n for n, _ in trial(n=[2000, 8000], width=0.3).points] == [2000, 8000]
     few, many = (n for n, _ in trial(n=None, eps=[2, 0.2], width=0.3).points)
@@ -289,6 +300,7 @@ def test_bad_input(options, error, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_width_too_small():
     with pytest.raises(pc.BudgetError, match=r"No eps gives a half-width of 1e-06 with n=100\."):
         trial(n=100, width=1e-6)
@@ -317,6 +329,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_whatever_can_be_fitted_can_be_planned(options):
@@ -325,6 +338,7 @@ def test_whatever_can_be_fitted_can_be_planned(options):
     assert 0 < row["se_sampling"] < row["half-width"]
 
 
+@pytest.mark.slow
 def test_groups_and_slopes_are_planned_too():
     bounds = {"Y": (0, 10), "X": (0, 1), "g": ["a", "b"]}
     plan = small(n=20_000, eps=4, learner="dr", groups=["g", "X >= 0.5"], bounds=bounds)
@@ -335,6 +349,7 @@ def test_groups_and_slopes_are_planned_too():
     assert (widths[2:] > widths[0]).all()
 
 
+@pytest.mark.slow
 def test_a_fit_that_would_find_nothing_has_infinite_intervals():
     plan = pc.plan("Y ~ T | X + C(Z)", n=[50, 50_000], eps=0.05, outcome_sd=1.0)
     few, many = plan.table["half-width"]
@@ -351,6 +366,7 @@ def test_a_fit_that_would_find_nothing_has_infinite_intervals():
 MOST_PASSES = {"private": 8, "r": 10, "dr": 11, "t": 9}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", MOST_PASSES)
 def test_a_fit_reads_its_rows_as_often_as_planned(
     learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -451,6 +467,7 @@ def test_the_lattice_fills_the_cube():
 # -- cautious figure and public rows ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_cautious_half_width_is_that_of_the_widest_simulated_fit():
     plan = small(n=3000, eps=[0.5, 2], r2=0.3, treated=0.2)
     for (n, eps), row in zip(plan.points, plan.table.to_dict("records"), strict=True):
@@ -489,6 +506,7 @@ def test_the_cautious_population_is_skewed_correlated_and_confounded():
     assert explained[1] == pytest.approx(0.3, abs=0.07)  # a line, of a bent function
 
 
+@pytest.mark.slow
 def test_found_budgets_meet_the_middle_half_width():
     plan = trial(n=3000, width=0.4)
     assert plan.table["half-width"][0] <= 0.4 < plan.table["cautious"][0]
@@ -521,6 +539,7 @@ def test_public_rows_are_resampled():
     assert set(planner.cautious().assumed.like) == {"X", "Z"}
 
 
+@pytest.mark.slow
 def test_plans_from_public_rows():
     study = pc.datasets.clinic(2000, 8)
     plan = pc.plan(study.formula, n=4000, eps=[1, 4], bounds=study.bounds, like=study.frame)
@@ -558,6 +577,7 @@ def test_bad_public_rows(like, words):
 # -- price -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_a_ledger_can_pay(tmp_path):
     ledger = pc.Ledger(tmp_path / "l.db", dataset="clinic", eps=1.0)
     plan = small(n=1000, eps=[0.3, 0.8, 1.5])
@@ -573,6 +593,7 @@ def test_what_a_ledger_can_pay(tmp_path):
     assert len(ledger.history) == len(small(n=1000, eps=0.8).budget)  # planning charged nothing
 
 
+@pytest.mark.slow
 def test_a_fit_in_pure_epsilon_has_its_price_too(tmp_path):
     ledger = pc.Ledger(tmp_path / "l.db", dataset="clinic", eps=1.0, delta=1e-6)
     bounds = SMALL["bounds"]
@@ -587,6 +608,7 @@ def test_a_fit_in_pure_epsilon_has_its_price_too(tmp_path):
     assert "reads the rows once" in " ".join(str(plan).split())
 
 
+@pytest.mark.slow
 def test_a_ledger_of_another_kind(tmp_path):
     ledger = pc.Ledger(tmp_path / "l.db", dataset="clinic", eps=1.0)
     with pytest.raises(pc.LedgerError, match="this plan uses delta=1e-06"):
@@ -599,6 +621,7 @@ def test_a_ledger_of_another_kind(tmp_path):
         small(n=1000, neighbors="add_remove").fits(ledger)
 
 
+@pytest.mark.slow
 def test_a_refusal_says_what_a_smaller_fit_would_give(tmp_path):
     ledger = pc.Ledger(tmp_path / "l.db", dataset="rhc", eps=1.0)
     rng = np.random.default_rng(0)
@@ -649,6 +672,7 @@ def test_every_format():
     assert repr(plan) == "<PlanResult Y ~ T: learner 'difference', 1 fit planned>"
 
 
+@pytest.mark.slow
 def test_the_assumptions_are_told():
     words = " ".join(str(small(n=1000, r2=0.3, treated=0.2)).split())
     assert "the outcome has standard deviation 2 within each arm, and covariates" in words
@@ -666,6 +690,7 @@ def test_the_assumptions_are_told():
     assert "Nuisance" not in trial
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["private", "r"])
 def test_bounds_of_zero_and_one_are_planned_as_two_values(learner: str) -> None:
     """The most variable outcome within them, and the one that is usual."""
@@ -678,6 +703,7 @@ def test_bounds_of_zero_and_one_are_planned_as_two_values(learner: str) -> None:
     assert "standard deviation 0.5 within each arm (half of its range)" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eps", "n", "utility"])
 def test_axes_in_and_out(kind):
     plan = trial(n=[1000, 4000], eps=[0.5, 2])
@@ -697,6 +723,7 @@ def test_axes_in_and_out(kind):
     assert plan.plot(kind).figure.number in plt.get_fignums()
 
 
+@pytest.mark.slow
 def test_curves_hold_the_points_asked_for():
     plan = trial(n=[1000, 4000], eps=1)
     frame = plan.plot_data("eps")
@@ -758,6 +785,7 @@ def test_the_command(spec, capsys):
     assert not (spec.parent / "study.db").exists()  # a plan founds no ledger
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_the_ledger_can_pay(spec, capsys, tmp_path):
     pc.Ledger(spec.parent / "study.db", dataset="clinic", eps=1.5)
     plot = tmp_path / "plan.png"
@@ -771,6 +799,7 @@ def test_the_command_tells_what_the_ledger_can_pay(spec, capsys, tmp_path):
     assert plot.stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_the_command_finds_eps_and_n(spec, capsys):
     assert cli.main(["plan", str(spec), "--n", "5000", "--width", ".5"]) == cli.FINE
     assert "eps is the smallest value" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from privcausal.request.schema import Schema
 from privcausal.vault import Boosting, Outcome, OutcomeResidual, open_source, open_vault
 
 
+@pytest.mark.slow
 def test_sixteen_thousand_rows_take_little_over_a_second_of_one_core() -> None:
     """CPU seconds of this process, the best of five; usually 0.3, on a throttled core 0.8."""
     study = pc.datasets.niu("B", n=16_000, seed=1)

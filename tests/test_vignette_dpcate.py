@@ -105,6 +105,7 @@ def test_the_losses_of_algorithm_1() -> None:
     assert "row replaced | " + " | ".join(f"{2 * loss:.2f}" for loss in once) in TEXT
 
 
+@pytest.mark.slow
 def test_an_audit_does_not_refute_the_centered_sums() -> None:
     audit = pc.audit(
         "Y ~ T | X", learner=pc.learners.ADUM(cells=2, release="count_sum"), eps=1, trials=10_000,
@@ -195,6 +196,7 @@ def test_the_repair_leaks_exactly() -> None:
     assert second - first == pytest.approx(secret(same[0]), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_ours_is_a_function() -> None:
     study = pc.datasets.dpcate(1, 2000, seed=0)
     fit = pc.privcate(study.formula, study.frame, learner="dpcate", eps=2, bounds=study.bounds)

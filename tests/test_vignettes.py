@@ -28,6 +28,7 @@ def test_the_start_page_lists_every_page_once() -> None:
     assert sorted([*listed, "index"]) == sorted(pages)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(19)
 @pytest.mark.parametrize("page", PAGES[::-1], ids=lambda page: page.stem)  # the first takes longest
 def test_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +143,7 @@ def test_r_has_the_numbers_of_python(
     assert abs(fit.params.item() - 5) < 6 * fit.bse.item()
 
 
+@pytest.mark.slow
 def test_blocks_of_r_share_a_session_and_fail_aloud(needs: Callable[..., str]) -> None:
     needs("Rscript")
     assert in_r(["a <- 1", "a + 1\n", "cat('no', 'end')"]) == ["", "[1] 2\n", "no end"]

@@ -6,6 +6,7 @@ import pytest
 from compositions import random
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
 def test_never_below_the_truth_and_never_wasteful(count):
     """The truth is bounded from below here, so no rounding of either side is a false alarm."""

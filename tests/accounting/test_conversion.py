@@ -65,6 +65,7 @@ def test_an_epsilon_that_buys_less_than_one_unit_is_refused():
         rho_of(1e-6, 1e-300)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.floats(0.01, 20), st.floats(1e-12, 1e-2))
 def test_a_request_is_met_exactly(epsilon, delta):

@@ -428,6 +428,7 @@ amounts = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

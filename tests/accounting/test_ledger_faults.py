@@ -62,6 +62,7 @@ def edit(path, *statements, triggers=False):
 # crashes
 
 
+@pytest.mark.slow
 @needs_fork
 def test_killed_at_any_step_never_loses_an_answered_charge():
     """Steps spread over all of a charge; `tests/benchmarks/trust.py` takes every one."""
@@ -118,6 +119,7 @@ def test_a_disk_that_fails_at_any_write_never_answers_without_a_charge():
 # races
 
 
+@pytest.mark.slow
 @needs_fork
 def test_eight_processes_spend_exactly_the_cap():
     assert fire.processes_to_an_exact_cap(1) == 1
@@ -257,6 +259,7 @@ def test_another_version_is_named(ledger, path, version):
         Ledger.open(path)
 
 
+@pytest.mark.slow
 def test_damaged_bytes_change_no_answer():
     assert fire.damaged_bytes(120) == 120
 

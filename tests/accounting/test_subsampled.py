@@ -159,6 +159,7 @@ def test_the_price_of_a_replaced_row_holds_with_the_slack_inside(
     assert 2 * (epsilon_of_steps(0.999 * multiplier, failing, RATE, STEPS) + h) > epsilon
 
 
+@pytest.mark.slow
 def test_more_privacy_takes_more_noise_and_there_is_a_least() -> None:
     def found(epsilon: float, delta: float = 1e-6, steps: int = STEPS) -> float:
         return multiplier_for_replaced(epsilon, delta, RATE, steps, 161, GRID)

@@ -154,6 +154,7 @@ def test_a_cap_without_delta_takes_pure_epsilon():
     assert remaining(Events(), 1, 0.0).pure_epsilon == 1.0
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(costs, max_size=5), st.sampled_from([0.5, 1.0, 3.0]))
 def test_what_remains_can_be_spent_and_no_more(spent, cap):

@@ -46,6 +46,7 @@ def dp_function(alpha, epsilon, delta):
     return np.maximum(0, np.maximum(1 - delta - e * alpha, (1 - delta - alpha) / e))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(functions)
 def test_every_one_is_a_tradeoff_function(f):
@@ -147,6 +148,7 @@ def test_niu_theorem_6_is_the_worst_profile(parts, epsilon):
     assert joint.delta(epsilon) == pytest.approx(worst, rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(single, min_size=1, max_size=4))
 def test_niu_theorem_6_lies_below_every_part(parts):

@@ -70,6 +70,7 @@ def words(text: Any) -> str:
     return " ".join(str(text).split())
 
 
+@pytest.mark.slow
 def test_its_fit_shows_what_it_says_of_itself(fit: Any, tmp_path: Any) -> None:
     text = words(fit.summary())
     assert "Estimator: nought-learner" in text
@@ -90,6 +91,7 @@ def test_its_fit_comes_back_from_a_file_whole(fit: Any, tmp_path: Any) -> None:
     assert again._view().methods == fit._view().methods
 
 
+@pytest.mark.slow
 def test_it_can_be_planned(registered: None) -> None:
     plan = pc.plan(STUDY.formula, bounds=STUDY.bounds, n=2000, learner="nought")
     assert "Estimator: nought-learner" in words(plan.summary())

@@ -57,6 +57,7 @@ def askers(module: ast.Module) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_one_function_asks_for_noise():
     found = {file: asked for file in {*FILES} - SOURCES if (asked := askers(tree(file)))}
     assert found == {"vault/exit.py": ["noisy", "noisy"]}  # one law, or the other

@@ -59,6 +59,7 @@ def test_the_readme_has_the_two_commands():
     assert '\npip install -e ".[test]" && pytest\n' in text
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")

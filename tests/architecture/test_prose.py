@@ -140,6 +140,7 @@ def index(found: str) -> float:
     return 1e4 * len(riddles(found)) / words(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_file_is_plain(kind: str) -> None:
     """Read by the test, and not for a list of cases: every process would make that list."""
@@ -155,6 +156,7 @@ def test_all_text_of_a_kind_is_plain(kind: str) -> None:
     assert index("\n\n".join(text(file, kind) for file in KINDS[kind])) <= MAX_OF_ALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_spelling_is_american(kind: str) -> None:
     found = []

@@ -43,6 +43,7 @@ EXACT_IN = {
 """The same where a case is easier than others: of eight rows its cuts are far above any row."""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("case", CASES)
@@ -60,6 +61,7 @@ def test_nothing_is_refuted_and_the_tables_are_hard(case: str, relation: Any) ->
         assert line.exact >= least * line.claimed, line
 
 
+@pytest.mark.slow
 def test_the_bound_comes_close_to_the_claim() -> None:
     """Expected 1.26 of mu = 1.57 at level 1e-6, with a standard deviation of 0.05."""
     found = audit_case("trial", "substitute", trials=4000, level=LEVEL)
@@ -132,6 +134,7 @@ FAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_of_exact_answers(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little noise for how far the answers move is seen without luck."""
@@ -145,6 +148,7 @@ def test_planted_faults_of_exact_answers(fault: str, monkeypatch: pytest.MonkeyP
     assert "FAILS" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "by", "trials"), [("trial", 1.5, 4000), ("adum, count and sum", 2.0, 6000)]
 )
@@ -160,6 +164,7 @@ def test_planted_narrow_noise_is_seen(
     assert not found.passes
 
 
+@pytest.mark.slow
 def test_a_question_that_depends_on_a_row_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         peeks(patch)
@@ -209,6 +214,7 @@ def test_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not told.passes
 
 
+@pytest.mark.slow
 def test_networks_are_audited_by_a_statistic() -> None:
     call = {**CALL, "learner": "dpcate", "base": "nn", "trials": 2}
     with pytest.raises(CapabilityError, match="Pass a callable"):
@@ -232,6 +238,7 @@ def test_the_result() -> None:
     assert "no claim refuted" in repr(found)
 
 
+@pytest.mark.slow
 def test_units_labels_and_many_columns() -> None:
     """All rows of a unit change together; corners of many columns are spread."""
     bounds = {f"X{k}": (0, 1) for k in range(5)} | {"Y": ["no", "yes"], "G": ["a", "b", "c"]}

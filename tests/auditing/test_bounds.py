@@ -48,6 +48,7 @@ def test_laws_that_never_meet_are_bounded_by_the_trials() -> None:
     assert epsilon_bound(*apart, level, delta=1.0 - 1e-9) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_power_on_one_number(law: str) -> None:
@@ -101,6 +102,7 @@ def coins(k: int, epsilon: float, n: int, seed: int) -> tuple[np.ndarray, np.nda
     return rng.binomial(n, 0.5, k), rng.binomial(n, 0.5 * np.exp(-epsilon / k), k)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("k", [1, 3, 12])
 def test_many_numbers_are_above_the_truth_no_more_often_than_stated(k: int) -> None:

@@ -20,6 +20,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[selftest.SelfChec
     return list(selftest.findings())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_it_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = only(monkeypatch, name)

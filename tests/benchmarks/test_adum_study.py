@@ -10,6 +10,7 @@ import adum_results
 import adum_study
 import numpy as np
 import pandas as pd
+import pytest
 from adum_methods import LEARNERS, MEANS, RIGHT, code, criteo_like
 
 
@@ -47,6 +48,7 @@ def test_a_row_compared_with_another_bound_is_not_used(tmp_path: Path) -> None:
     assert (found["bound"].tolist(), others) == ([rows[0]["bound"]], 1)
 
 
+@pytest.mark.slow
 def test_a_digest_tells_methods_apart() -> None:
     marks = [code(method) for method in (RIGHT, MEANS, "ADUM, printed", "default", *LEARNERS)]
     assert len(set(marks)) == len(marks)

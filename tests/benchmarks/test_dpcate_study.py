@@ -49,6 +49,7 @@ def test_the_lines_of_the_supplements() -> None:
                      "differs", "differs"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_digest_tells_methods_apart_and_knows_no_others() -> None:
     assert study.code("dataset 1", "functional") != study.code("dataset 1", "gam")
     assert study.code("dataset 1", "functional") == study.code("dataset 2", "functional")

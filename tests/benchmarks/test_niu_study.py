@@ -35,6 +35,7 @@ def today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(niu_methods, "code", lambda variant, learner: "today")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("today")
 def test_a_row_of_other_code_is_not_used(tmp_path: Path) -> None:
     file = tmp_path / "errors.csv"
@@ -70,6 +71,7 @@ def test_a_pair_that_other_code_made_is_run_again(
     assert niu_methods.read(file)["code"].tolist() == ["today", "12345678", "today"]
 
 
+@pytest.mark.slow
 def test_code_tells_weightings_apart() -> None:
     """The digest is of numbers: the same twice, and another for another method."""
     first = niu_methods.code("paper", "r")

@@ -73,6 +73,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -285,6 +286,7 @@ def test_the_ridge_of_the_printed_tm_is_one_over_c() -> None:
         TM(C=1.0)
 
 
+@pytest.mark.slow
 def test_default_beats_groups_tuned_with_the_truth() -> None:
     """A hard case of Figure 1, few repetitions; the study has all of them."""
     tables = [study(20_000, seed) for seed in range(3)]
@@ -300,6 +302,7 @@ def test_default_beats_groups_tuned_with_the_truth() -> None:
         assert mean(ADUM()) < tuned
 
 
+@pytest.mark.slow
 def test_intervals_cover() -> None:
     inside = []
     with testing.seeded_noise(3):
@@ -533,6 +536,7 @@ def test_a_wrong_call_of_the_printed_tm(options: dict[str, Any], words: str) -> 
         printed(**options)
 
 
+@pytest.mark.slow
 def test_adum_as_printed(tmp_path: Path) -> None:
     """S / C as it is, for outcomes away from zero; published, and every output says so."""
     frame = study().assign(Y=lambda d: d["Y"].clip(-3, 3) + 7)
@@ -648,6 +652,7 @@ def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
         made.uplift(study().drop(columns="X"), eps=1)
 
 
+@pytest.mark.slow
 def test_bands_of_uplift_cover() -> None:
     inside = []
     exact = (np.sin(1) - np.cos(1)) / 2

@@ -72,6 +72,7 @@ def misses(call: str, law: Any, rows: int) -> int:
     return missed
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("call", list(CALLS))
 def test_sparse_amounts_are_covered(call: str) -> None:

@@ -213,6 +213,7 @@ def test_words() -> None:
     assert "unmeasured confounding" not in str(fit.summary(full=True))
 
 
+@pytest.mark.slow
 def test_it_goes_where_results_go(tmp_path: Path) -> None:
     frame = study()
     with seeded_noise(2):
@@ -304,6 +305,7 @@ ODD = st.sampled_from(
 DTYPES = ("object", "float64", "int64", "bool", "str", "category", "datetime64[ns]", "Int64")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_whatever_rows_hold_nothing_of_them_is_told(data: Any) -> None:

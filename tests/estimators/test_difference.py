@@ -105,6 +105,7 @@ def half_width(row: pd.Series) -> float:
     return float(row["conf_high"] - row["conf_low"]) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 def test_intervals_cover(relation: Any) -> None:
@@ -125,6 +126,7 @@ def test_intervals_cover(relation: Any) -> None:
     assert np.mean(plain) < np.mean(widths) < 3 * np.mean(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 def test_intervals_cover_where_noise_may_hide_a_second_mode(relation: Any) -> None:

@@ -78,6 +78,7 @@ def pehe(result: Any, queries: bool = False) -> float:
 # -- the function ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
     """A plain function of released numbers: in any order, one by one, and after save and load."""
     with seeded_noise(1):
@@ -92,6 +93,7 @@ def test_asking_is_free_and_gives_the_same_answer(tmp_path: Any) -> None:
     assert pc.load(tmp_path / "fit.json").predict(at).equals(whole)
 
 
+@pytest.mark.slow
 def test_base_gam_is_what_the_nuisances_have_anyway() -> None:
     found = []
     for base in ("gam", "kernel", Kernel()):
@@ -100,6 +102,7 @@ def test_base_gam_is_what_the_nuisances_have_anyway() -> None:
     assert found[0].equals(found[1]) and found[0].equals(found[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["r", "dr"])
 def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
     """The paper's Figure 5: towards a learner without privacy."""
@@ -124,6 +127,7 @@ def test_error_falls_with_epsilon_to_that_without_noise(score: str) -> None:
     assert errors[2] < without + 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("eps", [1.0, 4.0, 16.0])
 def test_the_proven_function_is_no_worse_than_the_published_answers(eps: float) -> None:
@@ -134,6 +138,7 @@ def test_the_proven_function_is_no_worse_than_the_published_answers(eps: float) 
     assert proven < published
 
 
+@pytest.mark.slow
 def test_the_squared_loss_pays_for_its_reach() -> None:
     with seeded_noise(2):
         huber, squared = fit(eps=4.0), fit(eps=4.0, base=Kernel(loss="squared"))
@@ -142,6 +147,7 @@ def test_the_squared_loss_pays_for_its_reach() -> None:
     assert (lines[0][names].to_numpy() < lines[1][names].to_numpy()).all()
 
 
+@pytest.mark.slow
 def test_ridge_is_the_papers_lambda() -> None:
     """The sensitivity of the weights is L / (n lambda), whatever else is chosen."""
     with zero_noise():
@@ -153,6 +159,7 @@ def test_ridge_is_the_papers_lambda() -> None:
 # -- queries ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_function() -> None:
     """For several points the noise of a process is the smaller: the same numbers as the whole."""
     with seeded_noise(4):
@@ -163,6 +170,7 @@ def test_answers_are_those_of_the_function() -> None:
     assert some.predict(points().iloc[[3, 1]]).index.tolist() == points().index[[3, 1]].tolist()
 
 
+@pytest.mark.slow
 def test_one_point_gets_its_own_noise() -> None:
     with seeded_noise(4):
         one = fit(learner=DPCATE(queries=points(1)))
@@ -170,6 +178,7 @@ def test_one_point_gets_its_own_noise() -> None:
     assert np.isfinite(one.predict().to_numpy()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["proven", "paper"])
 def test_other_points_are_refused(mode: str, tmp_path: Any) -> None:
     with seeded_noise(4):
@@ -263,6 +272,7 @@ def test_wrong_calls_are_refused_and_cost_nothing(name: str, tmp_path: Any) -> N
     assert ledger.spent.epsilon == 0
 
 
+@pytest.mark.slow
 def test_levels_that_were_not_declared() -> None:
     frame = study().frame.assign(G=np.resize(["a", "b"], N))
     bounds = study().bounds | {"G": ["a", "b"]}
@@ -389,6 +399,7 @@ def test_the_networks_hessian_and_jacobian_are_exact() -> None:
     assert jacobian @ v.numpy() == pytest.approx((out[1] - out[0]) / (2 * step), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_gamma_is_the_largest_influence_on_a_grid() -> None:
     """Theorem 1's supremum by brute force, and the noise it is multiplied with."""
     design, rows, _, _ = small()
@@ -419,6 +430,7 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
         assert found <= 1.02 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fits", [12, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"]
 )
@@ -452,6 +464,7 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
         assert private.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["gam", NN(epochs=1)], ids=["gam", "nn"])
 def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """gamma c(eps, delta, n), with n the rows of the second half and all of eps and delta."""
@@ -476,6 +489,7 @@ def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.M
     assert seen[-1].scale * unit == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_the_default_ridge_is_one_over_the_rows_that_learn() -> None:
     """So the printed function is no constant: with 1 in place of 1/n it is all but zero."""
     at = study(300, 9).frame
@@ -501,6 +515,7 @@ def true_nuisances(**options: Any) -> Given:
     return Given(lambda z: e[0] + z @ e[1:], lambda z: low[0] + z @ low[1:], treated, **options)
 
 
+@pytest.mark.slow
 def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -523,6 +538,7 @@ def test_nuisances_of_ones_own_leave_all_rows_to_the_second_stage(
     assert "(0.5, 1e-06)-DP. This cost is not part of this budget" in told.estimate.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["kernel", Sklearn.kernel()], ids=["private", "sklearn"])
 def test_the_guarantee_is_published_and_says_where_it_fails(base: Any) -> None:
     found = printed(queries=points(), base=base)
@@ -568,6 +584,7 @@ def test_iterative_answers_are_one_draw_of_the_process() -> None:
     assert "DP-CATE" in str(found.summary())
 
 
+@pytest.mark.slow
 def test_the_law_of_sequential_draws() -> None:
     """Drawn one by one, three near points have the joint law of the process."""
     design, _, _, _ = small()
@@ -633,6 +650,7 @@ def test_without_noise_published_answers_are_near_the_truth(second: str) -> None
     assert pehe(found, queries=True) < (0.95 if second == "linear" else 0.6)
 
 
+@pytest.mark.slow
 def test_a_budget_that_sees_no_residuals_does_not_take_them_for_the_whole_range() -> None:
     """Bounds ten times as wide as the outcome varies, and noise that hides the histogram."""
     rng = np.random.default_rng(0)
@@ -681,6 +699,7 @@ def test_more_rows_than_are_taken_to_be_there_are_as_rare_as_is_paid_for(
     assert norm.cdf(-10) < 1e-20
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])
 @pytest.mark.parametrize("delta", [1e-5, 2e-12])

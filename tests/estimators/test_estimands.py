@@ -220,6 +220,7 @@ def test_intervals_of_all_terms_together() -> None:
     assert together.loc["ATT", 0] < alone.loc["ATT", 0] < alone.loc["ATT", 1]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("estimand", WEIGHTED)
 def test_intervals_cover(estimand: str) -> None:
@@ -233,6 +234,7 @@ def test_intervals_cover(estimand: str) -> None:
     assert covered >= 28
 
 
+@pytest.mark.slow
 def test_the_overlap_is_narrower_where_overlap_is_poor() -> None:
     """Nothing is divided by small propensities: neither noise nor the nuisances' errors."""
     data = study(4000, 3, 0.44)
@@ -255,6 +257,7 @@ def test_a_group_without_treated_rows_has_no_effect_on_the_treated() -> None:
     assert fitted.gate["estimate"].isna().tolist() == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", [0, 1])
 @pytest.mark.parametrize("estimand", WEIGHTED)
 def test_one_arm_alone_gives_numbers(estimand: str, only: int) -> None:
@@ -299,6 +302,7 @@ TITLES = {
 LIMITS = {"ATE": "[0.10, 0.90]", "ATT": "[0.03, 0.90]", "ATO": "[0.03, 0.97]"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_a_fit_says_what_it_estimates(estimand: str, tmp_path: Any) -> None:
     with seeded_noise(1):
@@ -330,6 +334,7 @@ def test_the_call_reproduces_the_fit(estimand: str) -> None:
     assert names["again"].params.equals(fitted.params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", [FORMULA, "Y ~ T"])
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_it_can_be_planned(estimand: str, formula: str) -> None:

@@ -59,6 +59,7 @@ def test_both_folds_count(learner: str) -> None:
     assert found.remainder[0] == pytest.approx(np.hypot(mean, sd))
 
 
+@pytest.mark.slow
 def test_both_folds_count_where_they_were_learned_apart() -> None:
     laws, products = [], []
     one, other = boosted.unrelated, nuisances.remainder

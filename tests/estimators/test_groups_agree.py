@@ -66,6 +66,7 @@ def test_the_average_is_that_of_the_groups(kind: str) -> None:
     assert np.linalg.eigvalsh(cov).min() > 0
 
 
+@pytest.mark.slow
 def test_the_number_of_rows_is_as_known() -> None:
     """Public where nothing can be missing, and never above what is public."""
     frame = study()
@@ -76,6 +77,7 @@ def test_the_number_of_rows_is_as_known() -> None:
     assert max(secret) > len(frame) > min(secret)
 
 
+@pytest.mark.slow
 def test_arms_of_a_trial_have_noise_of_the_stated_covariance() -> None:
     """100 fits of the same rows: in every direction the mean square is that of the noise."""
     frame, draws, at = study(8000), 100, [0, 1, 2, 4]
@@ -89,6 +91,7 @@ def test_arms_of_a_trial_have_noise_of_the_stated_covariance() -> None:
     assert 0.98 * low < square < 1.02 * high
 
 
+@pytest.mark.slow
 def test_without_noise_groups_change_nothing() -> None:
     frame = study()
     with zero_noise():
@@ -118,6 +121,7 @@ def plain(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, **options: Any) 
         return averages(frame, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("formula", ["Y ~ T | G + X", "Y ~ T"])
 @pytest.mark.parametrize(

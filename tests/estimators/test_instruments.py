@@ -77,6 +77,7 @@ def test_without_noise_it_is_two_stage_least_squares(names: list[str]) -> None:
     assert found.conf_int().loc["LATE", 0] < found.params["LATE"] < found.conf_int().loc["LATE", 1]
 
 
+@pytest.mark.slow
 def test_the_effect_is_found_and_named() -> None:
     """A normal error exceeds five standard errors with a chance below 1e-6."""
     with seeded_noise(1):
@@ -89,6 +90,7 @@ def test_the_effect_is_found_and_named() -> None:
     assert found.zvalues["LATE"] == pytest.approx(norm.isf(found.pvalues["LATE"] / 2))
 
 
+@pytest.mark.slow
 def test_instruments_that_contradict_each_other() -> None:
     with seeded_noise(2):
         found = fit(study(40_000, 2, direct=2.0), eps=8)
@@ -98,6 +100,7 @@ def test_instruments_that_contradict_each_other() -> None:
     assert "confidence set of the LATE: empty" in " ".join(str(found.summary()).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "of"), [("Z4", {"Z4": (-4, 4)}), ("Z5", {}), ("Z4 + Z5", {"Z4": (-4, 4)})]
 )
@@ -132,6 +135,7 @@ def test_rows_that_are_all_equal_have_no_limits(formula: str) -> None:
         assert "instrument" in found.alerts
 
 
+@pytest.mark.slow
 def test_weak_instruments_have_half_lines() -> None:
     with seeded_noise(3):
         found = fit(study(3000, 3, strength=0.02), eps=1)
@@ -166,6 +170,7 @@ def within(found: AverageEstimate, theta: float, z: float) -> bool:
     return bool(moment @ np.linalg.solve(cov, moment) <= chi2.isf(2 * norm.sf(z), many))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slopes", "sds", "parts"),
     [

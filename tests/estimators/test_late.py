@@ -115,6 +115,7 @@ def held(found: AverageEstimate, theta: Any, z: float) -> Any:
     return np.abs(weight @ found.estimate[1:]) <= covering(z, bound, spread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slopes", [(1.0, 0.5), (-1.0, 0.5), (0.2, -0.4), (0.0, 2.0)])
 def test_limits_are_those_of_the_test_inverted(slopes: tuple[float, float]) -> None:
     found = estimate(slopes, (0.1, 0.05))
@@ -142,6 +143,7 @@ def test_what_a_weak_instrument_says() -> None:
     assert "has no finite 95% interval" in " ".join(found._view().headline)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_results_say(kind: str, tmp_path: Any) -> None:
     with seeded_noise(0):
@@ -176,6 +178,7 @@ def test_a_known_chance_of_the_instrument_costs_nothing() -> None:
     assert np.isfinite(found.conf_int().loc["LATE"]).all()
 
 
+@pytest.mark.slow
 def test_units_of_treatment_and_instrument() -> None:
     data = rows("numbers", 3000)
     with seeded_noise(1):

@@ -49,6 +49,7 @@ NAMES: tuple[Any, ...] = ("r", "dr", "s", "t", "x")
 EXACT = pc.bases.DPEBM(rounds=300, learning_rate=0.05, smooth=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", NAMES)
 def test_without_noise_the_effect_is_found(learner: Any) -> None:
     """Many rounds, no noise, no smoothing: what is left is sampling and the width of bins."""
@@ -60,6 +61,7 @@ def test_without_noise_the_effect_is_found(learner: Any) -> None:
     assert np.corrcoef(found.predict(new)["estimate"], tau(new["X1"], new["G"]))[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_the_constant_effect_is_one_number() -> None:
     with zero_noise():
         found = fit(
@@ -70,6 +72,7 @@ def test_the_constant_effect_is_one_number() -> None:
     assert effect.iloc[0] == pytest.approx(TRUE_ATE, abs=0.03)
 
 
+@pytest.mark.slow
 def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None:
     """Arms of different covariates, a kinked mean of a sum, no effect at all: fits within the arms
     differ in slope, and with the T-learner that is the effect. 8000 rows, whose noise is small."""
@@ -92,6 +95,7 @@ def test_overlap_weights_make_no_effect_of_a_mean_that_is_not_additive() -> None
     assert size["s"] < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["s", "t"])
 def test_controls_that_confound_are_adjusted_for(learner: str) -> None:
     """A column that drives treatment and outcome but is no modifier of the effect; no noise."""
@@ -110,6 +114,7 @@ def test_controls_that_confound_are_adjusted_for(learner: str) -> None:
     assert abs(gap.mean()) < 0.1  # without adjustment it is 1.1
 
 
+@pytest.mark.slow
 def test_the_mean_of_an_s_learner_has_not_the_noise_of_its_shapes() -> None:
     """A confounder, and noise of which each arm's shapes and constant have as much as the mean."""
     rng = np.random.default_rng(3)
@@ -130,6 +135,7 @@ def test_the_mean_of_an_s_learner_has_not_the_noise_of_its_shapes() -> None:
     assert np.sqrt(np.mean((np.array(means) - 0.3) ** 2)) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "dr", "t"])
 def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
     """At a budget where noise is what is wrong: the mean error of seeds, by a wide margin."""
@@ -153,6 +159,7 @@ def test_shapes_smoothed_are_nearer_to_the_truth(learner: str) -> None:
     assert errors[0] < 0.6 * errors[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "dr", "s"])
 def test_where_the_outcome_lies_does_not_matter(learner: str) -> None:
     """The same outcome in [-1, 1] and in [99, 101]: the same shapes but for the floats."""
@@ -170,6 +177,7 @@ def test_where_the_outcome_lies_does_not_matter(learner: str) -> None:
     assert effects[1] == pytest.approx(effects[0], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["s", "t", "x", "r", "dr"])
 def test_confounding_by_a_product_is_found(learner: Any) -> None:
     """Of which shapes of single columns see nothing: the difference of means errs by 0.18."""
@@ -188,6 +196,7 @@ def test_confounding_by_a_product_is_found(learner: Any) -> None:
     assert found.params["ATE"] == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.slow
 def test_averages_cover_and_all_is_released() -> None:
     with seeded_noise(3):
         found = fit("dr", QUICK, study(4000, 1), groups=["G"])
@@ -201,6 +210,7 @@ def test_averages_cover_and_all_is_released() -> None:
     assert found.budget["query"].str.contains("40 rounds").sum() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "x"])
 def test_it_is_saved_and_read(learner: str, tmp_path: Any) -> None:
     with seeded_noise(3):
@@ -225,6 +235,7 @@ def test_interpret_shows_the_same_shapes() -> None:
     assert len(shown["scores"]) > 1
 
 
+@pytest.mark.slow
 def test_it_draws_and_reports(tmp_path: Any) -> None:
     import matplotlib as mpl
 
@@ -236,6 +247,7 @@ def test_it_draws_and_reports(tmp_path: Any) -> None:
     assert "boosting" in (tmp_path / "report.html").read_text(encoding="utf-8").lower()
 
 
+@pytest.mark.slow
 def test_a_plan_rehearses_it() -> None:
     plan = pc.plan(FORMULA, n=2000, eps=1.0, learner="dr", base=QUICK, bounds=BOUNDS)
     assert 0 < plan.table["half-width"].iloc[0] < 5
@@ -272,6 +284,7 @@ def test_a_factor_of_one_level_is_refused(tmp_path: Any) -> None:
     assert ledger.spent.epsilon == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])
 def test_too_few_rows_for_a_split_are_refused(split: str, tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "a.db", "a", eps=3)

@@ -62,6 +62,7 @@ def population_sd(fitted: Any) -> Any:
     return np.column_stack(parts).astype(float).std(axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["full", "crossfit"])
 def test_overlap_counts_the_rows_of_the_fit(split: str) -> None:
     fitted, data = noiseless(split), table()
@@ -103,6 +104,7 @@ def test_standard_is_near_the_rows_own_standard_deviation() -> None:
     assert population_sd(noiseless()) == pytest.approx(own, rel=0.06)
 
 
+@pytest.mark.slow
 def test_balance_errors_are_as_large_as_stated() -> None:
     """sd of (noisy - exact) / stated over 60 draws of 4 differences: 1 within five sd of itself."""
     fitted, data = noiseless(), table()

@@ -175,6 +175,7 @@ def test_best_linear_projection_is_least_squares_of_the_score() -> None:
     assert fitted.params.to_numpy()[1:] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["private", "r", "x"])
 @pytest.mark.parametrize("base", ["gam", "linear"])
 def test_missing_rows_are_as_good_as_dropped(learner: str, base: str) -> None:

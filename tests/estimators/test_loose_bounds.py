@@ -55,6 +55,7 @@ def told(fits: list[Any]) -> tuple[float, float]:
     return float(np.median(errors)), float(np.mean(widths))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "dpcate"])
 def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
@@ -63,6 +64,7 @@ def test_covariate_bounds_twenty_times_too_wide(learner: str) -> None:
     assert loose[1] < 1.25 * tight[1]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
 def test_outcome_bounds_twenty_times_too_wide(learner: str) -> None:
@@ -77,6 +79,7 @@ def test_slopes_are_per_unit_of_the_column_whatever_its_bounds() -> None:
     assert np.mean(slopes) == pytest.approx(TRUE_SLOPE, abs=0.2)
 
 
+@pytest.mark.slow
 def test_a_loaded_fit_has_the_narrowed_ranges(tmp_path: Path) -> None:
     found = fit(0, "x", 20.0)
     at = pd.DataFrame({"X1": [-20.0, -3.0, 0.5, 3.0, 20.0], "X2": 0.0, "X3": 0.0})
@@ -89,6 +92,7 @@ def test_a_loaded_fit_has_the_narrowed_ranges(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(at)["estimate"].to_numpy(), values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "s", "t", "x"])
 def test_columns_of_groups_keep_their_bounds(learner: str) -> None:
     found = fit(0, learner, 20.0, groups=["X1 >= 10"])

@@ -86,6 +86,7 @@ def test_parts_do_not_depend_on_the_treatment() -> None:
     assert parts[0] == parts[1]
 
 
+@pytest.mark.slow
 def test_sizes_are_random_where_the_number_of_rows_is_private() -> None:
     sizes = set()
     for _ in range(6):
@@ -317,6 +318,7 @@ def test_first_stages_are_released_and_free(tmp_path: Any) -> None:
 # -- the paper's own -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("learner", ["s", "dr", "r"])
 def test_paper_mode_runs_interpret(learner: str) -> None:
@@ -333,6 +335,7 @@ def test_paper_mode_runs_interpret(learner: str) -> None:
         found.save("nowhere.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["dr", "r"])
 def test_paper_mode_clips_only_if_asked(learner: str) -> None:
     """Noise at a small epsilon takes estimates beyond the range of the outcome."""
@@ -350,6 +353,7 @@ def test_paper_mode_clips_only_if_asked(learner: str) -> None:
         pc.paper.dpebm(FORMULA, data, bounds=BOUNDS, clip=0.1)
 
 
+@pytest.mark.slow
 def test_paper_mode_draws_its_shapes() -> None:
     import matplotlib as mpl
 

@@ -39,6 +39,7 @@ def saddle(n: int = 6000) -> tuple[pd.DataFrame, Any]:
 SADDLE: dict[str, Any] = {"Y": (-4, 5), **dict.fromkeys(["X1", "X2", "X3"], (-1, 1))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "dr", "auto"])
 def test_products_that_confound_are_learned(learner: str) -> None:
     """Additive nuisances leave a bias of 0.15 and more."""
@@ -50,6 +51,7 @@ def test_products_that_confound_are_learned(learner: str) -> None:
     assert float(np.mean(found**2)) < 0.02
 
 
+@pytest.mark.slow
 def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
     frame, _ = saddle()
     fits = {}
@@ -65,6 +67,7 @@ def test_auto_spends_what_r_spends_and_says_what_it_chose() -> None:
     assert not any("marginal likelihood" in n for n in fits["r"].estimate.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("power", [-30, 30])
 @pytest.mark.parametrize("learner", ["r", "dr"])
@@ -82,6 +85,7 @@ def test_the_outcomes_unit_changes_nothing(learner: str, power: int) -> None:
     np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
     frame, _ = saddle()
     seen: list[Any] = []
@@ -107,6 +111,7 @@ def test_what_is_not_taken_off_of_the_leftover_is_in_the_band() -> None:
     assert PRIORS.product_bias_mean < 1
 
 
+@pytest.mark.slow
 def test_auto_finds_a_constant() -> None:
     frame, _ = saddle()
     flat = frame.assign(Y=np.clip(frame["Y"] - frame["T"] * frame["X3"], -4, 5))
@@ -121,6 +126,7 @@ def test_auto_compares_forms_of_gam_only() -> None:
         pc.privcate("Y ~ T | X1", frame, learner="auto", base="linear", bounds=SADDLE, eps=1.0)
 
 
+@pytest.mark.slow
 def test_a_pilot_changes_no_slope_without_noise() -> None:
     """Nothing cut and no noise: the projection of the scores, whatever they are centred at."""
 

@@ -57,6 +57,7 @@ def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPa
     assert abs(held.estimate[0] - 1) < held.half_widths(3.0)[0]
 
 
+@pytest.mark.slow
 def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all limits, each tried alone under the same noise, but for what the histogram adds."""
     frame, errors = study(4000, 0.5), {}
@@ -91,6 +92,7 @@ def test_an_error_of_the_effect_moves_the_mean_score_as_stated(
     assert stated.sd == pytest.approx(abs(estimate - tau.mean()))
 
 
+@pytest.mark.slow
 def test_the_report_says_how_much_a_row_weighs(tmp_path: Any) -> None:
     fit = fitted(study(1500, 0.0), 0.3)
     assert np.isfinite(fit.estimate.averages.weight)

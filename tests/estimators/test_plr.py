@@ -82,6 +82,7 @@ def test_intervals_cover(kind: str) -> None:
     assert (missed <= 5).all()
 
 
+@pytest.mark.slow
 def test_a_slope_is_per_unit_of_the_treatment() -> None:
     data = study("a number", 2000)
     bounds = BOUNDS | {"T": (-20, 20)}
@@ -93,6 +94,7 @@ def test_a_slope_is_per_unit_of_the_treatment() -> None:
     assert other.bse["PLR"] == pytest.approx(one.bse["PLR"] / 100)
 
 
+@pytest.mark.slow
 def test_loose_bounds_of_the_treatment_cost_little() -> None:
     data, widths = study("a number", 20_000), []
     for reach in (5, 100):
@@ -118,6 +120,7 @@ def test_a_dose_that_few_rows_get_has_a_slope() -> None:
     assert kept >= 3  # of 6 intervals of 95%, fewer with probability 1e-4 at 80%; noise is seeded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_what_results_say(kind: str, tmp_path: Any) -> None:
     with seeded_noise(0):

@@ -85,6 +85,7 @@ def k(n: int, eps: float, delta: float) -> float:
     return 5 * np.sqrt(2 * np.log(n) * np.log(2 / delta)) / (eps * n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1)])
 def test_estimate_and_width_are_those_of_the_paper(shares: tuple[float, float]) -> None:
     frame, n = study(), 600
@@ -110,6 +111,7 @@ def test_estimate_and_width_are_those_of_the_paper(shares: tuple[float, float]) 
     assert fit.bse["ATE"] == pytest.approx(np.sqrt(variance / n), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_rows_with_a_missing_value_are_left_out() -> None:
     frame = study()
     holes = frame.copy()
@@ -136,6 +138,7 @@ def test_a_known_propensity_is_used_and_gamma_is_exact() -> None:
 # -- law ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_variance_is_never_negative() -> None:
     """At n = 60 its noise is far larger than it: half of the draws are cut at zero."""
     with recorded(0) as noise:
@@ -214,6 +217,7 @@ def test_estimated_nuisances_break_the_claim() -> None:
     assert real_epsilon(*calls, delta=1e-5) > 30
 
 
+@pytest.mark.slow
 def test_private_nuisances_do_not_move_with_a_row() -> None:
     """The same tables, nuisances from the other half: the estimate moves by a score over n.
 
@@ -263,6 +267,7 @@ def test_the_guarantee_is_the_published_one(fitted: Any) -> None:
     assert fitted.glance()["learner"].item() == "published"
 
 
+@pytest.mark.slow
 def test_every_output_says_published(fitted: Any, halves: Any, tmp_path: Path) -> None:
     for fit in (fitted, halves):
         for audience in ("technical", "public"):
@@ -288,6 +293,7 @@ def test_a_saved_fit_comes_back(fitted: Any, halves: Any, tmp_path: Path) -> Non
         assert str(again.summary()) == str(fit.summary())
 
 
+@pytest.mark.slow
 def test_the_call_can_be_run_again(fitted: Any) -> None:
     kernel = paper(study(900), pc.bases.Sklearn.kernel())
     scope: dict[str, Any] = {"data": study(900)}
@@ -310,6 +316,7 @@ def test_nuisances_that_are_not_private_are_nowhere(fitted: Any, tmp_path: Path)
     assert document["asked"]["RowRequest"]["base"]["Sklearn"] == {"propensity": own, "outcome": own}
 
 
+@pytest.mark.slow
 def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
     """gamma is an exact function of the rows: neither it nor a share of variance may be told."""
     assert fitted.budget["noise_sd"].isna().all() and fitted.budget["sensitivity"].isna().all()
@@ -352,6 +359,7 @@ def test_the_price_is_epsilon_and_delta(fitted: Any, halves: Any) -> None:
 # -- the ledger --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_ledger_refuses_it_unless_opened_for_it(tmp_path: Path) -> None:
     strict = pc.Ledger(tmp_path / "strict.db", "study", eps=3, delta=1e-4)
     with pytest.raises(pc.LedgerError, match="accepts only proven guarantees"):
@@ -375,6 +383,7 @@ def test_a_ledger_refuses_it_unless_opened_for_it(tmp_path: Path) -> None:
 # -- the minimum -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_minimum_is_that_of_each_share(tmp_path: Path) -> None:
     """max(55, 8 (1 + 2 ln(2/delta_i)) / eps_i): 429 at eps = 1 and equal shares."""
     least = int(np.ceil(8 * (1 + 2 * np.log(2 / 5e-6)) / 0.5))
@@ -514,6 +523,7 @@ def test_estimators_are_checked_when_they_are_named(
         pc.bases.Sklearn(propensity, outcome)
 
 
+@pytest.mark.slow
 def test_the_papers_two_bases() -> None:
     kernel, network = pc.bases.Sklearn.kernel(), pc.bases.Sklearn.network()
     assert (kernel.outcome.alpha, kernel.outcome.kernel) == (0.1, "rbf")
@@ -531,6 +541,7 @@ def test_the_papers_two_bases() -> None:
 # -- nothing of the rows comes out by another way --------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_users_estimators_learn_nothing() -> None:
     mine = pc.bases.Sklearn(LogisticRegression(), LinearRegression())
     paper(study(), mine)

@@ -31,6 +31,7 @@ def fit(frame: pd.DataFrame, seed: int, **options: Any) -> Any:
     return found.estimate.averages
 
 
+@pytest.mark.slow
 def test_rare_events_cannot_vary_much_with_covariates(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = fit(study(0.002, 1), 1)
     monkeypatch.setattr(nuisances, "_most_variance", lambda *a: a[3] ** 2)
@@ -82,6 +83,7 @@ CELLS = {(0, 0): (0.31, 0.175, 0.012), (0, 1): (0.49, 0.38, 0.065),
 """By two covariates: their share, the propensity, and the share of controls with an amount."""
 
 
+@pytest.mark.slow
 def test_confounded_amounts_that_are_mostly_none() -> None:
     """A cut of residuals that takes all amounts off is no sign of products of covariates.
 

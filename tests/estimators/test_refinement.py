@@ -58,6 +58,7 @@ def mean_square(fit: Any, n: int = 16_000) -> float:
     return float(np.mean((fit.predict(frame)["estimate"] - tau(frame)) ** 2))
 
 
+@pytest.mark.slow
 def test_a_product_is_found_and_named() -> None:
     fit = fitted(16_000)
     (piece,) = products(fit)
@@ -74,6 +75,7 @@ def test_without_interactions_there_are_none() -> None:
     assert mean_square(fit) > 0.3  # (8/12)^2 is what is not additive
 
 
+@pytest.mark.slow
 def test_products_that_are_not_there_are_left_out() -> None:
     fit = fitted(16_000, product=False)
     assert products(fit) == []
@@ -88,6 +90,7 @@ def test_a_small_study_is_not_asked_for_products() -> None:
     assert sizes.tolist() == ["12", "18"]
 
 
+@pytest.mark.slow
 def test_a_saved_effect_has_its_products(tmp_path: Any) -> None:
     fit = fitted(16_000)
     fit.save(tmp_path / "fit.json")
@@ -109,6 +112,7 @@ def test_the_booster_has_them_as_pairs() -> None:
     assert (pair * weight).sum() == pytest.approx(0, abs=1e-6 * weight.sum())
 
 
+@pytest.mark.slow
 def test_without_noise_both_releases_say_the_same() -> None:
     """Whatever the layout: moments of what an effect leaves, plus G beta, per stretch."""
     seen, release = [], learner_r.second_release
@@ -138,6 +142,7 @@ def test_without_noise_both_releases_say_the_same() -> None:
     assert second.cross == pytest.approx(first.cross, abs=0.05 * size)
 
 
+@pytest.mark.slow
 def test_where_moments_speak_of_nothing_no_product_is_believed() -> None:
     """12 trials without any product, whose mean square would be .44."""
     found = []
@@ -148,6 +153,7 @@ def test_where_moments_speak_of_nothing_no_product_is_believed() -> None:
     assert np.mean(found) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modifiers", "names"),
     [

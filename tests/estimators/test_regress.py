@@ -167,6 +167,7 @@ def test_a_prediction_is_that_of_statsmodels() -> None:
     assert found.loc["r"].isna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "neighbors", ["substitute", pytest.param("add_remove", marks=pytest.mark.slow)]
 )
@@ -188,6 +189,7 @@ def test_intervals_cover(neighbors: Any) -> None:
     assert covered >= 168
 
 
+@pytest.mark.slow
 def test_a_factor_with_many_levels() -> None:
     """50 levels and 20,000 rows at eps = 1: without released shares of levels, the error was 18
     standard errors of least squares. Of four intervals, two at least cover."""
@@ -238,6 +240,7 @@ def test_an_outcome_that_is_mostly_zero_has_finite_wide_intervals(zeros: float) 
         assert float(np.diff(fit.conf_int().loc["x"])[0]) > 3.9 * y.std() / np.sqrt(1000 / 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros", [0.0, 0.5, 0.95])
 def test_outliers_at_one_end_of_a_column_are_covered(zeros: float) -> None:
     """Amounts, most of them zero, whose tail grows with x: the slope of least squares on all rows
@@ -332,6 +335,7 @@ def test_alerts_name_leverage_and_bias() -> None:
     assert (biased["max_bias"] > biased["std_error"]).any()
 
 
+@pytest.mark.slow
 def test_a_treatment_is_nearly_as_accurate_as_its_adjusted_average() -> None:
     rng = np.random.default_rng(8)
     t, x = rng.integers(2, size=20_000), rng.normal(size=(20_000, 4)).clip(-5, 5)

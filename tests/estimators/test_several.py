@@ -74,6 +74,7 @@ def test_without_noise_it_is_the_doubly_robust_mean_of_each_arm() -> None:
     assert found.gate.loc[groups, "estimate"].to_numpy() == pytest.approx(north, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_without_noise_many_rows_give_the_truth() -> None:
     """Within 5 standard errors of 200,000 rows (a chance of 3e-6): confounding is taken off."""
     data = study(200_000, 3)
@@ -125,6 +126,7 @@ def test_without_covariates_and_noise_it_is_the_difference_in_means() -> None:
     assert "Causal reading requires randomized treatment" in str(found.summary())
 
 
+@pytest.mark.slow
 def test_what_results_say(tmp_path: Any) -> None:
     with seeded_noise(0):
         found = fit(study(2000), groups="site")
@@ -163,6 +165,7 @@ def test_a_label_that_was_not_declared_is_missing(estimand: str) -> None:
     pd.testing.assert_series_equal(*found)
 
 
+@pytest.mark.slow
 def test_many_arms_take_no_minutes() -> None:
     data = study(2000).assign(T=np.random.default_rng(0).choice(list("abcdefghijkl"), 2000))
     start = time.process_time()
@@ -171,6 +174,7 @@ def test_many_arms_take_no_minutes() -> None:
     assert time.process_time() - start < 20
 
 
+@pytest.mark.slow
 def test_an_arm_that_many_are_hardly_ever_in_is_told() -> None:
     data = study(20_000)
     data.loc[(data["X1"] > -0.4) & (data["T"] == "c"), "T"] = "a"
@@ -206,6 +210,7 @@ def shop(seed: int) -> pd.DataFrame:
     return frame.assign(Y=np.where(buys, amount, 0.0), T=np.array(["a", "b", "c"])[arm])
 
 
+@pytest.mark.slow
 def test_amounts_that_are_mostly_one_price_are_covered() -> None:
     """Truths are 0.3 and 0.6 times the first arm's mean. If 95 % are covered fewer than 13 of 20
     have a chance of 3e-7; where the tail condition was used at 29.99, a third were."""
@@ -234,6 +239,7 @@ def trial(n: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame({"Y": y, "T": np.array(list("abc"))[arm], "X1": x[:, 0], "X2": x[:, 1]})
 
 
+@pytest.mark.slow
 def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
     """Of 56 intervals of 95 %, 43 at least cover: fewer has a chance below 1e-6."""
     covered, widths = [], []
@@ -252,6 +258,7 @@ def test_intervals_of_a_trial_cover_and_are_narrower() -> None:
     assert np.median(widths) < 0.85
 
 
+@pytest.mark.slow
 def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
     with seeded_noise(1):
         found = fit(trial(3000, 1), propensity=SHARES)
@@ -270,6 +277,7 @@ def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
     assert 0.5 < planned.table["half-width"][0] / np.mean(widths) < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [False, True])
 def test_wrong_shares_raise_an_alert(labels: bool) -> None:
     """Arm c has a fourth of the rows, six noise sds and more below the wrong share."""

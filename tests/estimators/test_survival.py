@@ -47,6 +47,7 @@ def fit(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", lifelines_rows.HORIZONS)
 def test_without_noise_the_estimates_are_those_of_lifelines(name: str) -> None:
     stored = pd.read_csv(REFERENCE / "survival.csv").set_index("data").loc[name]
@@ -75,6 +76,7 @@ def test_without_noise_the_standard_error_is_greenwoods() -> None:
     assert dependent.bse["risk"] == pytest.approx(2 * found.bse["risk"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_other_scales_labels_and_weeks() -> None:
     """Twelve and a half weeks have equal bins; labels of events are coded as declared."""
     weeks = trial(
@@ -100,6 +102,7 @@ def test_censoring_by_arm_does_not_bias_the_adjusted_effect() -> None:
     assert whole.params["RMST"] - naive > 8 * cut.bse["RMST"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [15.0, 40.0])
 def test_the_added_variance_is_that_of_the_noise(sd: float) -> None:
     """Noise moves the mean score of an arm as `noise_square` says, and not at first order."""
@@ -120,6 +123,7 @@ def test_the_added_variance_is_that_of_the_noise(sd: float) -> None:
     assert np.mean(np.square(errors)) < 0.25 * np.mean(np.square(naive))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", [TIMED, TIMED + " | X"])
 def test_intervals_cover_where_noise_is_large(formula: str) -> None:
     k = np.arange(100)[:, None]
@@ -135,6 +139,7 @@ def test_intervals_cover_where_noise_is_large(formula: str) -> None:
     assert sum(covered) >= 10  # of 12; at most 9 has a chance of 0.2% at 95% coverage
 
 
+@pytest.mark.slow
 def test_results(tmp_path: Path) -> None:
     with seeded_noise(3):
         found = fit(TIMED + " | X", estimand="risk")

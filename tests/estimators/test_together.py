@@ -37,6 +37,7 @@ def fit(asked: Any, *, binary: bool = True, **options: Any) -> Any:
     return pc.private("Y ~ T | X1 + X2", frame, estimand=asked, bounds=bounds, **options)
 
 
+@pytest.mark.slow
 def test_without_noise_they_are_the_textbooks_estimators() -> None:
     """By the released nuisances and a known propensity: AIPW, Hahn's ATT and Robinson's ATO."""
     frame, half = table(), 0.5
@@ -58,6 +59,7 @@ def test_without_noise_they_are_the_textbooks_estimators() -> None:
     assert found.params.to_dict() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [(), ("g",)])
 def test_without_noise_each_is_what_it_is_alone(groups: Any) -> None:
     with zero_noise():
@@ -99,6 +101,7 @@ def test_one_number_of_a_trial_has_no_difference() -> None:
     assert told["std_error"].to_numpy() == pytest.approx([0, 0], abs=1e-7)
 
 
+@pytest.mark.slow
 def test_the_covariance_is_positive_and_that_of_the_parts() -> None:
     with seeded_noise(2):
         found = fit([*ALL, "RR"], groups="g").estimate.averages
@@ -130,6 +133,7 @@ def test_noise_has_the_covariance_that_is_stated() -> None:
     assert seen[0, 1] / np.sqrt(seen[0, 0] * seen[1, 1]) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [True, False])
 def test_widths_are_near_those_of_each_alone(binary: bool) -> None:
     ratios = []
@@ -141,6 +145,7 @@ def test_widths_are_near_those_of_each_alone(binary: bool) -> None:
     assert (np.median(ratios, axis=0) <= 1.2).all()
 
 
+@pytest.mark.slow
 def test_what_is_charged_is_what_one_is() -> None:
     with seeded_noise(3):
         found, alone = fit([*ALL, "OR"]), fit("ATE")
@@ -148,6 +153,7 @@ def test_what_is_charged_is_what_one_is() -> None:
     assert list(found.budget["rho"]) == list(alone.budget["rho"])
 
 
+@pytest.mark.slow
 def test_files_and_calls_bring_it_back(tmp_path: Path) -> None:
     with seeded_noise(4):
         found = fit(["ATT", "RR"], groups="g")
@@ -167,6 +173,7 @@ def test_files_and_calls_bring_it_back(tmp_path: Path) -> None:
     assert list(found.plot_data("coef").index)[:2] == ["ATT", "ATE"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"control": pc.Control(split="crossfit")}, {"control": pc.Control(split="disjoint")},
     {"neighbors": "add_remove"}, {"base": "linear"}, {"binary": False},
@@ -179,6 +186,7 @@ def test_options_of_a_fit_hold(options: dict[str, Any]) -> None:
     assert (found.bse > 0).all()
 
 
+@pytest.mark.slow
 def test_a_plan_takes_the_list() -> None:
     bounds = {**BOUNDS, "Y": [0, 1]}
     plan = pc.plan("Y ~ T | X1 + X2", n=3000, estimand=["ATE", "ATT", "OR"], bounds=bounds)

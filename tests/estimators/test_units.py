@@ -70,6 +70,7 @@ def test_no_dependence_within_units_has_a_larger_variance() -> None:
         assert np.linalg.eigvalsh(gap)[0] >= -1e-9 * np.trace(rows.T @ rows)
 
 
+@pytest.mark.slow
 def test_intervals_cover_where_a_units_rows_are_equal() -> None:
     """Below the least count of 80 fits at 95 % once in a million; as independent rows, 65-73 %."""
     rng, hits, fits = np.random.default_rng(11), 0, 80

@@ -79,6 +79,7 @@ def test_the_unit_of_weights_does_not_matter() -> None:
     assert two.bse.iloc[0] == pytest.approx(one.bse.iloc[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_ratios_and_several_arms_have_weighted_means() -> None:
     """Every mass is weighted once."""
     data = survey(seed=5)
@@ -99,6 +100,7 @@ def test_ratios_and_several_arms_have_weighted_means() -> None:
         assert own == pytest.approx(mean(data["arm"] == arm), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATO", ["ATE", "ATT", "ATO"]])
 def test_equal_weights_are_no_weights(estimand: Any) -> None:
     data = survey().assign(w=2.0)
@@ -138,6 +140,7 @@ def test_effects_as_functions(learner: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_groups_ratios_arms_and_clusters() -> None:
     data = survey(20_000, 4)
     data["high"], data["village"] = 1 * (data["Y"] > 1), np.arange(len(data)) // 5
@@ -156,6 +159,7 @@ def test_groups_ratios_arms_and_clusters() -> None:
     assert clusters.bse.iloc[0] == pytest.approx(groups.bse.iloc[0], rel=0.3)
 
 
+@pytest.mark.slow
 def test_weights_that_vary_much_are_told() -> None:
     with seeded_noise(2), pytest.warns(pc.PrivcausalWarning, match="their design effect is"):
         found = pc.private(FORMULA, survey(spread=1.0), bounds=BOUNDS, weights="w", eps=4)
@@ -167,6 +171,7 @@ def test_weights_that_vary_much_are_told() -> None:
         pc.private(FORMULA, survey(spread=0.0).assign(w=1.0), bounds=BOUNDS, weights="w", eps=4)
 
 
+@pytest.mark.slow
 def test_a_saved_fit_is_the_same(tmp_path: Any) -> None:
     with seeded_noise(1):
         found = fit(survey())
@@ -185,6 +190,7 @@ def test_any_weight_is_a_row() -> None:
         assert np.isfinite(fit(data.assign(w=0.0)).params).all()
 
 
+@pytest.mark.slow
 def test_a_plan_knows_public_weights() -> None:
     call: dict[str, Any] = {"n": 8000, "eps": 4, "bounds": BOUNDS, "weights": "w"}
     even = pc.plan(FORMULA, **call, like=pd.DataFrame({"w": np.ones(100)}))

@@ -44,6 +44,7 @@ def read(values: list[Any]) -> list[str | None]:
     return [None if code < 0 else names[code] for code in codes]
 
 
+@pytest.mark.slow
 @given(st.lists(ANY, max_size=8))
 @settings(deadline=None, database=None)
 def test_labels_are_row_by_row(values: list[Any]) -> None:
@@ -51,6 +52,7 @@ def test_labels_are_row_by_row(values: list[Any]) -> None:
     assert read(values) == [label_key(value) for value in values]
 
 
+@pytest.mark.slow
 @given(st.lists(ANY, max_size=8))
 @settings(deadline=None, database=None)
 def test_numbers_are_row_by_row(values: list[Any]) -> None:

@@ -90,6 +90,7 @@ def test_a_refused_term_says_the_guides_reason(term: str, reason: str) -> None:
     assert reason.removeprefix("no: ") in str(caught.value)
 
 
+@pytest.mark.slow
 def test_files_and_other_frames(tmp_path: Path) -> None:
     term = "cr(x, df=4) + C(g, contr.sum) + I(x > 3) + scale(z) + log10(w)"
     frame = rows()
@@ -132,6 +133,7 @@ def test_a_function_of_the_outcome_is_a_column_made_beforehand(
     assert pc.load(tmp_path / "fit.json").tidy().equals(fit.tidy())
 
 
+@pytest.mark.slow
 def test_a_function_of_the_outcome_is_planned_as_its_own_column() -> None:
     given: dict[str, Any] = {"x": (0, 10), "W": (1, 9)}
     made = {"x": (0, 10), "own": (0.0, float(np.log(9)))}
@@ -169,6 +171,7 @@ TERMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=3, unique=True), st.integers(0, 10**6))
 @settings(deadline=None, database=None, max_examples=60)
 def test_values_are_formulaics_on_the_skeleton(terms: list[str], seed: int) -> None:
@@ -198,6 +201,7 @@ ROW_MAPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("term", ROW_MAPS)
 def test_a_rows_values_are_the_same_bits_in_any_block(term: str) -> None:

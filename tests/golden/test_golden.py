@@ -44,6 +44,7 @@ def test_long_names_are_cut_in_the_middle_and_whole_in_the_tables(made: dict[str
     assert any(LONG in frame.index for frame in whole)
 
 
+@pytest.mark.slow
 def test_stored_fits_are_marked(made: dict[str, str]) -> None:
     for name in FITS:
         assert pc.load(HERE / f"{name}.json").guarantee.kind == "none"

@@ -138,6 +138,7 @@ def noisy(exact: np.ndarray, noise_sd: float, seed: int) -> np.ndarray:
 LAWS = {"normal": norm(0, 1), "student": student(4, scale=0.5), "cost": lognorm(0.75)}
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("share", [0.5, 0.1])
 @pytest.mark.parametrize("shape", list(LAWS))
@@ -192,6 +193,7 @@ def test_few_rows_leave_the_bounds_alone() -> None:
     assert trial_window(noisy(cells(y, t, BOUNDS), 60.0, 1), 60.0, BOUNDS, 8.0).interval == BOUNDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tables", "most"), [(250, 5), pytest.param(2000, 12, marks=pytest.mark.slow)]
 )

@@ -26,6 +26,7 @@ def test_equal_weights_leave_the_share_inside_the_cut(sd: float) -> None:
     assert kept == pytest.approx(1 - 2 * norm.sf(1 / sd), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_wrong_centre_is_left_behind_after_division() -> None:
     """Cut scores of residuals off by a constant: their mean over the kept slope tells of it."""
     rng = np.random.default_rng(2)

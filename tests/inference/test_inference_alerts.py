@@ -12,6 +12,7 @@ DRAWS = 4000
 MOST = int(binom.isf(1e-6, DRAWS, FALSE_ALARMS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [SMALL_ARM, 0.25, 185 / 445])
 @pytest.mark.parametrize("sd", [0.01, 0.03, 0.1, 0.3, 1.0])
 def test_an_arm_of_a_tenth_is_rarely_called_small(share: float, sd: float) -> None:
@@ -20,6 +21,7 @@ def test_an_arm_of_a_tenth_is_rarely_called_small(share: float, sd: float) -> No
     assert sum(told) <= MOST
 
 
+@pytest.mark.slow
 def test_an_empty_arm_is_found_if_the_noise_permits() -> None:
     noise = np.random.default_rng(2).normal(0, 1, (DRAWS, 2))
     found = [np.mean([lacks_arm(np.array([1.0, 0.0]) + s * e, s) for e in noise])
@@ -40,6 +42,7 @@ def second(columns: np.ndarray) -> np.ndarray:
     return np.asarray(full.T @ full / len(full))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.003, 0.03, 0.1, 0.3, 1.0])
 def test_independent_columns_are_rarely_called_collinear(sd: float) -> None:
     """Of sd 0.3, within a range of half-width 1."""

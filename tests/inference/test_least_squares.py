@@ -37,6 +37,7 @@ def counted(sizes: np.ndarray, noise_sd: float, rng: np.random.Generator) -> Loo
     return LookCounts(counts + noise_sd * rng.normal(size=len(counts)), noise_sd, ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["normal", "exponential", "lognormal"])
 def test_the_excess_beyond_a_threshold_is_near_the_rows_own(law: str) -> None:
     """Means over 40 draws: at least the true excess, and at most as much again plus a little.

@@ -78,6 +78,7 @@ def test_a_range_is_at_least_halved_or_stays(lo: float) -> None:
     assert narrow == declared if lo else narrow.width <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("anchor", [0.0, 300.0])
 @pytest.mark.parametrize("hidden", [0, 60, 200])

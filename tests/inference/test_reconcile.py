@@ -121,6 +121,7 @@ def test_what_has_no_noise_stays() -> None:
     np.testing.assert_allclose(found[1:4], np.array([5.1, 3, 2]) - 0.1 / 3)
 
 
+@pytest.mark.slow
 def test_covariance_is_that_of_the_errors() -> None:
     """20,000 draws: sum of squared standardised errors is chi-squared with as many df as free."""
     rng = np.random.default_rng(4)

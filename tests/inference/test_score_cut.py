@@ -41,6 +41,7 @@ def sizes(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSize
     return ArmSizes(counts + noise, NOISE, borders, law.factors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("treated", [0.5, 0.1, 0.03])
 @pytest.mark.parametrize("law", [norm(), student(4)], ids=["normal", "student"])
 def test_what_a_cut_loses_is_within_its_allowance(treated: float, law: object) -> None:
@@ -69,6 +70,7 @@ def signed(score: np.ndarray, t: np.ndarray, law: Extremes, seed: int) -> ArmSiz
     return ArmSizes.by_sign(counts + noise, NOISE, borders, law.factors, law.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("movable", [True, False])
 @pytest.mark.parametrize(
     ("law", "least"),

@@ -719,6 +719,7 @@ def test_fuzz_inside_a_formula(watch, text, place):
     watched(watch, place.format(text))
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.text(max_size=200))
 def test_fuzz_any_text(watch, text):
@@ -730,6 +731,7 @@ NAMES = st.sampled_from(["a", "b", "c", "C(g)", "log(a)", "I(b**2)", "`d e`", "(
 SUMS = st.lists(NAMES, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @QUICK
 @given(SUMS, st.sampled_from([" + ", " - ", "*", ":", "/", " %in% "]), SUMS)
 def test_fuzz_agrees_with_formulaic(first, sign, second):

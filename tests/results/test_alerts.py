@@ -522,6 +522,7 @@ def test_a_private_number_of_rows_is_not_told_of() -> None:
     assert not any("400" in text for text in told)
 
 
+@pytest.mark.slow
 def test_an_outcome_of_two_labels_says_which_one_counts(tmp_path: Path) -> None:
     """The second, as it is declared: in header, table, headline, comparison, plots and report."""
     frame = rows().assign(Y=lambda d: np.where(d["Y"] > 0, "well", "ill"))

@@ -53,6 +53,7 @@ def test_terms_are_named_by_whole_columns(term: str, shown: str) -> None:
     assert relabelled(term, LABELS) == shown
 
 
+@pytest.mark.slow
 def test_every_output_has_them_and_the_formula_stays(tmp_path: Path) -> None:
     _, fit = fits()
     fit.report(tmp_path / "report.html", labels=LABELS)

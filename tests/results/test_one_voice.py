@@ -90,6 +90,7 @@ def between(fit: Any) -> bool:
     return all(part.min() <= ate <= part.max() for part in parts if len(part))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [0.0, 0.6])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_what_is_said_twice_differs_by_noise_at_most(learner: str, more: float) -> None:
@@ -100,6 +101,7 @@ def test_what_is_said_twice_differs_by_noise_at_most(learner: str, more: float) 
             assert abs(gap) <= FAR * error, (name, n, eps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_without_noise_to_speak_of_they_agree(learner: str) -> None:
     """Within a third of the difference between the groups, which all of them find."""

@@ -120,6 +120,7 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     assert "1/x^3" not in str(fitted) + " ".join(fitted._view().methods)
 
 
+@pytest.mark.slow
 def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
     """Within 15%, whatever the noise, and shown beside the whole in every output."""
     study = pc.datasets.clinic(5000)

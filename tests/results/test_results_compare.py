@@ -38,6 +38,7 @@ class Feols:
         return pd.DataFrame({"low": [2 - half], "high": [2 + half]}, index=["mailed"])
 
 
+@pytest.mark.slow
 def test_private_fits_are_read_whole() -> None:
     fits = {"R": proven(), "AIPW": proven_average()}
     made = pc.compare(fits)
@@ -66,6 +67,7 @@ def test_fits_may_be_listed_or_not() -> None:
         pc.compare(one)
 
 
+@pytest.mark.slow
 def test_fits_of_one_data_set_have_a_price_together() -> None:
     one, two = proven(), proven_average()
     rho = round(sum(fit.budget["rho"].sum() for fit in (one, two)) * 1e12)

@@ -63,6 +63,7 @@ def test_a_union_is_weighed_by_released_shares() -> None:
     assert whole["std_error"] < 0.35 * fit.bse["ATE"] + 2 * found.remainder[0] + 1e-9
 
 
+@pytest.mark.slow
 def test_simultaneous_limits_are_wider() -> None:
     fit = fits("ATE", "ATT", "ATO")
     asked = ["ATT - ATE", "ATE:ward[east] - ATE:ward[west]", "ATO:ward[north]"]

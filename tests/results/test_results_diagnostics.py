@@ -174,6 +174,7 @@ def test_delta_is_the_fits_unless_given(what: str) -> None:
     assert given.guarantee.delta == 1e-6
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_was_bought(tmp_path: Any) -> None:
     one, other = look("overlap"), look("balance")
     proven().report(tmp_path / "r.html", checks=[one, other])

@@ -220,6 +220,7 @@ def planned(**call: Any) -> Any:
     return pc.plan(FORMULA, bounds=whole, base="linear", **{"n": 2000, "eps": 1.5} | call)
 
 
+@pytest.mark.slow
 def test_the_checklist_answers_from_the_plan() -> None:
     found = str(planned(neighbors="add_remove", unit="pid", max_rows=3).checklist())
     flat = " ".join(found.split())
@@ -236,6 +237,7 @@ def test_the_checklist_answers_from_the_plan() -> None:
         assert f"\n{head}\n" in found
 
 
+@pytest.mark.slow
 def test_a_checklist_of_several_fits_says_what_is_the_same_once() -> None:
     plan = planned(eps=[1, 2])
     flat = " ".join(str(plan.checklist()).split())

@@ -162,6 +162,7 @@ def test_what_is_not_there_cannot_be_drawn() -> None:
 # -- report ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("audience", ["technical", "public"])
 def test_report_is_one_page_and_the_same_each_time(
@@ -240,6 +241,7 @@ def test_pickle_has_no_rows_or_is_refused(name: str) -> None:
     assert pickle.loads(blob).params.equals(fitted.params)
 
 
+@pytest.mark.slow
 def test_call_reproduces_the_fit() -> None:
     for name in ("constant effect", "units", "propensity column", "complete", "robust covariance"):
         fitted = variant(name)
@@ -252,6 +254,7 @@ def test_call_reproduces_the_fit() -> None:
         assert scope["again"].call == fitted.call
 
 
+@pytest.mark.slow
 def test_a_level_with_half_a_character_is_spelt_out(tmp_path: Any) -> None:
     """A lone surrogate, as files read with errors="surrogateescape" hold, fits in no file."""
     data = study().head(400).copy()

@@ -93,6 +93,7 @@ def cells(table: pd.DataFrame) -> dict[str, list[str]]:
     return {str(index[-1]): row.astype(str).tolist() for index, row in table.iterrows()}
 
 
+@pytest.mark.slow
 def test_maketables_takes_fits_beside_others(fixed: Any, tmp_path: Path) -> None:
     maketables = pytest.importorskip("maketables")
     fits = [proven_average().to_maketables(), proven().to_maketables(), fixed]
@@ -113,6 +114,7 @@ def test_maketables_takes_fits_beside_others(fixed: Any, tmp_path: Path) -> None
     assert any("proven" in cell.text for row in grid.rows for cell in row.cells)
 
 
+@pytest.mark.slow
 def test_maketables_never_takes_a_test_fit_for_a_private_one() -> None:
     """Handed over as it is, a fit is read by its statsmodels attributes, without a guarantee."""
     maketables = pytest.importorskip("maketables")

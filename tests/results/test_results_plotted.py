@@ -136,6 +136,7 @@ def test_a_column_with_the_name_of_another_kind_of_term_is_drawn(column: str) ->
     assert fit._view().effects["mark"].tolist() == ["dp", "dp"]
 
 
+@pytest.mark.slow
 def test_only_slopes_are_called_a_projection(tmp_path: Any) -> None:
     """The reduced form and first stage of a LATE, and several arms, are no projection."""
     rows = pc.datasets.clinic(1500)

@@ -35,6 +35,7 @@ def test_it_is_that_of_the_released_numbers() -> None:
     assert lower["estimate"] == found.robustness["estimate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [pc.private, pc.privcate])
 def test_strong_products_have_a_wider_interval(call: Any, tmp_path: Any) -> None:
     data = pc.datasets.clinic(2000)
@@ -99,6 +100,7 @@ def test_units_have_the_scale_of_rows() -> None:
     assert found.sensitivity().scale == pytest.approx(half)
 
 
+@pytest.mark.slow
 def test_the_report_has_the_sentence(tmp_path: Any) -> None:
     fit = proven_average()
     fit.report(tmp_path / "a.html", audience="public")

@@ -24,6 +24,7 @@ def document(tmp_path: Any) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_round_trip_is_exact(name: str, tmp_path: Any) -> None:
@@ -144,6 +145,7 @@ def test_a_file_of_a_version_with_other_results_is_refused(
     assert pc.load(tmp_path / "near.json").params.iloc[0] == estimate
 
 
+@pytest.mark.slow
 def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
     proven().save(tmp_path / "fit.json")
     again = pc.load(str(tmp_path / "fit.json"))

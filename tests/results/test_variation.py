@@ -33,6 +33,7 @@ def fit(seed: int, slope: float, **options: Any) -> Any:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["r", "dr", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_constant_effect_is_not_said_to_vary(learner: str) -> None:
     """At level 5 % more than four of twelve are a false alarm of 2e-4 at most; two are seen."""
@@ -58,6 +59,7 @@ def test_averages_alone_say_nothing_of_it() -> None:
     assert made._view().variation == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1 / 3, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_a_known_allocation_moves_no_slope(share: float) -> None:
     """Two outcome values are clipped asymmetrically. Mean z values: a false alarm of 1e-6."""

@@ -108,6 +108,7 @@ def assert_close(s: Study, one: Any, two: Any) -> None:
             assert moved <= a.query.sensitivity * ROUNDING, name
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(1, 5), new=HOSTILE_ROWS, at=st.integers(0, 4))
 def test_replacing_a_row(rows: list[Any], new: Any, at: int) -> None:
@@ -116,6 +117,7 @@ def test_replacing_a_row(rows: list[Any], new: Any, at: int) -> None:
     assert_close(study("substitute"), table(rows), table(other))
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(2, 5), at=st.integers(0, 4))
 def test_removing_a_row(rows: list[Any], at: int) -> None:
@@ -123,6 +125,7 @@ def test_removing_a_row(rows: list[Any], at: int) -> None:
     assert_close(study("add_remove"), table(rows), table(rows[:at] + rows[at + 1 :]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_sensitivity_is_reached(relation: str) -> None:
     """Some two corner rows move a round by all that is stated, and none by more."""
@@ -167,6 +170,7 @@ def test_a_round_is_the_textbook_sum() -> None:
 # -- noise -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_has_the_stated_law(kind: str) -> None:
@@ -214,6 +218,7 @@ def test_all_rounds_cost_what_their_stage_has(relation: str) -> None:
 # -- limits ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_noise_it_solves_the_normal_equations(kind: str) -> None:
     """After many rounds without noise no bin has a residual left: what least squares, weighted

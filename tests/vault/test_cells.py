@@ -125,6 +125,7 @@ def moved(one: Any, two: Any) -> float:
     return float(np.linalg.norm(change, order))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)
@@ -143,6 +144,7 @@ CORNERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)
@@ -158,6 +160,7 @@ def test_the_stated_sensitivity_is_reached(form: Any, relation: Any) -> None:
     assert 0.97 * stated < most <= stated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -170,6 +173,7 @@ def test_no_row_moves_clusters_by_more_than_stated(law: Any, relation: Any, rows
     assert moved(one, two) <= one.query.sensitivity * (1 + 2.0**-40)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_printed_noise_fails_for_outcomes_from_five_to_ten(relation: Any) -> None:
@@ -210,6 +214,7 @@ def test_the_printed_noise_is_enough_where_a_row_is_added_and_zero_is_within() -
 # -- limits ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_printed_counts_and_sums_have_the_printed_noise(relation: Any) -> None:
     """The formula without noise, and Lap(2/eps), Lap(2 D/eps) whatever the relation."""
@@ -271,6 +276,7 @@ def test_noise_is_as_large_as_the_proof_says(relation: Any) -> None:
 # -- the same numbers by SQL -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ROWS, min_size=1, max_size=12), kind=st.sampled_from(["double", "float"]))
 def test_sql_gives_the_numbers_of_memory_to_the_bit(
@@ -286,6 +292,7 @@ def test_sql_gives_the_numbers_of_memory_to_the_bit(
     assert np.array_equal(answer(frame, made)[0].exact, answer(file, made)[0].exact)
 
 
+@pytest.mark.slow
 def test_sql_of_many_rows_and_types(tmp_path: Path, monkeypatch: Any) -> None:
     from privcausal.vault.sources.stored import Stored
 
@@ -365,6 +372,7 @@ def loglik(values: Vector, exact: Vector, scale: Vector) -> Vector:
     return -(np.abs(values - exact) / scale).sum(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (5.0, 10.0)])

@@ -150,6 +150,7 @@ domains = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # a busy machine is no fault
 @given(st.one_of(st.lists(numbers, min_size=1), st.lists(texts, min_size=1)), domains)
 def test_findings_are_what_the_vault_does(values, domain):
@@ -257,6 +258,7 @@ def test_columns_come_as_declared_and_then_as_in_the_data():
     assert names == [*SCHEMA, "id", "trial", "seen"]
 
 
+@pytest.mark.slow
 def test_a_column_of_names_takes_one_sort():
     names = np.arange(200_000).astype(str)
     assert len(pc.check_data(pd.DataFrame({"x": names}), bounds={"x": ["a"]}).found) == 200_000

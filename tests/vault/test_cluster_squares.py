@@ -80,6 +80,7 @@ def assert_close(one: Answer, other: Answer) -> None:
     assert np.array_equal(one.weights, other.weights)
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     rows=hostile_tables(1, 6), names=st.lists(NAMES, min_size=6, max_size=6),
@@ -95,6 +96,7 @@ def test_replacing_a_row(rows: Any, names: Any, new: Any, name: Any, at: int, ca
     assert_close(one, two)
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     rows=hostile_tables(1, 6), names=st.lists(NAMES, min_size=6, max_size=6),
@@ -106,6 +108,7 @@ def test_removing_a_row(rows: Any, names: Any, at: int, cap: float) -> None:
     assert_close(answer(s, clustered(rows, own), query(s, cap)), answer(s, fewer, query(s, cap)))
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     rows=hostile_tables(0, 4), old=hostile_tables(1, 4), new=hostile_tables(1, 4),
@@ -140,6 +143,7 @@ def _batch(s: Study, row: Any) -> Any:
     return next(iter(vault._passes.batches()))
 
 
+@pytest.mark.slow
 def test_the_sensitivity_is_reached() -> None:
     """A row that moves between two clusters, or appears in one, that are nearly at the limit."""
     high, low = ends()
@@ -172,6 +176,7 @@ def test_a_row_in_too_many_places_counts_as_zero() -> None:
     assert found.exact[-1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_noise_has_the_stated_law(relation: Any) -> None:
     """Kolmogorov-Smirnov at 1e-6; the same draws fail at a scale 30% off."""
@@ -215,6 +220,7 @@ def test_without_noise_the_answer_is_the_textbook_sum() -> None:
     assert not found.noise_sd.any()
 
 
+@pytest.mark.slow
 def test_large_sums_are_exact() -> None:
     """More than 2^53 in all: squares are added as whole numbers."""
     s, (high, _) = study("substitute"), ends()

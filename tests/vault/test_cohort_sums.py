@@ -47,6 +47,7 @@ def query(cut: float, neighbors: Any) -> CohortSums:
     return CohortSums(size, "first", (0, 2), cut, neighbors)
 
 
+@pytest.mark.slow
 @given(units=st.lists(UNITS, min_size=1, max_size=4), new=UNITS, cut=st.sampled_from([0.1, 1, 4]))
 @settings(max_examples=100, deadline=None)
 def test_a_unit_changes_the_sums_by_at_most_the_sensitivity(units: Any, new: Any, cut: Any) -> None:
@@ -101,6 +102,7 @@ def test_the_bound_of_a_path_is_reached() -> None:
         assert np.linalg.norm(y - y.mean()) == pytest.approx(size.bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_noise_has_the_stated_law(relation: Any) -> None:
     """Kolmogorov-Smirnov at 1e-6; the same draws fail at a scale 30% off."""
@@ -157,6 +159,7 @@ def expected(rows: list[Any]) -> tuple[Any, ...]:
     return str(own[0][1]), *(min(max(y, LOW), HIGH) for *_, y in own)
 
 
+@pytest.mark.slow
 @example([("u", year, 0, math.inf if year == 1 else 0.5) for year in (1, 2, 3)], random.Random(0))
 @given(
     rows=st.lists(

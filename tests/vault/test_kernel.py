@@ -111,6 +111,7 @@ def searched(s: Study, order: KernelRegression, seed: int, rounds: int = 60) -> 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 @pytest.mark.parametrize("score", ["r", "dr"])
@@ -125,6 +126,7 @@ def test_no_row_moves_the_function_further_than_is_stated(
     assert max(shares) >= 1 / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["r", "dr"])
 def test_the_proven_bound_of_the_squared_loss(score: str) -> None:
     s = study("substitute")
@@ -133,6 +135,7 @@ def test_the_proven_bound_of_the_squared_loss(score: str) -> None:
         assert max(shares) <= ROUNDING
 
 
+@pytest.mark.slow
 def test_a_squared_loss_without_its_own_bound_would_be_seen() -> None:
     """With Huber's Lipschitz constant in place of its own the search finds a violation."""
     s = study("substitute")
@@ -199,6 +202,7 @@ def far(n: int, relative: float) -> tuple[Problem, Problem]:
     return first, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relative", [1e-2, 1e-4, 1e-5])
 def test_no_table_needs_more_steps(relative: float) -> None:
     """Tables on which Newton's steps were slow: the stated number is enough for them too."""
@@ -265,6 +269,7 @@ def test_a_gradient_that_stays_long_stops_the_fit(monkeypatch: pytest.MonkeyPatc
         exact(s, corner_rows()[:8], order)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", ["substitute", "add_remove"])
 @pytest.mark.parametrize(
@@ -346,6 +351,7 @@ def releases(order: KernelRegression, rows: list[Row], times: int, rho: float) -
     return np.array([first.value, *rest]), whole * order.units, float(first.noise_sd[0])
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_function_is_the_stated_process() -> None:
     """On a grid, the covariance of releases is sd^2 k, k the basis' kernel: chi-square and KS."""
     order = regression(study("substitute"), "dr", size=40)

@@ -80,6 +80,7 @@ def document(table: Any, folder: Path, bounds: Any, formula: str = FORMULA) -> b
     return (folder / "fit.json").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["dta", "sav"])
 def test_labels_count_only_where_declared(suffix: str, tmp_path: Path) -> None:
     plain = study().replace({"ward": {"": None}})
@@ -113,6 +114,7 @@ def r_files(tmp_path: Path, needs: Callable[..., str]) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_r_has_truth_values_integers_and_factors(r_files: Path) -> None:
     """Whose missing values a data frame made by reticulate or pyreadr reads as values or types."""
     same = worded(study()).assign(arm=study()["arm"].astype("boolean"))
@@ -131,6 +133,7 @@ def test_r_has_truth_values_integers_and_factors(r_files: Path) -> None:
             pc.private("y ~ arm", r_files / f"{name}.rds")
 
 
+@pytest.mark.slow
 def test_rds_of_pyreadr(tmp_path: Path) -> None:
     frame = worded(study())
     path = written(tmp_path, "rds", study())
@@ -226,6 +229,7 @@ def test_an_absent_package_is_named(
         pc.private("y ~ arm", path)
 
 
+@pytest.mark.slow
 def test_undeclared_labels_say_nothing(tmp_path: Path, capsys: Any, recwarn: Any) -> None:
     """A row of a label that was not declared is one of none of the levels, as everywhere."""
     path = written(tmp_path, "dta", study())

@@ -105,6 +105,7 @@ def draws(name: str) -> Vector:
     return np.concatenate(noise / np.hypot(sd, half / np.sqrt(3)))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_has_the_stated_law(name: str) -> None:

@@ -411,6 +411,7 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
     assert out.value.tolist() == np.concatenate(truth).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_integers_do_not_depend_on_batches_or_order(
     relation: str, monkeypatch: pytest.MonkeyPatch

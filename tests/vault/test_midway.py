@@ -187,6 +187,7 @@ def test_rows_that_may_come_in_another_order_have_no_parts(
     assert ledger.history.empty
 
 
+@pytest.mark.slow
 def test_rows_in_another_order_each_time_are_the_same_sums(tmp_path: Path) -> None:
     """What the refusals above do not touch: sums have no order."""
     places(tmp_path)
@@ -214,6 +215,7 @@ def test_a_fit_that_must_stop_says_what_it_used(ledger: pc.Ledger) -> None:
         pc.private(FORMULA, few, eps=1)
 
 
+@pytest.mark.slow
 def test_levels_that_make_too_many_columns_stop_the_fit(ledger: pc.Ledger) -> None:
     """Their number is known only from the release: then the fit says so."""
     levels = np.repeat([f"level {k}" for k in range(1100)], 60)

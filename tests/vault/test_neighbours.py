@@ -49,6 +49,7 @@ def assert_close_enough(one: dict[str, Answer], other: dict[str, Answer]) -> Non
         assert np.array_equal(answer.weights, other[name].weights)
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(1, 5), new=HOSTILE_ROWS, at=st.integers(0, 4))
 def test_replacing_a_row(rows: list[Any], new: Any, at: int) -> None:
@@ -58,6 +59,7 @@ def test_replacing_a_row(rows: list[Any], new: Any, at: int) -> None:
     assert_close_enough(answers(s, table(rows)), answers(s, table(other)))
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(1, 5), at=st.integers(0, 4))
 def test_removing_a_row(rows: list[Any], at: int) -> None:
@@ -67,6 +69,7 @@ def test_removing_a_row(rows: list[Any], at: int) -> None:
     assert_close_enough(answers(s, table(rows)), answers(s, table(other)))
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     rows=hostile_tables(0, 4),
@@ -86,6 +89,7 @@ def test_changing_a_unit(rows: list[Any], old: list[Any], new: list[Any], relati
     assert_close_enough(answers(s, one), answers(s, two))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", NAMES)
@@ -110,6 +114,7 @@ def test_a_unit_of_k_rows_moves_k_times_as_much(relation: str) -> None:
         assert found.scale == pytest.approx(3 * corners[0][name].scale)
 
 
+@pytest.mark.slow
 def test_rows_beyond_max_rows_do_not_count() -> None:
     s = study("substitute", max_rows=2, unit="pid")
     row: Any = {"Y": 6.0, "T": 1.0, "X1": 10.0, "X2": 99.0, "G": "a", "B": "no", "P": 0.2}
@@ -119,6 +124,7 @@ def test_rows_beyond_max_rows_do_not_count() -> None:
     assert all(not found.exact.any() for found in nobody.values())
 
 
+@pytest.mark.slow
 def test_a_smaller_bound_would_be_noticed() -> None:
     """The check above fails for a sensitivity that forgets the factor of substitution."""
     s = study("substitute")

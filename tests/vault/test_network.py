@@ -108,6 +108,7 @@ def test_what_is_not_finite_adds_nothing() -> None:
     assert row_gradients(weights, z[:0], np.ones(0), False).sum(axis=1).tolist() == [0] * 129
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("moved", [False, True])
@@ -154,6 +155,7 @@ def test_the_logistic_function_is_accurate_and_total() -> None:
     assert (np.diff(logistic(np.linspace(-45, 45, 5_001))) >= 0).all()
 
 
+@pytest.mark.slow
 def test_inputs_of_a_row_do_not_depend_on_other_rows() -> None:
     """Every function a formula may call, to the bit, whatever stands in the other rows."""
     formula = CausalFormula.parse(
@@ -187,6 +189,7 @@ def test_inputs_of_a_row_do_not_depend_on_other_rows() -> None:
 # -- what one row moves ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "new", [{"Y": 8.0, "T": 1}, {"Y": -1.0, "T": 0}, {"Y": np.nan}, {"X1": 1e9}]
 )
@@ -229,6 +232,7 @@ def worst_for_products() -> list[Any]:
     return [points[k] for k in np.argsort(turned)[-3:]]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("n", [2, 128])
 @pytest.mark.parametrize("new", [{"Y": None}, {"x0": 1.0, "x1": -1.0}])
@@ -262,6 +266,7 @@ def test_at_kinks_one_row_moves_a_step_by_its_own_gradients(n: int, new: dict[st
 # -- prices ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_noise_is_what_the_accountant_asked_for() -> None:
     with testing.recorded() as recorder:
         found = fit(rows(300), eps=2.0)
@@ -280,6 +285,7 @@ def test_the_noise_is_what_the_accountant_asked_for() -> None:
         assert min(scales) >= 2**28
 
 
+@pytest.mark.slow
 def test_the_prices_add_up(tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=9)
     found = fit(rows(300), eps=2.0, ledger=ledger)
@@ -294,6 +300,7 @@ def test_the_prices_add_up(tmp_path: Any) -> None:
         _ = found.params
 
 
+@pytest.mark.slow
 def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     study = pc.datasets.dpcate(1, 2000, 0)
     with testing.zero_noise():
@@ -308,6 +315,7 @@ def test_without_noise_the_networks_find_the_nuisances(tmp_path: Any) -> None:
     assert again.nuisances["mu1"](at).equals(found.nuisances["mu1"](at))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: Any) -> None:
     """Half of epsilon and of delta each (Theorem 1), and all of both for the second stage.
@@ -343,6 +351,7 @@ def test_as_published_networks_learn_on_the_other_half(known: bool, tmp_path: An
     assert np.isfinite(real.predict()["estimate"]).all()
 
 
+@pytest.mark.slow
 def test_as_published_only_the_nuisances_half_moves_the_networks() -> None:
     """Of twelve rows six move a step's sums when their outcome goes to the other end."""
     data = rows(12)

@@ -45,6 +45,7 @@ def test_noise_is_on_a_grid_of_two_to_a_power(scale: float) -> None:
     assert (np.rint(values / (2 * step)) != values / (2 * step)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("scale", [0.4, 30.0, 1e4, 3.3e9, 1e13])
 @pytest.mark.parametrize("exact", [0, -(2**32)])
@@ -55,6 +56,7 @@ def test_noise_is_normal(scale: float, exact: int) -> None:
     assert kstest(0.7 * z, "norm").pvalue < LEVEL
 
 
+@pytest.mark.slow
 def test_weights_scale_each_coordinate() -> None:
     weights = np.tile([1.0, np.sqrt(2.0), 5.0], DRAWS // 2)
     query = noise.NoiseQuery("test", weights, 1.0, 500.0)

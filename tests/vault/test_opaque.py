@@ -198,6 +198,7 @@ def long(value: Any) -> bool:
     return isinstance(value, list | tuple | dict | set) and len(value) == N
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "private"])
 @pytest.mark.parametrize("split", ["full", "disjoint", "crossfit"])

@@ -119,6 +119,7 @@ def test_a_units_row_is_of_its_own_rows_alone_and_in_no_order(rows: Any, order: 
         assert not abs(alone[0]) > 5.0
 
 
+@pytest.mark.slow
 @given(values=st.lists(st.floats(), min_size=2, max_size=2))
 @settings(max_examples=40, deadline=None)
 def test_no_change_overflows(values: list[float]) -> None:
@@ -165,6 +166,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_byte_of_a_fit_is_that_of_memory(options: Any, tmp_path: Path) -> None:
     """From Parquet files, CSV, a DuckDB relation, a polars query, in whatever order of the rows."""

@@ -58,6 +58,7 @@ def test_products_in_pieces_are_those_of_the_whole(rows: int) -> None:
     assert (out == left @ lift).all()
 
 
+@pytest.mark.slow
 def test_interactions_of_parts_are_those_of_the_whole(s: Study) -> None:
     rows, psi = batch(s, 2 * PART + 9).rows, products(s)
     whole = psi.of(rows)
@@ -70,6 +71,7 @@ def test_interactions_of_parts_are_those_of_the_whole(s: Study) -> None:
         np.testing.assert_array_equal(weight, psi.weight(whole[at]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["additive", "products"])
 def test_moments_of_kept_rows_are_those_of_rows_made_anew(s: Study, kind: str) -> None:
     features: Any = s.features if kind == "additive" else products(s)

@@ -111,6 +111,7 @@ def test_proven_calls_refuse_it_with_a_reason() -> None:
         pc.paper.dpebm(study.formula, study.frame, bounds=study.bounds, weighting="rows")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_its_code_says_which() -> None:
     study = pc.datasets.niu("A", 400)
     found = {

@@ -85,6 +85,7 @@ def document(data: Any, folder: Path, **options: Any) -> bytes:
     return (folder / "fit.json").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"groups": ["G"]}, {"unit": "pid", "max_rows": 3, "control": pc.Control(split="disjoint")}],

@@ -141,6 +141,7 @@ def test_the_code_of_a_row_is_what_it_says_and_not_how(monkeypatch: pytest.Monke
 # -- baselines and truths --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["dataset 1", "dataset 2"])
 def test_the_interval_without_privacy_is_about_paper_modes_mean(data: str) -> None:
     draw, base = draws.DRAWS[data](400, 0), pc.bases.Sklearn.kernel()

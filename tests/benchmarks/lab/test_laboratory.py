@@ -117,6 +117,7 @@ def test_the_reporting_half_is_refused(tmp_path: Path, monkeypatch: Any) -> None
 # -- rows ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     call = [*CALL, "--kinds", "trial", "--out", str(file)]
