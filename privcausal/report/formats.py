@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import textwrap
@@ -494,6 +496,28 @@ def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ..
     first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
     lines = [first, [RULES[column.align] for column in columns], *others]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render_csv(table: tables.Table) -> str:
+    """Lines of comma-separated cells, as printed: alert, title, then blocks with a blank line."""
+    out = io.StringIO()
+    alert = [[table.alert]] if table.alert else []
+    parts = [alert, [[table.title]], *map(_csv_rows, table.blocks), alert]
+    csv.writer(out, lineterminator="\n").writerows(
+        [tables.clean(cell) for cell in row] for part in parts if part for row in (*part, [])
+    )
+    return out.getvalue().rstrip("\n") + "\n"
+
+
+def _csv_rows(block: tables.TableBlock) -> list[Sequence[str]]:
+    match block:
+        case tables.Pairs():
+            return [*block.left, *block.right]
+        case tables.TableGrid():
+            return [[column.words or column.head for column in block.columns], *block.rows]
+        case tables.Prose() if not block.console:
+            return [[text] for text in (block.heading, *block.paragraphs) if text]
+    return []
 
 
 HEAVY, LIGHT = 8, 4

@@ -172,6 +172,35 @@ def with_labels(view: FitView, labels: Labels) -> FitView:
         cells=indexed(view.cells),
         shapes=tuple(replace(shape, name=told(shape.name)) for shape in view.shapes),
         headline=tuple(map(told, view.headline)),
+        bias=BIAS_OF.sub(lambda found: told(found[0]), view.bias),
+    )
+
+
+BIAS_OF = re.compile(r"(?<=Max bias of ).*?(?= from clipping)")
+"""The term whose bias a summary tells."""
+
+
+def with_names(
+    view: FitView,
+    title: str | None,
+    yname: str | None,
+    xname: Sequence[str] | None,
+    terms: Sequence[str],
+) -> FitView:
+    """The same fit with another title, name of the outcome, and names of its terms."""
+    plain = xname is None or (not isinstance(xname, str) and all(isinstance(x, str) for x in xname))
+    if not plain or not all(isinstance(text, str | None) for text in (title, yname)):
+        raise CapabilityError("title= and yname= must be texts, and xname= a list of texts.")
+    if xname is not None and len(xname) != len(terms):
+        raise CapabilityError(f"xname= must have {len(terms)} names, one for each term of params.")
+    named = {} if xname is None else dict(zip(terms, xname, strict=True))
+    effects, gates = (
+        None if frame is None else frame.rename(index=named) for frame in (view.effects, view.gates)
+    )
+    left = view.left if yname is None else ((view.left[0][0], yname), *view.left[1:])
+    bias = BIAS_OF.sub(lambda found: named.get(found[0], found[0]), view.bias)
+    return replace(
+        view, title=title or view.title, left=left, effects=effects, gates=gates, bias=bias
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Strict
 from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects, instruments
@@ -23,7 +23,7 @@ from privcausal.report.view import Shape
 from privcausal.request.request import Budget
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name
-from privcausal.typing import Frame
+from privcausal.typing import Frame, Matrix, Vector
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -51,47 +51,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
     ledger_line : str or None
         State of the ledger after the fit.
     """
-
-    # -- later queries -----------------------------------------------------------------------
-
-    def contrast(
-        self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
-    ) -> looks.Contrasts:
-        """Estimate linear contrasts of terms and groups from released numbers, at no privacy cost.
-
-        Parameters
-        ----------
-        asked : str or sequence of str
-            Expressions in the names of `params` and `gate`: ``"ward[east] - ward[west]"``,
-            ``"0.5*ATE + 0.5*ATT"``, ``"ATT:ward[east] - ATT"``. ``ward[east | west]`` is the effect
-            in both wards together. It is the mean of both effects, weighted by the released shares
-            of rows. For ATT and ATO the weights are the released sums of score weights.
-        alpha : float
-            1 - level.
-        simultaneous : bool
-            True: limits that cover all contrasts together, from the maximum of |z| under their
-            joint covariance, as in `conf_int`.
-
-        Returns
-        -------
-        Contrasts
-            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard error,
-            maximum bias, p value and limits. Covariances of groups are the released ones if the
-            groups partition the rows or the fit has several estimands. Otherwise they are taken as
-            zero.
-
-        Raises
-        ------
-        CapabilityError
-            A requested term was not released; the message shows the call that would release it. Or
-            no average was released, or the expression is not linear.
-
-        Examples
-        --------
-        >>> fit.contrast("ward[east] - ward[west]").frame.shape
-        (1, 7)
-        """
-        return looks.contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
     # -- diagnostics with a privacy cost of their own ------------------------------------------
 
@@ -168,7 +127,13 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         return tables.check_labels(labels, self.plan.request.formula.variables)
 
     def summary(
-        self, alpha: float = 0.05, full: bool = False, labels: tables.Labels | None = None
+        self,
+        alpha: float = 0.05,
+        full: bool = False,
+        labels: tables.Labels | None = None,
+        title: str | None = None,
+        yname: str | None = None,
+        xname: Sequence[str] | None = None,
     ) -> Summary:
         """The publication table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
 
@@ -179,6 +144,10 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             notes. False: one line each.
         labels : dict, optional
             Display names of columns: ``{"dth30": "30-day mortality"}``.
+        title, yname : str, optional
+            Title of the table, and display name of the outcome.
+        xname : sequence of str, optional
+            Display names of all `params`, in their order.
 
         Examples
         --------
@@ -187,7 +156,24 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         ...
         """
         view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
-        return summarize(view, full=full)
+        terms = () if xname is None else (*self.params.index,)
+        return summarize(tables.with_names(view, title, yname, xname, terms), full=full)
+
+    def summary2(
+        self,
+        yname: str | None = None,
+        xname: Sequence[str] | None = None,
+        title: str | None = None,
+        alpha: float = 0.05,
+    ) -> Summary:
+        """The method `summary` with the arguments of `summary2` of statsmodels.
+
+        Examples
+        --------
+        >>> str(fit.summary2()) == str(fit.summary())
+        True
+        """
+        return self.summary(alpha, title=title, yname=yname, xname=xname)
 
     def report(
         self,
@@ -405,8 +391,53 @@ class AteResult(Result):
         return known | {"survival": (lambda: self.survival(alpha), draw)}
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction(Strict):
+    """Estimates at new points, under the names of statsmodels; `frame` is `predict` by alpha."""
+
+    frame: Callable[[float], pd.DataFrame]
+
+    @property
+    def predicted_mean(self) -> Vector:
+        return self.frame(0.05)["estimate"].to_numpy()
+
+    @property
+    def se_mean(self) -> Vector:
+        return self.frame(0.05)["std_error"].to_numpy()
+
+    def conf_int(self, alpha: float = 0.05) -> Matrix:
+        """Limits of the mean at level 1 - alpha, shape (n, 2)."""
+        return self.frame(alpha)[["conf_low", "conf_high"]].to_numpy()
+
+    def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
+        """mean mean_se mean_ci_lower mean_ci_upper, index of the new data.
+
+        There are no limits of single outcomes: they need the distribution of the residuals.
+        """
+        frame = self.frame(alpha)[["estimate", "std_error", "conf_low", "conf_high"]]
+        return frame.set_axis(["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"], axis=1)
+
+
+class Predicting(Result):
+    """A result with estimates at new points."""
+
+    def _at(self, newdata: Any) -> Callable[[float], pd.DataFrame]:
+        """The estimates at new points, by alpha."""
+        raise NotImplementedError
+
+    def get_prediction(self, newdata: Frame) -> Prediction:
+        """The method `predict` with the names of statsmodels: see `Prediction`.
+
+        Examples
+        --------
+        >>> fit.get_prediction(study.frame.head(3)).summary_frame().columns.tolist()
+        ['mean', 'mean_se', 'mean_ci_lower', 'mean_ci_upper']
+        """
+        return Prediction(self._at(newdata))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class RegressionResult(Result):
+class RegressionResult(Predicting):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
 
     If the noise hides what distinguishes a column from the others, its interval is wide.
@@ -431,6 +462,9 @@ class RegressionResult(Result):
         >>> fit.predict(study.frame.head(3)).shape
         (3, 5)
         """
+        return self._at(newdata)(alpha)
+
+    def _at(self, newdata: Frame) -> Callable[[float], pd.DataFrame]:
         estimate = self.estimate
         design = estimate.design
         rows, present, index = read_points(design, design.variables, newdata, None)
@@ -439,8 +473,12 @@ class RegressionResult(Result):
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
         found = effects.contrasted(self._averages, x, np.zeros(len(x)))
-        frame = pd.DataFrame(found.columns(frames.quantile(alpha)), index=index)
-        frame[~present] = np.nan
+
+        def frame(alpha: float) -> pd.DataFrame:
+            told = pd.DataFrame(found.columns(frames.quantile(alpha)), index)
+            told[~present] = np.nan
+            return told
+
         return frame
 
     @property
@@ -455,6 +493,28 @@ class RegressionResult(Result):
         return float(self._averages.r2)
 
     @property
+    def fvalue(self) -> float:
+        """Statistic of `f_test`: all slopes are zero.
+
+        Examples
+        --------
+        >>> bool(fit.fvalue >= 0)
+        True
+        """
+        return float(self.f_test().fvalue)
+
+    @property
+    def f_pvalue(self) -> float:
+        """P value of `f_test`: all slopes are zero.
+
+        Examples
+        --------
+        >>> bool(0 <= fit.f_pvalue <= 1)
+        True
+        """
+        return float(self.f_test().pvalue)
+
+    @property
     def rsquared_adj(self) -> float:
         """`rsquared`, adjusted for the number of columns.
 
@@ -465,27 +525,6 @@ class RegressionResult(Result):
         """
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
-
-    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> looks.Contrasts:
-        """The method `contrast` under its name in statsmodels.
-
-        Examples
-        --------
-        >>> fit.t_test("programme = 0").frame.index.tolist()
-        ['programme = 0']
-        """
-        return self.contrast(asked, alpha)
-
-    def f_test(self, hypotheses: Any = None) -> Any:
-        """The method `wald_test` under its name in statsmodels; by default, all slopes are 0.
-
-        Examples
-        --------
-        >>> bool(0 <= fit.f_test().pvalue <= 1)
-        True
-        """
-        slopes = np.eye(len(self.params))[1:]
-        return self.wald_test(slopes if hypotheses is None else hypotheses)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(
@@ -498,7 +537,7 @@ class RegressionResult(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CateResult(Result):
+class CateResult(Predicting):
     """The result of `privcausal.privcate`.
 
     Examples
@@ -545,7 +584,9 @@ class CateResult(Result):
         >>> fit.predict(study.frame.head(3)).columns.tolist()
         ['estimate', 'std_error', 'conf_low', 'conf_high']
         """
-        z = frames.quantile(alpha)
+        return self._at(newdata)(alpha)
+
+    def _at(self, newdata: Frame | None) -> Callable[[float], pd.DataFrame]:
         estimate = self.estimate
         if newdata is None:
             queries = estimate.plan.request.queries
@@ -563,9 +604,14 @@ class CateResult(Result):
                 f"The effect was released only at the {len(effect.points)} points of queries=. "
                 "Omit queries= to release the whole function."
             )
-        frame = pd.DataFrame(frames.with_limits(effect(rows), effect.sd(rows), z), index=index)
-        frame = frames.within_reach(frame, -self._reach, self._reach)
-        frame[~present] = np.nan
+        value, sd = effect(rows), effect.sd(rows)
+
+        def frame(alpha: float) -> pd.DataFrame:
+            told = pd.DataFrame(frames.with_limits(value, sd, frames.quantile(alpha)), index)
+            told = frames.within_reach(told, -self._reach, self._reach)
+            told[~present] = np.nan
+            return told
+
         return frame
 
     @property
