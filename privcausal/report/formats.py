@@ -501,12 +501,20 @@ def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ..
 def render_csv(table: tables.Table) -> str:
     """Lines of comma-separated cells, as printed: alert, title, then blocks with a blank line."""
     out = io.StringIO()
-    alert = [[table.alert]] if table.alert else []
-    parts = [alert, [[table.title]], *map(_csv_rows, table.blocks), alert]
-    csv.writer(out, lineterminator="\n").writerows(
-        [tables.clean(cell) for cell in row] for part in parts if part for row in (*part, [])
-    )
+    lines = csv.writer(out, lineterminator="\n")
+    alert = [tables.Prose((table.alert,))] if table.alert else []
+    for block in (*alert, tables.Prose((table.title,)), *table.blocks, *alert):
+        rows = [*map(_csv_cells, _csv_rows(block))]
+        lines.writerows([*rows, []] if rows else [])
     return out.getvalue().rstrip("\n") + "\n"
+
+
+def _csv_cells(row: Sequence[str]) -> list[str]:
+    """Cells in plain text; one that a spreadsheet would take for a formula starts with a quote."""
+    return [f"'{cell}" if FORMULA.match(cell) else cell for cell in map(tables.clean, row)]
+
+
+FORMULA = re.compile(r"[=@]|[+-](?![\d.]|inf)")
 
 
 def _csv_rows(block: tables.TableBlock) -> list[Sequence[str]]:

@@ -416,13 +416,7 @@ class Exchange(hypotheses.Tested):
 
     @property
     def formula(self) -> str:
-        """The formula as it was typed.
-
-        Examples
-        --------
-        >>> fit.formula.partition(" |")[0]
-        'recovery ~ programme'
-        """
+        """The formula as it was typed."""
         return self.estimate.plan.request.formula.text
 
     @property
@@ -431,11 +425,6 @@ class Exchange(hypotheses.Tested):
 
         Averages are ``"robust"``: their standard errors allow for unequal variances. All standard
         errors include the privacy noise.
-
-        Examples
-        --------
-        >>> fit.cov_type
-        'robust'
         """
         request = self.estimate.plan.request
         if request.cluster is not None:
@@ -443,12 +432,7 @@ class Exchange(hypotheses.Tested):
         return request.cov_type if request.estimand in ("OLS", "CATE") else "robust"
 
     def remove_data(self) -> None:
-        """Do nothing: a fit holds no rows.
-
-        Examples
-        --------
-        >>> fit.remove_data()
-        """
+        """Do nothing: a fit holds no rows."""
 
     @property
     def default_model_infos(self) -> dict[str, Callable[[Exchange], str]]:

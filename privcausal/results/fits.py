@@ -23,7 +23,7 @@ from privcausal.report.view import Shape
 from privcausal.request.request import Budget
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name
-from privcausal.typing import Frame, Matrix, Vector
+from privcausal.typing import Frame, Mask, Matrix
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -166,13 +166,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         title: str | None = None,
         alpha: float = 0.05,
     ) -> Summary:
-        """The method `summary` with the arguments of `summary2` of statsmodels.
-
-        Examples
-        --------
-        >>> str(fit.summary2()) == str(fit.summary())
-        True
-        """
+        """The method `summary`, with the arguments of statsmodels."""
         return self.summary(alpha, title=title, yname=yname, xname=xname)
 
     def report(
@@ -393,51 +387,36 @@ class AteResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Prediction(Strict):
-    """Estimates at new points, under the names of statsmodels; `frame` is `predict` by alpha."""
+    """Estimates at new points, under the names of statsmodels.
 
+    `frame` is `predict` as a function of alpha, for rows of which some are `present`, shape (n, 1).
+    Single outcomes have no limits, because the distribution of residuals was not released.
+    """
+
+    present: Mask
     frame: Callable[[float], pd.DataFrame]
 
-    @property
-    def predicted_mean(self) -> Vector:
-        return self.frame(0.05)["estimate"].to_numpy()
+    predicted_mean = property(lambda self: self.summary_frame()["mean"].to_numpy())
+    se_mean = property(lambda self: self.summary_frame()["mean_se"].to_numpy())
 
-    @property
-    def se_mean(self) -> Vector:
-        return self.frame(0.05)["std_error"].to_numpy()
+    def at(self, alpha: float) -> pd.DataFrame:
+        """As `predict` returns it."""
+        frame = self.frame(alpha)
+        frame[~self.present[:, 0]] = np.nan
+        return frame
 
     def conf_int(self, alpha: float = 0.05) -> Matrix:
-        """Limits of the mean at level 1 - alpha, shape (n, 2)."""
-        return self.frame(alpha)[["conf_low", "conf_high"]].to_numpy()
+        """Limits of the mean, shape (n, 2)."""
+        return self.summary_frame(alpha).to_numpy()[:, 2:]
 
     def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
-        """mean mean_se mean_ci_lower mean_ci_upper, index of the new data.
-
-        There are no limits of single outcomes: they need the distribution of the residuals.
-        """
-        frame = self.frame(alpha)[["estimate", "std_error", "conf_low", "conf_high"]]
+        """mean mean_se mean_ci_lower mean_ci_upper, index of the new data."""
+        frame = self.at(alpha)[["estimate", "std_error", "conf_low", "conf_high"]]
         return frame.set_axis(["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"], axis=1)
 
 
-class Predicting(Result):
-    """A result with estimates at new points."""
-
-    def _at(self, newdata: Any) -> Callable[[float], pd.DataFrame]:
-        """The estimates at new points, by alpha."""
-        raise NotImplementedError
-
-    def get_prediction(self, newdata: Frame) -> Prediction:
-        """The method `predict` with the names of statsmodels: see `Prediction`.
-
-        Examples
-        --------
-        >>> fit.get_prediction(study.frame.head(3)).summary_frame().columns.tolist()
-        ['mean', 'mean_se', 'mean_ci_lower', 'mean_ci_upper']
-        """
-        return Prediction(self._at(newdata))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class RegressionResult(Predicting):
+class RegressionResult(Result):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
 
     If the noise hides what distinguishes a column from the others, its interval is wide.
@@ -462,9 +441,10 @@ class RegressionResult(Predicting):
         >>> fit.predict(study.frame.head(3)).shape
         (3, 5)
         """
-        return self._at(newdata)(alpha)
+        return self.get_prediction(newdata).at(alpha)
 
-    def _at(self, newdata: Frame) -> Callable[[float], pd.DataFrame]:
+    def get_prediction(self, newdata: Frame) -> Prediction:
+        """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
         estimate = self.estimate
         design = estimate.design
         rows, present, index = read_points(design, design.variables, newdata, None)
@@ -473,13 +453,10 @@ class RegressionResult(Predicting):
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
         found = effects.contrasted(self._averages, x, np.zeros(len(x)))
-
-        def frame(alpha: float) -> pd.DataFrame:
-            told = pd.DataFrame(found.columns(frames.quantile(alpha)), index)
-            told[~present] = np.nan
-            return told
-
-        return frame
+        return Prediction(
+            present[:, None],
+            lambda alpha: pd.DataFrame(found.columns(frames.quantile(alpha)), index),
+        )
 
     @property
     def rsquared(self) -> float:
@@ -494,24 +471,12 @@ class RegressionResult(Predicting):
 
     @property
     def fvalue(self) -> float:
-        """Statistic of `f_test`: all slopes are zero.
-
-        Examples
-        --------
-        >>> bool(fit.fvalue >= 0)
-        True
-        """
+        """Statistic of `f_test`: all slopes are 0."""
         return float(self.f_test().fvalue)
 
     @property
     def f_pvalue(self) -> float:
-        """P value of `f_test`: all slopes are zero.
-
-        Examples
-        --------
-        >>> bool(0 <= fit.f_pvalue <= 1)
-        True
-        """
+        """P value of `f_test`: all slopes are 0."""
         return float(self.f_test().pvalue)
 
     @property
@@ -537,7 +502,7 @@ class RegressionResult(Predicting):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CateResult(Predicting):
+class CateResult(Result):
     """The result of `privcausal.privcate`.
 
     Examples
@@ -584,9 +549,10 @@ class CateResult(Predicting):
         >>> fit.predict(study.frame.head(3)).columns.tolist()
         ['estimate', 'std_error', 'conf_low', 'conf_high']
         """
-        return self._at(newdata)(alpha)
+        return self.get_prediction(newdata).at(alpha)
 
-    def _at(self, newdata: Frame | None) -> Callable[[float], pd.DataFrame]:
+    def get_prediction(self, newdata: Frame | None = None) -> Prediction:
+        """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
         estimate = self.estimate
         if newdata is None:
             queries = estimate.plan.request.queries
@@ -606,13 +572,11 @@ class CateResult(Predicting):
             )
         value, sd = effect(rows), effect.sd(rows)
 
-        def frame(alpha: float) -> pd.DataFrame:
+        def limits(alpha: float) -> pd.DataFrame:
             told = pd.DataFrame(frames.with_limits(value, sd, frames.quantile(alpha)), index)
-            told = frames.within_reach(told, -self._reach, self._reach)
-            told[~present] = np.nan
-            return told
+            return frames.within_reach(told, -self._reach, self._reach)
 
-        return frame
+        return Prediction(present[:, None], limits)
 
     @property
     def cells(self) -> pd.DataFrame:

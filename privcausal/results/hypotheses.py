@@ -67,9 +67,7 @@ class Contrasts(Printed):
         _column, ("estimate", "std_error", "statistic", "statistic", "p_value")
     )
 
-    @property
-    def df_denom(self) -> Vector | float:
-        return self.told.degrees
+    df_denom = property(lambda self: self.told.degrees)
 
     def conf_int(self, alpha: float | None = None) -> Matrix:
         """Limits at level 1 - alpha, shape (k, 2); by default those of `frame`."""
@@ -84,10 +82,7 @@ class Contrasts(Printed):
         names = "coef", "std err", z, f"P>|{z}|", "Conf. Int. Low", "Conf. Int. Upp."
         return frame.set_axis([*names, *frame.columns[len(names) :]], axis=1)
 
-    @property
-    def result_frame(self) -> pd.DataFrame:
-        """`summary_frame`, under its name in statsmodels' `t_test_pairwise`."""
-        return self.summary_frame()
+    result_frame = property(summary_frame)  # of `t_test_pairwise` in statsmodels
 
     def to_frame(self) -> pd.DataFrame:
         """A copy of `frame`."""
@@ -130,12 +125,12 @@ def contrasts_of(
     return _contrasts(result, rows, [" ".join(t.split()) for t in texts], alpha, simultaneous)
 
 
-Row = tuple[Vector, float, float]
+Weighed = tuple[Vector, float, float]
 """Weights of terms and groups, the noise sd of released weights, and the tested value."""
 
 
 def _contrasts(
-    result: ReleasedFit, rows: Sequence[Row], names: Sequence[str], alpha: float, together: bool
+    result: ReleasedFit, rows: Sequence[Weighed], names: Sequence[str], alpha: float, together: bool
 ) -> Contrasts:
     matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
     told = effects.contrasted(result._averages, matrix, more)
@@ -154,12 +149,12 @@ def _limits(told: effects.Contrasted, alpha: float, together: bool) -> dict[str,
     return told.columns(z)
 
 
-def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> Row:
+def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> Weighed:
     names = found.names
     unions = _unions(found, text)
     for row in result._rows():
         if row.kind in ("ratio", "late") and re.search(rf"\b{re.escape(str(row))}\b", text):
-            raise CapabilityError(RATIO.format(row))
+            raise CapabilityError(IS_RATIO.format(row))
     known = [*names, *unions]
     _check_rest(result, re.sub(r"`[^`]*`", " ", backticked(text, known)), names)
     matrix, values = linear(known, text)
@@ -177,7 +172,7 @@ def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> Row:
     return own, more, float(values[0])
 
 
-RATIO = "{} is a ratio, but contrasts are linear. Its interval is in conf_int()."
+IS_RATIO = "{} is a ratio, but contrasts are linear. Its interval is in conf_int()."
 
 Union = tuple[list[int], Vector, Vector]
 """Positions of groups, their shares of the rows or of score weights, and the noise sds."""
@@ -317,51 +312,27 @@ class Tested(ReleasedFit):
 
     @property
     def use_t(self) -> bool:
-        """Whether tests use Student's t distribution: only if the fit has clusters.
+        """Whether tests use Student's t distribution: only in a fit with clusters.
 
-        Otherwise they use the normal distribution. Errors include noise of a known variance, and
-        the number of rows may be private.
-
-        Examples
-        --------
-        >>> fit.use_t
-        False
+        The normal distribution is right otherwise: the variance of the noise is known, and the
+        number of rows may be private.
         """
         return bool(np.isfinite(self.df_resid))
 
     @property
     def df_resid(self) -> float:
-        """The fewest degrees of freedom of a test of one of `params`; infinity if `use_t` is False.
-
-        This is never the number of rows minus the number of terms.
-
-        Examples
-        --------
-        >>> fit.df_resid
-        inf
-        """
+        """The fewest degrees of freedom of a test of one of `params`; infinity without `use_t`."""
         return float(np.min(self._averages.degrees))
 
     @property
     def df_model(self) -> float:
-        """The number of `params`, without an intercept.
-
-        Examples
-        --------
-        >>> fit.df_model
-        1.0
-        """
+        """The number of `params`, without an intercept."""
         return float((self.params.index != "Intercept").sum())
 
     def t_test(self, hypotheses: Any, alpha: float = 0.05) -> Contrasts:
-        """Test each hypothesis alone, as in statsmodels; `contrast` has joint limits, too.
+        """Test each hypothesis alone, as in statsmodels.
 
-        Parameters
-        ----------
-        hypotheses : str, sequence of str, array of shape (k, m), or pair of arrays
-            As for `wald_test`; texts may also name groups, as for `contrast`.
-        alpha : float
-            1 - level.
+        Hypotheses are as for `wald_test`; texts may also name groups, as for `contrast`.
 
         Examples
         --------
@@ -378,28 +349,21 @@ class Tested(ReleasedFit):
             return contrasts_of(self, hypotheses, alpha, simultaneous=False)
         matrix, values = linear([str(term) for term in found.terms], hypotheses)
         if matrix[:, [term.kind == "late" for term in found.terms]].any():
-            raise CapabilityError(RATIO.format(found.terms[0]))
+            raise CapabilityError(IS_RATIO.format(found.terms[0]))
         matrix = np.pad(matrix, ((0, 0), (0, len(found.groups))))
         rows = [(row, 0.0, float(value)) for row, value in zip(matrix, values, strict=True)]
         return _contrasts(self, rows, [f"c{place}" for place in range(len(rows))], alpha, False)
 
     def t_test_pairwise(self, term_name: str, method: str = "hs", alpha: float = 0.05) -> Contrasts:
-        """Differences between all pairs of levels of a factor, of groups, or of arms.
+        """Contrasts of all pairs of levels of a factor, of groups, or of arms.
 
         Parameters
         ----------
         term_name : str
             A factor of the terms (``"C(ward)"`` or ``"ward"``), of the groups, or the treatment.
         method : str
-            Adjustment of the p values for the number of pairs, as in
-            ``statsmodels.stats.multitest.multipletests``.
-        alpha : float
-            Limits are at level 1 - alpha, for each pair alone.
-
-        Returns
-        -------
-        Contrasts
-            The frame also has the adjusted ``pvalue-hs``, and ``reject-hs`` at level `alpha`.
+            Adjustment of p values for the number of pairs, as in statsmodels' ``multipletests``.
+            The frame has the adjusted ``pvalue-hs``, and ``reject-hs`` at level `alpha`.
 
         Examples
         --------
@@ -416,12 +380,10 @@ class Tested(ReleasedFit):
         try:  # a pair without an estimate is not rejected
             reject, p = multipletests(frame["p_value"].fillna(1.0), alpha, method)[:2]
         except ValueError:
-            p = None
-        if p is None:
             raise CapabilityError(
                 f"method={str(method)[:40]!r} is not available. Choices: those of statsmodels' "
                 "multipletests, for example 'hs', 'holm', 'bonferroni' and 'fdr_bh'."
-            )
+            ) from None
         p = np.where(frame["p_value"].isna(), np.nan, p)
         return replace(
             found, frame=frame.assign(**{f"pvalue-{method}": p, f"reject-{method}": reject})
@@ -498,10 +460,7 @@ class Tested(ReleasedFit):
         return test
 
     def f_test(self, hypotheses: Any = None) -> ContrastResults:
-        """The method `wald_test` with an F statistic; by default, all `params` but an intercept.
-
-        The statistic is the chi-squared one divided by the number of hypotheses. The degrees of
-        freedom of the denominator are as in `df_resid`, so usually infinity.
+        """`wald_test` with an F statistic; by default, that all `params` but an intercept are 0.
 
         Examples
         --------
@@ -515,20 +474,10 @@ class Tested(ReleasedFit):
     def wald_test_terms(
         self, skip_single: bool = False, combine_terms: Sequence[str] = ()
     ) -> WaldTestResults:
-        """Wald tests that all coefficients of a term are zero, for each term of the formula.
+        """`wald_test` of each term of the formula: all of its coefficients are 0.
 
-        Parameters
-        ----------
-        skip_single : bool
-            True: leave out terms with one coefficient.
-        combine_terms : sequence of str
-            Further rows: for each text, all coefficients whose names contain it.
-
-        Returns
-        -------
-        statsmodels.stats.contrast.WaldTestResults
-            `table` has the columns statistic pvalue df_constraint. The tests are those of
-            `wald_test`.
+        With `skip_single`, terms with one coefficient are left out. Each text in `combine_terms`
+        adds a row: a test of all coefficients whose names contain it.
 
         Examples
         --------
@@ -545,14 +494,8 @@ class Tested(ReleasedFit):
         rows |= {text: [text in name for name in names] for text in combine_terms}
         rows = {name: at for name, at in rows.items() if not (skip_single and sum(at) == 1)}
         tests = [self.wald_test(np.eye(len(names))[at], use_f=False) for at in rows.values()]
-        table = pd.DataFrame(
-            {
-                "statistic": [float(test.statistic) for test in tests],
-                "pvalue": [float(test.pvalue) for test in tests],
-                "df_constraint": [sum(at) for at in rows.values()],
-            },
-            index=list(rows),
-        )
+        found = [(float(test.statistic), float(test.pvalue), test.df_denom) for test in tests]
+        table = pd.DataFrame(found, list(rows), ["statistic", "pvalue", "df_constraint"])
         return WaldTestResults(None, "chi2", None, table=table)
 
 

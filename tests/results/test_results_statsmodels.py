@@ -289,6 +289,10 @@ def test_csv_has_the_printed_cells() -> None:
     printed = next(line for line in str(fit.summary()).splitlines() if line.startswith("age "))
     assert age == printed.split()
     assert ["Observations", "2,000"] in rows
+    slope = next(row for row in rows if row[0] == "programme")
+    assert not any(cell.startswith("'") for cell in slope)  # a sign begins no formula
+    spelt = [f"=cmd{name}" for name in names(fit)]
+    assert "\n'=cmdx0," in fit.summary(xname=spelt).as_csv()
 
 
 def test_a_private_number_of_rows_is_not_shown() -> None:
