@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
@@ -151,13 +152,16 @@ def relabelled(text: str, labels: Labels) -> str:
     return re.sub(rf"(?<![\w.]){column}(?:\[(?:T\.)?(?P<level>[^\]]*)\])?", told, text)
 
 
-def with_labels(view: FitView, labels: Labels) -> FitView:
-    """The same fit with display names. The formula and the call stay as typed."""
-    if not labels:
+def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType({})) -> FitView:
+    """The same fit with display names. The formula and the call stay as typed.
+
+    `labels` are of columns, wherever they occur; `names` of whole texts.
+    """
+    if not labels and not names:
         return view
 
     def told(text: str) -> str:
-        return relabelled(text, labels)
+        return names.get(text) or relabelled(text, labels)
 
     def indexed(frame: pd.DataFrame | None) -> pd.DataFrame | None:
         return None if frame is None else frame.rename(index=lambda term: told(str(term)))
@@ -178,30 +182,6 @@ def with_labels(view: FitView, labels: Labels) -> FitView:
 
 BIAS_OF = re.compile(r"(?<=Max bias of ).*?(?= from clipping)")
 """The term whose bias a summary tells."""
-
-
-def with_names(
-    view: FitView,
-    title: str | None,
-    yname: str | None,
-    xname: Sequence[str] | None,
-    terms: Sequence[str],
-) -> FitView:
-    """The same fit with another title, name of the outcome, and names of its terms."""
-    plain = xname is None or (not isinstance(xname, str) and all(isinstance(x, str) for x in xname))
-    if not plain or not all(isinstance(text, str | None) for text in (title, yname)):
-        raise CapabilityError("title= and yname= must be texts, and xname= a list of texts.")
-    if xname is not None and len(xname) != len(terms):
-        raise CapabilityError(f"xname= must have {len(terms)} names, one for each term of params.")
-    named = {} if xname is None else dict(zip(terms, xname, strict=True))
-    effects, gates = (
-        None if frame is None else frame.rename(index=named) for frame in (view.effects, view.gates)
-    )
-    left = view.left if yname is None else ((view.left[0][0], yname), *view.left[1:])
-    bias = BIAS_OF.sub(lambda found: named.get(found[0], found[0]), view.bias)
-    return replace(
-        view, title=title or view.title, left=left, effects=effects, gates=gates, bias=bias
-    )
 
 
 # Text: functions that make untrusted text safe to print, and sentences shared by fits.

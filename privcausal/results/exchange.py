@@ -435,9 +435,9 @@ class Exchange(hypotheses.Tested):
         """Do nothing: a fit holds no rows."""
 
     @property
-    def default_model_infos(self) -> dict[str, Callable[[Exchange], str]]:
+    def default_model_infos(self) -> dict[str, Callable[[Exchange], str | None]]:
         """The lines that `summary_col` puts below the estimates."""
-        return {STATS[key]: partial(_info, key) for key in SHOWN_FACTS}
+        return {STATS[key]: partial(stat_text, key=key, lacking="") for key in SHOWN_FACTS}
 
     @property
     def nobs(self) -> int:
@@ -496,18 +496,14 @@ class Exchange(hypotheses.Tested):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
-def _info(key: str, fit: Exchange) -> str:
-    return stat_text(fit, key) or ""
-
-
-def stat_text(fit: Exchange, key: str) -> str | None:
-    """One of `STATS` as text; None for statistics that a private fit lacks (a likelihood)."""
+def stat_text(fit: Exchange, key: str, lacking: str | None = None) -> str | None:
+    """One of `STATS` as text; `lacking` for statistics that a private fit lacks (a likelihood)."""
     if key not in STATS:
-        return None
+        return lacking
     if key == "guarantee":
         return KINDS[fit.guarantee.kind]
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN if it is private.
-        return f"{value:,.0f}" if math.isfinite(value) else None
+        return f"{value:,.0f}" if math.isfinite(value) else lacking
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")

@@ -155,9 +155,17 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         Private Average Treatment Effect
         ...
         """
-        view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
-        terms = () if xname is None else (*self.params.index,)
-        return summarize(tables.with_names(view, title, yname, xname, terms), full=full)
+        view = self._view(frames.check_alpha(alpha))
+        terms, names = () if xname is None else (*self.params.index,), xname or ()
+        if isinstance(names, str) or not all(
+            isinstance(x, str) for x in (title or "", yname or "", *names)
+        ):
+            raise CapabilityError("title= and yname= must be texts, and xname= a list of texts.")
+        if len(terms) != len(names):
+            raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
+        named = dict(zip(terms, names, strict=True)) | ({view.left[0][1]: yname} if yname else {})
+        view = tables.with_labels(view, self._labels(labels), named)
+        return summarize(replace(view, title=title or view.title), full=full)
 
     def summary2(
         self,
