@@ -111,20 +111,6 @@ class Contrasts(Printed):
         return f"<Contrasts: {', '.join(map(str, self.frame.index))}>"
 
 
-def contrasts_of(
-    result: ReleasedFit, asked: str | Sequence[str], alpha: float, simultaneous: bool
-) -> Contrasts:
-    """Contrasts for `Result.contrast`, with the same arguments."""
-    texts = [asked] if isinstance(asked, str) else asked
-    plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
-    if not plain or not texts or not all(text.strip() for text in texts):
-        raise CapabilityError(
-            "A contrast must be text, for example 'ward[east] - ward[west]', or a list of texts."
-        )
-    rows = [_row(result, result._averages, text) for text in texts]
-    return _contrasts(result, rows, [" ".join(t.split()) for t in texts], alpha, simultaneous)
-
-
 Weighed = tuple[Vector, float, float]
 """Weights of terms and groups, the noise sd of released weights, and the tested value."""
 
@@ -241,12 +227,14 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
     """R, shape (k, m), and q, shape (k,), of hypotheses as for `Tested.wald_test`."""
     from formulaic.utils.constraints import LinearConstraints
 
-    # as in statsmodels, a pair of weights and values
-    if isinstance(hypotheses, tuple) and list(map(np.ndim, hypotheses)) in ([2, 1], [1, 0]):
-        matrix, _ = linear(terms, hypotheses[0])
-        return matrix, np.atleast_1d(np.asarray(hypotheses[1], float))
     if isinstance(hypotheses, (list, tuple)) and all(isinstance(h, str) for h in hypotheses):
         hypotheses = ", ".join(hypotheses)
+    # as in statsmodels, a pair of weights and values
+    if isinstance(hypotheses, tuple) and list(map(np.ndim, hypotheses)) in ([2, 1], [1, 0]):
+        matrix, values = linear(terms, hypotheses[0])[0], np.ravel(hypotheses[1])
+        if len(values) != len(matrix):
+            raise CapabilityError(f"A pair of {len(matrix)} hypotheses requires as many values.")
+        return matrix, values.astype(float)
     if not isinstance(hypotheses, str):
         hypotheses = np.atleast_2d(np.asarray(hypotheses, dtype=float))
         if hypotheses.ndim != 2 or hypotheses.shape[1] != len(terms):
@@ -308,7 +296,16 @@ class Tested(ReleasedFit):
         >>> fit.contrast("ward[east] - ward[west]").frame.shape
         (1, 7)
         """
-        return contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
+        frames.check_alpha(alpha)
+        texts = [asked] if isinstance(asked, str) else asked
+        plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
+        if not plain or not texts or not all(text.strip() for text in texts):
+            raise CapabilityError(
+                "A contrast must be text, for example 'ward[east] - ward[west]', or a list of "
+                "texts."
+            )
+        rows = [_row(self, self._averages, text) for text in texts]
+        return _contrasts(self, rows, [" ".join(t.split()) for t in texts], alpha, simultaneous)
 
     @property
     def use_t(self) -> bool:
@@ -339,20 +336,20 @@ class Tested(ReleasedFit):
         >>> fit.t_test("ATE = 0").summary_frame().columns.tolist()
         ['coef', 'std err', 'z', 'P>|z|', 'Conf. Int. Low', 'Conf. Int. Upp.']
         """
-        frames.check_alpha(alpha)
         found = self._averages
         if isinstance(hypotheses, str):
             parts = re.findall("(?:`[^`]*`|[^`,])+", backticked(hypotheses, found.names))
             hypotheses = [part.replace("`", "").strip() for part in parts] or ""
         listed = hypotheses if isinstance(hypotheses, list | tuple) else [hypotheses]
         if all(isinstance(one, str) for one in listed):
-            return contrasts_of(self, hypotheses, alpha, simultaneous=False)
+            return self.contrast(hypotheses, alpha)
         matrix, values = linear([str(term) for term in found.terms], hypotheses)
         if matrix[:, [term.kind == "late" for term in found.terms]].any():
             raise CapabilityError(IS_RATIO.format(found.terms[0]))
         matrix = np.pad(matrix, ((0, 0), (0, len(found.groups))))
         rows = [(row, 0.0, float(value)) for row, value in zip(matrix, values, strict=True)]
-        return _contrasts(self, rows, [f"c{place}" for place in range(len(rows))], alpha, False)
+        names = [f"c{place}" for place in range(len(rows))]
+        return _contrasts(self, rows, names, frames.check_alpha(alpha), together=False)
 
     def t_test_pairwise(self, term_name: str, method: str = "hs", alpha: float = 0.05) -> Contrasts:
         """Contrasts of all pairs of levels of a factor, of groups, or of arms.
@@ -375,7 +372,7 @@ class Tested(ReleasedFit):
         levels = _levels_of(self, term_name)
         pairs = [*combinations(levels, 2)]
         texts = [f"{levels[b]} - {levels[a]}" if levels[a] else levels[b] for a, b in pairs]
-        found = contrasts_of(self, texts, frames.check_alpha(alpha), simultaneous=False)
+        found = self.contrast(texts, alpha)
         frame = found.frame.set_axis([f"{b}-{a}" for a, b in pairs])
         try:  # a pair without an estimate is not rejected
             reject, p = multipletests(frame["p_value"].fillna(1.0), alpha, method)[:2]

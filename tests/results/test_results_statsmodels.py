@@ -228,6 +228,12 @@ def test_arms_are_compared_in_pairs() -> None:
         (lambda fit: fit.wald_test("age = 0", scalar=False), "Write scalar=True"),
         (lambda fit: fit.t_test(np.eye(2)), "one per term"),
         (lambda fit: fit.t_test(3), "one per term"),
+        (
+            lambda fit: fit.t_test((np.eye(6), [1.0, 2.0])),
+            "A pair of 6 hypotheses requires as many",
+        ),
+        (lambda fit: fit.t_test("age = 0", alpha=5), "alpha must be"),
+        (lambda fit: fit.t_test(np.eye(6), alpha=5), "alpha must be"),
         (lambda fit: fit.t_test(""), "must be text"),
         (lambda fit: fit.t_test("height = 0"), "not a term of this fit"),
         (lambda fit: fit.summary(xname=["a"]), "xname= must have 6 names"),
