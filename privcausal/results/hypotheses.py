@@ -93,7 +93,6 @@ class Contrasts(Printed):
         return self.frame.rename_axis("term").reset_index()[list(TIDY)]
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         grid = tables.effect_grid(self.frame.assign(mark="post"), self.alpha)
         together = (
             " The intervals cover all contrasts together (maximum of |z|); each p-value is for one "

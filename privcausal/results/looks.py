@@ -206,7 +206,6 @@ class Sensitivity(Printed):
         return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         said = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
         if np.isfinite(self.strong_low):
             limits = self.strong_low, self.strong_high
@@ -364,7 +363,6 @@ class Diagnostic(_Look):
         return self.frame
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
 
 

@@ -381,7 +381,6 @@ class PlanResult(Printed):
     # -- text ------------------------------------------------------------------------------
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         return Summary(_tabulated(self))
 
     def checklist(self) -> Summary:
