@@ -325,6 +325,13 @@ class Tested(ReleasedFit):
         """The number of `params`, without an intercept."""
         return float((self.params.index != "Intercept").sum())
 
+    def _read(self, hypotheses: Any) -> tuple[Matrix, Vector]:
+        terms = self._averages.terms
+        matrix, values = linear([str(term) for term in terms], hypotheses)
+        if matrix[:, [term.kind == "late" for term in terms]].any():
+            raise CapabilityError(IS_RATIO.format(terms[0]))
+        return matrix, values
+
     def t_test(self, hypotheses: Any, alpha: float = 0.05) -> Contrasts:
         """Test each hypothesis alone, as in statsmodels.
 
@@ -342,9 +349,7 @@ class Tested(ReleasedFit):
         listed = hypotheses if isinstance(hypotheses, list | tuple) else [hypotheses]
         if all(isinstance(one, str) for one in listed):
             return self.contrast(hypotheses, alpha)
-        matrix, values = linear([str(term) for term in found.terms], hypotheses)
-        if matrix[:, [term.kind == "late" for term in found.terms]].any():
-            raise CapabilityError(IS_RATIO.format(found.terms[0]))
+        matrix, values = self._read(hypotheses)
         matrix = np.pad(matrix, ((0, 0), (0, len(found.groups))))
         rows = [(row, 0.0, float(value)) for row, value in zip(matrix, values, strict=True)]
         names = [f"c{place}" for place in range(len(rows))]
@@ -412,7 +417,7 @@ class Tested(ReleasedFit):
         Raises
         ------
         CapabilityError
-            A term is unknown, or a hypothesis is not linear or follows from the others.
+            A term is unknown or a ratio, or a hypothesis is not linear or follows from the others.
 
         Examples
         --------
@@ -425,7 +430,7 @@ class Tested(ReleasedFit):
             raise CapabilityError("Results of wald_test() are scalars. Write scalar=True.")
         cov, found = self.cov_params(), self._averages
         params, bound = self.params[cov.index].to_numpy(), self.max_bias[cov.index].to_numpy()
-        matrix, values = linear(list(cov.index), hypotheses)
+        matrix, values = self._read(hypotheses)
         rank, distance = len(matrix), matrix @ params - values
         if not 0 < np.linalg.matrix_rank(matrix) == rank:
             raise CapabilityError(
@@ -456,15 +461,16 @@ class Tested(ReleasedFit):
         return test
 
     def f_test(self, hypotheses: Any = None) -> ContrastResults:
-        """`wald_test` with an F statistic; by default, that all `params` but an intercept are 0.
+        """`wald_test` with an F statistic; by default, all terms but an intercept and a LATE are 0.
 
         Examples
         --------
         >>> bool(0 <= fit.f_test().pvalue <= 1)
         True
         """
-        terms = np.array([str(term) for term in self._averages.terms])
-        every = np.eye(len(terms))[terms != "Intercept"]
+        terms = self._averages.terms
+        linear = [term.kind != "late" and str(term) != "Intercept" for term in terms]
+        every = np.eye(len(terms))[linear]
         return self.wald_test(every if hypotheses is None else hypotheses, use_f=True)
 
     def wald_test_terms(
@@ -486,7 +492,8 @@ class Tested(ReleasedFit):
         names = [str(term) for term in self._averages.terms]
         # the levels of a treatment are one term
         stems = [terms.get(name) or re.sub(r"\[[^\[\]]*\]", "", name) for name in names]
-        rows = {stem: [own == stem for own in stems] for stem in stems}
+        ratio = self._averages.terms[0].kind == "late"
+        rows = {stem: [own == stem for own in stems] for stem in stems[ratio:]}
         rows |= {text: [text in name for name in names] for text in combine_terms}
         rows = {name: at for name, at in rows.items() if not (skip_single and sum(at) == 1)}
         tests = [self.wald_test(np.eye(len(names))[at], use_f=False) for at in rows.values()]

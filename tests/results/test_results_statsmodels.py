@@ -226,6 +226,8 @@ def test_arms_are_compared_in_pairs() -> None:
         (lambda fit: fit.t_test_pairwise("age"), r"not a factor of this fit. Choices: 'C\(ward\)'"),
         (lambda fit: fit.t_test_pairwise("ward", method="none"), "method='none' is not available"),
         (lambda fit: fit.wald_test("age = 0", scalar=False), "Write scalar=True"),
+        (lambda fit: fit.t_test(r_matrix=np.eye(6)), "r_matrix=. Write hypotheses=..."),
+        (lambda fit: fit.get_prediction(exog=POINTS), "exog=. Write newdata=..."),
         (lambda fit: fit.t_test(np.eye(2)), "one per term"),
         (lambda fit: fit.t_test(3), "one per term"),
         (
