@@ -464,7 +464,6 @@ class FileCall:
 
 def _read_job(path: Path) -> FileCall:
     import privcausal
-    from privcausal.estimators import LEARNERS, bases
     from privcausal.request.request import Control
     from privcausal.request.schema import Schema
 
@@ -488,8 +487,9 @@ def _read_job(path: Path) -> FileCall:
         _check_keys(settings, [f.name for f in fields(Control)], f"[control] in {path.name}")
         options["control"] = Control(**settings)
     known_options: dict[str, Mapping[str, Any]] = {
-        "learner": LEARNERS, "base": {**bases.BASES, **bases.OTHERS},
-    }  # fmt: skip
+        "learner": privcausal.learners.LEARNERS,
+        "base": {**privcausal.bases.BASES, **privcausal.bases.OTHERS},
+    }
     for key, choices in known_options.items():
         if isinstance(options.get(key), dict):  # an option object, in a table
             settings, place = dict(options[key]), f"[{key}] in {path.name}"
