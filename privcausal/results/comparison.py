@@ -224,6 +224,10 @@ def _foreign(fit: Any, alpha: float) -> Foreign:
     for names, read in READERS.items():
         if all(hasattr(fit, name) for name in names.split()):
             return read(fit, alpha)
+    if hasattr(fit, "all_fitted_models"):  # pyfixest, for sw() or several outcomes
+        raise CapabilityError(
+            f"A {type(fit).__name__} contains several models. Pass *fit.to_list()."
+        )
     raise CapabilityError(
         f"A {type(fit).__name__} cannot be compared. Pass fits of privcausal, statsmodels, "
         "linearmodels, pyfixest, DoubleML, lifelines, or EconML (linear, or the result of "
@@ -315,11 +319,6 @@ def _maketables(fit: Any, alpha: float) -> Foreign:
     return _frame(found, alpha), _said(outcome, fit, stat("N") if stat else None)
 
 
-def _several(fit: Any, _: float) -> Foreign:
-    """Pyfixest returns several fits for a formula with sw() or several outcomes."""
-    raise CapabilityError(f"A {type(fit).__name__} contains several models. Pass *fit.to_list().")
-
-
 READERS: dict[str, Callable[[Any, float], Foreign]] = {
     "params bse pvalues conf_int": _statsmodels,
     "params std_errors pvalues conf_int model": _linearmodels,
@@ -330,7 +329,6 @@ READERS: dict[str, Callable[[Any, float], Foreign]] = {
     "coef__inference intercept__inference": _linear_econml,
     "mean_point stderr_mean conf_int_mean": _econml_mean,
     "__maketables_coef_table__": _maketables,
-    "to_list all_fitted_models": _several,
 }
 """Readers of other packages' fits, by attributes that only such fits have. Nothing is imported."""
 
