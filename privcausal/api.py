@@ -550,7 +550,7 @@ def plan(
     first, more = estimands_of(estimand)
     read = CausalFormula.regression if regression else CausalFormula.parse
     request = request_of(
-        read(formula), bounds, question.first_epsilon, delta,
+        read(formula), bounds, next(iter(question.epsilons), 1.0), delta,
         Trust.of(neighbors, unit, max_rows), control,
         estimand=first if average else "OLS" if regression else "CATE",
         more=more, propensity=propensity, weights=weights, groups=groups_of(groups),

@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,10 @@ spec file:
   age = [18, 95]
   region = ["N", "S"]
 
+  [learner]            # or learner = "adum"; the same for [base]
+  name = "adum"
+  cells = 4            # as in pc.learners.ADUM(cells=4)
+
   [control]            # further settings, as in pc.Control
   split = "crossfit"
 
@@ -148,6 +152,9 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", type=_output, metavar="JSON", help="save the fit to this file")
     _add_summary(parser)
     parser.add_argument(
+        "--full", action="store_true", help="print every release and complete notes"
+    )
+    parser.add_argument(
         "--progress", action=argparse.BooleanOptionalAction,
         help="show a progress bar on stderr (default: only in a terminal)",
     )  # fmt: skip
@@ -177,7 +184,9 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--treated", type=float, default=0.5, help="share of rows that are treated (default: 0.5)"
     )
-    parser.add_argument("--plot", type=_output, metavar="PNG", help="plot half-width against eps")
+    parser.add_argument(
+        "--plot", type=_output, metavar="PNG", help="plot half-width against eps and n"
+    )
     _add_summary(parser)
     parser.set_defaults(run=_plan)
 
@@ -226,8 +235,8 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_summary(parser: argparse.ArgumentParser) -> None:
-    words = "format of the printed table (default: text)"
-    parser.add_argument("--summary", choices=["text", "latex", "html"], default="text", help=words)
+    words, styles = "format of the printed table (default: text)", "text latex html markdown csv"
+    parser.add_argument("--summary", choices=styles.split(), default="text", help=words)
 
 
 def _input(text: str) -> Path:
@@ -263,8 +272,8 @@ def _check_distinct(*paths: Path | None) -> None:
 # -- commands --------------------------------------------------------------------------------
 
 
-def _print_summary(found: Any, style: str) -> None:
-    print(getattr(found.summary(), f"as_{style}")().rstrip("\n"))
+def _print_summary(found: Any, style: str, **more: bool) -> None:
+    print(getattr(found.summary(**more), f"as_{style}")().rstrip("\n"))
 
 
 def _demo(chosen: argparse.Namespace) -> None:
@@ -275,7 +284,7 @@ def _demo(chosen: argparse.Namespace) -> None:
         study.formula, study.frame, eps=chosen.eps, bounds=study.bounds,
         groups=["ward", "age >= 65"],
     )  # fmt: skip
-    _hand_over(fit, "text", report=chosen.out)
+    _hand_over(fit, "text", full=False, report=chosen.out)
     _say(f"The data are simulated. The true average effect is {study.ate:.2f}.")
 
 
@@ -291,10 +300,12 @@ def _fit(chosen: argparse.Namespace) -> None:
         job.formula, data, bounds=job.schema, ledger=job.open_ledger(), progress=shown,
         **job.options,
     )  # fmt: skip
-    _hand_over(fit, chosen.summary, report=chosen.report, save=chosen.save)
+    _hand_over(fit, chosen.summary, full=chosen.full, report=chosen.report, save=chosen.save)
 
 
 def _plan(chosen: argparse.Namespace) -> None:
+    from matplotlib.figure import Figure
+
     import privcausal as pc
 
     job = _read_job(chosen.spec)
@@ -318,7 +329,10 @@ def _plan(chosen: argparse.Namespace) -> None:
             answer = left if row["affordable"] else "does not have enough budget"
             print(f"n {row['n']:,}, eps {at_most(row['eps'])}: ledger {ledger.dataset!r} {answer}")
     if chosen.plot is not None:
-        _write(plan.plot().figure.savefig, chosen.plot, "plot")
+        figure = Figure((11, 4.5), layout="constrained")
+        for kind, ax in zip(("eps", "n"), figure.subplots(1, 2), strict=True):
+            plan.plot(kind, ax=ax)
+        _write(figure.savefig, chosen.plot, "plot")
 
 
 def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
@@ -400,10 +414,11 @@ def _selftest(_: argparse.Namespace) -> int:
 
 
 def _hand_over(
-    fit: AteResult | CateResult, style: str, *, report: Path | None, save: Path | None = None
-) -> None:
+    fit: AteResult | CateResult, style: str, *,
+    full: bool, report: Path | None, save: Path | None = None,
+) -> None:  # fmt: skip
     with ExitStack() as steps:  # the budget is spent, so later steps run even if one fails
-        steps.callback(_print_summary, fit, style)
+        steps.callback(_print_summary, fit, style, full=full)
         if report is not None:
             steps.callback(_write, fit.report, report, "report")
         if save is not None:
@@ -471,6 +486,18 @@ def _read_job(path: Path) -> FileCall:
             raise errors.CapabilityError(f"{path.name}: control must be a table. Write [control].")
         _check_keys(settings, [f.name for f in fields(Control)], f"[control] in {path.name}")
         options["control"] = Control(**settings)
+    known_options: dict[str, Mapping[str, Any]] = {
+        "learner": privcausal.learners.LEARNERS,
+        "base": {**privcausal.bases.BASES, **privcausal.bases.OTHERS},
+    }
+    for key, choices in known_options.items():
+        if isinstance(options.get(key), dict):  # an option object, in a table
+            settings, place = dict(options[key]), f"[{key}] in {path.name}"
+            option = choices.get(str(settings.pop("name", None)))
+            if option is None:
+                raise errors.CapabilityError(f"{place} requires name: {', '.join(choices)}.")
+            _check_keys(settings, [f.name for f in fields(option) if f.init], place)
+            options[key] = replace(option, **settings)
     ledger = _ledger_settings(content["ledger"], path) if "ledger" in content else {}
     return FileCall(task, content["formula"], Schema.from_toml(path), options, ledger)
 

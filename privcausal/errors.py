@@ -135,6 +135,7 @@ SWAPS = {
     **dict.fromkeys(("epsilon", "privacy_budget"), "eps"),
     **dict.fromkeys(("file", "filename", "fname", "path_or_buf", "out"), "path"),
     **dict.fromkeys(("X", "x", "exog", "data", "df"), "newdata"),
+    "r_matrix": "hypotheses",
 }
 """Keywords of other packages, mapped to the keyword of this package."""
 

@@ -115,13 +115,52 @@ def test_fit_reads_every_format(here, capsys, suffix):
 
 
 @pytest.mark.parametrize(
-    ("style", "start"), [("text", " "), ("latex", "\\begin"), ("html", "<div")]
+    ("style", "start"),
+    [
+        ("text", " "),
+        ("latex", "\\begin"),
+        ("html", "<div"),
+        ("markdown", "**"),
+        ("csv", "Private "),
+    ],
 )
 def test_fit_prints_the_summary_asked_for(here, capsys, style, start):
     assert cli.main(["fit", "ate.toml", "data.parquet", "--summary", style]) == 0
     said = capsys.readouterr()
     assert start in said.out[:200]
     assert said.err == ""
+
+
+def test_the_full_summary_is_printed(here, capsys):
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--full", "--save", "fit.json"]) == 0
+    assert capsys.readouterr().out == f"{pc.load('fit.json').summary(full=True)}\n"
+
+
+def test_option_objects_are_tables(here, capsys):
+    spec = f"""
+        formula = "recovery ~ programme | age"
+        eps = 3
+        {BOUNDS}
+        [learner]
+        name = "dr"
+        [base]
+        name = "gam"
+        """
+    (here / "spec.toml").write_text(f"{spec}functions = 2")
+    assert cli.main(["fit", "spec.toml", "data.parquet", "--save", "fit.json"]) == 0
+    fit = pc.load("fit.json")
+    assert "pc.bases.Gam(functions=2)" in fit.call
+    assert fit.plan.learner == "dr"
+    for text, problem in (
+        ("function = 3", "Unknown key 'function'"),
+        ("functions = -1", "Gam(functions=)"),
+    ):
+        (here / "spec.toml").write_text(f"{spec}{text}")
+        assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
+        assert problem in capsys.readouterr().err
+    (here / "spec.toml").write_text(spec.replace('"dr"', '"no"'))
+    assert cli.main(["fit", "spec.toml", "data.parquet"]) == cli.WRONG_INPUT
+    assert "[learner] in spec.toml requires name: r, dr, s," in capsys.readouterr().err
 
 
 def test_the_bar_is_on_stderr_where_it_is_asked_for(here, capsys):

@@ -117,7 +117,6 @@ class AuditResult(Printed):
         return pd.DataFrame(values, columns=names)
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         rule = tables.Rule("=")
         head = tables.Pairs(
             "The audit",

@@ -599,11 +599,6 @@ def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey
     return replace(state, look=ranges.read_look(release.value, float(release.noise_sd[0]), bounds))
 
 
-def is_binary(request: Request) -> bool:
-    domain = request.schema.get(request.formula.outcome)
-    return domain is not None and not isinstance(domain, Interval)
-
-
 def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
     """The state with the population's dependence, learned from a released Gram."""
     found = correlated(replace(state.population, count=state.count), state.features, noisy, sd)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import norm, t
 
 from privcausal.inference import reconcile as reconcile_of
 from privcausal.inference.confounding import Remainder
@@ -197,28 +196,29 @@ class AverageEstimate:
         quantile of |N(b, 1)|, where b is the bound in standard errors. The interval then covers for
         every bias within the bound (Armstrong and Kolesar 2018, Eq. 4).
         """
-        critical: Vector | float = z
-        if np.isfinite(self.clusters):
-            critical = t.isf(norm.sf(z), self._degrees)
-        return covering(critical, self.clipping, self.sd)
+        return covering(z, self.clipping, self.sd, self.degrees)
+
+    def degrees_of(self, sampling: Vector, sd: Vector) -> Vector | float:
+        """Degrees of freedom of errors with these sampling variances, shape (m,), or infinity.
+
+        They are clusters - 1 for the sampling error alone. The variance of the privacy noise is
+        known (Welch 1947; Satterthwaite 1946).
+        """
+        if not np.isfinite(self.clusters):
+            return np.inf
+        known = np.isfinite(sd) & (sd > 0)
+        share = np.divide(sampling, sd**2, out=np.ones(len(sd)), where=known)
+        return np.asarray(max(self.clusters - 1, 1.0) / np.maximum(share, 1e-6) ** 2)
 
     @property
-    def _degrees(self) -> Vector:
-        """Degrees of freedom: clusters - 1 for the sampling error alone, shape (m,).
-
-        The variance of the privacy noise is known (Welch 1947; Satterthwaite 1946).
-        """
-        sampling, known = np.diag(self.sampling), np.isfinite(self.sd) & (self.sd > 0)
-        share = np.divide(sampling, self.sd**2, out=np.ones(len(self.sd)), where=known)
-        return np.asarray(max(self.clusters - 1, 1.0) / np.maximum(share, 1e-6) ** 2)
+    def degrees(self) -> Vector | float:
+        """Degrees of freedom of each estimate, shape (m,), or infinity without clusters."""
+        return self.degrees_of(np.diag(self.sampling), self.sd)
 
     @property
     def p(self) -> Vector:
         """P values of the null hypothesis of no effect, shape (m,)."""
-        p = p_value(self.estimate, self.clipping, self.sd)
-        if np.isfinite(self.clusters):
-            p = np.asarray(2 * t.sf(norm.isf(p / 2), self._degrees))
-        return p
+        return p_value(self.estimate, self.clipping, self.sd, self.degrees)
 
 
 def estimate_average(

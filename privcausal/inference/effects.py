@@ -206,16 +206,20 @@ ANGLES = 720
 
 
 class Contrasted(NamedTuple):
-    """Estimates of contrasts, standard errors, bounds of the bias, and covariance of the noise."""
+    """Estimates of contrasts, standard errors, bounds of the bias, and covariance of the noise.
+
+    `degrees` are the degrees of freedom of the errors, as of `AverageEstimate`.
+    """
 
     estimate: Vector
     sd: Vector
     bias: Vector
     cov: Matrix
+    degrees: Vector | float = np.inf
 
     def columns(self, z: float) -> dict[str, Vector]:
         """estimate std_error max_bias conf_low conf_high, as of `AverageEstimate`."""
-        half = covering(z, self.bias, self.sd)
+        half = covering(z, self.bias, self.sd, self.degrees)
         return {
             "estimate": self.estimate, "std_error": self.sd, "max_bias": self.bias,
             "conf_low": self.estimate - half, "conf_high": self.estimate + half,
@@ -234,7 +238,7 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     """
     joint = found.sampling + found.privacy
     seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
-    known = np.where(np.outer(seen, seen), joint, 0.0)
+    known, own = (np.where(np.outer(seen, seen), v, 0.0) for v in (joint, found.sampling))
     lost = (weights[:, ~seen] != 0).any(axis=1)
     size = np.abs(weights)
     cov = weights @ known @ weights.T
@@ -243,7 +247,9 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     sd = np.hypot(noise, size @ found.remainder)
     joined = found.moved.size > 0
     bias = np.linalg.norm(weights @ found.moved, axis=1) if joined else size @ found.clipping
-    return Contrasted(np.where(lost, np.nan, estimate), np.where(lost, np.inf, sd), bias, cov)
+    degrees = found.degrees_of(np.einsum("ij,jk,ik->i", weights, own, weights), sd)
+    sd, estimate = np.where(lost, np.inf, sd), np.where(lost, np.nan, estimate)
+    return Contrasted(estimate, sd, bias, cov, degrees)
 
 
 class RatioLimits(NamedTuple):

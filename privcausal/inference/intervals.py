@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from scipy.stats import ncx2, norm
+from scipy.stats import ncx2, norm, t
 
 from privcausal.typing import Vector
 
@@ -16,16 +16,25 @@ FAR_BOUND = 20.0
 """If a bound exceeds this many standard errors, the other tail is too small for floats."""
 
 
-def p_value(estimate: Vector, bound: Vector, sd: Vector) -> Vector:
+def p_value(
+    estimate: Vector, bound: Vector, sd: Vector, degrees: Vector | float = np.inf
+) -> Vector:
     """P(|N(bound, sd^2)| >= |estimate|): the test that `covering` inverts."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio, far = np.abs(estimate) / sd, bound / sd
-        p = norm.sf(ratio - far) + norm.sf(ratio + far)
-    return np.asarray(p)
+        p = np.asarray(norm.sf(ratio - far) + norm.sf(ratio + far))
+    return np.asarray(2 * t.sf(norm.isf(p / 2), degrees)) if np.isfinite(degrees).any() else p
 
 
-def covering(z: Vector | float, bound: Vector, sd: Vector) -> Vector:
-    """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|."""
+def covering(
+    z: Vector | float, bound: Vector, sd: Vector, degrees: Vector | float = np.inf
+) -> Vector:
+    """sd times the quantile of |N(bound / sd, 1)| at the level that `z` has for |N(0, 1)|.
+
+    With finite degrees of freedom, `z` is first replaced by the quantile of Student's t
+    distribution at its level.
+    """
+    z = t.isf(norm.sf(z), degrees) if np.isfinite(degrees).any() else z
     ratio = np.divide(bound, sd, out=np.full_like(sd, np.inf), where=sd > 0)
     far = ratio > FAR_BOUND  # all of the error lies on one side
     folded = np.sqrt(ncx2.isf(2 * norm.sf(z), 1, np.where(far, 0.0, ratio) ** 2))

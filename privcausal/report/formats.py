@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import textwrap
@@ -494,6 +496,36 @@ def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ..
     first, *others = ([escape_markdown(cell) for cell in row] for row in (heads, *rows))
     lines = [first, [RULES[column.align] for column in columns], *others]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render_csv(table: tables.Table) -> str:
+    """Lines of comma-separated cells, as printed: alert, title, then blocks with a blank line."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    alert = [tables.Prose((table.alert,))] if table.alert else []
+    for block in (*alert, tables.Prose((table.title,)), *table.blocks, *alert):
+        rows = [*map(_csv_cells, _csv_rows(block))]
+        lines.writerows([*rows, []] if rows else [])
+    return out.getvalue().rstrip("\n") + "\n"
+
+
+def _csv_cells(row: Sequence[str]) -> list[str]:
+    """Cells in plain text; one that a spreadsheet would take for a formula starts with a quote."""
+    return [f"'{cell}" if FORMULA.match(cell) else cell for cell in map(tables.clean, row)]
+
+
+FORMULA = re.compile(r"[=@]|[+-](?![\d.]|inf)")
+
+
+def _csv_rows(block: tables.TableBlock) -> list[Sequence[str]]:
+    match block:
+        case tables.Pairs():
+            return [*block.left, *block.right]
+        case tables.TableGrid():
+            return [[column.words or column.head for column in block.columns], *block.rows]
+        case tables.Prose() if not block.console:
+            return [[text] for text in (block.heading, *block.paragraphs) if text]
+    return []
 
 
 HEAVY, LIGHT = 8, 4

@@ -244,7 +244,8 @@ def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
     ):
         body = re.sub(unwanted, "", body, flags=re.DOTALL)
     # Match references inside tags only, because text may contain anything similar.
-    body = re.sub(r"<[^>]*>", lambda tag: _prefixed(tag.group(), ident), body)
+    places = r'(?<=\sid=")|(?<=url\(#)|(?<=href="#)'
+    body = re.sub(r"<[^>]*>", lambda tag: re.sub(places, f"{ident}-", tag.group()), body)
     head = re.search(r'viewBox="[^"]*"', body)
     root = (
         f'<svg role="img" aria-label="{escape(label)}" {head.group() if head else ""} '
@@ -252,11 +253,6 @@ def figure_svg(fig: Figure, *, ident: str = "figure", label: str = "") -> str:
         'xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
     return re.sub(r"^<svg[^>]*>", lambda _: root, body, count=1).strip()
-
-
-def _prefixed(tag: str, ident: str) -> str:
-    tag = re.sub(r'(?<=\sid=")', f"{ident}-", tag)
-    return re.sub(r'(?<=url\(#)|(?<=href="#)', f"{ident}-", tag)
 
 
 BLUE, VERMILION, SKY = "#0072B2", "#D55E00", "#56B4E9"

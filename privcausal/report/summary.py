@@ -67,6 +67,10 @@ class Summary(Strict):
         """Pipe tables for GitHub, Quarto and pandoc."""
         return formats.render_markdown(self.table)
 
+    def as_csv(self) -> str:
+        """Comma-separated cells, as printed; `tables` has unrounded numbers."""
+        return formats.render_csv(self.table)
+
     def to_word(self, path: str | os.PathLike[str]) -> None:
         """Write a Word document to `path`; needs the extra ``privcausal[word]``.
 

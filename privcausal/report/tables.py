@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
 
 import numpy as np
@@ -151,13 +152,16 @@ def relabelled(text: str, labels: Labels) -> str:
     return re.sub(rf"(?<![\w.]){column}(?:\[(?:T\.)?(?P<level>[^\]]*)\])?", told, text)
 
 
-def with_labels(view: FitView, labels: Labels) -> FitView:
-    """The same fit with display names. The formula and the call stay as typed."""
-    if not labels:
+def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType({})) -> FitView:
+    """The same fit with display names. The formula and the call stay as typed.
+
+    `labels` are of columns, wherever they occur; `names` of whole texts.
+    """
+    if not labels and not names:
         return view
 
     def told(text: str) -> str:
-        return relabelled(text, labels)
+        return names.get(text) or relabelled(text, labels)
 
     def indexed(frame: pd.DataFrame | None) -> pd.DataFrame | None:
         return None if frame is None else frame.rename(index=lambda term: told(str(term)))
@@ -172,7 +176,12 @@ def with_labels(view: FitView, labels: Labels) -> FitView:
         cells=indexed(view.cells),
         shapes=tuple(replace(shape, name=told(shape.name)) for shape in view.shapes),
         headline=tuple(map(told, view.headline)),
+        bias=BIAS_OF.sub(lambda found: told(found[0]), view.bias),
     )
+
+
+BIAS_OF = re.compile(r"(?<=Max bias of ).*?(?= from clipping)")
+"""The term whose bias a summary tells."""
 
 
 # Text: functions that make untrusted text safe to print, and sentences shared by fits.

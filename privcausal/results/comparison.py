@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -45,7 +45,8 @@ def compare(
         Each fit may be one of the following. Fits without names are numbered (1), (2), ...
 
         - a result of `private`, `privcate`, `from_cells` or `load`;
-        - a result of statsmodels or pyfixest;
+        - a result of statsmodels, linearmodels, pyfixest, DoubleML, or lifelines;
+        - a linear estimator of EconML, or its `ate_inference` or another inference;
         - any object that follows the maketables protocol;
         - a frame with broom's columns (term estimate std_error, and optionally p_value conf_low
           conf_high).
@@ -212,58 +213,124 @@ def _together(fits: Sequence[Result]) -> list[str]:
 # -- fits of other packages --------------------------------------------------------------------
 
 
-def _foreign(fit: Any, alpha: float) -> tuple[pd.DataFrame, Facts]:
-    """Terms (columns `TIDY`) and facts of a fit from another package.
+Foreign = tuple[pd.DataFrame, Facts]
+"""Terms (columns `TIDY`) and facts of a fit from another package."""
 
-    Frames have broom's columns (``std.error`` or ``std_error``, and terms as the index or in a
-    column ``term``). Limits that are not given at `alpha` are computed from the normal
-    distribution.
-    """
+
+def _foreign(fit: Any, alpha: float) -> Foreign:
+    """Read the fit by its public attributes. Limits that are not given at `alpha` are normal."""
     if isinstance(fit, pd.DataFrame):
         return _frame(fit, alpha), {"Guarantee": "none"}
-    if _has(fit, "params", "bse", "pvalues", "conf_int"):
-        estimates = np.asarray(fit.params, dtype=float)
-        if estimates.ndim != 1:
-            raise CapabilityError(
-                f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a "
-                "frame."
-            )
-        # A fit on plain arrays has no index; the model then has the names.
-        terms = getattr(fit.params, "index", None)
-        limits = np.asarray(fit.conf_int(alpha), dtype=float)
-        names = fit.model.exog_names if terms is None else terms
-        frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, limits[:, 0], limits[:, 1])
-        return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
-    if _has(fit, "tidy", "confint", "_depvar"):
-        found = fit.tidy()
-        limits = np.asarray(fit.confint(alpha=alpha), dtype=float)
-        estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
-        frame = _tidy(found.index, estimate, std_error, alpha, p, limits[:, 0], limits[:, 1])
-        absorbed = getattr(fit, "_fixef", None)
-        more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
-        return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
-    if _has(fit, "__maketables_coef_table__"):
-        found = fit.__maketables_coef_table__
-        ends = [f"ci{100 * (1 - alpha):.4g}{side}" for side in "lu"]
-        low, high = (found.get(end) for end in ends)
-        frame = _tidy(found.index, found["b"], found["se"], alpha, found["p"], low, high)
-        stat = getattr(fit, "__maketables_stat__", None)
-        outcome = getattr(fit, "__maketables_depvar__", "")
-        return frame, _said(outcome, fit, stat("N") if stat else None)
-    # pyfixest returns several fits for a formula with sw() or several outcomes.
-    if _has(fit, "to_list", "all_fitted_models"):
+    for names, read in READERS.items():
+        if all(hasattr(fit, name) for name in names.split()):
+            return read(fit, alpha)
+    if hasattr(fit, "all_fitted_models"):  # pyfixest, for sw() or several outcomes
         raise CapabilityError(
             f"A {type(fit).__name__} contains several models. Pass *fit.to_list()."
         )
     raise CapabilityError(
-        f"A {type(fit).__name__} cannot be compared. Pass fits of privcausal, statsmodels, or "
-        "pyfixest, fits that follow the maketables protocol, or frames with the columns term, "
-        "estimate, and std_error."
+        f"A {type(fit).__name__} cannot be compared. Pass fits of privcausal, statsmodels, "
+        "linearmodels, pyfixest, DoubleML, lifelines, or EconML (linear, or the result of "
+        "ate_inference()), fits that follow the maketables protocol, or frames with the columns "
+        "term, estimate, and std_error."
     )
 
 
-def _has(fit: Any, *names: str) -> bool:
-    return all(hasattr(fit, name) for name in names)
+def _statsmodels(fit: Any, alpha: float) -> Foreign:
+    estimates = np.asarray(fit.params, dtype=float)
+    if estimates.ndim != 1:
+        raise CapabilityError(
+            f"A {type(fit.model).__name__} has several columns of estimates. Pass each as a frame."
+        )
+    # A fit on plain arrays has no index; the model then has the names.
+    terms = getattr(fit.params, "index", None)
+    names = fit.model.exog_names if terms is None else terms
+    frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, fit.conf_int(alpha))
+    return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
+
+
+def _linearmodels(fit: Any, alpha: float) -> Foreign:
+    limits = fit.conf_int(level=1 - alpha)
+    frame = _tidy(fit.params.index, fit.params, fit.std_errors, alpha, fit.pvalues, limits)
+    outcome = fit.model.dependent  # its columns are `cols` or, in panels, `vars`
+    columns = getattr(outcome, "cols", None) or outcome.vars
+    return frame, _said(columns[0], fit.model, fit.nobs)
+
+
+def _doubleml(fit: Any, alpha: float) -> Foreign:
+    limits = fit.confint(level=1 - alpha)
+    frame = _tidy(limits.index, fit.coef, fit.se, alpha, fit.pval, limits)
+    return frame, _said("", fit, getattr(fit, "n_obs", None))
+
+
+def _lifelines(fit: Any, alpha: float) -> Foreign:
+    terms, p = fit.params_.index, fit.summary["p"]
+    frame = _tidy(terms, fit.params_, fit.standard_errors_, alpha, p)
+    outcome = f"Surv({fit.duration_col}, {fit.event_col})"
+    return frame, _said(outcome, fit, len(fit.event_observed))
+
+
+def _econml(fit: Any, alpha: float) -> Foreign:
+    """An inference of EconML; its frame has broom's columns under other names."""
+    names = {"point_estimate": "estimate", "stderr": "std_error", "pvalue": "p_value",
+             "ci_lower": "conf_low", "ci_upper": "conf_high"}  # fmt: skip
+    found = fit.summary_frame(alpha=alpha, decimals=15).rename(columns=names)
+    return _frame(found, alpha), _said("", fit, None)
+
+
+def _linear_econml(fit: Any, alpha: float) -> Foreign:
+    try:
+        parts = [
+            _econml(part(), alpha)[0] for part in (fit.intercept__inference, fit.coef__inference)
+        ]
+    except (AttributeError, TypeError):
+        raise CapabilityError(
+            f"A {type(fit).__name__} has coefficients by treatment, or none. Pass an inference, "
+            "for example fit.ate_inference(X) or fit.coef__inference(T=1)."
+        ) from None
+    return pd.concat(parts, ignore_index=True), _said("", fit, None)
+
+
+def _econml_mean(fit: Any, alpha: float) -> Foreign:
+    low, high = fit.conf_int_mean(alpha=alpha)
+    value = np.atleast_1d(fit.mean_point).ravel()
+    names = ["ATE"] if len(value) == 1 else [f"ATE[{place}]" for place in range(len(value))]
+    limits = np.column_stack([np.ravel(low), np.ravel(high)])
+    spread, p = np.ravel(fit.stderr_mean), np.ravel(fit.pvalue())
+    return _tidy(names, value, spread, alpha, p, limits), _said("", fit, None)
+
+
+def _pyfixest(fit: Any, alpha: float) -> Foreign:
+    found = fit.tidy()
+    estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
+    frame = _tidy(found.index, estimate, std_error, alpha, p, fit.confint(alpha=alpha))
+    absorbed = getattr(fit, "_fixef", None)
+    more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+    return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
+
+
+def _maketables(fit: Any, alpha: float) -> Foreign:
+    names = {"b": "estimate", "se": "std_error", "p": "p_value"}
+    ends = {f"ci{100 * (1 - alpha):.4g}{side}": f"conf_{end}"
+            for side, end in (("l", "low"), ("u", "high"))}  # fmt: skip
+    found = fit.__maketables_coef_table__.rename(columns=names | ends)
+    stat = getattr(fit, "__maketables_stat__", None)
+    outcome = getattr(fit, "__maketables_depvar__", "")
+    return _frame(found, alpha), _said(outcome, fit, stat("N") if stat else None)
+
+
+READERS: dict[str, Callable[[Any, float], Foreign]] = {
+    "params bse pvalues conf_int": _statsmodels,
+    "params std_errors pvalues conf_int model": _linearmodels,
+    "tidy confint _depvar": _pyfixest,
+    "coef se pval confint": _doubleml,
+    "params_ standard_errors_ summary duration_col": _lifelines,
+    "point_estimate stderr summary_frame": _econml,
+    "coef__inference intercept__inference": _linear_econml,
+    "mean_point stderr_mean conf_int_mean": _econml_mean,
+    "__maketables_coef_table__": _maketables,
+}
+"""Readers of other packages' fits, by attributes that only such fits have. Nothing is imported."""
 
 
 def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
@@ -272,24 +339,25 @@ def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
     missing = [name for name in ("estimate", "std_error") if name not in found]
     if missing:
         raise CapabilityError(f"A frame to compare must have the column {missing[0]!r}.")
-    given = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
-    return _tidy(found.index, found["estimate"], found["std_error"], alpha, *given)
+    p_value, low, high = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
+    told = _tidy(found.index, found["estimate"], found["std_error"], alpha, p_value)
+    for name, given in (("conf_low", low), ("conf_high", high)):
+        told[name] = told[name] if given is None else np.asarray(given, dtype=float)
+    return told
 
 
 def _tidy(
-    terms: Any, estimate: Any, std_error: Any, alpha: float, p_value: Any, low: Any, high: Any
+    terms: Any, estimate: Any, std_error: Any, alpha: float, p_value: Any = None, limits: Any = None
 ) -> pd.DataFrame:
-    """Columns `TIDY`; missing columns are computed from the normal distribution."""
+    """Columns `TIDY`; p values and limits that are not given are normal."""
     value, spread = (np.asarray(v, dtype=float) for v in (estimate, std_error))
     half = quantile(alpha) * spread
     with np.errstate(divide="ignore", invalid="ignore"):
         z = value / spread
     p = 2 * norm.sf(np.abs(z)) if p_value is None else np.asarray(p_value, dtype=float)
-    ends = [
-        normal if given is None else np.asarray(given, dtype=float)
-        for given, normal in ((low, value - half), (high, value + half))
-    ]
-    columns = ([str(t) for t in terms], value, spread, z, p, *ends, np.zeros(len(value)))
+    ends = (value - half, value + half) if limits is None else np.asarray(limits, dtype=float).T
+    names = [":".join(map(str, t)) if isinstance(t, tuple) else str(t) for t in terms]
+    columns = (names, value, spread, z, p, *ends, np.zeros(len(value)))
     return pd.DataFrame(dict(zip(summary.TIDY, columns, strict=True)))
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError
 from privcausal.estimators import Estimate
@@ -23,15 +21,13 @@ from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
 from privcausal.prices import DELTA_DIGITS, at_most
-from privcausal.report.tables import clean
 from privcausal.request.schema import Binary, Interval, Levels, level_names
-from privcausal.results.base import ReleasedFit
+from privcausal.results import hypotheses
 from privcausal.results.guarantee import KINDS
 from privcausal.typing import Integers, Matrix, Vector
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
-    from statsmodels.stats.contrast import ContrastResults
 
 
 # An additive effect as a booster of the package interpret, to use its displays.
@@ -333,33 +329,44 @@ STATS = {
 
 _MEANT = {
     "see params": "coef coef_ coefficients",
-    "see bse": "se std_errors stderr",
-    "see cov_params()": "vcov cov normalized_cov_params",
+    "see bse": "se std_errors stderr HC0_se HC1_se HC2_se HC3_se",
+    "see cov_params()": "vcov cov normalized_cov_params cov_HC0 cov_HC1 cov_HC2 cov_HC3",
     "see conf_int(alpha=0.05)": "confint conf_int_ ate_interval effect_interval coef__interval",
     "see pvalues": "pvalue pval",
     "see zvalues": "tstat t_stat tstats",
-    "see contrast('x - z') and wald_test('x = 0')": "t_test f_test wald linear_hypothesis",
-    "see summary(), tidy() and glance()": "summary2 summary_frame",
+    "see contrast('x - z') and wald_test('x = 0')": "wald linear_hypothesis",
+    "see wald_test('x = 0'), because there is no likelihood": (
+        "compare_f_test compare_lm_test compare_lr_test el_test"
+    ),
+    "see summary(), tidy() and glance()": "summary_frame",
     "see summary().as_latex(label=...), .as_html() and .as_markdown()": (
         "to_latex as_latex to_html as_html to_markdown as_text"
     ),
     "see predict(newdata) of a fit of privcate": (
         "effect cate tau const_marginal_effect get_margeff"
     ),
-    "see predict(newdata) of a fit of regress or privcate, which has standard errors and limits": (
-        "get_prediction"
-    ),
-    "for effects at new points, use pc.privcate": "predict",
+    "for effects at new points, use pc.privcate": "predict get_prediction",
     "fit with pc.private(..., estimand='ATT')": "att ATT",
     "fit with pc.private(..., estimand='ATO')": "ato ATO",
     "see gate": "gates groups",
     "see guarantee": "eps epsilon delta rho privacy",
     "see ledger_line, or the Ledger itself": "ledger remaining",
-    "see plan.request.formula, or call": "formula",
     "the number of rows is private with neighbors='add_remove'": "nobs",
-    "it depends on the rows and was not released": (
-        "resid residuals fittedvalues fitted rsquared rsquared_adj r2 ssr llf aic bic fvalue "
-        "f_pvalue augment data scores"
+    "fit again with control=pc.Control(cov_type='HC1')": "get_robustcov_results",
+    "it would show the values of single rows; predict(newdata) of a fit of pc.regress or "
+    "pc.privcate has values at new points": (
+        "resid residuals resid_pearson wresid fittedvalues fitted augment data scores "
+        "get_influence outlier_test"
+    ),
+    "a private fit has no likelihood; test terms with wald_test('x = 0')": (
+        "llf llnull llr llr_pvalue deviance null_deviance aic bic aicc info_criteria prsquared"
+    ),
+    "it was not released; pc.regress releases it with the coefficients": (
+        "rsquared rsquared_adj r2 fvalue f_pvalue"
+    ),
+    "sums of squares were not released; see bse and rsquared of a fit of pc.regress": (
+        "ssr ess centered_tss uncentered_tss scale mse_model mse_resid mse_total "
+        "condition_number eigenvals"
     ),
 }
 HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
@@ -373,7 +380,8 @@ class Model:
     """The attributes of a model that statsmodels reads: names of its outcome and terms."""
 
     endog_names: str
-    exog_names: tuple[str, ...]
+    exog_names: list[str]
+    formula: str
 
 
 @dataclass(frozen=True)
@@ -388,7 +396,7 @@ class ForMaketables:
         raise AttributeError(name)
 
 
-class Exchange(ReleasedFit):
+class Exchange(hypotheses.Tested):
     """Attributes that other packages read for their tables; nothing here is a new release."""
 
     @property
@@ -404,12 +412,32 @@ class Exchange(ReleasedFit):
         """
         mark = " (NOT PRIVATE)" if self.guarantee.kind == "none" else ""
         outcome = self.estimate.plan.request.formula.effect_on
-        return Model(f"{outcome}{mark}", tuple(self.params.index))
+        return Model(f"{outcome}{mark}", list(self.params.index), self.formula)
 
     @property
-    def default_model_infos(self) -> dict[str, Callable[[Exchange], str]]:
+    def formula(self) -> str:
+        """The formula as it was typed."""
+        return self.estimate.plan.request.formula.text
+
+    @property
+    def cov_type(self) -> str:
+        """``"nonrobust"``, ``"HC0"`` or ``"HC1"`` for coefficients; ``"cluster"``; or ``"robust"``.
+
+        Averages are ``"robust"``: their standard errors allow for unequal variances. All standard
+        errors include the privacy noise.
+        """
+        request = self.estimate.plan.request
+        if request.cluster is not None:
+            return "cluster"
+        return request.cov_type if request.estimand in ("OLS", "CATE") else "robust"
+
+    def remove_data(self) -> None:
+        """Do nothing: a fit holds no rows."""
+
+    @property
+    def default_model_infos(self) -> dict[str, Callable[[Exchange], str | None]]:
         """The lines that `summary_col` puts below the estimates."""
-        return {STATS[key]: partial(_info, key) for key in SHOWN_FACTS}
+        return {STATS[key]: partial(stat_text, key=key, lacking="") for key in SHOWN_FACTS}
 
     @property
     def nobs(self) -> int:
@@ -460,34 +488,6 @@ class Exchange(ReleasedFit):
     def __maketables_vcov_info__(self) -> dict[str, str]:
         return {"vcov_type": "with privacy noise"}
 
-    def wald_test(self, hypotheses: Any) -> ContrastResults:
-        """Wald test of a joint linear hypothesis about `params`, as in statsmodels.
-
-        Parameters
-        ----------
-        hypotheses : str, sequence of str, or array of shape (k, m)
-            ``"age = 0, severity = 0"``; ``["C(ward)[T.north] = C(ward)[T.south]"]``; or rows of
-            weights whose sums of `params` are zero.
-
-        Returns
-        -------
-        statsmodels.stats.contrast.ContrastResults
-            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. The test uses
-            the variance of `cov_params`. The p value allows for the largest bias within `max_bias`.
-
-        Raises
-        ------
-        CapabilityError
-            A term is unknown, or a hypothesis is not linear or follows from the others.
-
-        Examples
-        --------
-        >>> round(float(fit.wald_test("ATE = 0").df_denom), 1)
-        1.0
-        """
-        cov = self.cov_params()
-        return wald(self.params[cov.index], cov, self.max_bias[cov.index], hypotheses)
-
     def __getattr__(self, name: str) -> Any:
         """Error messages for attributes that a result does not have."""
         if hasattr(type(self), name):  # The attribute exists but failed: raise its own error.
@@ -496,84 +496,14 @@ class Exchange(ReleasedFit):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
-def _info(key: str, fit: Exchange) -> str:
-    return stat_text(fit, key) or ""
-
-
-def stat_text(fit: Exchange, key: str) -> str | None:
-    """One of `STATS` as text; None for statistics that a private fit lacks (a likelihood)."""
+def stat_text(fit: Exchange, key: str, lacking: str | None = None) -> str | None:
+    """One of `STATS` as text; `lacking` for statistics that a private fit lacks (a likelihood)."""
     if key not in STATS:
-        return None
+        return lacking
     if key == "guarantee":
         return KINDS[fit.guarantee.kind]
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN if it is private.
-        return f"{value:,.0f}" if math.isfinite(value) else None
+        return f"{value:,.0f}" if math.isfinite(value) else lacking
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")
-
-
-def wald(
-    params: pd.Series[float], cov: pd.DataFrame, bound: pd.Series[float], hypotheses: Any
-) -> ContrastResults:
-    """Wald test: (R b - q)' (R V R')^-1 (R b - q), chi-squared with one df per row of R.
-
-    The estimates may have biases within `bound`. The p value then comes from the noncentral
-    chi-squared distribution with the largest noncentrality that these biases can cause. Each bias
-    is bounded separately, and their sum by the triangle inequality. `hypotheses` is as for
-    `Result.wald_test`.
-    """
-    from statsmodels.stats.contrast import ContrastResults
-
-    matrix, values = linear(list(params.index), hypotheses)
-    distance = matrix @ params.to_numpy() - values
-    spread = matrix @ cov.to_numpy() @ matrix.T
-    if not 0 < np.linalg.matrix_rank(matrix) == len(matrix):
-        raise CapabilityError(
-            "A hypothesis follows from the others or contains no term. Leave it out."
-        )
-    statistic, away, rank = np.nan, 0.0, len(matrix)
-    if np.isfinite(spread).all():
-        statistic = float(distance @ np.linalg.solve(spread, distance))
-        lengths = np.sqrt((matrix * np.linalg.solve(spread, matrix)).sum(axis=0))
-        away = float(lengths @ bound.to_numpy()) ** 2
-    found = ContrastResults(
-        chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2", distargs=(rank,)
-    )
-    if away > 0:
-        # NumPy scalar, as in statsmodels.
-        found.pvalue = np.float64(ncx2.sf(statistic, rank, away))
-    return found
-
-
-def backticked(text: str, terms: Iterable[str]) -> str:
-    """The text with its terms in backticks, which allow any name in an expression."""
-    known = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", r"`\1`", text.replace("`", ""))
-
-
-def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
-    """R, shape (k, m), and q, shape (k,), of hypotheses as for `Result.wald_test`."""
-    from formulaic.utils.constraints import LinearConstraints
-
-    if isinstance(hypotheses, (list, tuple)) and all(isinstance(h, str) for h in hypotheses):
-        hypotheses = ", ".join(hypotheses)
-    if not isinstance(hypotheses, str):
-        hypotheses = np.atleast_2d(np.asarray(hypotheses, dtype=float))
-        if hypotheses.ndim != 2 or hypotheses.shape[1] != len(terms):
-            raise CapabilityError(
-                f"A matrix of hypotheses must have {len(terms)} columns, one per term."
-            )
-    else:
-        hypotheses = backticked(hypotheses, terms)
-        if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
-            raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
-    try:
-        found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
-    except Exception:
-        known = ", ".join(repr(clean(term)) for term in terms[:10])
-        raise CapabilityError(
-            "Hypotheses must be linear in the terms, for example 'x = 0, z = 1'. The terms are "
-            f"{known}{', ...' * (len(terms) > 10)}."
-        ) from None
-    return np.asarray(found.constraint_matrix, float), np.asarray(found.constraint_values, float)

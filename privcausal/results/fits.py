@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, Strict
 from privcausal.estimators import diagnostics
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects, instruments
@@ -23,7 +23,7 @@ from privcausal.report.view import Shape
 from privcausal.request.request import Budget
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name
-from privcausal.typing import Frame
+from privcausal.typing import Frame, Mask, Matrix
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -51,47 +51,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
     ledger_line : str or None
         State of the ledger after the fit.
     """
-
-    # -- later queries -----------------------------------------------------------------------
-
-    def contrast(
-        self, asked: str | Sequence[str], alpha: float = 0.05, simultaneous: bool = False
-    ) -> looks.Contrasts:
-        """Estimate linear contrasts of terms and groups from released numbers, at no privacy cost.
-
-        Parameters
-        ----------
-        asked : str or sequence of str
-            Expressions in the names of `params` and `gate`: ``"ward[east] - ward[west]"``,
-            ``"0.5*ATE + 0.5*ATT"``, ``"ATT:ward[east] - ATT"``. ``ward[east | west]`` is the effect
-            in both wards together. It is the mean of both effects, weighted by the released shares
-            of rows. For ATT and ATO the weights are the released sums of score weights.
-        alpha : float
-            1 - level.
-        simultaneous : bool
-            True: limits that cover all contrasts together, from the maximum of |z| under their
-            joint covariance, as in `conf_int`.
-
-        Returns
-        -------
-        Contrasts
-            `str()`, `.summary()`, `.frame`, `.to_frame()`, `.as_latex()`: estimate, standard error,
-            maximum bias, p value and limits. Covariances of groups are the released ones if the
-            groups partition the rows or the fit has several estimands. Otherwise they are taken as
-            zero.
-
-        Raises
-        ------
-        CapabilityError
-            A requested term was not released; the message shows the call that would release it. Or
-            no average was released, or the expression is not linear.
-
-        Examples
-        --------
-        >>> fit.contrast("ward[east] - ward[west]").frame.shape
-        (1, 7)
-        """
-        return looks.contrasts_of(self, asked, frames.check_alpha(alpha), simultaneous)
 
     # -- diagnostics with a privacy cost of their own ------------------------------------------
 
@@ -168,7 +127,13 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         return tables.check_labels(labels, self.plan.request.formula.variables)
 
     def summary(
-        self, alpha: float = 0.05, full: bool = False, labels: tables.Labels | None = None
+        self,
+        alpha: float = 0.05,
+        full: bool = False,
+        labels: tables.Labels | None = None,
+        title: str | None = None,
+        yname: str | None = None,
+        xname: Sequence[str] | None = None,
     ) -> Summary:
         """The publication table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`.
 
@@ -179,6 +144,10 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             notes. False: one line each.
         labels : dict, optional
             Display names of columns: ``{"dth30": "30-day mortality"}``.
+        title, yname : str, optional
+            Title of the table, and display name of the outcome.
+        xname : sequence of str, optional
+            Display names of all `params`, in their order.
 
         Examples
         --------
@@ -186,8 +155,27 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         Private Average Treatment Effect
         ...
         """
-        view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
-        return summarize(view, full=full)
+        view = self._view(frames.check_alpha(alpha))
+        terms, names = () if xname is None else (*self.params.index,), xname or ()
+        if isinstance(names, str) or not all(
+            isinstance(x, str) for x in (title or "", yname or "", *names)
+        ):
+            raise CapabilityError("title= and yname= must be texts, and xname= a list of texts.")
+        if len(terms) != len(names):
+            raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
+        named = dict(zip(terms, names, strict=True)) | ({view.left[0][1]: yname} if yname else {})
+        view = tables.with_labels(view, self._labels(labels), named)
+        return summarize(replace(view, title=title or view.title), full=full)
+
+    def summary2(
+        self,
+        yname: str | None = None,
+        xname: Sequence[str] | None = None,
+        title: str | None = None,
+        alpha: float = 0.05,
+    ) -> Summary:
+        """The method `summary`, with the arguments of statsmodels."""
+        return self.summary(alpha, title=title, yname=yname, xname=xname)
 
     def report(
         self,
@@ -405,6 +393,36 @@ class AteResult(Result):
         return known | {"survival": (lambda: self.survival(alpha), draw)}
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction(Strict):
+    """Estimates at new points, under the names of statsmodels.
+
+    `frame` is `predict` as a function of alpha, for rows of which some are `present`, shape (n, 1).
+    Single outcomes have no limits, because the distribution of residuals was not released.
+    """
+
+    present: Mask
+    frame: Callable[[float], pd.DataFrame]
+
+    predicted_mean = property(lambda self: self.summary_frame()["mean"].to_numpy())
+    se_mean = property(lambda self: self.summary_frame()["mean_se"].to_numpy())
+
+    def at(self, alpha: float) -> pd.DataFrame:
+        """As `predict` returns it."""
+        frame = self.frame(alpha)
+        frame[~self.present[:, 0]] = np.nan
+        return frame
+
+    def conf_int(self, alpha: float = 0.05) -> Matrix:
+        """Limits of the mean, shape (n, 2)."""
+        return self.summary_frame(alpha).to_numpy()[:, 2:]
+
+    def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
+        """mean mean_se mean_ci_lower mean_ci_upper, index of the new data."""
+        frame = self.at(alpha)[["estimate", "std_error", "conf_low", "conf_high"]]
+        return frame.set_axis(["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"], axis=1)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionResult(Result):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
@@ -431,6 +449,10 @@ class RegressionResult(Result):
         >>> fit.predict(study.frame.head(3)).shape
         (3, 5)
         """
+        return self.get_prediction(newdata).at(alpha)
+
+    def get_prediction(self, newdata: Frame) -> Prediction:
+        """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
         estimate = self.estimate
         design = estimate.design
         rows, present, index = read_points(design, design.variables, newdata, None)
@@ -439,9 +461,10 @@ class RegressionResult(Result):
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
         found = effects.contrasted(self._averages, x, np.zeros(len(x)))
-        frame = pd.DataFrame(found.columns(frames.quantile(alpha)), index=index)
-        frame[~present] = np.nan
-        return frame
+        return Prediction(
+            present[:, None],
+            lambda alpha: pd.DataFrame(found.columns(frames.quantile(alpha)), index),
+        )
 
     @property
     def rsquared(self) -> float:
@@ -455,6 +478,16 @@ class RegressionResult(Result):
         return float(self._averages.r2)
 
     @property
+    def fvalue(self) -> float:
+        """Statistic of `f_test`: all slopes are 0."""
+        return float(self.f_test().fvalue)
+
+    @property
+    def f_pvalue(self) -> float:
+        """P value of `f_test`: all slopes are 0."""
+        return float(self.f_test().pvalue)
+
+    @property
     def rsquared_adj(self) -> float:
         """`rsquared`, adjusted for the number of columns.
 
@@ -465,27 +498,6 @@ class RegressionResult(Result):
         """
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
-
-    def t_test(self, asked: str | Sequence[str], alpha: float = 0.05) -> looks.Contrasts:
-        """The method `contrast` under its name in statsmodels.
-
-        Examples
-        --------
-        >>> fit.t_test("programme = 0").frame.index.tolist()
-        ['programme = 0']
-        """
-        return self.contrast(asked, alpha)
-
-    def f_test(self, hypotheses: Any = None) -> Any:
-        """The method `wald_test` under its name in statsmodels; by default, all slopes are 0.
-
-        Examples
-        --------
-        >>> bool(0 <= fit.f_test().pvalue <= 1)
-        True
-        """
-        slopes = np.eye(len(self.params))[1:]
-        return self.wald_test(slopes if hypotheses is None else hypotheses)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(
@@ -545,7 +557,10 @@ class CateResult(Result):
         >>> fit.predict(study.frame.head(3)).columns.tolist()
         ['estimate', 'std_error', 'conf_low', 'conf_high']
         """
-        z = frames.quantile(alpha)
+        return self.get_prediction(newdata).at(alpha)
+
+    def get_prediction(self, newdata: Frame | None = None) -> Prediction:
+        """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
         estimate = self.estimate
         if newdata is None:
             queries = estimate.plan.request.queries
@@ -563,10 +578,13 @@ class CateResult(Result):
                 f"The effect was released only at the {len(effect.points)} points of queries=. "
                 "Omit queries= to release the whole function."
             )
-        frame = pd.DataFrame(frames.with_limits(effect(rows), effect.sd(rows), z), index=index)
-        frame = frames.within_reach(frame, -self._reach, self._reach)
-        frame[~present] = np.nan
-        return frame
+        value, sd = effect(rows), effect.sd(rows)
+
+        def limits(alpha: float) -> pd.DataFrame:
+            told = pd.DataFrame(frames.with_limits(value, sd, frames.quantile(alpha)), index)
+            return frames.within_reach(told, -self._reach, self._reach)
+
+        return Prediction(present[:, None], limits)
 
     @property
     def cells(self) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,20 +15,15 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import describe
 from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
 from privcausal.inference import effects
-from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import Curve
-from privcausal.inference.intervals import p_value
-from privcausal.prices import as_typed
 from privcausal.report import curves, tables
 from privcausal.report.plots import uplift_plot
-from privcausal.report.summary import TIDY, Printed, Summary
+from privcausal.report.summary import Printed, Summary
 from privcausal.report.view import Check
-from privcausal.request.request import AVERAGES, RATIOS, RISKS
-from privcausal.request.terms import Place
-from privcausal.results import exchange, frames
+from privcausal.results import frames
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
-from privcausal.typing import Kind, Vector
+from privcausal.typing import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,165 +74,6 @@ def _heterogeneity(groups: pd.DataFrame) -> float:
     q = float(weight @ (value - np.average(value, weights=weight)) ** 2)
     away = float(weight @ (2 * known["max_bias"].to_numpy()) ** 2)
     return float(ncx2.sf(q, len(known) - 1, away))
-
-
-# Linear contrasts of released estimates, at no privacy cost.
-
-FREE = "Computed from released numbers at no privacy cost."
-
-
-@dataclass(frozen=True, eq=False)
-class Contrasts(Printed):
-    """The result of `fit.contrast`.
-
-    Attributes
-    ----------
-    frame : DataFrame
-        One row per contrast: estimate std_error max_bias statistic p_value conf_low conf_high.
-    simultaneous : bool
-        Whether the limits cover all contrasts together.
-    kind : str
-        Kind of the fit's guarantee.
-    """
-
-    frame: pd.DataFrame
-    alpha: float
-    simultaneous: bool
-    kind: Kind
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of `frame`."""
-        return self.frame.copy()
-
-    def tidy(self) -> pd.DataFrame:
-        """Broom's columns and the maximum bias, as in `tidy` of a fit."""
-        return self.frame.rename_axis("term").reset_index()[list(TIDY)]
-
-    def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
-        grid = tables.effect_grid(self.frame.assign(mark="post"), self.alpha)
-        together = (
-            " The intervals cover all contrasts together (maximum of |z|); each p-value is for one "
-            "contrast."
-        )
-        said = FREE + together * self.simultaneous
-        blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((said,)))
-        return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
-
-    def as_latex(self, caption: str | None = None, label: str = "") -> str:
-        """The table as LaTeX, as for a fit's summary."""
-        return self.summary().as_latex(caption, label)
-
-    def __repr__(self) -> str:
-        return f"<Contrasts: {', '.join(map(str, self.frame.index))}>"
-
-
-def contrasts_of(
-    result: ReleasedFit, asked: str | Sequence[str], alpha: float, simultaneous: bool
-) -> Contrasts:
-    """Contrasts for `Result.contrast`, with the same arguments."""
-    texts = [asked] if isinstance(asked, str) else asked
-    plain = isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
-    if not plain or not texts or not all(text.strip() for text in texts):
-        raise CapabilityError(
-            "A contrast must be text, for example 'ward[east] - ward[west]', or a list of texts."
-        )
-    found = result._averages
-    rows = [_row(result, found, text) for text in texts]
-    matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
-    told = effects.contrasted(found, matrix, more)
-    z = max(frames.critical(told.cov, alpha, simultaneous=simultaneous), frames.quantile(alpha))
-    away = told.estimate - values
-    with np.errstate(divide="ignore", invalid="ignore"):
-        statistic = away / told.sd
-    tests = {"statistic": statistic, "p_value": p_value(away, told.bias, told.sd)}
-    names = pd.Index([" ".join(text.split()) for text in texts], name="contrast")
-    order = ["estimate", "std_error", "max_bias", *tests, "conf_low", "conf_high"]
-    frame = pd.DataFrame(told.columns(z) | tests, index=names)[order]
-    return Contrasts(frame, alpha, simultaneous, result.guarantee.kind)
-
-
-def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> tuple[Vector, float, float]:
-    """Weights of terms and groups, the noise sd of released weights, and the tested value."""
-    names = found.names
-    unions = _unions(found, text)
-    for row in result._rows():
-        if row.kind in ("ratio", "late") and re.search(rf"\b{re.escape(str(row))}\b", text):
-            raise CapabilityError(
-                f"{row} is a ratio, but contrasts are linear. Its interval is in conf_int()."
-            )
-    known = [*names, *unions]
-    _check_rest(result, re.sub(r"`[^`]*`", " ", exchange.backticked(text, known)), names)
-    matrix, values = exchange.linear(known, text)
-    if len(matrix) != 1:
-        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast. Give a list.")
-    own, of_unions = np.split(matrix[0], [len(names)])
-    if not matrix.any():
-        raise CapabilityError(f"{tables.clean(text)!r} contains no term of the fit.")
-    more = 0.0
-    for weight, (members, shares, shares_sd) in zip(of_unions, unions.values(), strict=True):
-        own[members] += weight * shares / shares.sum()
-        middle = float(found.estimate[members] @ shares) / shares.sum()
-        away = (found.estimate[members] - middle) * shares_sd / shares.sum()
-        more += abs(weight) * float(np.linalg.norm(away))
-    return own, more, float(values[0])
-
-
-Union = tuple[list[int], Vector, Vector]
-"""Positions of groups, their shares of the rows or of score weights, and the noise sds."""
-
-
-def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
-    """Unions of levels that the text names, as ``ward[east | west]``."""
-    m = len(found.terms)
-    levels: dict[str, dict[str, int]] = {}
-    for at, term in enumerate(found.groups):
-        if term.place.level is not None:
-            stem = str(replace(term, place=Place(term.place.factor)))
-            levels.setdefault(stem, {})[term.place.level] = at
-    unions: dict[str, Union] = {}
-    for stem in sorted(levels, key=len, reverse=True):
-        for match in re.finditer(rf"(?<!\w){re.escape(stem)}\[([^\[\]]*\|[^\[\]]*)\]", text):
-            labels = [label.strip() for label in match[1].split("|")]
-            lacking = [label for label in labels if label not in levels[stem]]
-            if lacking or len(set(labels)) < len(labels):
-                raise CapabilityError(
-                    f"{tables.clean(match[0])!r} must name levels of {tables.clean(stem)}, each "
-                    f"once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
-                )
-            places = [levels[stem][label] for label in labels]
-            shares = np.maximum(found.shares[places], 0.0)
-            unions[match[0]] = [m + place for place in places], shares, found.shares_sd[places]
-    return unions
-
-
-def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
-    """Refuse names that were not released, and show the call that would release them."""
-    request = result.plan.request
-    unknown = re.search(r"[^\W\d][\w.]*(?:\[[^\]]*\]?)*(?::[\w.]+(?:\[[^\]]*\])?)?", rest)
-    unknown = None if unknown and re.fullmatch(r"[eE]", unknown[0]) else unknown
-    if unknown is None:
-        return
-    name = unknown[0]
-    stem, bracket, _ = name.rpartition(":")[2].partition("[")
-    call = ""
-    if name in (*AVERAGES, *RATIOS, *RISKS):
-        wanted = [*request.asked.averages, *request.asked.ratios, "RR" if name in RISKS else name]
-        call = f"estimand={wanted!r}"
-    elif stem not in request.groups and (bracket or stem in request.formula.variables):
-        call = f"groups={[*request.groups, stem]!r}"
-    if not call:
-        near = [term for term in names if name in term] or list(names)
-        listed = ", ".join(repr(tables.clean(term)) for term in near[:8]) + ", ..." * (
-            len(near) > 8
-        )
-        raise CapabilityError(
-            f"{tables.clean(name)!r} is not a term of this fit. Choices: {listed}."
-        )
-    raise CapabilityError(
-        f"{tables.clean(name)!r} was not released. It requires another fit, at an additional cost: "
-        f"pc.private(..., eps={as_typed(request.budget.epsilon)}, {tables.clean(call)})."
-    )
 
 
 # The result of `fit.sensitivity`: how strong an unmeasured confounder would have to be.
@@ -371,7 +206,6 @@ class Sensitivity(Printed):
         return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         said = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
         if np.isfinite(self.strong_low):
             limits = self.strong_low, self.strong_high
@@ -529,7 +363,6 @@ class Diagnostic(_Look):
         return self.frame
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
 
 

@@ -89,11 +89,6 @@ class Question:
         return cls(rows, epsilons, float(width), alpha, power)
 
     @property
-    def first_epsilon(self) -> float:
-        """The first epsilon, or 1 if epsilon is to be found."""
-        return self.epsilons[0] if self.epsilons else 1.0
-
-    @property
     def sought(self) -> str:
         """``"eps"`` or ``"n"``, whichever is to be found; empty if both are given."""
         if self.width is None:
@@ -386,7 +381,6 @@ class PlanResult(Printed):
     # -- text ------------------------------------------------------------------------------
 
     def summary(self) -> Summary:
-        """The table: `str()`, `.as_text()`, `.as_latex()`, `.as_html()`, `.tables`."""
         return Summary(_tabulated(self))
 
     def checklist(self) -> Summary:

@@ -291,7 +291,13 @@ def _made(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((name, content),) = value.items()
-    return _MAKERS[name](content) if name in _MAKERS else _object(_kinds()[name], content)
+    if name in _MAKERS:
+        return _MAKERS[name](content)
+    kind, parts = _kinds()[name], {key: _made(one) for key, one in content.items()}
+    hints = get_type_hints(kind)
+    _need(set(parts) == {f.name for f in _stored(kind)})
+    _need(all(_is(part, hints[key]) for key, part in parts.items()))
+    return kind(**parts)
 
 
 def _formula(text: Any, columns: Any, treated: Any) -> CausalFormula:
@@ -305,13 +311,6 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
     "CausalFormula": lambda content: _formula(*content),
     "map": lambda content: {key: _made(one) for key, one in content},
 }
-
-
-def _object(kind: type[Any], content: Mapping[str, Any]) -> Any:
-    hints, parts = get_type_hints(kind), {key: _made(one) for key, one in content.items()}
-    _need(set(parts) == {f.name for f in _stored(kind)})
-    _need(all(_is(part, hints[key]) for key, part in parts.items()))
-    return kind(**parts)
 
 
 def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:
@@ -340,18 +339,15 @@ def _is_tuple(value: Any, of: tuple[Any, ...]) -> bool:
     return len(value) == len(each) and all(map(_is, value, each))
 
 
-def _is_mapping(value: Any, of: tuple[Any, ...]) -> bool:
-    return isinstance(value, dict) and all(
-        _is(key, of[0]) and _is(one, of[1]) for key, one in value.items()
-    )
-
-
 _GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
     **dict.fromkeys((Union, UnionType), lambda value, of: any(_is(value, one) for one in of)),
     Literal: lambda value, of: isinstance(value, str) and value in of,
     Callable: lambda value, _: isinstance(value, Own),
     tuple: _is_tuple,
-    Mapping: _is_mapping,
+    Mapping: lambda value, of: (
+        isinstance(value, dict)
+        and all(_is(key, of[0]) and _is(one, of[1]) for key, one in value.items())
+    ),
 }
 
 _PLAIN: dict[Any, Callable[[Any], bool]] = {

@@ -60,6 +60,11 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     changes = panel is not None and request.estimand != COHORTS
     several, attack = len(request.asked.averages) > 1, None
+    total = guarantee.price_text(promise.epsilon, promise.delta)
+    if promise.delta == 0:
+        total = f"epsilon {at_most(promise.epsilon)}, pure"
+    elif promise.kind == "published":
+        total += " (claimed)"
     if promise.kind == "proven" and promise.trade_off is not None:
         alarms = np.linspace(0.0, 1.0, 101)
         attack = pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
@@ -90,7 +95,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         uncertainty=_sources(result), bias=_bias(result, z) + _set_words(result, z, alpha),
         tails=" ".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
-        total=_price(promise) if estimate.real else "not private", ledger=result.ledger_line,
+        total=total if estimate.real else "not private", ledger=result.ledger_line,
         guarantee=_promise(result), attack=attack, kind=promise.kind,
         epsilon=promise.epsilon, delta=promise.delta, rho=promise.rho, neighbors=promise.neighbors,
         unit_sentence=persons, headline=(*_found(result, alpha), _protected(promise)),
@@ -152,13 +157,6 @@ def _robustness(result: base.ReleasedFit, alpha: float) -> str:
         return ""
     found = looks.sensitivity_of(result, alpha)
     return "" if found.randomised else found.sentence
-
-
-def _price(promise: guarantee.Guarantee) -> str:
-    if promise.delta == 0:
-        return f"epsilon {at_most(promise.epsilon)}, pure"
-    price = guarantee.price_text(promise.epsilon, promise.delta)
-    return f"{price} (claimed)" if promise.kind == "published" else price
 
 
 def _range(domain: Domain) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from scipy.stats import f as f_law
+from scipy.stats import norm
 from scipy.stats import t as student
 
 import privcausal as pc
@@ -184,6 +186,30 @@ def test_files_give_the_errors_of_frames(tmp_path: Any) -> None:
         want = fit(data).bse.iloc[0]
         for name in ("rows.csv", "rows.parquet"):
             assert fit(tmp_path / name).bse.iloc[0] == pytest.approx(want, rel=1e-12)
+
+
+def test_every_test_of_few_clusters_uses_students_t() -> None:
+    """Contrasts, predictions and joint tests, as the limits and p values of single terms."""
+    with zero_noise():
+        found = pc.regress(
+            "Y ~ T + X", villages("row", 12), bounds=BOUNDS | {"T": (0, 1)}, control=clustered()
+        )
+    averages = found.estimate.averages
+    assert found.use_t
+    assert found.df_resid == pytest.approx(averages.clusters - 1, rel=0.01)
+    told = found.contrast("X")
+    assert told.conf_int()[0] == pytest.approx(found.conf_int().loc["X"].to_numpy())
+    assert told.pvalue[0] == pytest.approx(found.pvalues["X"])
+    assert told.pvalue[0] > 1.01 * 2 * norm.sf(abs(told.statistic[0]))
+    assert list(told.summary_frame())[2:4] == ["t", "P>|t|"]
+    joint, one = found.wald_test("X = 0, T = 0"), found.wald_test("X = 0")
+    assert one.pvalue == pytest.approx(found.pvalues["X"], rel=0.05)  # hardly a score is cut
+    degrees = float(joint.df_denom)
+    assert joint.pvalue == pytest.approx(f_law.sf(joint.fvalue, 2, degrees), rel=0.05)
+    assert found.wald_test("X = 0, T = 0", use_f=False).statistic == pytest.approx(2 * joint.fvalue)
+    point = found.get_prediction({"T": [0], "X": [0.0]})
+    wide = point.conf_int()[0, 1] - point.predicted_mean[0]
+    assert wide > 1.01 * norm.isf(0.025) * point.se_mean[0]
 
 
 def test_few_clusters_raise_an_alert() -> None:

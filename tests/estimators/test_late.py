@@ -161,6 +161,12 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
     found.report(tmp_path / "report.html")
     assert "Anderson and Rubin" in found.methods
     assert np.isfinite(found.wald_test("`first stage` = 0").statistic)
+    assert found.wald_test_terms().table.index.tolist() == ["reduced form", "first stage"]
+    assert found.f_test().df_num == 2
+    for hypothesis in ("LATE = 0", np.eye(3)[0]):
+        for test in (found.wald_test, found.t_test):
+            with pytest.raises(pc.CapabilityError, match="LATE is a ratio"):
+                test(hypothesis)
     plan = pc.plan(FORMULA, n=5000, bounds=DECLARED[kind], estimand="LATE")
     assert (plan.table["half-width"] > 0).all()
     for refused in (lambda: found.contrast("LATE"), found.sensitivity):

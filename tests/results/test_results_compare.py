@@ -98,6 +98,126 @@ def test_statsmodels_and_pyfixest_beside_private_fits() -> None:
         assert "No privacy guarantee covers OLS, feols" in " ".join(text.split())
 
 
+def half(alpha: float) -> float:
+    return float(norm.isf(alpha / 2))
+
+
+class DoubleML:
+    """The attributes of a fitted `doubleml.DoubleMLIRM` that are read."""
+
+    coef, se, pval, n_obs, params = np.array([2.0]), np.array([0.5]), np.array([6e-5]), 900, {}
+
+    def confint(self, joint: bool = False, level: float = 0.95) -> pd.DataFrame:
+        ends = [2 - 0.5 * half(1 - level), 2 + 0.5 * half(1 - level)]
+        columns = [f"{50 * (1 - level):.1f} %", f"{50 * (1 + level):.1f} %"]
+        return pd.DataFrame([ends], index=["mailed"], columns=columns)
+
+
+class CoxPHFitter:
+    """The attributes of a fitted `lifelines.CoxPHFitter` that are read."""
+
+    duration_col, event_col, alpha = "days", "died", 0.05
+    event_observed = pd.Series(np.ones(900))
+    params_ = pd.Series([0.4], index=pd.Index(["mailed"], name="covariate"), name="coef")
+    standard_errors_ = pd.Series([0.1], index=["mailed"], name="se")
+    summary = pd.DataFrame({"coef": [0.4], "se(coef)": [0.1], "p": [6e-5]}, index=["mailed"])
+
+
+class WeibullAFT(CoxPHFitter):
+    """Parameters of several parts have an index of two levels."""
+
+    params_ = pd.Series(
+        [0.4], index=pd.MultiIndex.from_tuples([("lambda_", "mailed")]), name="coef"
+    )
+
+
+class NormalInferenceResults:
+    """The attributes of an inference of EconML that are read."""
+
+    point_estimate, stderr = np.array([2.0]), np.array([0.5])
+
+    def __init__(self, term: str = "age") -> None:
+        self.term = term
+
+    def summary_frame(
+        self, alpha: float = 0.05, value: float = 0, decimals: int = 3
+    ) -> pd.DataFrame:
+        row = [2.0, 0.5, 4.0, 6e-5, 2 - 0.5 * half(alpha), 2 + 0.5 * half(alpha)]
+        names = ["point_estimate", "stderr", "zstat", "pvalue", "ci_lower", "ci_upper"]
+        return pd.DataFrame([row], index=pd.Index([self.term], name="X"), columns=names)
+
+
+class LinearDML:
+    """A linear estimator of EconML."""
+
+    def coef__inference(self) -> NormalInferenceResults:
+        return NormalInferenceResults()
+
+    def intercept__inference(self) -> NormalInferenceResults:
+        return NormalInferenceResults("cate_intercept")
+
+
+class LinearDRLearner(LinearDML):
+    def coef__inference(self, T: int) -> NormalInferenceResults:  # type: ignore[override]
+        return NormalInferenceResults()
+
+
+class PopulationSummaryResults:
+    """What `ate_inference` of EconML returns."""
+
+    mean_point, stderr_mean = 2.0, 0.5
+
+    def conf_int_mean(self, *, alpha: float) -> tuple[float, float]:
+        return 2 - 0.5 * half(alpha), 2 + 0.5 * half(alpha)
+
+    def pvalue(self, *, value: float = 0) -> float:
+        return 6e-5
+
+
+OTHERS = {
+    "DoubleML": (DoubleML(), ["mailed"], ["", "DoubleML", "900"]),
+    "lifelines": (CoxPHFitter(), ["mailed"], ["Surv(days, died)", "CoxPHFitter", "900"]),
+    "AFT": (WeibullAFT(), ["lambda_:mailed"], ["Surv(days, died)", "WeibullAFT", "900"]),
+    "EconML": (LinearDML(), ["cate_intercept", "age"], ["", "LinearDML", ""]),
+    "inference": (NormalInferenceResults(), ["age"], ["", "NormalInferenceResults", ""]),
+    "ATE": (PopulationSummaryResults(), ["ATE"], ["", "PopulationSummaryResults", ""]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_fits_of_other_packages_are_read_by_their_attributes(name: str) -> None:
+    fit, terms, facts = OTHERS[name]
+    made = pc.compare({"private": proven(), name: fit}, alpha=0.1)
+    rows = made.frame[made.frame["fit"] == name]
+    assert rows["term"].tolist() == terms
+    value, spread = (0.4, 0.1) if facts[0] else (2.0, 0.5)
+    assert (rows[["estimate", "std_error", "p_value"]] == [value, spread, 6e-5]).all(axis=None)
+    ends = [value - half(0.1) * spread, value + half(0.1) * spread]
+    for limits in rows[["conf_low", "conf_high"]].to_numpy():
+        assert limits == pytest.approx(ends)
+    assert made.stats.loc[name, ["Outcome", "Estimator", "n"]].tolist() == facts
+    assert made.stats.loc[name, "Guarantee"] == "none"
+    assert f"No privacy guarantee covers {name}" in " ".join(str(made).split())
+
+
+def test_instruments_of_linearmodels_are_read() -> None:
+    linearmodels = pytest.importorskip("linearmodels.iv")
+    rows = study().dropna().assign(offer=study()["mailed"] + np.arange(900) % 3)
+    known = linearmodels.IV2SLS.from_formula("cost ~ 1 + age + [mailed ~ offer]", rows).fit()
+    made = pc.compare({"IV": known, "private": proven_average()}, alpha=0.1)
+    frame = made.frame[made.frame["fit"] == "IV"].set_index("term")
+    assert frame.index.tolist() == known.params.index.tolist()
+    for ours, theirs in {
+        "estimate": "params",
+        "std_error": "std_errors",
+        "p_value": "pvalues",
+    }.items():
+        np.testing.assert_allclose(frame[ours], getattr(known, theirs))
+    np.testing.assert_allclose(frame[["conf_low", "conf_high"]], known.conf_int(level=0.9))
+    facts = ["cost", "IV2SLS", f"{len(rows)}", "none"]
+    assert made.stats.loc["IV", ["Outcome", "Estimator", "n", "Guarantee"]].tolist() == facts
+
+
 def test_arrays_have_the_models_names() -> None:
     x = sm.add_constant(np.arange(20.0))
     fit = sm.OLS(np.arange(20.0) ** 2, x).fit()
@@ -147,6 +267,7 @@ def test_private_sizes_and_test_noise_are_said() -> None:
         (pc.compare, "several fits"),
         (lambda f: pc.compare([]), "at least one fit"),
         (lambda f: pc.compare([f, 3]), "int cannot be compared"),
+        (lambda f: pc.compare([f, LinearDRLearner()]), r"Pass an inference.*ate_inference\(X\)"),
         (
             lambda f: pc.compare([pd.DataFrame({"estimate": [1.0]})]),
             "must have the column 'std_error'",
