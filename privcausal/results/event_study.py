@@ -48,10 +48,11 @@ class EventStudyResult(Result):
         Parameters
         ----------
         kind : {"event", "cohort", "calendar", "overall"}
-            Rows are periods since treatment, cohorts, or periods. The last row is the average over
-            treated event times, cohorts (by size), or periods. "overall" is the average over all
-            treated cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R
-            package ``did``.
+            Rows are times since treatment (in the unit of the periods if these are numbers,
+            otherwise in periods), cohorts, or periods. The last row is the average over treated
+            event times, cohorts (by size), or periods. "overall" is the average over all treated
+            cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R package
+            ``did``.
         simultaneous : bool
             True: one joint level for all rows but the last (sup-t bands).
 
