@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # Inches. At 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide.
 WIDE, PANEL = 4.6, 3.3
 
-MOST_SHAPES, MOST_LABEL = 12, 40
-"""Maximum panels in a report (a hundred curves are unreadable), and characters of a label."""
+MOST_SHAPES = 12
+"""Maximum panels in a report; a hundred curves are unreadable."""
 
 MOST_BARS = 40
 """Maximum rows of a forest or budget plot; the table below the plot has all rows."""
@@ -67,11 +67,9 @@ def interval_picture(view: FitView) -> Picture | None:
     whole = tables.interval_sentence(view)
     words = f"Nested bars. The estimate is {whole}. Intervals by source: {bars}."
     more = view.more
-    name = f"coefficient of {effect.name}"
-    if view.treatment:
-        name = f"average effect on {tables.cut(tables.clean(view.outcome), MOST_LABEL)}"
+    name = f"average effect on {view.outcome}" if view.treatment else str(effect.name)
     drawn = partial(interval_plot, effect, view.uncertainty, alpha=view.alpha, name=name)
-    svg = _draw("interval", words, (WIDE, 2.2 if more else 1.9), lambda ax: drawn(ax=ax))
+    svg = _draw("interval", words, (WIDE, 2.7 if more else 2.4), lambda ax: drawn(ax=ax))
     caption = (
         f"{tables.confidence(view.alpha)} confidence interval. Solid: width from sampling alone. "
         "Hatched: added by privacy noise."
@@ -100,7 +98,7 @@ def gate_picture(view: FitView) -> Picture | None:
     """The forest plot of group averages."""
     if view.gates is None or view.gates.empty:
         return None
-    gates = view.gates.iloc[:MOST_BARS]
+    gates = view.gates.iloc[:MOST_BARS].rename_axis(tables.clean(view.outcome))
     ends = gates["estimate"].astype(float)
     low, high = tables.alike(
         [float(ends.min()), float(ends.max())], float(gates["std_error"].min())
@@ -110,11 +108,11 @@ def gate_picture(view: FitView) -> Picture | None:
         f"The estimates range from {low} to {high}. The table below shows all numbers."
     )
     svg = _draw(
-        "groups", words, (WIDE, 0.9 + 0.3 * len(gates)),
-        lambda ax: gate_plot(gates, ax=ax, alpha=view.alpha),
+        "groups", words, (WIDE, 1.2 + 0.3 * len(gates)),
+        lambda ax: gate_plot(gates, ax=ax, alpha=view.alpha, title=view.grouped),
     )  # fmt: skip
     caption = (
-        f"Average effect by group. Thin line: {tables.confidence(view.alpha)} interval. Thick "
+        f"{view.grouped}. Thin line: {tables.confidence(view.alpha)} interval. Thick "
         "line: interval from sampling alone."
     )
     return Picture(svg, caption)
@@ -159,14 +157,15 @@ def attack_picture(view: FitView) -> Picture | None:
     return Picture(svg, caption, grid)
 
 
-def check_picture(check: Check, index: int) -> Picture | None:
-    """A diagnostic's own plot; its table is printed below."""
-    if check.draw is None or check.rows > MOST_BARS:
+def check_picture(check: Check, ident: str, grid: tables.TableGrid | None = None) -> Picture | None:
+    """A figure with its table, or a diagnostic's own plot, whose table is printed below."""
+    if check.draw is None or sum(check.rows) > MOST_BARS:
         return None
-    height = 0.9 + 0.3 * check.rows if check.rows else 3.0
+    height = 0.3 + 0.3 * sum(check.rows) + 0.9 * len(check.rows) if check.rows else check.height
     words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
-    svg = _draw(f"check{index}", words, (WIDE, height), check.draw)
-    return Picture(svg, f"{check.caption}. The table below shows the numbers.")
+    svg = _draw(ident, words, (WIDE, height), check.draw, check.rows[1:] and check.rows)
+    below = "" if grid else " The table below shows the numbers."
+    return Picture(svg, f"{check.caption}.{below}", grid)
 
 
 def budget_picture(view: FitView) -> Picture | None:
@@ -182,13 +181,19 @@ def budget_picture(view: FitView) -> Picture | None:
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
     svg = _draw(
-        "budget", words, (WIDE, 0.8 + 0.3 * len(lines)),
+        "budget", words, (WIDE, 1.2 + 0.3 * len(lines)),
         lambda ax: budget_plot(lines, ax=ax),
     )  # fmt: skip
     return Picture(svg, f"Cost of each release in {currency}, and its share of the total.")
 
 
-def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
+def _draw(
+    ident: str,
+    words: str,
+    size: tuple[float, float],
+    plot: Callable[[Any], object],
+    stacked: Sequence[int] = (),
+) -> str:
     """A plot in the report's own style, independent of the user's notebook settings."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -200,7 +205,7 @@ def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axe
         params.update(PICTURE_STYLE)
         # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
-        plot(figure.add_subplot())
+        plot(_stacked(stacked, figure) if stacked else figure.add_subplot())
         return figure_svg(figure, ident=ident, label=words)
 
 
@@ -296,35 +301,65 @@ def calm(ax: Axes, across: str) -> None:
 
 
 def titles(ax: Axes, title: str, below: str) -> None:
-    """A bold title, and a small line below it that explains how to read the plot."""
-    head = tables.cut(title, PICTURE_NAME)
-    ax.set_title(head, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=20, **AS_TYPED)
+    """A bold title, and small lines below it that explain how to read the plot."""
+    from matplotlib.transforms import ScaledTranslation
+
+    left = _names_width(ax)
+    spec = ax.get_subplotspec()
+    width = ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
+    room = 72 * width - (0 if left else AXIS_WIDTH)
+    head, said = (_wrapped(text, room / size) for text, size in ((title, 6.6), (below, 4.9)))
+    bold = ax.set_title(
+        head, loc="left", fontsize=10.5, fontweight="bold", color=INK,
+        pad=9 + 11 * len(said.splitlines()), **AS_TYPED,
+    )  # fmt: skip
+    shift = ScaledTranslation(-left / 72, 0, ax.figure.dpi_scale_trans)
+    bold.set_transform(bold.get_transform() + shift)
     note = ax.annotate(
-        tables.cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
+        said, (0, 1), xytext=(-left, 6), xycoords="axes fraction",
         textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
     )  # fmt: skip
     note.set_in_layout(False)  # A long name must not shrink the panel.
 
 
-def row_axes(
-    ax: Axes | None, names: Iterable[object], *, grid: bool = True, more: float = 0.0
-) -> tuple[Axes, Vector]:
-    """Axes with a row per name from the top, and the rows' heights; `more` inches if new."""
-    shown = [_lines(tables.clean(name)) for name in names]
-    ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
+AXIS_WIDTH = 40
+"""Points that the labels of a numeric vertical axis take."""
+
+
+def _names_width(ax: Axes) -> float:
+    """Points that the names of rows take left of the axes; 0 if the axis has numbers."""
+    from matplotlib.ticker import FixedLocator
+
+    if not isinstance(ax.yaxis.get_major_locator(), FixedLocator):
+        return 0.0
+    lines = "\n".join(label.get_text() for label in ax.get_yticklabels()).split("\n")
+    return 4.6 * max(map(len, lines))
+
+
+def _wrapped(text: str, most: float) -> str:
+    """Text on at most two lines of about `most` characters, broken between words."""
+    width = max(int(most), 12)
+    lines = textwrap.wrap(text, width, break_long_words=False) or [""]
+    kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
+    return "\n".join(tables.cut(line, width) for line in kept)
+
+
+def xlabel(ax: Axes, text: str) -> None:
+    """A label below the axes, on two lines if they are narrow."""
+    room = 72 * ax.figure.bbox.width / ax.figure.dpi - (_names_width(ax) or AXIS_WIDTH)
+    ax.set_xlabel(_wrapped(tables.clean(text), room / 5.6), **AS_TYPED)
+
+
+def row_axes(ax: Axes | None, names: Iterable[object], *, grid: bool = True) -> tuple[Axes, Vector]:
+    """Axes with a row per name from the top, and the rows' heights."""
+    shown = [_wrapped(tables.clean(name), PICTURE_NAME) for name in names]
+    ax = axes_of(ax, height=1.2 + 0.34 * max(len(shown), 1))
     calm(ax, across="x" if grid else "")
     places = -np.arange(len(shown), dtype=float)
     ax.set_yticks(places, shown, **AS_TYPED)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-len(shown) + 0.4, 0.6)
     return ax, places
-
-
-def _lines(name: str) -> str:
-    """A long name on two lines, broken between words."""
-    lines = textwrap.wrap(name, PICTURE_NAME, break_long_words=False) or [""]
-    kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
-    return "\n".join(tables.cut(line, PICTURE_NAME) for line in kept)
 
 
 def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
@@ -336,7 +371,7 @@ def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
     ax.plot(x, finite(middle), color=BLUE, linewidth=2)
 
 
-ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 1}
+ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 """The line of no effect."""
 
 
@@ -387,7 +422,8 @@ def effect_plot(
         panel.set_ylim(low, high)
         panel.set_ylabel("effect", **AS_TYPED)
         what = "bars" if shape.kind == "levels" else "shaded"
-        titles(panel, tables.clean(shape.name), f"{what}: {tables.clean(shape.interval_label)}")
+        said = f"{what}: {tables.clean(shape.interval_label)}"
+        titles(panel, f"Effect by {tables.clean(shape.name)}", said)
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
@@ -424,9 +460,10 @@ def _levels(ax: Axes, shape: Shape) -> None:
 def coef_plot(
     effects: pd.DataFrame,
     *,
-    ax: Axes | None = None,
+    ax: AxesIn = None,
     alpha: float = 0.05,
     slopes: Sequence[bool] = (),
+    title: str = "Estimated effects",
 ) -> Any:
     """Coefficients with their intervals, one row each, the first on top.
 
@@ -434,34 +471,36 @@ def coef_plot(
     ----------
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
+    ax : Axes, or a list of Axes: one for all terms that are no slopes, and one for each slope
     slopes : sequence of bool
-        Which terms are per unit of a column. Each of them gets its own axis if `ax` is None.
+        Which terms are per unit of a column. Each of them gets its own axis unless `ax` is one.
     """
-    own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
-    frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
+    one = ax is not None and not isinstance(ax, list)
+    own = np.array(slopes, bool) if any(slopes) and not one else np.zeros(len(effects), bool)
     of = tables.effects_on(effects.index)
-    said = [f"in units of {of or 'the outcome'}; lines: {tables.confidence(alpha)} intervals"]
-    said += [f"per unit of {tables.clean(term)}" for term in effects.index[own]]
-    if len(frames) == 1:
-        said = [
-            f"{f'effect on {of}' if of else 'coefficient'}; lines: {tables.confidence(alpha)} "
-            "intervals"
-        ]
-    panels = [ax] if len(frames) == 1 else _stacked([len(frame) for frame in frames])
-    for place, (frame, words) in enumerate(zip(frames, said, strict=True)):
-        panel, places = row_axes(panels[place], frame.index)
-        _intervals(panel, places, frame)
-        panel.set_xlabel(words)
-        panels[place] = panel
+    parts = [(effects[~own], f"effect on {of}" if of else "estimate")]
+    if own.any():
+        parts = [(effects[~own], f"in units of {of or 'the outcome'}")]
+        parts += [(effects.loc[[t]], f"per unit of {tables.clean(t)}") for t in effects.index[own]]
+    parts = [part for part in parts if len(part[0])] or parts
+    panels = list(np.ravel(np.array(ax, dtype=object)))
+    if ax is None and len(parts) > 1:
+        panels = _stacked([len(frame) for frame, _ in parts])
+    for place, (frame, words) in enumerate(parts):
+        panels[place], places = row_axes(panels[place], frame.index)
+        _intervals(panels[place], places, frame)
+        xlabel(panels[place], words)
+    titles(panels[0], title, f"lines: {tables.confidence(alpha)} intervals")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
-def _stacked(rows: Sequence[int]) -> list[Any]:
-    """New axes, one below another, with room for the given number of rows each."""
-    import matplotlib.pyplot as plt
-
+def _stacked(rows: Sequence[int], figure: Figure | None = None) -> list[Any]:
+    """Axes one below another, with room for the given number of rows each."""
     heights = [0.75 + 0.34 * count for count in rows]
-    figure = plt.figure(figsize=(6.4, sum(heights)), layout="constrained")
+    if figure is None:
+        import matplotlib.pyplot as plt
+
+        figure = plt.figure(figsize=(6.4, sum(heights) + 0.4), layout="constrained")
     return list(figure.subplots(len(rows), 1, height_ratios=heights))
 
 
@@ -471,6 +510,7 @@ def gate_plot(
     ax: Axes | None = None,
     alpha: float = 0.05,
     overall: pd.DataFrame | None = None,
+    title: str = "Average effect by group",
 ) -> Axes:
     """Group averages: a thin line for the interval, a thick line for its part from sampling.
 
@@ -482,11 +522,12 @@ def gate_plot(
     gates : DataFrame
         Index: groups; columns estimate, std_error, conf_low, conf_high, se_sampling.
     """
-    ax, places = row_axes(ax, [*gates.index, *([] if overall is None else overall.index)])
-    if overall is not None:
-        _diamond(ax, places[-1], overall.iloc[0])
-        places = places[: len(gates)]
-    _intervals(ax, places, gates)
+    whole = gates.iloc[:0] if overall is None else overall
+    ax, every = row_axes(ax, [*gates.index, *whole.index])
+    places = every[: len(gates)]
+    _intervals(ax, places, gates, [*whole["conf_low"], *whole["conf_high"]])
+    for place, (_, row) in zip(every[len(gates) :], whole.iterrows(), strict=True):
+        _diamond(ax, place, row)
     estimate = finite(gates["estimate"])
     with np.errstate(all="ignore"):
         kept = np.clip(finite(gates["se_sampling"]) / finite(gates["std_error"]), 0, 1)
@@ -494,10 +535,8 @@ def gate_plot(
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     of = tables.effects_on(gates.index)
-    ax.set_xlabel(
-        f"average effect{of and f' on {of}'}; thin line: {tables.confidence(alpha)} interval,\n"
-        "thick: from sampling alone"
-    )
+    xlabel(ax, f"average effect{of and f' on {of}'}")
+    titles(ax, title, f"thin: {tables.confidence(alpha)} interval; thick: from sampling alone")
     return ax
 
 
@@ -507,8 +546,7 @@ def _diamond(ax: Axes, place: float, row: pd.Series[float]) -> None:
         [low, middle, high, middle], [place, place + 0.22, place, place - 0.22], color=VERMILION,
         alpha=0.9, zorder=3,
     )  # fmt: skip
-    ax.axvline(middle, color=VERMILION, linewidth=0.8, linestyle=":", zorder=1)
-    include(ax, [low, high])
+    ax.axvline(middle, color=VERMILION, linewidth=0.8, zorder=1)
 
 
 def forest_plot(
@@ -530,7 +568,8 @@ def forest_plot(
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
             color=INK, fontsize=9,
         )  # fmt: skip
-    ax.set_xlabel(f"{tables.clean(term)}; lines: {tables.confidence(alpha)} intervals")
+    xlabel(ax, term)
+    titles(ax, f"{tables.clean(term)} by fit", f"lines: {tables.confidence(alpha)} intervals")
     return ax
 
 
@@ -574,13 +613,10 @@ def interval_plot(
     ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    said = f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
-    ax.set_xlabel("\n".join(textwrap.wrap(said, MOST_OF_AXIS)))
+    xlabel(ax, name)
+    said = f"bars: {tables.confidence(alpha)} intervals; vertical line: estimate"
+    titles(ax, "Uncertainty by source", said)
     return ax
-
-
-MOST_OF_AXIS = 70
-"""Maximum characters in a line below the axis of an interval."""
 
 
 def nested(
@@ -619,7 +655,8 @@ def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> Non
     ax.annotate(
         text, (low if rightward else high, height), xytext=(0, 5 if height > 0 else -6),
         textcoords="offset points", ha="left" if rightward else "right",
-        va="bottom" if height > 0 else "top", color=INK, fontsize=9, **AS_TYPED,
+        va="bottom" if height > 0 else "top", color=INK, fontsize=9, zorder=3,
+        bbox={"color": "white", "pad": 0.5}, **AS_TYPED,
     )  # fmt: skip
 
 
@@ -642,7 +679,8 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
-    ax.set_xlabel(f"cost ({paid['currency'].iloc[0]})")
+    xlabel(ax, f"cost ({paid['currency'].iloc[0]})")
+    titles(ax, "Privacy budget by release", "bars: cost; numbers: cost and its share of the total")
     return ax
 
 
@@ -674,32 +712,6 @@ def uplift_plot(
     return ax
 
 
-def survival_plot(
-    curves: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05
-) -> Axes:
-    """Survival curves by arm as steps, with simultaneous bands.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns arm, time, survival, band_low, band_high.
-    """
-    ax = axes_of(ax, height=3.2)
-    calm(ax, across="y")
-    looks = ((GREY, (0, (4, 2))), (BLUE, "solid"))
-    for (color, line), (arm, one) in zip(looks, curves.groupby("arm", sort=False), strict=True):
-        x, low, high = (finite(one[name]) for name in ("time", "band_low", "band_high"))
-        ax.fill_between(x, low, high, step="post", color=color, alpha=0.2, linewidth=0)
-        label = tables.cut(tables.clean(arm), PICTURE_NAME)
-        ax.step(x, one["survival"], where="post", color=color, linestyle=line, label=label)
-    ax.set_ylim(0, 1)
-    ax.set_xlabel(tables.cut(tables.clean(time), PICTURE_NAME), **AS_TYPED)
-    ax.set_ylabel("survival")
-    ax.legend(frameon=False, fontsize=9)
-    titles(ax, "Survival by arm", f"shaded: {tables.confidence(alpha)} simultaneous bands")
-    return ax
-
-
 def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Largest possible power of a test between two neighboring tables.
 
@@ -722,18 +734,25 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
-    low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
+def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, more: Iterable[float] = ()) -> None:
+    """Estimates with intervals; the axis also contains `more`."""
+    include(ax, [0.0, *frame["conf_low"], *frame["conf_high"], *more])
     ax.axvline(0, **ZERO_LINE)
-    ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
-    # Draw an infinite interval from end to end.
-    for place in places[np.isinf(np.asarray(frame["conf_high"], dtype=float))]:
-        ax.axhline(place, color=BLUE, linewidth=1.6, linestyle=":", zorder=3)
+    for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
+        span(ax, place, float(low), float(high))
     ax.plot(
         finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
         markeredgecolor="white", zorder=4,
     )  # fmt: skip
-    include(ax, [0.0, *low, *high])
+
+
+def span(ax: Axes, place: float, low: float, high: float) -> None:
+    """An interval within the axes; an infinite side ends in an arrow."""
+    left, right = ax.get_xlim()
+    ax.hlines(place, max(low, left), min(high, right), color=BLUE, linewidth=1.6, zorder=3)
+    for end, x, arrow in ((low, left, "<"), (high, right, ">")):
+        if math.isinf(end):
+            ax.plot([x], [place], arrow, color=BLUE, clip_on=False, markersize=7, zorder=4)
 
 
 def _panels(ax: AxesIn, count: int) -> list[Axes]:

@@ -164,7 +164,7 @@ def numbers_of(labels: Sequence[str]) -> list[float]:
 
 
 def clock(labels: Sequence[str]) -> list[float]:
-    """The times of the periods in their own unit; positions if they are not plain numbers.
+    """The times of the periods in their own unit; whole numbers if they are only counted.
 
     Dates and months such as 202401 have no unit of their own: months and years differ in length.
     """

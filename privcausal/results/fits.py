@@ -14,15 +14,17 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.estimators import diagnostics
+from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects, instruments
 from privcausal.inference.cells import CellEffect
-from privcausal.report import document, plots, tables
+from privcausal.report import curves, document, plots, tables
 from privcausal.report.summary import Summary, summarize
-from privcausal.report.view import Shape
-from privcausal.request.request import Budget
+from privcausal.report.view import Check, Shape
+from privcausal.request.request import COHORTS, Budget
+from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
-from privcausal.results.view import outcome_name
+from privcausal.results.view import outcome_name, set_words
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -186,8 +188,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         Private Average Treatment Effect
         ...
         """
-        view = tables.with_labels(self._view(frames.check_alpha(alpha)), self._labels(labels))
-        return summarize(view, full=full)
+        return summarize(self._view(frames.check_alpha(alpha), self._labels(labels)), full=full)
 
     def report(
         self,
@@ -210,7 +211,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> fit.report("report.html", audience="public")
         """
         place = document.check_html(path)
-        named = tables.with_labels(self._view(), self._labels(labels))
+        named = self._view(labels=self._labels(labels))
         view = replace(named, checks=tuple(check.check for check in checks))
         place.write_text(document.render_report(view, audience), encoding="utf-8")
 
@@ -238,10 +239,11 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
         Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
-        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. Other results draw
-        ``"coef"`` by default. Coefficients in the outcome's unit share one axis, and each slope has
-        its own axis. The result is then an array of axes, unless you pass `ax`. `labels` are
-        display names of columns.
+        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. A LATE has
+        ``"set"`` and ``"first stage"``, and a regression ``"line"``. Other results draw ``"coef"``
+        by default, without an intercept. Coefficients in the outcome's unit share one axis, and
+        each slope has its own axis. The result is then an array of axes, unless you pass `ax`.
+        `labels` are display names of columns.
 
         Examples
         --------
@@ -263,6 +265,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             - ``"effect"``: modifier kind at estimate conf_low conf_high.
             - ``"uplift"``: share gain std_error conf_low conf_high random.
             - ``"survival"``: the columns of `AteResult.survival`.
+            - ``"set"``: conf_low conf_high, one row per part. ``"first stage"``: as ``"coef"``.
+            - ``"line"``: the columns of `RegressionResult.predict`, by values of a column.
 
         Examples
         --------
@@ -290,27 +294,38 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         def own(*, groups: bool = False) -> pd.DataFrame:
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
-            on = outcome_name(self.plan.request, self.estimate.schema)
-            plain = on == self.plan.request.formula.effect_on
-            return named if plain else named.rename_axis(tables.relabelled(on, labels))
+            on = measured(request) or outcome_name(request, self.estimate.schema)
+            return named.rename_axis(tables.relabelled(on, labels))
 
-        def slopes() -> list[bool]:
-            return [row.kind == "slope" for row in self._rows() if row.is_effect]
+        request = self.plan.request
+        line = request.estimand == "OLS"
+        skip = self._lead if line else 0  # the intercept
+
+        def coefficients(ax: Any) -> Any:
+            frame, slopes = own().iloc[skip:], self._slopes[skip:]
+            title = "Coefficients" if line else "Estimated effects"
+            return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
+
+        def groups(ax: Any) -> Any:
+            if request.estimand == COHORTS:
+                return plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, title="All averages")
+            return plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, overall=self.ate)
 
         return {
-            "coef": (
-                lambda: self._table(alpha).drop(columns="p_value"),
-                lambda ax: plots.coef_plot(own(), ax=ax, alpha=alpha, slopes=slopes()),
-            ),
+            "coef": (lambda: self._table(alpha).drop(columns="p_value").iloc[skip:], coefficients),
             "gate": (
                 lambda: self._table(alpha, groups=True).drop(columns="p_value"),
-                lambda ax: plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, overall=self.ate),
+                groups,
             ),
             "budget": (
                 lambda: tables.price_frame(self.budget),
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
+
+    @property
+    def _slopes(self) -> list[bool]:
+        return [row.kind == "slope" for row in self._rows() if row.is_effect]
 
     @property
     def methods(self) -> str:
@@ -374,10 +389,11 @@ class AteResult(Result):
         Returns
         -------
         DataFrame
-            Columns arm time survival std_error conf_low conf_high band_low band_high, one row for
-            each arm and bin of time: the probability of no event up to and including `time`.
-            Standard errors combine Greenwood's formula and privacy noise. Limits hold at each time
-            alone. Bands hold at all times of an arm together, at level 1 - alpha.
+            Columns arm time survival std_error at_risk conf_low conf_high band_low band_high, one
+            row for each arm and bin of time: the probability of no event up to and including
+            `time`. `at_risk` is the noisy number of rows in the bin of `time` or later. Standard
+            errors combine Greenwood's formula and privacy noise. Limits hold at each time alone.
+            Bands hold at all times of an arm together, at level 1 - alpha.
 
         Raises
         ------
@@ -389,20 +405,70 @@ class AteResult(Result):
         >>> trial = study.frame.assign(days=study.frame["age"] * 3, died=study.frame["age"] > 40)
         >>> timed = pc.private("Surv(days, died) ~ programme", trial, estimand="RMST", horizon=180)
         >>> timed.survival().columns.tolist()
-        ['arm', 'time', 'survival', 'std_error', 'conf_low', 'conf_high', 'band_low', 'band_high']
+        ['arm', 'time', 'survival', 'std_error', 'at_risk', 'conf_low', 'conf_high',
+         'band_low', 'band_high']
         """
         return frames.survival_frame(self.estimate, frames.check_alpha(alpha))
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        known = super()._pictures(alpha, labels)
-        if self.plan.request.horizon is None:
+        known, request = super()._pictures(alpha, labels), self.plan.request
+        formula = request.formula
+        outcome, treatment, time = (
+            tables.relabelled(name, labels)
+            for name in (formula.effect_on, formula.treatment, formula.outcome)
+        )
+
+        def survival(ax: Any) -> Any:
+            mean = request.estimand == "RMST"
+            return curves.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
+
+        def late(ax: Any) -> Any:
+            parts, on = self.confidence_set(alpha), f"effect of {treatment} on {outcome}"
+            return curves.set_plot(parts, float(self.params.iloc[0]), on, ax=ax, alpha=alpha)
+
+        def stages() -> pd.DataFrame:
+            frame = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
+            return frame[[row.kind == "first stage" for row in self._rows()]]
+
+        def first(ax: Any) -> Any:
+            return plots.coef_plot(stages(), ax=ax, alpha=alpha, title="First stage")
+
+        if request.horizon is not None:
+            known["survival"] = lambda: self.survival(alpha), survival
+        if not formula.instruments:
             return known
+        sets = partial(pd.DataFrame, columns=["conf_low", "conf_high"])
+        own: dict[str, PlotSource] = {"set": (lambda: sets(self.confidence_set(alpha)), late)}
+        return own | {"first stage": (stages, first)} | known
 
-        def draw(ax: Any) -> Any:
-            time = tables.relabelled(self.plan.request.formula.outcome, labels)
-            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha)
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        known = self._pictures(alpha, labels)
+        if "survival" in known:
+            caption = "Survival by arm, and noisy numbers at risk"
+            frame = curves.at_risk(self.survival(alpha)).round()
+            return (Check(caption, UNADJUSTED, frame, known["survival"][1], height=4.2),)
+        if "set" not in known:
+            return ()
+        (parts, late), (stages, first) = known["set"], known["first stage"]
+        strength = instruments.instrument_tests(self._averages).strength
+        said = f"F statistic of the first stage: {strength:.1f} (noisy)."
+        stated = set_words(self.confidence_set(alpha), alpha)
+        return (
+            Check("Confidence set of the LATE", stated, parts(), late, (1,)),
+            Check("First stage", said, stages(), first, (len(stages()),)),
+        )
 
-        return known | {"survival": (lambda: self.survival(alpha), draw)}
+
+UNADJUSTED = (
+    "Kaplan-Meier curves of the noisy times. They are not adjusted for covariates, so the area "
+    "between them may differ from the estimated effect."
+)
+
+
+LINE = (
+    "The line shows predicted means over the declared range of {}. The other columns are at the "
+    "middle of their ranges, or at their first level."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -486,6 +552,39 @@ class RegressionResult(Result):
         """
         slopes = np.eye(len(self.params))[1:]
         return self.wald_test(slopes if hypotheses is None else hypotheses)
+
+    def _line(self, column: str, alpha: float) -> pd.DataFrame:
+        points = dict[str, Any]()
+        for name in self.estimate.design.variables:
+            one = self.estimate.schema[name]
+            first = one.labels[0] if isinstance(one, Levels | Binary) and one.labels else 0
+            points[name] = (one.lo + one.hi) / 2 if isinstance(one, Interval) else first
+            if name == column and isinstance(one, Interval):
+                points[name] = np.linspace(one.lo, one.hi, frames.CURVE_GRID)
+        return self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)
+
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
+        known, schema = super()._pictures(alpha, labels), self.estimate.schema
+        every = [n for n in self.estimate.design.variables if isinstance(schema[n], Interval)]
+        if not every:
+            return known
+        column, on = every[0], outcome_name(self.plan.request, schema)
+        names = [tables.relabelled(name, labels) for name in (column, on)]
+        line = partial(self._line, column, alpha)
+        draw = lambda ax: curves.line_plot(line(), *names, ax=ax, alpha=alpha)  # noqa: E731
+        return known | {"line": (line, draw)}
+
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        known, slopes = self._pictures(alpha, labels), self._slopes[self._lead :]
+        frame, draw = known["coef"]
+        rows = tuple(filter(None, (slopes.count(False), *(1 for own in slopes if own))))
+        said = f"Coefficients with {tables.confidence(alpha)} intervals, without the intercept."
+        shown = (Check("Coefficients", said, frame(), draw, rows),)
+        if "line" not in known:
+            return shown
+        line, draw = known["line"][0](), known["line"][1]
+        said = LINE.format(tables.relabelled(str(line.index.name), labels))
+        return *shown, Check("Fitted line", said, line.iloc[::8], draw)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(

@@ -521,9 +521,9 @@ class Diagnostic(_Look):
         return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
 
     @property
-    def _named_rows(self) -> int:
-        """Number of rows that the plot names; 0 if it names none."""
-        return 0
+    def _named_rows(self) -> tuple[int, ...]:
+        """Number of rows that the plot names, if it names any."""
+        return ()
 
     def _shown(self) -> pd.DataFrame:
         return self.frame
@@ -628,8 +628,8 @@ class Balance(Diagnostic):
         )  # fmt: skip
 
     @property
-    def _named_rows(self) -> int:
-        return len(self.measured.terms)
+    def _named_rows(self) -> tuple[int, ...]:
+        return (len(self.measured.terms),)
 
     def _shown(self) -> pd.DataFrame:
         words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}

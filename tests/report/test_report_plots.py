@@ -40,7 +40,9 @@ def words(ax: Axes) -> str:
 
 def test_effect_plot_makes_a_panel_per_modifier_on_one_scale() -> None:
     panels = plots.effect_plot(shapes())
-    assert [ax.get_title(loc="left") for ax in panels] == ["age", "income", "region"]
+    assert [ax.get_title(loc="left") for ax in panels] == [
+        "Effect by age", "Effect by income", "Effect by region",
+    ]  # fmt: skip
     assert len({ax.get_ylim() for ax in panels}) == 1
     assert "approximate 95% band" in words(panels[0])
     assert "bars: 95% interval" in words(panels[2])
@@ -109,7 +111,7 @@ def test_names_are_drawn_as_they_are() -> None:
     ax = plots.effect_plot([Shape("$\\frac{1}$", "levels", ("$a$", "$b_$"), (1.0, 2.0),
                                    (0.0, 1.0), (2.0, 3.0), "$z")])  # fmt: skip
     ax.figure.canvas.draw()
-    assert ax.get_title(loc="left") == "$\\frac{1}$"
+    assert ax.get_title(loc="left") == "Effect by $\\frac{1}$"
 
 
 def test_gaps_and_infinities_do_not_break_a_plot() -> None:
