@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -272,46 +271,6 @@ def at_risk(curves: pd.DataFrame) -> pd.DataFrame:
     ticks = np.asarray(MaxNLocator(5).tick_values(0, wide.index[-1]))
     near = np.abs(wide.index.to_numpy()[:, None] - ticks[(ticks >= 0) & (ticks <= wide.index[-1])])
     return wide.iloc[np.unique(near.argmin(axis=0))].rename_axis(columns=None)
-
-
-def set_plot(
-    parts: Sequence[tuple[float, float]], estimate: float, name: str, *,
-    ax: Axes | None = None, alpha: float = 0.05,
-) -> Axes:  # fmt: skip
-    """A confidence set of intervals, which may be infinite, on one line, with the estimate."""
-    ax, (place,) = plots.row_axes(ax, ["LATE"])
-    plots.include(ax, [0.0, estimate, *(end for part in parts for end in part)])
-    ax.axvline(0, **plots.ZERO_LINE)
-    for low, high in parts:
-        plots.span(ax, place, low, high)
-    point = plots.finite([estimate])
-    ax.plot(point, [place], "o", color=plots.BLUE, markersize=6.5, markeredgecolor="white")
-    plots.xlabel(ax, name)
-    said = f"line: {confidence(alpha)} confidence set; arrow: no limit"
-    plots.titles(ax, "Effect on compliers (LATE)", said)
-    return ax
-
-
-def line_plot(
-    line: pd.DataFrame, column: str, outcome: str, *, ax: Axes | None = None, alpha: float = 0.05
-) -> Axes:
-    """Predicted outcomes over the declared range of one column.
-
-    Parameters
-    ----------
-    line : DataFrame
-        Index: values of the column; columns estimate, conf_low, conf_high.
-    """
-    ax = plots.axes_of(ax, height=3.4)
-    plots.calm(ax, across="y")
-    x = line.index.to_numpy(dtype=float)
-    plots.draw_band(ax, x, line["conf_low"], line["conf_high"], line["estimate"])
-    ax.margins(x=0.02)
-    plots.xlabel(ax, column)
-    ax.set_ylabel(tables.cut(tables.clean(outcome), plots.PICTURE_NAME), **plots.AS_TYPED)
-    said = f"shaded: {confidence(alpha)} interval at each point"
-    plots.titles(ax, f"Fitted line by {tables.clean(column)}", said)
-    return ax
 
 
 # -- diagnostic releases ---------------------------------------------------------------------

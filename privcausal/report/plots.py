@@ -54,27 +54,25 @@ class Picture:
 
 
 def interval_picture(view: FitView) -> Picture | None:
-    """The headline interval, with the sampling interval nested in it."""
+    """The headline interval by source, with the interval from sampling alone first."""
     if view.effects is None or view.effects.empty or not view.uncertainty:
         return None
     effect = view.effects.iloc[view.lead]
     if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
         return None
-    bars = "; ".join(
-        f"{label} {' to '.join(tables.alike([low, high], float(effect['std_error'])))}"
-        for label, low, high in nested(effect, view.uncertainty)
+    bars, level = nested(effect, view.uncertainty), tables.confidence(view.alpha)
+    words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
+    of = view.outcome if view.treatment else None
+    drawn = partial(
+        coef_plot, bars.rename_axis(of), alpha=view.alpha, title=f"Uncertainty of {effect.name}"
     )
-    whole = tables.interval_sentence(view)
-    words = f"Nested bars. The estimate is {whole}. Intervals by source: {bars}."
-    more = view.more
-    name = f"average effect on {view.outcome}" if view.treatment else str(effect.name)
-    drawn = partial(interval_plot, effect, view.uncertainty, alpha=view.alpha, name=name)
-    svg = _draw("interval", words, (WIDE, 2.7 if more else 2.4), lambda ax: drawn(ax=ax))
-    caption = (
-        f"{tables.confidence(view.alpha)} confidence interval. Solid: width from sampling alone. "
-        "Hatched: added by privacy noise."
-        + (" Light: added by allowances for clipping and for noisy models." if more else "")
-    )
+    svg = _draw(
+        "interval", f"{words}{'; '.join(bars.index)}.", (WIDE, 1.1 + 0.42 * len(bars)),
+        lambda ax: drawn(ax=ax),
+    )  # fmt: skip
+    caption = f"{level} confidence interval by source."
+    if view.more:
+        caption += " All sources include allowances for clipping and for noisy models."
     return Picture(svg, caption)
 
 
@@ -214,8 +212,6 @@ PICTURE_STYLE: dict[str, Any] = {
     "svg.hashsalt": "privcausal",
     "font.size": 9.5,
     "axes.labelsize": 9.5,
-    "hatch.linewidth": 0.8,
-    "hatch.color": "#D55E00",
     "text.parse_math": False,
 }
 
@@ -397,7 +393,11 @@ AxesIn: TypeAlias = "Axes | Sequence[Axes] | np.ndarray[Any, Any] | None"
 
 
 def effect_plot(
-    shapes: Sequence[Shape], *, ax: AxesIn = None, ylim: tuple[float, float] | None = None
+    shapes: Sequence[Shape],
+    *,
+    ax: AxesIn = None,
+    ylim: tuple[float, float] | None = None,
+    what: str = "Effect",
 ) -> Axes | np.ndarray[Any, Any]:
     """The effect along each modifier: one panel each, a band for curves, bars for levels.
 
@@ -407,6 +407,8 @@ def effect_plot(
     ax : Axes or sequence of Axes, one per shape
     ylim : (low, high), optional
         Default: one scale for all panels that contains all intervals.
+    what : str
+        What the curves show.
 
     Returns
     -------
@@ -420,10 +422,10 @@ def effect_plot(
         panel.axhline(0, **ZERO_LINE)
         _levels(panel, shape) if shape.kind == "levels" else _curve(panel, shape)
         panel.set_ylim(low, high)
-        panel.set_ylabel("effect", **AS_TYPED)
-        what = "bars" if shape.kind == "levels" else "shaded"
-        said = f"{what}: {tables.clean(shape.interval_label)}"
-        titles(panel, f"Effect by {tables.clean(shape.name)}", said)
+        panel.set_ylabel(tables.cut(what[:1].lower() + what[1:], PICTURE_NAME), **AS_TYPED)
+        band = "bars" if shape.kind == "levels" else "shaded"
+        said = f"{band}: {tables.clean(shape.interval_label)}"
+        titles(panel, f"{what} by {tables.clean(shape.name)}", said)
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
@@ -573,91 +575,34 @@ def forest_plot(
     return ax
 
 
-def interval_plot(
-    effect: pd.Series[float],
-    sources: Sequence[VarianceSource],
-    *,
-    ax: Axes | None = None,
-    alpha: float = 0.05,
-    name: str = "average effect",
-) -> Axes:
-    """The interval of one effect as nested bars: from sampling alone to all sources.
+def nested(effect: pd.Series[float], sources: Sequence[VarianceSource]) -> pd.DataFrame:
+    """Intervals of the first source alone, with the second, and of all sources together.
 
     Parameters
     ----------
     effect : Series
-        With estimate, std_error, conf_low, conf_high.
-    sources : sequence of Source
+        With estimate, std_error, max_bias, conf_low, conf_high.
+    sources : sequence of VarianceSource
         Sampling first; each source adds to the ones before it.
     """
-    ax = axes_of(ax, height=2.1)
-    calm(ax, across="x")
-    estimate = float(effect["estimate"])
-    bars = nested(effect, sources)
-    spread = float(effect["std_error"])  # It sets the same number of digits as for the estimate.
-    include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
-    ax.axvline(0, **ZERO_LINE)
-    for depth, (label, low, high) in enumerate(bars):
-        if not (math.isfinite(low) and math.isfinite(high)):
-            continue
-        color, edge, hatch = PATTERNS[depth]
-        ax.barh(
-            0, high - low, left=low, height=0.5, color=color, zorder=4 + len(bars) - depth,
-            edgecolor=edge, linewidth=1, hatch=hatch,
-        )  # fmt: skip
-        # Name the innermost bar above, and the wider bars below at increasing distance.
-        height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
-        span = " to ".join(tables.alike([low, high], spread))
-        _bracket(ax, low, high, height, tables.clean(f"{label}: {span}"))
-    ax.plot([estimate] * 2, [-0.3, 0.3], color=INK, linewidth=2, zorder=20)
-    ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    xlabel(ax, name)
-    said = f"bars: {tables.confidence(alpha)} intervals; vertical line: estimate"
-    titles(ax, "Uncertainty by source", said)
-    return ax
+    import pandas as pd
 
-
-def nested(
-    effect: pd.Series[float], sources: Sequence[VarianceSource]
-) -> list[tuple[str, float, float]]:
-    """Intervals (label, low, high): the first source alone, with the second, and all together."""
     estimate, low, high = (float(effect[k]) for k in ("estimate", "conf_low", "conf_high"))
     bias = float(effect["max_bias"])
     total = math.sqrt(sum(s.std_error**2 for s in sources) + bias**2) or 1.0
-    bars, names, variance = [], [], 0.0
-    apart = len(sources) if bias > 0 else len(sources) - 1
-    for source in sources[: max(min(2, apart), 0)]:
+    rows, names, variance = [], [], 0.0
+    for source in sources[: max(min(2, len(sources) - (bias <= 0)), 0)]:
         variance += source.std_error**2
         names.append(source.label)
         kept = math.sqrt(variance) / total
         label = " and ".join(names) + (" alone" if len(names) == 1 else "")
-        bars.append(
-            (label, estimate - kept * (estimate - low), estimate + kept * (high - estimate))
-        )
-    # The last bar is the printed interval itself; a sum might round differently.
-    return [*bars, ("all sources", low, high)]
-
-
-PATTERNS = ((SKY, BLUE, ""), ("#fbe6d8", VERMILION, "////"), ("#eef1f4", GREY, ""))
-"""Fill, edge and hatch of nested bars: sampling, privacy, and all other sources.
-
-Dotted hatches are avoided, because in SVG they take a quarter of a megabyte.
-"""
-
-
-def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> None:
-    """A span with marked ends, and its name on the side with more room."""
-    ax.plot([low, high], [height] * 2, "|-", color=INK, linewidth=1, markersize=7, zorder=3)
-    left, right = ax.get_xlim()
-    rightward = low - left < right - high
-    ax.annotate(
-        text, (low if rightward else high, height), xytext=(0, 5 if height > 0 else -6),
-        textcoords="offset points", ha="left" if rightward else "right",
-        va="bottom" if height > 0 else "top", color=INK, fontsize=9, zorder=3,
-        bbox={"color": "white", "pad": 0.5}, **AS_TYPED,
-    )  # fmt: skip
+        low_kept, high_kept = (estimate + kept * (end - estimate) for end in (low, high))
+        rows.append((label, estimate, low_kept, high_kept))
+    # The last row is the printed interval itself; a sum might round differently.
+    rows.append(("all sources", estimate, low, high))
+    spread = float(effect["std_error"])
+    index = [f"{name}: {' to '.join(tables.alike(ends, spread))}" for name, _, *ends in rows]
+    return pd.DataFrame([row[1:] for row in rows], index, ["estimate", "conf_low", "conf_high"])
 
 
 def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:

@@ -24,7 +24,7 @@ from privcausal.report.view import Check, Shape
 from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
-from privcausal.results.view import outcome_name, set_words
+from privcausal.results.view import outcome_name, part_words, set_words
 from privcausal.typing import Frame
 
 if TYPE_CHECKING:
@@ -411,51 +411,53 @@ class AteResult(Result):
         return frames.survival_frame(self.estimate, frames.check_alpha(alpha))
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        known, request = super()._pictures(alpha, labels), self.plan.request
-        formula = request.formula
+        known, formula = super()._pictures(alpha, labels), self.plan.request.formula
         outcome, treatment, time = (
             tables.relabelled(name, labels)
             for name in (formula.effect_on, formula.treatment, formula.outcome)
         )
 
         def survival(ax: Any) -> Any:
-            mean = request.estimand == "RMST"
+            mean = self.plan.request.estimand == "RMST"
             return curves.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
 
-        def late(ax: Any) -> Any:
-            parts, on = self.confidence_set(alpha), f"effect of {treatment} on {outcome}"
-            return curves.set_plot(parts, float(self.params.iloc[0]), on, ax=ax, alpha=alpha)
+        def sets() -> pd.DataFrame:
+            value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
+            rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
+            names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
+            return pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
 
         def stages() -> pd.DataFrame:
             frame = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
             return frame[[row.kind == "first stage" for row in self._rows()]]
 
-        def first(ax: Any) -> Any:
-            return plots.coef_plot(stages(), ax=ax, alpha=alpha, title="First stage")
-
-        if request.horizon is not None:
+        if self.plan.request.horizon is not None:
             known["survival"] = lambda: self.survival(alpha), survival
         if not formula.instruments:
             return known
-        sets = partial(pd.DataFrame, columns=["conf_low", "conf_high"])
-        own: dict[str, PlotSource] = {"set": (lambda: sets(self.confidence_set(alpha)), late)}
-        return own | {"first stage": (stages, first)} | known
+        forest = partial(plots.coef_plot, alpha=alpha)
+        return {
+            "set": (sets, lambda ax: forest(sets(), ax=ax, title="Confidence set of the LATE")),
+            "first stage": (stages, lambda ax: forest(stages(), ax=ax, title="First stage")),
+        } | known
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
         known = self._pictures(alpha, labels)
         if "survival" in known:
-            caption = "Survival by arm, and noisy numbers at risk"
+            caption, draw = "Survival by arm, and noisy numbers at risk", known["survival"][1]
             frame = curves.at_risk(self.survival(alpha)).round()
-            return (Check(caption, UNADJUSTED, frame, known["survival"][1], height=4.2),)
+            return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
         if "set" not in known:
             return ()
-        (parts, late), (stages, first) = known["set"], known["first stage"]
         strength = instruments.instrument_tests(self._averages).strength
-        said = f"F statistic of the first stage: {strength:.1f} (noisy)."
-        stated = set_words(self.confidence_set(alpha), alpha)
-        return (
-            Check("Confidence set of the LATE", stated, parts(), late, (1,)),
-            Check("First stage", said, stages(), first, (len(stages()),)),
+        said = {
+            "set": set_words(self.confidence_set(alpha), alpha),
+            "first stage": f"F statistic of the first stage: {strength:.1f} (noisy).",
+        }
+        drawn = [(words, *known[kind]) for kind, words in said.items()]
+        return tuple(
+            Check(words.partition(":")[0], words, frame(), draw, (max(len(frame()), 1),))
+            for words, frame, draw in drawn
         )
 
 
@@ -571,7 +573,14 @@ class RegressionResult(Result):
         column, on = every[0], outcome_name(self.plan.request, schema)
         names = [tables.relabelled(name, labels) for name in (column, on)]
         line = partial(self._line, column, alpha)
-        draw = lambda ax: curves.line_plot(line(), *names, ax=ax, alpha=alpha)  # noqa: E731
+
+        def draw(ax: Any) -> Any:
+            found, said = line(), f"{tables.confidence(alpha)} interval at each point"
+            value, low, high = (found[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
+            shape = Shape(names[0], "continuous", found.index.tolist(), value, low, high, said)
+            ends = (min(low), max(high)) if np.isfinite([*low, *high]).all() else None
+            return plots.effect_plot([shape], ax=ax, ylim=ends, what=f"Predicted {names[1]}")
+
         return known | {"line": (line, draw)}
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:

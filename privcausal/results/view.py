@@ -223,11 +223,12 @@ def _open_set(result: base.ReleasedFit, z: float, alpha: float) -> str:
 
 def set_words(parts: Sequence[tuple[float, float]], alpha: float) -> str:
     """A confidence set of the LATE as a sentence."""
-    shown = " or ".join(_part_words(low, high) for low, high in parts) or "empty"
+    shown = " or ".join(part_words(low, high) for low, high in parts) or "empty"
     return f"{tables.confidence(alpha)} confidence set of the LATE: {shown}."
 
 
-def _part_words(low: float, high: float) -> str:
+def part_words(low: float, high: float) -> str:
+    """One interval of a confidence set in words."""
     ends = [tables.number(x, 3) for x in (low, high)]
     if np.isinf(low):
         return "any value" if np.isinf(high) else f"below {ends[1]}"

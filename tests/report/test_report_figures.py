@@ -191,6 +191,7 @@ def test_a_late_shows_its_set_and_the_first_stage() -> None:
     assert "F statistic of the first stage" in text
     (line,) = fit.plot("set").collections[0].get_segments()
     assert line[:, 0].tolist() == list(part)
+    assert fit.plot_data("set").iloc[0].tolist() == [fit.params["LATE"], *part]
     stage = fit.plot_data("first stage")
     assert stage.index.tolist() == ["first stage"]
     assert fit.plot("first stage").get_xlabel() == "effect on programme"

@@ -71,8 +71,6 @@ OTHERS = {
     "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
     "gate": (plots.gate_plot, (cate_view().gates,), "thick: from sampling alone"),
     "budget": (plots.budget_plot, (cate_view().budget,), "cost (rho)"),
-    "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().uncertainty),
-                 "sampling alone: 0.0265 to 0.0799"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
     "attack": (plots.attack_plot, (attack(),), "solid: upper limit; dashed: random guessing"),
     "plan": (curves.plan_plot, (PLAN,), "half-width of the 95% interval"),
@@ -97,10 +95,11 @@ def test_alpha_is_in_the_words() -> None:
 def test_nested_intervals_end_in_the_printed_one() -> None:
     effect, sources = ate_view().effects.iloc[0], ate_view().uncertainty
     bars = plots.nested(effect, sources)
-    assert bars[-1] == ("all sources", 0.0093, 0.0971)
-    inner = (bars[0][2] - bars[0][1]) / (0.0971 - 0.0093)
+    assert bars.index[0] == "sampling alone: 0.0265 to 0.0799"
+    assert bars.iloc[-1].tolist() == [0.0532, 0.0093, 0.0971]
+    inner = (bars["conf_high"] - bars["conf_low"]).iloc[0] / (0.0971 - 0.0093)
     assert inner == pytest.approx(0.0136 / np.hypot(0.0136, 0.0178))
-    assert plots.nested(effect, ()) == [("all sources", 0.0093, 0.0971)]
+    assert plots.nested(effect, ()).index.tolist() == ["all sources: 0.0093 to 0.0971"]
 
 
 def test_pure_epsilon_is_drawn_in_epsilon() -> None:
@@ -123,7 +122,7 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     plots.gate_plot(frame).figure.canvas.draw()
     plots.coef_plot(frame).figure.canvas.draw()
     lost = frame.assign(std_error=odd, max_bias=odd).iloc[0]
-    plots.interval_plot(lost, ate_view().uncertainty).figure.canvas.draw()
+    plots.coef_plot(plots.nested(lost, ate_view().uncertainty)).figure.canvas.draw()
 
 
 @settings(max_examples=12, deadline=None)
