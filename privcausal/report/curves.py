@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -281,13 +282,17 @@ IMBALANCE = 0.1
 """A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
 
 
-def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def overlap_plot(
+    frame: pd.DataFrame, ax: Axes | None = None, arms: Sequence[str] = ("control", "treated")
+) -> Axes:
     """Rows by propensity: treated upward, controls downward, whiskers for the noise.
 
     Parameters
     ----------
     frame : DataFrame
         Columns low, high, treated, control, std_error. The outer cells hold clipped propensities.
+    arms : (str, str)
+        Names of the control arm and of the treated arm.
     """
     ax = plots.axes_of(ax, height=3.4)
     plots.calm(ax, across="y")
@@ -310,10 +315,12 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
     ax.set_ylim(-1.3 * most, 1.3 * most)
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    for text, height in (("treated", 0.96), ("control (hatched)", 0.04)):
+    control, treated = (tables.cut(tables.clean(arm), plots.PICTURE_NAME) for arm in arms)
+    for text, height in ((treated, 0.96), (f"{control} (hatched)", 0.04)):
         ax.annotate(
             text, (0.01, height), xycoords="axes fraction", va="top" if height > 0.5 else "bottom",
             color=plots.INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
+            **plots.AS_TYPED,
         )  # fmt: skip
     ax.set_ylabel("rows (noisy count)")
     # Cell borders as ticks, and names of the two cells of clipped propensities.

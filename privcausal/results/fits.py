@@ -239,11 +239,11 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
         Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
-        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. A LATE has
-        ``"set"`` and ``"first stage"``, and a regression ``"line"``. Other results draw ``"coef"``
-        by default, without an intercept. Coefficients in the outcome's unit share one axis, and
-        each slope has its own axis. The result is then an array of axes, unless you pass `ax`.
-        `labels` are display names of columns.
+        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. A LATE draws its
+        ``"set"``, or ``"first stage"``. Regressions can also draw ``"line"``. Other results draw
+        ``"coef"`` by default, without an intercept. Coefficients in the outcome's unit share one
+        axis, and each slope has its own axis. The result is then an array of axes, unless you pass
+        `ax`. `labels` are display names of columns.
 
         Examples
         --------

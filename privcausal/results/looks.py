@@ -25,6 +25,7 @@ from privcausal.report.plots import uplift_plot
 from privcausal.report.summary import TIDY, Printed, Summary
 from privcausal.report.view import Check
 from privcausal.request.request import AVERAGES, RATIOS, RISKS
+from privcausal.request.schema import Binary, level_names
 from privcausal.request.terms import Place
 from privcausal.results import exchange, frames
 from privcausal.results.base import ReleasedFit
@@ -598,6 +599,10 @@ class Overlap(Diagnostic):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upward, the controls downward."""
+        request = self.measured.plan.request
+        domain = request.schema.get(request.formula.treatment)
+        if isinstance(domain, Binary) and domain.labels is not None:
+            return curves.overlap_plot(self.frame, ax, level_names(domain))
         return curves.overlap_plot(self.frame, ax)
 
 

@@ -235,6 +235,18 @@ def test_several_arms_have_a_diamond_each() -> None:
     assert len(ax.patches) == 2
 
 
+def test_overlap_names_the_arms_by_their_labels() -> None:
+    rows = pc.datasets.clinic(2000)
+    names = np.where(rows.frame["programme"] == 1, "offered", "usual care")
+    frame = rows.frame.assign(programme=names)
+    bounds = {**rows.bounds, "programme": ["usual care", "offered"]}
+    with seeded_noise(1):
+        fit = pc.private("recovery ~ programme | age", frame, eps=4, bounds=bounds)
+        ax = fit.overlap(frame, eps=4).plot()
+    assert {"offered", "usual care (hatched)"} <= {note.get_text() for note in ax.texts}
+    assert ax.get_title(loc="left") == "Rows by propensity and arm"
+
+
 def test_labels_replace_columns_in_the_figures(tmp_path: Path) -> None:
     fitted("RMST").report(tmp_path / "r.html", labels={"days": "Days to death"})
     text = (tmp_path / "r.html").read_text("utf-8")
