@@ -208,8 +208,12 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         s._replace(label=words.get(s.label, s.label), meaning=words.get(s.meaning, s.meaning))
         for s in view.uncertainty
     ]
+    effects, slopes = view.effects, None
+    if view.treatment and effects is not None:
+        effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     return {
-        "effects": shown(view.effects, tables.effect_grid),
+        "effects": shown(effects, tables.effect_grid),
+        "slopes": shown(slopes, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
         "sources": tables.source_grid(sources, packed=False) if sources else None,

@@ -222,6 +222,15 @@ def fit_middle(fit: Any) -> float:
     return (domain.lo + domain.hi) / 2 if isinstance(domain, pc.Interval) else 0.0
 
 
+def test_groups_come_before_curves_and_slopes_come_last() -> None:
+    text = section("CATE")
+    order = ("Table: Effects", "<h3>Average effect by group", "<h3>Effect by char", "<h3>Slopes")
+    places = [text.index(word) for word in order]
+    assert places == sorted(places)
+    assert ">age</th>" not in text[: places[1]]
+    assert "<h3>Slopes" not in page("CATE", "public")
+
+
 def test_several_arms_have_a_diamond_each() -> None:
     """The interval of the first arm was drawn beside the name of the last."""
     fit = fitted("arms")
