@@ -681,7 +681,7 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, more: Iterable[float] = ()) -> None:
     """Estimates with intervals; the axis also contains `more`."""
-    include(ax, [0.0, *frame["conf_low"], *frame["conf_high"], *more])
+    include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *more])
     ax.axvline(0, **ZERO_LINE)
     for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
         span(ax, place, float(low), float(high))

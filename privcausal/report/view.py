@@ -25,7 +25,7 @@ class VarianceSource(NamedTuple):
     """One source of the first effect's uncertainty; squared `std_error`s add up.
 
     `share` is its part of the variance in [0, 1]. `meaning` is a short explanation; about 30
-    characters fit a text summary. List sampling first: nested bars are drawn in this order.
+    characters fit a text summary. List sampling first: intervals add up in this order.
     """
 
     label: str

@@ -22,7 +22,7 @@ from privcausal.results.fits import PlotSource, Result
 class EventStudyResult(Result):
     """The result of `privcausal.did` with cohorts; `params` are all ATT(g, t).
 
-    `plot` draws averages by periods since treatment (kind ``"event"``).
+    `plot` draws averages by time since treatment (kind ``"event"``).
 
     Examples
     --------

@@ -20,7 +20,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.report.document import render_report
-from privcausal.report.plots import WIDE
+from privcausal.report.plots import WIDE, coef_plot
 from privcausal.testing import seeded_noise
 
 
@@ -201,6 +201,17 @@ def test_a_set_without_limits_ends_in_arrows() -> None:
     ax = fitted("weak").plot("set")
     assert {"<", ">"} & {line.get_marker() for line in ax.lines}
     assert "confidence set of the LATE: any value" in section("weak")
+
+
+def test_two_half_lines_reach_the_ends_of_the_axes() -> None:
+    columns = ["estimate", "conf_low", "conf_high"]
+    parts = [(np.nan, -np.inf, -3.0), (7.0, 5.0, np.inf)]
+    ax = coef_plot(pd.DataFrame(parts, ["below -3", "above 5"], columns))
+    left, right = ax.get_xlim()
+    assert right > 7
+    drawn = [part.get_segments()[0][:, 0].tolist() for part in ax.collections]
+    assert drawn == [[left, -3], [5, right]]
+    assert {line.get_marker() for line in ax.lines} >= {"<", ">"}
 
 
 def test_a_regression_shows_slopes_and_a_fitted_line() -> None:
