@@ -60,36 +60,26 @@ def interval_picture(view: FitView) -> Picture | None:
     effect = view.effects.iloc[view.lead]
     if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
         return None
-    bars, level = nested(effect, view.uncertainty), tables.confidence(view.alpha)
+    bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
     words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
-    of = view.outcome if view.treatment else None
-    drawn = partial(
-        coef_plot, bars.rename_axis(of), alpha=view.alpha, title=f"Uncertainty of {effect.name}"
-    )
-    svg = _draw(
-        "interval", f"{words}{'; '.join(bars.index)}.", (WIDE, 1.1 + 0.42 * len(bars)),
-        lambda ax: drawn(ax=ax),
-    )  # fmt: skip
-    caption = f"{level} confidence interval by source."
+    caption = f"{tables.confidence(view.alpha)} confidence interval by source."
     if view.more:
         caption += " All sources include allowances for clipping and for noisy models."
-    return Picture(svg, caption)
+    title, height = f"Uncertainty of {effect.name}", 1.1 + 0.42 * len(bars)
+    plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
+    return _picture("interval", caption, height, plot, f"{words}{'; '.join(bars.index)}.")
 
 
 def shape_pictures(view: FitView) -> list[Picture]:
     """One panel per modifier, all on one scale."""
-    shown = view.shapes[:MOST_SHAPES]
+    shown, pictures = view.shapes[:MOST_SHAPES], []
     limits = effect_limits(shown)
-    return [_shape_picture(shape, i, limits) for i, shape in enumerate(shown)]
-
-
-def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Picture:
-    words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
-    svg = _draw(
-        f"shape{index}", words, (PANEL, 2.55),
-        lambda ax: effect_plot([shape], ax=ax, ylim=limits),
-    )  # fmt: skip
-    return Picture(svg, words, tables.shape_grid(shape))
+    for i, shape in enumerate(shown):
+        words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
+        plot = partial(effect_plot, [shape], ylim=limits)
+        svg = _draw(f"shape{i}", words, (PANEL, 2.55), plot)
+        pictures.append(Picture(svg, words, tables.shape_grid(shape)))
+    return pictures
 
 
 def gate_picture(view: FitView) -> Picture | None:
@@ -105,15 +95,12 @@ def gate_picture(view: FitView) -> Picture | None:
         f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals. "
         f"The estimates range from {low} to {high}. The table below shows all numbers."
     )
-    svg = _draw(
-        "groups", words, (WIDE, 1.2 + 0.3 * len(gates)),
-        lambda ax: gate_plot(gates, ax=ax, alpha=view.alpha, title=view.grouped),
-    )  # fmt: skip
     caption = (
         f"{view.grouped}. Thin line: {tables.confidence(view.alpha)} interval. Thick "
         "line: interval from sampling alone."
     )
-    return Picture(svg, caption)
+    plot = partial(gate_plot, gates, alpha=view.alpha, title=view.grouped)
+    return _picture("groups", caption, 1.2 + 0.3 * len(gates), plot, words)
 
 
 def gain_picture(view: FitView) -> Picture | None:
@@ -129,14 +116,9 @@ def gain_picture(view: FitView) -> Picture | None:
         f"first. If everyone is treated, the gain is {value}. Shaded: "
         f"{tables.confidence(view.alpha)} band. Dashed: the same number of people chosen at random."
     )
-    svg = _draw(
-        "gains", caption, (WIDE, 2.9),
-        lambda ax: uplift_plot(
-            gains, ax=ax, alpha=view.alpha, title="Expected uplift",
-            ylabel="gain per person",
-        ),
-    )  # fmt: skip
-    return Picture(svg, caption, tables.gain_grid(gains))
+    plot = partial(uplift_plot, gains, alpha=view.alpha, title="Expected uplift")
+    plot = partial(plot, ylabel="gain per person")
+    return _picture("gains", caption, 2.9, plot, grid=tables.gain_grid(gains))
 
 
 def attack_picture(view: FitView) -> Picture | None:
@@ -150,9 +132,7 @@ def attack_picture(view: FitView) -> Picture | None:
         "which of two neighboring data sets was used. At a false positive rate of "
         f"{alarms}, the test detects a difference at most {most} of the time."
     )
-    curve = view.attack
-    svg = _draw("attack", caption, (WIDE, 2.9), lambda ax: attack_plot(curve, ax=ax))
-    return Picture(svg, caption, grid)
+    return _picture("attack", caption, 2.9, partial(attack_plot, view.attack), grid=grid)
 
 
 def check_picture(check: Check, ident: str, grid: tables.TableGrid | None = None) -> Picture | None:
@@ -178,18 +158,27 @@ def budget_picture(view: FitView) -> Picture | None:
         f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
-    svg = _draw(
-        "budget", words, (WIDE, 1.2 + 0.3 * len(lines)),
-        lambda ax: budget_plot(lines, ax=ax),
-    )  # fmt: skip
-    return Picture(svg, f"Cost of each release in {currency}, and its share of the total.")
+    caption = f"Cost of each release in {currency}, and its share of the total."
+    return _picture("budget", caption, 1.2 + 0.3 * len(lines), partial(budget_plot, lines), words)
+
+
+def _picture(
+    ident: str,
+    caption: str,
+    height: float,
+    plot: Callable[..., object],
+    words: str = "",
+    grid: tables.TableGrid | None = None,
+) -> Picture:
+    """A wide picture; its alternative text is `words`, or the caption."""
+    return Picture(_draw(ident, words or caption, (WIDE, height), plot), caption, grid)
 
 
 def _draw(
     ident: str,
     words: str,
     size: tuple[float, float],
-    plot: Callable[[Any], object],
+    plot: Callable[..., object],
     stacked: Sequence[int] = (),
 ) -> str:
     """A plot in the report's own style, independent of the user's notebook settings."""
@@ -203,7 +192,7 @@ def _draw(
         params.update(PICTURE_STYLE)
         # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
-        plot(_stacked(stacked, figure) if stacked else figure.add_subplot())
+        plot(ax=_stacked(stacked, figure) if stacked else figure.add_subplot())
         return figure_svg(figure, ident=ident, label=words)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.typing import Kind, Neighbors
@@ -37,14 +37,14 @@ class VarianceSource(NamedTuple):
 class Check(NamedTuple):
     """A figure or a diagnostic release (overlap, balance): a caption, a sentence, a small frame.
 
-    `draw` draws it on the given axes, `height` inches high. If the plot names rows, `rows` are
+    `draw(ax=...)` draws it on axes `height` inches high. If the plot names rows, `rows` are
     their numbers instead, one for each of the axes that `draw` takes.
     """
 
     caption: str
     sentence: str
     frame: pd.DataFrame
-    draw: Callable[[Any], object] | None = None
+    draw: Callable[..., object] | None = None
     rows: tuple[int, ...] = ()
     height: float = 3.2
 
