@@ -183,7 +183,7 @@ class Disclosed(ReleasedFit):
     """Documents that a fit writes for reviewers; nothing here is a new release."""
 
     def _view(self, alpha: float = 0.05, labels: tables.Labels = NONE) -> FitView:
-        found = view_of(self, self._shown_shapes(alpha), self._figures(alpha, labels), alpha)
+        found = view_of(self, self._shown_shapes(alpha), alpha, self._figures(alpha, labels))
         return tables.with_labels(found, labels)
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:

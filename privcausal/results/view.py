@@ -26,8 +26,8 @@ from privcausal.results import base, frames, guarantee, looks
 def view_of(
     result: base.ReleasedFit,
     shapes: tuple[view.Shape, ...],
-    figures: tuple[view.Check, ...],
     alpha: float,
+    figures: tuple[view.Check, ...] = (),
 ) -> view.FitView:
     """All values that summary, plots and report show of a fit with these curves and figures."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
