@@ -81,7 +81,7 @@ def estimate_cohorts(
         for at in sorted({place_of(a) for a in asked if a.event >= 0 or kind == "event"}):
             inside = [k for k, a in enumerate(asked) if place_of(a) == at]
             of = [k for k in inside if not lost[k] and (asked[k].event >= 0 or kind == "event")]
-            label = str(at) if kind == "event" else labels[kind == "calendar"][at]
+            label = f"{at:.10g}" if kind == "event" else labels[kind == "calendar"][int(at)]
             average(Place(kind, label), of, [asked[k].cohort for k in of])
             if of and asked[of[0]].event >= 0:
                 found.append((len(estimate) - 1, asked[of[0]].cohort))
@@ -105,7 +105,7 @@ def estimate_cohorts(
     )  # fmt: skip
 
 
-PLACES: dict[str, Callable[[CohortEffect], int]] = {
+PLACES: dict[str, Callable[[CohortEffect], float]] = {
     "event": lambda one: one.event,
     "cohort": lambda one: one.cohort,
     "calendar": lambda one: one.period,

@@ -1,14 +1,15 @@
-"""Plots of plans, sensitivity, and diagnostic releases, in the style of `plots`."""
+"""Plots of one kind of fit, plans, sensitivity, and diagnostics, in the style of `plots`."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privcausal.prices import at_most
-from privcausal.report import plots
+from privcausal.report import plots, tables
 from privcausal.report.tables import confidence, share_percent
 
 if TYPE_CHECKING:
@@ -171,6 +172,108 @@ def sensitivity_plot(
     return ax
 
 
+# -- event studies, survival, instruments, regressions ----------------------------------------
+
+
+def event_plot(
+    events: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """Effects by time since treatment: pointwise intervals and simultaneous bands.
+
+    Parameters
+    ----------
+    events : DataFrame
+        Index: event times as text; columns estimate, conf_low, conf_high, band_low, band_high.
+    """
+    ax = plots.axes_of(ax, height=3.6)
+    plots.calm(ax, across="y")
+    x = events.index.to_numpy(dtype=float)
+    ax.axhline(0, **plots.ZERO_LINE)
+    for kind, color, width in (("band", plots.SKY, 1.4), ("conf", plots.BLUE, 3.4)):
+        low, high = (plots.finite(events[f"{kind}_{side}"]) for side in ("low", "high"))
+        ax.vlines(x, low, high, color=color, linewidth=width, zorder=2)
+    before = x < 0
+    for part, face, said in (
+        (before, "white", "before treatment"),
+        (~before, plots.BLUE, "from treatment on"),
+    ):
+        ax.plot(
+            x[part], plots.finite(events["estimate"])[part], "o", color=plots.BLUE, markersize=6,
+            markerfacecolor=face, markeredgewidth=1.6, label=said, zorder=4,
+        )  # fmt: skip
+    if before.any() and not before.all():
+        last, first = x[before][-1], x[~before][0]
+        ax.axvline((last + first) / 2, color=plots.VERMILION, linewidth=1.2, zorder=1)
+    ax.set_xticks(x, list(events.index))
+    ax.margins(x=0.08)
+    plots.xlabel(ax, f"time since treatment ({time})")
+    ax.set_ylabel("average effect", **plots.AS_TYPED)
+    ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=plots.INK)
+    level = confidence(alpha)
+    said = f"thick: {level}; thin: {level} for all together; red: treatment"
+    plots.titles(ax, "Effect by time since treatment", said)
+    return ax
+
+
+def survival_plot(
+    curves: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05, mean: bool
+) -> Axes:
+    """Survival curves by arm as steps, with simultaneous bands and numbers at risk.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        Columns arm, time, survival, band_low, band_high, at_risk.
+    mean : bool
+        Whether to shade the area between the curves, the difference of mean survival times.
+    """
+    ax = plots.axes_of(ax, height=4.2)
+    plots.calm(ax, across="y")
+    arms = [(tables.clean(arm), own) for arm, own in curves.groupby("arm", sort=False)]
+    x = plots.finite(arms[0][1]["time"])
+    for (arm, own), color, width in zip(arms, (plots.INK, plots.BLUE), (1.2, 2.4), strict=True):
+        low, high = (plots.finite(own[f"band_{side}"]) for side in ("low", "high"))
+        ax.fill_between(x, low, high, step="post", color=color, alpha=0.25, linewidth=0)
+        label = tables.cut(arm, plots.PICTURE_NAME)
+        ax.step(x, own["survival"], where="post", color=color, linewidth=width, label=label)
+    if mean:
+        one, other = (plots.finite(own["survival"]) for _, own in arms)
+        ax.fill_between(x, one, other, step="post", color=plots.PALE, linewidth=0, zorder=0)
+    ax.set_ylim(0, 1)
+    ax.set_xlim(0, x[-1])
+    shown = at_risk(curves)
+    ax.set_xticks(list(shown.index), [f"{t:g}" for t in shown.index])
+    plots.xlabel(ax, time)
+    ax.set_ylabel("probability of no event")
+    ax.legend(frameon=False, fontsize=9, labelcolor=plots.INK)
+    area = "; gray: difference of means" if mean else ""
+    said = f"bands: {confidence(alpha)} simultaneous{area}"
+    plots.titles(ax, "Survival by arm, not adjusted", said)
+    below: dict[str, Any] = {
+        "textcoords": "offset points", "annotation_clip": False, "fontsize": 8.5,
+        "color": plots.INK, "va": "top", **plots.AS_TYPED,
+    }  # fmt: skip
+    for row, (arm, _) in enumerate(arms):
+        name = f"At risk (noisy), {tables.cut(arm, plots.PICTURE_NAME)}:"
+        ax.annotate(name, (0, 0), (-26, -34 - 27 * row), xycoords="axes fraction", **below)
+        for t, value in zip(shown.index, shown.iloc[:, row], strict=True):
+            ax.annotate(
+                f"{value:,.0f}", (t, 0), (0, -46 - 27 * row), ha="center",
+                xycoords=("data", "axes fraction"), **below,
+            )  # fmt: skip
+    return ax
+
+
+def at_risk(curves: pd.DataFrame) -> pd.DataFrame:
+    """Noisy numbers at risk at a few times, one column for each arm."""
+    from matplotlib.ticker import MaxNLocator
+
+    wide = curves.pivot(index="time", columns="arm", values="at_risk")[curves["arm"].unique()]
+    ticks = np.asarray(MaxNLocator(5).tick_values(0, wide.index[-1]))
+    near = np.abs(wide.index.to_numpy()[:, None] - ticks[(ticks >= 0) & (ticks <= wide.index[-1])])
+    return wide.iloc[np.unique(near.argmin(axis=0))].rename_axis(columns=None)
+
+
 # -- diagnostic releases ---------------------------------------------------------------------
 
 NOISE_95 = 1.96
@@ -179,13 +282,17 @@ IMBALANCE = 0.1
 """A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
 
 
-def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def overlap_plot(
+    frame: pd.DataFrame, ax: Axes | None = None, arms: Sequence[str] = ("control", "treated")
+) -> Axes:
     """Rows by propensity: treated upward, controls downward, whiskers for the noise.
 
     Parameters
     ----------
     frame : DataFrame
         Columns low, high, treated, control, std_error. The outer cells hold clipped propensities.
+    arms : (str, str)
+        Names of the control arm and of the treated arm.
     """
     ax = plots.axes_of(ax, height=3.4)
     plots.calm(ax, across="y")
@@ -208,10 +315,12 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
     ax.set_ylim(-1.3 * most, 1.3 * most)
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    for text, height in (("treated", 0.96), ("control (hatched)", 0.04)):
+    control, treated = (tables.cut(tables.clean(arm), plots.PICTURE_NAME) for arm in arms)
+    for text, height in ((treated, 0.96), (f"{control} (hatched)", 0.04)):
         ax.annotate(
             text, (0.01, height), xycoords="axes fraction", va="top" if height > 0.5 else "bottom",
             color=plots.INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
+            **plots.AS_TYPED,
         )  # fmt: skip
     ax.set_ylabel("rows (noisy count)")
     # Cell borders as ticks, and names of the two cells of clipped propensities.
@@ -223,7 +332,8 @@ def overlap_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     inner = [f"{borders[k]:.2g}" for k in shown]
     inner[0] = inner[-1] = ""  # The labels of the outer cells show these borders.
     ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
-    ax.set_xlabel("estimated propensity; lines: 95% noise range")
+    ax.set_xlabel("estimated propensity")
+    plots.titles(ax, "Rows by propensity and arm", "lines: 95% noise range")
     return ax
 
 
@@ -235,10 +345,10 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     frame : DataFrame
         Index: terms; columns before, std_error_before, after, std_error_after.
     """
-    ax, places = plots.row_axes(ax, frame.index, more=0.35)
+    ax, places = plots.row_axes(ax, frame.index)
     ax.axvline(0, color=plots.GREY, linewidth=0.8, zorder=1)
     for reference in (-IMBALANCE, IMBALANCE):
-        ax.axvline(reference, color=plots.GREY, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
+        ax.axvline(reference, color=plots.GREY, linewidth=0.6, zorder=1)
     limits = [-IMBALANCE, IMBALANCE]
     for name, shift, color, marker, face in (
         ("before", 0.14, plots.VERMILION, "D", "white"),
@@ -249,15 +359,11 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
         ax.plot(
             value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,
-            label=f"{name} weighting", zorder=4,
+            zorder=4,
         )  # fmt: skip
         limits += [*(value - noise), *(value + noise)]
     plots.include(ax, limits)
-    ax.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9,
-        handletextpad=0.2, borderaxespad=0.2,
-    )  # fmt: skip
-    ax.set_xlabel(
-        "standardized difference, treated minus control;\nlines: 95% noise range", **plots.AS_TYPED
-    )
+    plots.xlabel(ax, "standardized difference, treated minus control")
+    said = "hollow: before weighting; filled: after; lines: noise"
+    plots.titles(ax, "Balance of covariates", said)
     return ax

@@ -84,9 +84,7 @@ SECTIONS = (
     "Reproduce", "Glossary",
 )  # fmt: skip
 
-OF_A_REGRESSION = (
-    *SECTIONS[:2], "Coefficients", *SECTIONS[3:5], "Assumptions", *SECTIONS[6:]
-)  # fmt: skip
+OF_A_REGRESSION = (*SECTIONS[:5], "Assumptions", *SECTIONS[6:])
 
 BELIEFS = (0.01, 0.1, 0.5, 0.9)
 """Prior beliefs for which the report shows the largest possible change."""
@@ -141,11 +139,12 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
 
 
 def _context(view: FitView, *, public: bool) -> dict[str, Any]:
+    sections = SECTIONS if view.treatment else OF_A_REGRESSION
     return {
         "view": view,
         "public": public,
         "alert": tables.ALERTS[view.kind],
-        "sections": SECTIONS if view.treatment else OF_A_REGRESSION,
+        "sections": (*sections[:2], view.third, *sections[3:]),
         "facts": _facts(view),
         "level": tables.confidence(view.alpha),
         "interval": tables.interval_sentence(view),
@@ -161,8 +160,15 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "hidden_shapes": len(view.shapes) - len(view.shapes[: plots.MOST_SHAPES]),
         "grids": _grids(view, public=public),
         "notes": [tables.first_sentence(note) for note in view.notes] if public else view.notes,
+        "figures": [
+            (
+                c.sentence,
+                plots.check_picture(c, f"figure{i}", tables.plain_grid(c.caption, c.frame)),
+            )
+            for i, c in enumerate(view.figures)
+        ],
         "checks": [
-            (c.sentence, plots.check_picture(c, i), tables.plain_grid(c.caption, c.frame))
+            (c.sentence, plots.check_picture(c, f"check{i}"), tables.plain_grid(c.caption, c.frame))
             for i, c in enumerate(view.checks)
         ],
         "call": [tables.clean(line) for line in view.call.split("\n")],
@@ -202,8 +208,12 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         s._replace(label=words.get(s.label, s.label), meaning=words.get(s.meaning, s.meaning))
         for s in view.uncertainty
     ]
+    effects, slopes = view.effects, None
+    if view.treatment and effects is not None:
+        effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     return {
-        "effects": shown(view.effects, tables.effect_grid),
+        "effects": shown(effects, tables.effect_grid),
+        "slopes": shown(slopes, tables.effect_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
         "sources": tables.source_grid(sources, packed=False) if sources else None,

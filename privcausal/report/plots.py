@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # Inches. At 72 units an inch, 9 point type is still 9 pixels high on a phone 360 pixels wide.
 WIDE, PANEL = 4.6, 3.3
 
-MOST_SHAPES, MOST_LABEL = 12, 40
-"""Maximum panels in a report (a hundred curves are unreadable), and characters of a label."""
+MOST_SHAPES = 12
+"""Maximum panels in a report; a hundred curves are unreadable."""
 
 MOST_BARS = 40
 """Maximum rows of a forest or budget plot; the table below the plot has all rows."""
@@ -54,53 +54,39 @@ class Picture:
 
 
 def interval_picture(view: FitView) -> Picture | None:
-    """The headline interval, with the sampling interval nested in it."""
+    """The headline interval by source, with the interval from sampling alone first."""
     if view.effects is None or view.effects.empty or not view.uncertainty:
         return None
     effect = view.effects.iloc[view.lead]
     if not np.isfinite(effect["conf_high"] - effect["conf_low"]):
         return None
-    bars = "; ".join(
-        f"{label} {' to '.join(tables.alike([low, high], float(effect['std_error'])))}"
-        for label, low, high in nested(effect, view.uncertainty)
-    )
-    whole = tables.interval_sentence(view)
-    words = f"Nested bars. The estimate is {whole}. Intervals by source: {bars}."
-    more = view.more
-    name = f"coefficient of {effect.name}"
-    if view.treatment:
-        name = f"average effect on {tables.cut(tables.clean(view.outcome), MOST_LABEL)}"
-    drawn = partial(interval_plot, effect, view.uncertainty, alpha=view.alpha, name=name)
-    svg = _draw("interval", words, (WIDE, 2.2 if more else 1.9), lambda ax: drawn(ax=ax))
-    caption = (
-        f"{tables.confidence(view.alpha)} confidence interval. Solid: width from sampling alone. "
-        "Hatched: added by privacy noise."
-        + (" Light: added by allowances for clipping and for noisy models." if more else "")
-    )
-    return Picture(svg, caption)
+    bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
+    words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
+    caption = f"{tables.confidence(view.alpha)} confidence interval by source."
+    if view.more:
+        caption += " All sources include allowances for clipping and for noisy models."
+    title, height = f"Uncertainty of {effect.name}", 1.1 + 0.42 * len(bars)
+    plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
+    return _picture("interval", caption, height, plot, f"{words}{'; '.join(bars.index)}.")
 
 
 def shape_pictures(view: FitView) -> list[Picture]:
     """One panel per modifier, all on one scale."""
-    shown = view.shapes[:MOST_SHAPES]
+    shown, pictures = view.shapes[:MOST_SHAPES], []
     limits = effect_limits(shown)
-    return [_shape_picture(shape, i, limits) for i, shape in enumerate(shown)]
-
-
-def _shape_picture(shape: Shape, index: int, limits: tuple[float, float]) -> Picture:
-    words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
-    svg = _draw(
-        f"shape{index}", words, (PANEL, 2.55),
-        lambda ax: effect_plot([shape], ax=ax, ylim=limits),
-    )  # fmt: skip
-    return Picture(svg, words, tables.shape_grid(shape))
+    for i, shape in enumerate(shown):
+        words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
+        plot = partial(effect_plot, [shape], ylim=limits)
+        svg = _draw(f"shape{i}", words, (PANEL, 2.55), plot)
+        pictures.append(Picture(svg, words, tables.shape_grid(shape)))
+    return pictures
 
 
 def gate_picture(view: FitView) -> Picture | None:
     """The forest plot of group averages."""
     if view.gates is None or view.gates.empty:
         return None
-    gates = view.gates.iloc[:MOST_BARS]
+    gates = view.gates.iloc[:MOST_BARS].rename_axis(tables.clean(view.outcome))
     ends = gates["estimate"].astype(float)
     low, high = tables.alike(
         [float(ends.min()), float(ends.max())], float(gates["std_error"].min())
@@ -109,15 +95,12 @@ def gate_picture(view: FitView) -> Picture | None:
         f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals. "
         f"The estimates range from {low} to {high}. The table below shows all numbers."
     )
-    svg = _draw(
-        "groups", words, (WIDE, 0.9 + 0.3 * len(gates)),
-        lambda ax: gate_plot(gates, ax=ax, alpha=view.alpha),
-    )  # fmt: skip
     caption = (
-        f"Average effect by group. Thin line: {tables.confidence(view.alpha)} interval. Thick "
+        f"{view.grouped}. Thin line: {tables.confidence(view.alpha)} interval. Thick "
         "line: interval from sampling alone."
     )
-    return Picture(svg, caption)
+    plot = partial(gate_plot, gates, alpha=view.alpha, title=view.grouped)
+    return _picture("groups", caption, 1.2 + 0.3 * len(gates), plot, words)
 
 
 def gain_picture(view: FitView) -> Picture | None:
@@ -133,14 +116,9 @@ def gain_picture(view: FitView) -> Picture | None:
         f"first. If everyone is treated, the gain is {value}. Shaded: "
         f"{tables.confidence(view.alpha)} band. Dashed: the same number of people chosen at random."
     )
-    svg = _draw(
-        "gains", caption, (WIDE, 2.9),
-        lambda ax: uplift_plot(
-            gains, ax=ax, alpha=view.alpha, title="Expected uplift",
-            ylabel="gain per person",
-        ),
-    )  # fmt: skip
-    return Picture(svg, caption, tables.gain_grid(gains))
+    plot = partial(uplift_plot, gains, alpha=view.alpha, title="Expected uplift")
+    plot = partial(plot, ylabel="gain per person")
+    return _picture("gains", caption, 2.9, plot, grid=tables.gain_grid(gains))
 
 
 def attack_picture(view: FitView) -> Picture | None:
@@ -154,19 +132,18 @@ def attack_picture(view: FitView) -> Picture | None:
         "which of two neighboring data sets was used. At a false positive rate of "
         f"{alarms}, the test detects a difference at most {most} of the time."
     )
-    curve = view.attack
-    svg = _draw("attack", caption, (WIDE, 2.9), lambda ax: attack_plot(curve, ax=ax))
-    return Picture(svg, caption, grid)
+    return _picture("attack", caption, 2.9, partial(attack_plot, view.attack), grid=grid)
 
 
-def check_picture(check: Check, index: int) -> Picture | None:
-    """A diagnostic's own plot; its table is printed below."""
-    if check.draw is None or check.rows > MOST_BARS:
+def check_picture(check: Check, ident: str, grid: tables.TableGrid | None = None) -> Picture | None:
+    """A figure with its table, or a diagnostic's own plot, whose table is printed below."""
+    if check.draw is None or sum(check.rows) > MOST_BARS:
         return None
-    height = 0.9 + 0.3 * check.rows if check.rows else 3.0
+    height = 0.3 + 0.3 * sum(check.rows) + 0.9 * len(check.rows) if check.rows else check.height
     words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
-    svg = _draw(f"check{index}", words, (WIDE, height), check.draw)
-    return Picture(svg, f"{check.caption}. The table below shows the numbers.")
+    svg = _draw(ident, words, (WIDE, height), check.draw, check.rows[1:] and check.rows)
+    below = "" if grid else " The table below shows the numbers."
+    return Picture(svg, f"{check.caption}.{below}", grid)
 
 
 def budget_picture(view: FitView) -> Picture | None:
@@ -181,14 +158,29 @@ def budget_picture(view: FitView) -> Picture | None:
         f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
-    svg = _draw(
-        "budget", words, (WIDE, 0.8 + 0.3 * len(lines)),
-        lambda ax: budget_plot(lines, ax=ax),
-    )  # fmt: skip
-    return Picture(svg, f"Cost of each release in {currency}, and its share of the total.")
+    caption = f"Cost of each release in {currency}, and its share of the total."
+    return _picture("budget", caption, 1.2 + 0.3 * len(lines), partial(budget_plot, lines), words)
 
 
-def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axes], object]) -> str:
+def _picture(
+    ident: str,
+    caption: str,
+    height: float,
+    plot: Callable[..., object],
+    words: str = "",
+    grid: tables.TableGrid | None = None,
+) -> Picture:
+    """A wide picture; its alternative text is `words`, or the caption."""
+    return Picture(_draw(ident, words or caption, (WIDE, height), plot), caption, grid)
+
+
+def _draw(
+    ident: str,
+    words: str,
+    size: tuple[float, float],
+    plot: Callable[..., object],
+    stacked: Sequence[int] = (),
+) -> str:
     """A plot in the report's own style, independent of the user's notebook settings."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -200,7 +192,7 @@ def _draw(ident: str, words: str, size: tuple[float, float], plot: Callable[[Axe
         params.update(PICTURE_STYLE)
         # pyplot does not show or keep this figure
         figure = Figure(figsize=size, layout="constrained")
-        plot(figure.add_subplot())
+        plot(ax=_stacked(stacked, figure) if stacked else figure.add_subplot())
         return figure_svg(figure, ident=ident, label=words)
 
 
@@ -209,8 +201,6 @@ PICTURE_STYLE: dict[str, Any] = {
     "svg.hashsalt": "privcausal",
     "font.size": 9.5,
     "axes.labelsize": 9.5,
-    "hatch.linewidth": 0.8,
-    "hatch.color": "#D55E00",
     "text.parse_math": False,
 }
 
@@ -292,35 +282,65 @@ def calm(ax: Axes, across: str) -> None:
 
 
 def titles(ax: Axes, title: str, below: str) -> None:
-    """A bold title, and a small line below it that explains how to read the plot."""
-    head = tables.cut(title, PICTURE_NAME)
-    ax.set_title(head, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=20, **AS_TYPED)
+    """A bold title, and small lines below it that explain how to read the plot."""
+    from matplotlib.transforms import ScaledTranslation
+
+    left = _names_width(ax)
+    spec = ax.get_subplotspec()
+    width = ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
+    room = 72 * width - (0 if left else AXIS_WIDTH)
+    head, said = (_wrapped(text, room / size) for text, size in ((title, 6.6), (below, 4.9)))
+    bold = ax.set_title(
+        head, loc="left", fontsize=10.5, fontweight="bold", color=INK,
+        pad=9 + 11 * len(said.splitlines()), **AS_TYPED,
+    )  # fmt: skip
+    shift = ScaledTranslation(-left / 72, 0, ax.figure.dpi_scale_trans)
+    bold.set_transform(bold.get_transform() + shift)
     note = ax.annotate(
-        tables.cut(below, 44), (0, 1), xytext=(0, 6), xycoords="axes fraction",
+        said, (0, 1), xytext=(-left, 6), xycoords="axes fraction",
         textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
     )  # fmt: skip
     note.set_in_layout(False)  # A long name must not shrink the panel.
 
 
-def row_axes(
-    ax: Axes | None, names: Iterable[object], *, grid: bool = True, more: float = 0.0
-) -> tuple[Axes, Vector]:
-    """Axes with a row per name from the top, and the rows' heights; `more` inches if new."""
-    shown = [_lines(tables.clean(name)) for name in names]
-    ax = axes_of(ax, height=1.0 + 0.34 * max(len(shown), 1) + more)
+AXIS_WIDTH = 40
+"""Points that the labels of a numeric vertical axis take."""
+
+
+def _names_width(ax: Axes) -> float:
+    """Points that the names of rows take left of the axes; 0 if the axis has numbers."""
+    from matplotlib.ticker import FixedLocator
+
+    if not isinstance(ax.yaxis.get_major_locator(), FixedLocator):
+        return 0.0
+    lines = "\n".join(label.get_text() for label in ax.get_yticklabels()).split("\n")
+    return 4.6 * max(map(len, lines))
+
+
+def _wrapped(text: str, most: float) -> str:
+    """Text on at most two lines of about `most` characters, broken between words."""
+    width = max(int(most), 12)
+    lines = textwrap.wrap(text, width, break_long_words=False) or [""]
+    kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
+    return "\n".join(tables.cut(line, width) for line in kept)
+
+
+def xlabel(ax: Axes, text: str) -> None:
+    """A label below the axes, on two lines if they are narrow."""
+    room = 72 * ax.figure.bbox.width / ax.figure.dpi - (_names_width(ax) or AXIS_WIDTH)
+    ax.set_xlabel(_wrapped(tables.clean(text), room / 5.6), **AS_TYPED)
+
+
+def row_axes(ax: Axes | None, names: Iterable[object], *, grid: bool = True) -> tuple[Axes, Vector]:
+    """Axes with a row per name from the top, and the rows' heights."""
+    shown = [_wrapped(tables.clean(name), PICTURE_NAME) for name in names]
+    ax = axes_of(ax, height=1.2 + 0.34 * max(len(shown), 1))
     calm(ax, across="x" if grid else "")
     places = -np.arange(len(shown), dtype=float)
     ax.set_yticks(places, shown, **AS_TYPED)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-len(shown) + 0.4, 0.6)
     return ax, places
-
-
-def _lines(name: str) -> str:
-    """A long name on two lines, broken between words."""
-    lines = textwrap.wrap(name, PICTURE_NAME, break_long_words=False) or [""]
-    kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
-    return "\n".join(tables.cut(line, PICTURE_NAME) for line in kept)
 
 
 def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
@@ -332,7 +352,7 @@ def draw_band(ax: Axes, x: Vector, low: Any, high: Any, middle: Any) -> None:
     ax.plot(x, finite(middle), color=BLUE, linewidth=2)
 
 
-ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 1}
+ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 """The line of no effect."""
 
 
@@ -358,7 +378,11 @@ AxesIn: TypeAlias = "Axes | Sequence[Axes] | np.ndarray[Any, Any] | None"
 
 
 def effect_plot(
-    shapes: Sequence[Shape], *, ax: AxesIn = None, ylim: tuple[float, float] | None = None
+    shapes: Sequence[Shape],
+    *,
+    ax: AxesIn = None,
+    ylim: tuple[float, float] | None = None,
+    what: str = "Effect",
 ) -> Axes | np.ndarray[Any, Any]:
     """The effect along each modifier: one panel each, a band for curves, bars for levels.
 
@@ -368,6 +392,8 @@ def effect_plot(
     ax : Axes or sequence of Axes, one per shape
     ylim : (low, high), optional
         Default: one scale for all panels that contains all intervals.
+    what : str
+        What the curves show.
 
     Returns
     -------
@@ -381,9 +407,10 @@ def effect_plot(
         panel.axhline(0, **ZERO_LINE)
         _levels(panel, shape) if shape.kind == "levels" else _curve(panel, shape)
         panel.set_ylim(low, high)
-        panel.set_ylabel("effect", **AS_TYPED)
-        what = "bars" if shape.kind == "levels" else "shaded"
-        titles(panel, tables.clean(shape.name), f"{what}: {tables.clean(shape.interval_label)}")
+        panel.set_ylabel(tables.cut(what[:1].lower() + what[1:], PICTURE_NAME), **AS_TYPED)
+        band = "bars" if shape.kind == "levels" else "shaded"
+        said = f"{band}: {tables.clean(shape.interval_label)}"
+        titles(panel, f"{what} by {tables.clean(shape.name)}", said)
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
@@ -420,9 +447,10 @@ def _levels(ax: Axes, shape: Shape) -> None:
 def coef_plot(
     effects: pd.DataFrame,
     *,
-    ax: Axes | None = None,
+    ax: AxesIn = None,
     alpha: float = 0.05,
     slopes: Sequence[bool] = (),
+    title: str = "Estimated effects",
 ) -> Any:
     """Coefficients with their intervals, one row each, the first on top.
 
@@ -430,34 +458,36 @@ def coef_plot(
     ----------
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
+    ax : Axes, or a list of Axes: one for all terms that are no slopes, and one for each slope
     slopes : sequence of bool
-        Which terms are per unit of a column. Each of them gets its own axis if `ax` is None.
+        Which terms are per unit of a column. Each of them gets its own axis unless `ax` is one.
     """
-    own = np.array(slopes, bool) if ax is None and any(slopes) else np.zeros(len(effects), bool)
-    frames = [effects[~own], *(effects[own].iloc[[k]] for k in range(int(own.sum())))]
+    one = ax is not None and not isinstance(ax, list)
+    own = np.array(slopes, bool) if any(slopes) and not one else np.zeros(len(effects), bool)
     of = tables.effects_on(effects.index)
-    said = [f"in units of {of or 'the outcome'}; lines: {tables.confidence(alpha)} intervals"]
-    said += [f"per unit of {tables.clean(term)}" for term in effects.index[own]]
-    if len(frames) == 1:
-        said = [
-            f"{f'effect on {of}' if of else 'coefficient'}; lines: {tables.confidence(alpha)} "
-            "intervals"
-        ]
-    panels = [ax] if len(frames) == 1 else _stacked([len(frame) for frame in frames])
-    for place, (frame, words) in enumerate(zip(frames, said, strict=True)):
-        panel, places = row_axes(panels[place], frame.index)
-        _intervals(panel, places, frame)
-        panel.set_xlabel(words)
-        panels[place] = panel
+    parts = [(effects[~own], f"effect on {of}" if of else "estimate")]
+    if own.any():
+        parts = [(effects[~own], f"in units of {of or 'the outcome'}")]
+        parts += [(effects.loc[[t]], f"per unit of {tables.clean(t)}") for t in effects.index[own]]
+    parts = [part for part in parts if len(part[0])] or parts
+    panels = list(np.ravel(np.array(ax, dtype=object)))
+    if ax is None and len(parts) > 1:
+        panels = _stacked([len(frame) for frame, _ in parts])
+    for place, (frame, words) in enumerate(parts):
+        panels[place], places = row_axes(panels[place], frame.index)
+        _intervals(panels[place], places, frame)
+        xlabel(panels[place], words)
+    titles(panels[0], title, f"lines: {tables.confidence(alpha)} intervals")
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
-def _stacked(rows: Sequence[int]) -> list[Any]:
-    """New axes, one below another, with room for the given number of rows each."""
-    import matplotlib.pyplot as plt
-
+def _stacked(rows: Sequence[int], figure: Figure | None = None) -> list[Any]:
+    """Axes one below another, with room for the given number of rows each."""
     heights = [0.75 + 0.34 * count for count in rows]
-    figure = plt.figure(figsize=(6.4, sum(heights)), layout="constrained")
+    if figure is None:
+        import matplotlib.pyplot as plt
+
+        figure = plt.figure(figsize=(6.4, sum(heights) + 0.4), layout="constrained")
     return list(figure.subplots(len(rows), 1, height_ratios=heights))
 
 
@@ -467,6 +497,7 @@ def gate_plot(
     ax: Axes | None = None,
     alpha: float = 0.05,
     overall: pd.DataFrame | None = None,
+    title: str = "Average effect by group",
 ) -> Axes:
     """Group averages: a thin line for the interval, a thick line for its part from sampling.
 
@@ -478,11 +509,12 @@ def gate_plot(
     gates : DataFrame
         Index: groups; columns estimate, std_error, conf_low, conf_high, se_sampling.
     """
-    ax, places = row_axes(ax, [*gates.index, *([] if overall is None else overall.index)])
-    if overall is not None:
-        _diamond(ax, places[-1], overall.iloc[0])
-        places = places[: len(gates)]
-    _intervals(ax, places, gates)
+    whole = gates.iloc[:0] if overall is None else overall
+    ax, every = row_axes(ax, [*gates.index, *whole.index])
+    places = every[: len(gates)]
+    _intervals(ax, places, gates, [*whole["conf_low"], *whole["conf_high"]])
+    for place, (_, row) in zip(every[len(gates) :], whole.iterrows(), strict=True):
+        _diamond(ax, place, row)
     estimate = finite(gates["estimate"])
     with np.errstate(all="ignore"):
         kept = np.clip(finite(gates["se_sampling"]) / finite(gates["std_error"]), 0, 1)
@@ -490,10 +522,8 @@ def gate_plot(
     high = estimate + kept * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     of = tables.effects_on(gates.index)
-    ax.set_xlabel(
-        f"average effect{of and f' on {of}'}; thin line: {tables.confidence(alpha)} interval,\n"
-        "thick: from sampling alone"
-    )
+    xlabel(ax, f"average effect{of and f' on {of}'}")
+    titles(ax, title, f"thin: {tables.confidence(alpha)} interval; thick: from sampling alone")
     return ax
 
 
@@ -503,8 +533,7 @@ def _diamond(ax: Axes, place: float, row: pd.Series[float]) -> None:
         [low, middle, high, middle], [place, place + 0.22, place, place - 0.22], color=VERMILION,
         alpha=0.9, zorder=3,
     )  # fmt: skip
-    ax.axvline(middle, color=VERMILION, linewidth=0.8, linestyle=":", zorder=1)
-    include(ax, [low, high])
+    ax.axvline(middle, color=VERMILION, linewidth=0.8, zorder=1)
 
 
 def forest_plot(
@@ -526,97 +555,39 @@ def forest_plot(
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
             color=INK, fontsize=9,
         )  # fmt: skip
-    ax.set_xlabel(f"{tables.clean(term)}; lines: {tables.confidence(alpha)} intervals")
+    xlabel(ax, term)
+    titles(ax, f"{tables.clean(term)} by fit", f"lines: {tables.confidence(alpha)} intervals")
     return ax
 
 
-def interval_plot(
-    effect: pd.Series[float],
-    sources: Sequence[VarianceSource],
-    *,
-    ax: Axes | None = None,
-    alpha: float = 0.05,
-    name: str = "average effect",
-) -> Axes:
-    """The interval of one effect as nested bars: from sampling alone to all sources.
+def nested(effect: pd.Series[float], sources: Sequence[VarianceSource]) -> pd.DataFrame:
+    """Intervals of the first source alone, with the second, and of all sources together.
 
     Parameters
     ----------
     effect : Series
-        With estimate, std_error, conf_low, conf_high.
-    sources : sequence of Source
+        With estimate, std_error, max_bias, conf_low, conf_high.
+    sources : sequence of VarianceSource
         Sampling first; each source adds to the ones before it.
     """
-    ax = axes_of(ax, height=2.1)
-    calm(ax, across="x")
-    estimate = float(effect["estimate"])
-    bars = nested(effect, sources)
-    spread = float(effect["std_error"])  # It sets the same number of digits as for the estimate.
-    include(ax, [0.0, estimate, *(limit for _, low, high in bars for limit in (low, high))])
-    ax.axvline(0, **ZERO_LINE)
-    for depth, (label, low, high) in enumerate(bars):
-        if not (math.isfinite(low) and math.isfinite(high)):
-            continue
-        color, edge, hatch = PATTERNS[depth]
-        ax.barh(
-            0, high - low, left=low, height=0.5, color=color, zorder=4 + len(bars) - depth,
-            edgecolor=edge, linewidth=1, hatch=hatch,
-        )  # fmt: skip
-        # Name the innermost bar above, and the wider bars below at increasing distance.
-        height = 0.5 if depth == 0 else -0.5 - 0.62 * (depth - 1)
-        span = " to ".join(tables.alike([low, high], spread))
-        _bracket(ax, low, high, height, tables.clean(f"{label}: {span}"))
-    ax.plot([estimate] * 2, [-0.3, 0.3], color=INK, linewidth=2, zorder=20)
-    ax.set_ylim(-1.05 - 0.62 * max(0, len(bars) - 2), 1.05)
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    said = f"{tables.clean(name)} ({tables.confidence(alpha)} intervals; vertical line: estimate)"
-    ax.set_xlabel("\n".join(textwrap.wrap(said, MOST_OF_AXIS)))
-    return ax
+    import pandas as pd
 
-
-MOST_OF_AXIS = 70
-"""Maximum characters in a line below the axis of an interval."""
-
-
-def nested(
-    effect: pd.Series[float], sources: Sequence[VarianceSource]
-) -> list[tuple[str, float, float]]:
-    """Intervals (label, low, high): the first source alone, with the second, and all together."""
     estimate, low, high = (float(effect[k]) for k in ("estimate", "conf_low", "conf_high"))
     bias = float(effect["max_bias"])
     total = math.sqrt(sum(s.std_error**2 for s in sources) + bias**2) or 1.0
-    bars, names, variance = [], [], 0.0
-    apart = len(sources) if bias > 0 else len(sources) - 1
-    for source in sources[: max(min(2, apart), 0)]:
+    rows, names, variance = [], [], 0.0
+    for source in sources[: max(min(2, len(sources) - (bias <= 0)), 0)]:
         variance += source.std_error**2
         names.append(source.label)
         kept = math.sqrt(variance) / total
         label = " and ".join(names) + (" alone" if len(names) == 1 else "")
-        bars.append(
-            (label, estimate - kept * (estimate - low), estimate + kept * (high - estimate))
-        )
-    # The last bar is the printed interval itself; a sum might round differently.
-    return [*bars, ("all sources", low, high)]
-
-
-PATTERNS = ((SKY, BLUE, ""), ("#fbe6d8", VERMILION, "////"), ("#eef1f4", GREY, ""))
-"""Fill, edge and hatch of nested bars: sampling, privacy, and all other sources.
-
-Dotted hatches are avoided, because in SVG they take a quarter of a megabyte.
-"""
-
-
-def _bracket(ax: Axes, low: float, high: float, height: float, text: str) -> None:
-    """A span with marked ends, and its name on the side with more room."""
-    ax.plot([low, high], [height] * 2, "|-", color=INK, linewidth=1, markersize=7, zorder=3)
-    left, right = ax.get_xlim()
-    rightward = low - left < right - high
-    ax.annotate(
-        text, (low if rightward else high, height), xytext=(0, 5 if height > 0 else -6),
-        textcoords="offset points", ha="left" if rightward else "right",
-        va="bottom" if height > 0 else "top", color=INK, fontsize=9, **AS_TYPED,
-    )  # fmt: skip
+        low_kept, high_kept = (estimate + kept * (end - estimate) for end in (low, high))
+        rows.append((label, estimate, low_kept, high_kept))
+    # The last row is the printed interval itself; a sum might round differently.
+    rows.append(("all sources", estimate, low, high))
+    spread = float(effect["std_error"])
+    index = [f"{name}: {' to '.join(tables.alike(ends, spread))}" for name, _, *ends in rows]
+    return pd.DataFrame([row[1:] for row in rows], index, ["estimate", "conf_low", "conf_high"])
 
 
 def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -638,7 +609,8 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
-    ax.set_xlabel(f"cost ({paid['currency'].iloc[0]})")
+    xlabel(ax, f"cost ({paid['currency'].iloc[0]})")
+    titles(ax, "Privacy budget by release", "bars: cost; numbers: cost and its share of the total")
     return ax
 
 
@@ -670,32 +642,6 @@ def uplift_plot(
     return ax
 
 
-def survival_plot(
-    curves: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05
-) -> Axes:
-    """Survival curves by arm as steps, with simultaneous bands.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns arm, time, survival, band_low, band_high.
-    """
-    ax = axes_of(ax, height=3.2)
-    calm(ax, across="y")
-    looks = ((GREY, (0, (4, 2))), (BLUE, "solid"))
-    for (color, line), (arm, one) in zip(looks, curves.groupby("arm", sort=False), strict=True):
-        x, low, high = (finite(one[name]) for name in ("time", "band_low", "band_high"))
-        ax.fill_between(x, low, high, step="post", color=color, alpha=0.2, linewidth=0)
-        label = tables.cut(tables.clean(arm), PICTURE_NAME)
-        ax.step(x, one["survival"], where="post", color=color, linestyle=line, label=label)
-    ax.set_ylim(0, 1)
-    ax.set_xlabel(tables.cut(tables.clean(time), PICTURE_NAME), **AS_TYPED)
-    ax.set_ylabel("survival")
-    ax.legend(frameon=False, fontsize=9)
-    titles(ax, "Survival by arm", f"shaded: {tables.confidence(alpha)} simultaneous bands")
-    return ax
-
-
 def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Largest possible power of a test between two neighboring tables.
 
@@ -718,18 +664,25 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame) -> None:
-    low, high = finite(frame["conf_low"]), finite(frame["conf_high"])
+def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, more: Iterable[float] = ()) -> None:
+    """Estimates with intervals; the axis also contains `more`."""
+    include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *more])
     ax.axvline(0, **ZERO_LINE)
-    ax.hlines(places, low, high, color=BLUE, linewidth=1.6, zorder=3)
-    # Draw an infinite interval from end to end.
-    for place in places[np.isinf(np.asarray(frame["conf_high"], dtype=float))]:
-        ax.axhline(place, color=BLUE, linewidth=1.6, linestyle=":", zorder=3)
+    for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
+        span(ax, place, float(low), float(high))
     ax.plot(
         finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
         markeredgecolor="white", zorder=4,
     )  # fmt: skip
-    include(ax, [0.0, *low, *high])
+
+
+def span(ax: Axes, place: float, low: float, high: float) -> None:
+    """An interval within the axes; an infinite side ends in an arrow."""
+    left, right = ax.get_xlim()
+    ax.hlines(place, max(low, left), min(high, right), color=BLUE, linewidth=1.6, zorder=3)
+    for end, x, arrow in ((low, left, "<"), (high, right, ">")):
+        if math.isinf(end):
+            ax.plot([x], [place], arrow, color=BLUE, clip_on=False, markersize=7, zorder=4)
 
 
 def _panels(ax: AxesIn, count: int) -> list[Axes]:

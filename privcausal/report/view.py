@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from privcausal.errors import CapabilityError, DataError
 from privcausal.typing import Kind, Neighbors
@@ -25,7 +25,7 @@ class VarianceSource(NamedTuple):
     """One source of the first effect's uncertainty; squared `std_error`s add up.
 
     `share` is its part of the variance in [0, 1]. `meaning` is a short explanation; about 30
-    characters fit a text summary. List sampling first: nested bars are drawn in this order.
+    characters fit a text summary. List sampling first: intervals add up in this order.
     """
 
     label: str
@@ -35,17 +35,18 @@ class VarianceSource(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A diagnostic release (overlap, balance): a caption, a sentence, a small frame.
+    """A figure or a diagnostic release (overlap, balance): a caption, a sentence, a small frame.
 
-    `draw` draws the diagnostic on the given axes. `rows` is the number of its rows that the plot
-    names, if any.
+    `draw(ax=...)` draws it on axes `height` inches high. If the plot names rows, `rows` are
+    their numbers instead, one for each of the axes that `draw` takes.
     """
 
     caption: str
     sentence: str
     frame: pd.DataFrame
-    draw: Callable[[Any], object] | None = None
-    rows: int = 0
+    draw: Callable[..., object] | None = None
+    rows: tuple[int, ...] = ()
+    height: float = 3.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +105,10 @@ class FitView:
     gains : DataFrame or None
         Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
         conf_high, random.
+    figures : tuple of Check
+        Figures that only this kind of fit has, shown before the tables of estimates.
+    third, grouped : str
+        Titles of the report's third section, and of the groups in it.
     variation : str
         A sentence on whether the effect varies by `shapes`; may be empty.
     averages : int
@@ -170,6 +175,9 @@ class FitView:
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
+    figures: tuple[Check, ...] = ()
+    third: str = "Who benefits?"
+    grouped: str = "Average effect by group"
     variation: str = ""
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()

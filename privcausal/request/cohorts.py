@@ -15,14 +15,15 @@ from privcausal.request.schema import Interval, Levels, Schema
 class CohortEffect(NamedTuple):
     """ATT(g, t): the change of cohort g from the base period to t, less that of the controls.
 
-    Cohorts and periods are positions in `labels_of`. `event` counts periods since treatment.
+    Cohorts and periods are positions in `labels_of`. `event` is the time since treatment, in the
+    unit of the periods if these are numbers; otherwise it counts periods.
     """
 
     name: str
     cohort: int
     period: int
     base: int
-    event: int
+    event: float
     controls: tuple[int, ...]
 
 
@@ -122,7 +123,7 @@ def comparisons(request: Request) -> tuple[CohortEffect, ...]:
 
 def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect, ...]:
     labels, periods = labels_of(schema, panel)
-    end, found = len(periods), []
+    end, found, at = len(periods), [], panels.clock(periods)
     starts = [periods.index(label) if label in periods else end for label in labels]
     for g, start in enumerate(starts):
         for t in range(1, end) if start < end else ():
@@ -131,5 +132,5 @@ def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect,
             controls = tuple(c for c, s in enumerate(starts) if c != g and s > last)
             if controls:
                 name = f"ATT({labels[g]}, {periods[t]})"
-                found.append(CohortEffect(name, g, t, base, t - start, controls))
+                found.append(CohortEffect(name, g, t, base, round(at[t] - at[start], 9), controls))
     return tuple(found)

@@ -6,7 +6,9 @@ the outcomes of all declared periods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
@@ -159,3 +161,14 @@ def numbers_of(labels: Sequence[str]) -> list[float]:
         except ValueError:
             continue
     return []
+
+
+def clock(labels: Sequence[str]) -> list[float]:
+    """The times of the periods in their own unit; whole numbers if they are only counted.
+
+    Dates and months such as 202401 have no unit of their own: months and years differ in length.
+    """
+    if not all(re.fullmatch(r"\d{4}(0[1-9]|1[0-2])", label) for label in labels):
+        with suppress(ValueError):
+            return [float(label) for label in labels]
+    return [*range(len(labels))]

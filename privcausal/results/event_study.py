@@ -10,9 +10,10 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError
 from privcausal.inference.cohorts import PLACES
-from privcausal.report import plots, tables
-from privcausal.report.view import Shape
-from privcausal.request.cohorts import comparisons
+from privcausal.report import curves, tables
+from privcausal.report.view import Check
+from privcausal.request.cohorts import comparisons, labels_of
+from privcausal.request.panels import clock
 from privcausal.results import frames
 from privcausal.results.fits import PlotSource, Result
 
@@ -21,7 +22,7 @@ from privcausal.results.fits import PlotSource, Result
 class EventStudyResult(Result):
     """The result of `privcausal.did` with cohorts; `params` are all ATT(g, t).
 
-    `plot` draws averages by periods since treatment (kind ``"event"``).
+    `plot` draws averages by time since treatment (kind ``"event"``).
 
     Examples
     --------
@@ -48,10 +49,11 @@ class EventStudyResult(Result):
         Parameters
         ----------
         kind : {"event", "cohort", "calendar", "overall"}
-            Rows are periods since treatment, cohorts, or periods. The last row is the average over
-            treated event times, cohorts (by size), or periods. "overall" is the average over all
-            treated cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R
-            package ``did``.
+            Rows are times since treatment (in the unit of the periods if these are numbers,
+            otherwise in periods), cohorts, or periods. The last row is the average over treated
+            event times, cohorts (by size), or periods. "overall" is the average over all treated
+            cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R package
+            ``did``.
         simultaneous : bool
             True: one joint level for all rows but the last (sup-t bands).
 
@@ -85,16 +87,29 @@ class EventStudyResult(Result):
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
         def events() -> pd.DataFrame:
-            return self.aggregate("event", alpha).iloc[:-1].dropna()
+            frame, bands = (self.aggregate("event", alpha, joint) for joint in (False, True))
+            bands = bands[["conf_low", "conf_high"]].set_axis(["band_low", "band_high"], axis=1)
+            return frame.join(bands).iloc[:-1].dropna()
 
         def draw(ax: Any) -> Any:
-            own, said = events(), f"{tables.confidence(alpha)} intervals"
-            middle, low, high = (own[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
-            grid, name = own.index.tolist(), "periods since treatment"
-            shape = Shape(name, "levels", grid, middle, low, high, said)
-            return plots.effect_plot([shape], ax=ax)
+            request = self.plan.request
+            panel = request.trust.panel
+            own = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
+            time = tables.relabelled(panel.time, labels) if own else "periods"
+            return curves.event_plot(events(), time, ax=ax, alpha=alpha)
 
         return {"event": (events, draw), **super()._pictures(alpha, labels)}
+
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        events, draw = self._pictures(alpha, labels)["event"]
+        frame = events()
+        if frame.empty:
+            return ()
+        said = "No cohort has two periods before its treatment, so trends cannot be compared."
+        if (frame.index.astype(float) < 0).any():
+            p = f"p = {tables.p_value_text(self.pretrends().pvalue)}".replace("= <", "< ")
+            said = f"Test that all effects before treatment are zero (Wald): {p}."
+        return (Check("Effect by time since treatment", said, frame, draw),)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(

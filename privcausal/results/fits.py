@@ -14,15 +14,17 @@ import pandas as pd
 
 from privcausal.errors import CapabilityError, Strict
 from privcausal.estimators import diagnostics
+from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects, instruments
 from privcausal.inference.cells import CellEffect
-from privcausal.report import document, plots, tables
+from privcausal.report import curves, document, plots, tables
 from privcausal.report.summary import Summary, summarize
-from privcausal.report.view import Shape
-from privcausal.request.request import Budget
+from privcausal.report.view import Check, Shape
+from privcausal.request.request import COHORTS, Budget
+from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
-from privcausal.results.view import outcome_name
+from privcausal.results.view import outcome_name, part_words, set_words
 from privcausal.typing import Frame, Mask, Matrix
 
 if TYPE_CHECKING:
@@ -155,7 +157,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         Private Average Treatment Effect
         ...
         """
-        view = self._view(frames.check_alpha(alpha))
+        view = self._view(frames.check_alpha(alpha), self._labels(labels))
         terms, names = () if xname is None else (*self.params.index,), xname or ()
         if isinstance(names, str) or not all(
             isinstance(x, str) for x in (title or "", yname or "", *names)
@@ -164,7 +166,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         if len(terms) != len(names):
             raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
         named = dict(zip(terms, names, strict=True)) | ({view.left[0][1]: yname} if yname else {})
-        view = tables.with_labels(view, self._labels(labels), named)
+        view = tables.with_labels(view, {}, named)
         return summarize(replace(view, title=title or view.title), full=full)
 
     def summary2(
@@ -198,7 +200,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> fit.report("report.html", audience="public")
         """
         place = document.check_html(path)
-        named = tables.with_labels(self._view(), self._labels(labels))
+        named = self._view(labels=self._labels(labels))
         view = replace(named, checks=tuple(check.check for check in checks))
         place.write_text(document.render_report(view, audience), encoding="utf-8")
 
@@ -226,10 +228,11 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         """Draw ``"coef"``, ``"gate"`` (a forest plot) or ``"budget"``; returns matplotlib axes.
 
         Results of `privcate` can also draw ``"effect"``, which is their default. Effects by cell
-        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. Other results draw
-        ``"coef"`` by default. Coefficients in the outcome's unit share one axis, and each slope has
-        its own axis. The result is then an array of axes, unless you pass `ax`. `labels` are
-        display names of columns.
+        can also draw ``"uplift"``, and fits of survival outcomes ``"survival"``. A LATE draws its
+        ``"set"``, or ``"first stage"``. Regressions can also draw ``"line"``. Other results draw
+        ``"coef"`` by default, without an intercept. Coefficients in the outcome's unit share one
+        axis, and each slope has its own axis. The result is then an array of axes, unless you pass
+        `ax`. `labels` are display names of columns.
 
         Examples
         --------
@@ -251,6 +254,8 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             - ``"effect"``: modifier kind at estimate conf_low conf_high.
             - ``"uplift"``: share gain std_error conf_low conf_high random.
             - ``"survival"``: the columns of `AteResult.survival`.
+            - ``"set"``: conf_low conf_high, one row per part. ``"first stage"``: as ``"coef"``.
+            - ``"line"``: the columns of `RegressionResult.predict`, by values of a column.
 
         Examples
         --------
@@ -278,27 +283,38 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         def own(*, groups: bool = False) -> pd.DataFrame:
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
-            on = outcome_name(self.plan.request, self.estimate.schema)
-            plain = on == self.plan.request.formula.effect_on
-            return named if plain else named.rename_axis(tables.relabelled(on, labels))
+            on = measured(request) or outcome_name(request, self.estimate.schema)
+            return named.rename_axis(tables.relabelled(on, labels))
 
-        def slopes() -> list[bool]:
-            return [row.kind == "slope" for row in self._rows() if row.is_effect]
+        request = self.plan.request
+        line = request.estimand == "OLS"
+        skip = self._lead if line else 0  # the intercept
+
+        def coefficients(ax: Any) -> Any:
+            frame, slopes = own().iloc[skip:], self._slopes[skip:]
+            title = "Coefficients" if line else "Estimated effects"
+            return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
+
+        def groups(ax: Any) -> Any:
+            if request.estimand == COHORTS:
+                return plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, title="All averages")
+            return plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, overall=self.ate)
 
         return {
-            "coef": (
-                lambda: self._table(alpha).drop(columns="p_value"),
-                lambda ax: plots.coef_plot(own(), ax=ax, alpha=alpha, slopes=slopes()),
-            ),
+            "coef": (lambda: self._table(alpha).drop(columns="p_value").iloc[skip:], coefficients),
             "gate": (
                 lambda: self._table(alpha, groups=True).drop(columns="p_value"),
-                lambda ax: plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, overall=self.ate),
+                groups,
             ),
             "budget": (
                 lambda: tables.price_frame(self.budget),
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
+
+    @property
+    def _slopes(self) -> list[bool]:
+        return [row.kind == "slope" for row in self._rows() if row.is_effect]
 
     @property
     def methods(self) -> str:
@@ -362,10 +378,11 @@ class AteResult(Result):
         Returns
         -------
         DataFrame
-            Columns arm time survival std_error conf_low conf_high band_low band_high, one row for
-            each arm and bin of time: the probability of no event up to and including `time`.
-            Standard errors combine Greenwood's formula and privacy noise. Limits hold at each time
-            alone. Bands hold at all times of an arm together, at level 1 - alpha.
+            Columns arm time survival std_error at_risk conf_low conf_high band_low band_high, one
+            row for each arm and bin of time: the probability of no event up to and including
+            `time`. `at_risk` is the noisy number of rows in the bin of `time` or later. Standard
+            errors combine Greenwood's formula and privacy noise. Limits hold at each time alone.
+            Bands hold at all times of an arm together, at level 1 - alpha.
 
         Raises
         ------
@@ -377,20 +394,72 @@ class AteResult(Result):
         >>> trial = study.frame.assign(days=study.frame["age"] * 3, died=study.frame["age"] > 40)
         >>> timed = pc.private("Surv(days, died) ~ programme", trial, estimand="RMST", horizon=180)
         >>> timed.survival().columns.tolist()
-        ['arm', 'time', 'survival', 'std_error', 'conf_low', 'conf_high', 'band_low', 'band_high']
+        ['arm', 'time', 'survival', 'std_error', 'at_risk', 'conf_low', 'conf_high',
+         'band_low', 'band_high']
         """
         return frames.survival_frame(self.estimate, frames.check_alpha(alpha))
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        known = super()._pictures(alpha, labels)
-        if self.plan.request.horizon is None:
+        known, formula = super()._pictures(alpha, labels), self.plan.request.formula
+        outcome, treatment, time = (
+            tables.relabelled(name, labels)
+            for name in (formula.effect_on, formula.treatment, formula.outcome)
+        )
+
+        def survival(ax: Any) -> Any:
+            mean = self.plan.request.estimand == "RMST"
+            return curves.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
+
+        def sets() -> pd.DataFrame:
+            value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
+            rows = [(value if low <= value <= high else np.nan, low, high) for low, high in parts]
+            names = pd.Index([f"LATE {part_words(*part)}" for part in parts], name=outcome)
+            return pd.DataFrame(rows, names, ["estimate", "conf_low", "conf_high"])
+
+        def stages() -> pd.DataFrame:
+            frame = self._table(alpha).drop(columns="p_value").rename_axis(treatment)
+            return frame[[row.kind == "first stage" for row in self._rows()]]
+
+        if self.plan.request.horizon is not None:
+            known["survival"] = lambda: self.survival(alpha), survival
+        if not formula.instruments:
             return known
+        forest = partial(plots.coef_plot, alpha=alpha)
+        return {
+            "set": (sets, lambda ax: forest(sets(), ax=ax, title="Confidence set of the LATE")),
+            "first stage": (stages, lambda ax: forest(stages(), ax=ax, title="First stage")),
+        } | known
 
-        def draw(ax: Any) -> Any:
-            time = tables.relabelled(self.plan.request.formula.outcome, labels)
-            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha)
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        known = self._pictures(alpha, labels)
+        if "survival" in known:
+            caption, draw = "Survival by arm, and noisy numbers at risk", known["survival"][1]
+            frame = curves.at_risk(self.survival(alpha)).round()
+            return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
+        if "set" not in known:
+            return ()
+        strength = instruments.instrument_tests(self._averages).strength
+        said = {
+            "set": set_words(self.confidence_set(alpha), alpha),
+            "first stage": f"F statistic of the first stage: {strength:.1f} (noisy).",
+        }
+        drawn = [(words, *known[kind]) for kind, words in said.items()]
+        return tuple(
+            Check(words.partition(":")[0], words, frame(), draw, (max(len(frame()), 1),))
+            for words, frame, draw in drawn
+        )
 
-        return known | {"survival": (lambda: self.survival(alpha), draw)}
+
+UNADJUSTED = (
+    "Kaplan-Meier curves of the noisy times. They are not adjusted for covariates, so the area "
+    "between them may differ from the estimated effect."
+)
+
+
+LINE = (
+    "The line shows predicted means over the declared range of {}. The other columns are at the "
+    "middle of their ranges, or at their first level."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -498,6 +567,46 @@ class RegressionResult(Result):
         """
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
+
+    def _line(self, column: str, alpha: float) -> pd.DataFrame:
+        points = dict[str, Any]()
+        for name in self.estimate.design.variables:
+            one = self.estimate.schema[name]
+            first = one.labels[0] if isinstance(one, Levels | Binary) and one.labels else 0
+            points[name] = (one.lo + one.hi) / 2 if isinstance(one, Interval) else first
+            if name == column and isinstance(one, Interval):
+                points[name] = np.linspace(one.lo, one.hi, frames.CURVE_GRID)
+        return self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)
+
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
+        known, schema = super()._pictures(alpha, labels), self.estimate.schema
+        every = [n for n in self.estimate.design.variables if isinstance(schema[n], Interval)]
+        if not every:
+            return known
+        column, on = every[0], outcome_name(self.plan.request, schema)
+        names = [tables.relabelled(name, labels) for name in (column, on)]
+        line = partial(self._line, column, alpha)
+
+        def draw(ax: Any) -> Any:
+            found, said = line(), f"{tables.confidence(alpha)} interval at each point"
+            value, low, high = (found[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
+            shape = Shape(names[0], "continuous", found.index.tolist(), value, low, high, said)
+            ends = (min(low), max(high)) if np.isfinite([*low, *high]).all() else None
+            return plots.effect_plot([shape], ax=ax, ylim=ends, what=f"Predicted {names[1]}")
+
+        return known | {"line": (line, draw)}
+
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        known, slopes = self._pictures(alpha, labels), self._slopes[self._lead :]
+        frame, draw = known["coef"]
+        rows = tuple(filter(None, (slopes.count(False), *(1 for own in slopes if own))))
+        said = f"Coefficients with {tables.confidence(alpha)} intervals, without the intercept."
+        shown = (Check("Coefficients", said, frame(), draw, rows),)
+        if "line" not in known:
+            return shown
+        line, draw = known["line"][0](), known["line"][1]
+        said = LINE.format(tables.relabelled(str(line.index.name), labels))
+        return *shown, Check("Fitted line", said, line.iloc[::8], draw)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(

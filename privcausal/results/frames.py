@@ -111,7 +111,7 @@ def survival_frame(estimate: Estimate, alpha: float) -> pd.DataFrame:
         cov = curve.cov(replicas, request.trust.max_rows)
         sd, value = np.sqrt(np.diag(cov)), curve.survival
         columns = {"arm": label, "time": survival.times(request), "survival": value}
-        columns["std_error"] = sd
+        columns |= {"std_error": sd, "at_risk": curve.risk}
         for name, joint in (("conf", False), ("band", True)):
             half = critical(cov, alpha, simultaneous=joint) * sd
             columns[f"{name}_low"] = np.clip(value - half, 0.0, 1.0)

@@ -20,6 +20,7 @@ from privcausal.report import curves, tables
 from privcausal.report.plots import uplift_plot
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.view import Check
+from privcausal.request.schema import Binary, level_names
 from privcausal.results import frames
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import NOT_PRIVATE, Guarantee, price_text, promise
@@ -355,9 +356,9 @@ class Diagnostic(_Look):
         return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
 
     @property
-    def _named_rows(self) -> int:
-        """Number of rows that the plot names; 0 if it names none."""
-        return 0
+    def _named_rows(self) -> tuple[int, ...]:
+        """Number of rows that the plot names, if it names any."""
+        return ()
 
     def _shown(self) -> pd.DataFrame:
         return self.frame
@@ -431,6 +432,10 @@ class Overlap(Diagnostic):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upward, the controls downward."""
+        request = self.measured.plan.request
+        domain = request.schema.get(request.formula.treatment)
+        if isinstance(domain, Binary) and domain.labels is not None:
+            return curves.overlap_plot(self.frame, ax, level_names(domain))
         return curves.overlap_plot(self.frame, ax)
 
 
@@ -461,8 +466,8 @@ class Balance(Diagnostic):
         )  # fmt: skip
 
     @property
-    def _named_rows(self) -> int:
-        return len(self.measured.terms)
+    def _named_rows(self) -> tuple[int, ...]:
+        return (len(self.measured.terms),)
 
     def _shown(self) -> pd.DataFrame:
         words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}

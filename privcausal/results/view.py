@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
@@ -23,8 +23,13 @@ from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import base, frames, guarantee, looks
 
 
-def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
-    """All values that summary, plots and report show of a fit with these effect curves."""
+def view_of(
+    result: base.ReleasedFit,
+    shapes: tuple[view.Shape, ...],
+    alpha: float,
+    figures: tuple[view.Check, ...] = (),
+) -> view.FitView:
+    """All values that summary, plots and report show of a fit with these curves and figures."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, frames.quantile(alpha)
     formula, trust = request.formula, request.trust
@@ -44,21 +49,24 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         counts = ((f"{rows} (noisy)", f"{estimate.population.count:,.0f}"),)
     named = outcome_name(request, schema)
     effects = gates = None
+    cohorts = request.estimand == COHORTS
     if averages is not None:
         effects = result.tidy(alpha).set_index("term")
         if named != formula.effect_on:
             effects.index.name = named
         effects["mark"] = ["post" if row.kind in ("ratio", "late") else "dp" for row in terms]
         gates = result._effects(alpha, groups=True) if averages.groups else None
-        if request.estimand == COHORTS:
+        if cohorts:
             effects, gates = _by_event_time(result, alpha)
+    plain = "Estimates" if figures and gates is None else "Who benefits?"
+    third = {"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, plain)
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
         persons = f"One {trust.unit} is one person, with {used}."
     numeric = named == formula.effect_on
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
-    changes = panel is not None and request.estimand != COHORTS
+    changes = panel is not None and not cohorts
     several, attack = len(request.asked.averages) > 1, None
     total = guarantee.price_text(promise.epsilon, promise.delta)
     if promise.delta == 0:
@@ -85,14 +93,17 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         ("Neighboring data", guarantee.neighboring(trust.neighbors, promise.unit)),
     )
     return view.FitView(
-        title="Private Average Treatment Effects" if several else words.title, outcome=named,
-        treatment="treatment" if request.estimand == COHORTS else formula.treatment,
+        title="Private Average Treatment Effects" if several else words.title,
+        outcome=measured(request) or named,
+        treatment="treatment" if cohorts else formula.treatment,
         left=left, right=right, effects=effects, gates=gates,
         averages=0 if effects is None else len(effects) - sum(bool(row.column) for row in terms),
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
-        shapes=shapes, variation=looks.variation(result, alpha) if shapes else "",
-        uncertainty=_sources(result), bias=_bias(result, z) + _set_words(result, z, alpha),
+        shapes=shapes, figures=figures, third=third,
+        grouped="Effects by cohort and period" if cohorts else "Average effect by group",
+        variation=looks.variation(result, alpha) if shapes else "",
+        uncertainty=_sources(result), bias=_bias(result, z) + _open_set(result, z, alpha),
         tails=" ".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
         total=total if estimate.real else "not private", ledger=result.ledger_line,
@@ -103,7 +114,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         assumptions=said.assumptions, robustness=_robustness(result, alpha), methods=said.methods,
         call=result.call, versions=tuple((name, version_of(name)) for name in PACKAGES),
         alpha=alpha,
-        lead=0 if averages is None or request.estimand == COHORTS else result._lead,
+        lead=0 if averages is None or cohorts else result._lead,
     )  # fmt: skip
 
 
@@ -196,19 +207,24 @@ def _bias(result: base.ReleasedFit, z: float) -> str:
     return "" if factor == normal else f"Max bias{of} from clipping: {said}."
 
 
-def _set_words(result: base.ReleasedFit, z: float, alpha: float) -> str:
+def _open_set(result: base.ReleasedFit, z: float, alpha: float) -> str:
     """The confidence set of the LATE, if it is not one finite interval."""
     found = result.estimate.averages
     if found is None or not result.plan.request.formula.instruments:
         return ""
-    parts, level = late_set(found, z), tables.confidence(alpha)
-    if len(parts) == 1 and np.isfinite(parts[0]).all():
-        return ""
-    shown = [_part_words(low, high) for low, high in parts]
-    return f" {level} confidence set of the LATE: {' or '.join(shown) or 'empty'}."
+    parts = late_set(found, z)
+    closed = len(parts) == 1 and np.isfinite(parts[0]).all()
+    return "" if closed else f" {set_words(parts, alpha)}"
 
 
-def _part_words(low: float, high: float) -> str:
+def set_words(parts: Sequence[tuple[float, float]], alpha: float) -> str:
+    """A confidence set of the LATE as a sentence."""
+    shown = " or ".join(part_words(low, high) for low, high in parts) or "empty"
+    return f"{tables.confidence(alpha)} confidence set of the LATE: {shown}."
+
+
+def part_words(low: float, high: float) -> str:
+    """One interval of a confidence set in words."""
     ends = [tables.number(x, 3) for x in (low, high)]
     if np.isinf(low):
         return "any value" if np.isinf(high) else f"below {ends[1]}"

@@ -132,6 +132,31 @@ def test_the_headline_is_the_overall_average_and_effects_by_event_time_follow(
     assert page.index("overall") < page.index("ATT(")
 
 
+@pytest.mark.parametrize(
+    ("periods", "events"),
+    [
+        ([2003, 2005, 2007], ["-2", "0", "2", "average"]),
+        ([2003, 2005, 2006], ["-1", "0", "1", "average"]),
+        ([0.5, 0.75, 1.25], ["-0.5", "0", "0.5", "average"]),
+        ([202311, 202312, 202401], ["-1", "0", "1", "average"]),  # months: no plain numbers
+        (["2003-01-01", "2004-01-01", "2005-01-01"], ["-1", "0", "1", "average"]),
+    ],
+)
+def test_event_time_has_the_unit_of_the_periods(periods: list[Any], events: list[str]) -> None:
+    frame = mpdta()
+    frame = frame[frame["year"] < 2006]
+    frame["first"] = np.where(frame["first.treat"].eq(2004), periods[1], periods[2])
+    frame["first"] = frame["first"].astype(type(periods[0])).where(frame["first.treat"] > 0, "0")
+    frame["wave"] = frame["year"].map(dict(zip([2003, 2004, 2005], periods, strict=True)))
+    options = {"time": "wave", "cohort": "first", "periods": periods, "eps": 8}
+    levels = [str(value) for value in ("0", *periods[1:])]
+    with seeded_noise(1):
+        fit = study(frame, **options, bounds={"lemp": (0, 12), "first": levels})
+    assert fit.aggregate("event").index.tolist() == events
+    assert f"event[{events[-2]}]" in str(fit.summary())
+    assert np.isfinite(fit.contrast(f"event[{events[-2]}]").frame["estimate"].iloc[0])
+
+
 def test_cohorts_that_are_too_small() -> None:
     """An empty cohort has the widest interval; averages leave it out, and an alert names it."""
     frame = mpdta()

@@ -40,7 +40,9 @@ def words(ax: Axes) -> str:
 
 def test_effect_plot_makes_a_panel_per_modifier_on_one_scale() -> None:
     panels = plots.effect_plot(shapes())
-    assert [ax.get_title(loc="left") for ax in panels] == ["age", "income", "region"]
+    assert [ax.get_title(loc="left") for ax in panels] == [
+        "Effect by age", "Effect by income", "Effect by region",
+    ]  # fmt: skip
     assert len({ax.get_ylim() for ax in panels}) == 1
     assert "approximate 95% band" in words(panels[0])
     assert "bars: 95% interval" in words(panels[2])
@@ -69,8 +71,6 @@ OTHERS = {
     "coef": (plots.coef_plot, (cate_view().effects,), "95% interval"),
     "gate": (plots.gate_plot, (cate_view().gates,), "thick: from sampling alone"),
     "budget": (plots.budget_plot, (cate_view().budget,), "cost (rho)"),
-    "interval": (plots.interval_plot, (ate_view().effects.iloc[0], ate_view().uncertainty),
-                 "sampling alone: 0.0265 to 0.0799"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
     "attack": (plots.attack_plot, (attack(),), "solid: upper limit; dashed: random guessing"),
     "plan": (curves.plan_plot, (PLAN,), "half-width of the 95% interval"),
@@ -95,10 +95,11 @@ def test_alpha_is_in_the_words() -> None:
 def test_nested_intervals_end_in_the_printed_one() -> None:
     effect, sources = ate_view().effects.iloc[0], ate_view().uncertainty
     bars = plots.nested(effect, sources)
-    assert bars[-1] == ("all sources", 0.0093, 0.0971)
-    inner = (bars[0][2] - bars[0][1]) / (0.0971 - 0.0093)
+    assert bars.index[0] == "sampling alone: 0.0265 to 0.0799"
+    assert bars.iloc[-1].tolist() == [0.0532, 0.0093, 0.0971]
+    inner = (bars["conf_high"] - bars["conf_low"]).iloc[0] / (0.0971 - 0.0093)
     assert inner == pytest.approx(0.0136 / np.hypot(0.0136, 0.0178))
-    assert plots.nested(effect, ()) == [("all sources", 0.0093, 0.0971)]
+    assert plots.nested(effect, ()).index.tolist() == ["all sources: 0.0093 to 0.0971"]
 
 
 def test_pure_epsilon_is_drawn_in_epsilon() -> None:
@@ -109,7 +110,7 @@ def test_names_are_drawn_as_they_are() -> None:
     ax = plots.effect_plot([Shape("$\\frac{1}$", "levels", ("$a$", "$b_$"), (1.0, 2.0),
                                    (0.0, 1.0), (2.0, 3.0), "$z")])  # fmt: skip
     ax.figure.canvas.draw()
-    assert ax.get_title(loc="left") == "$\\frac{1}$"
+    assert ax.get_title(loc="left") == "Effect by $\\frac{1}$"
 
 
 def test_gaps_and_infinities_do_not_break_a_plot() -> None:
@@ -121,7 +122,7 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     plots.gate_plot(frame).figure.canvas.draw()
     plots.coef_plot(frame).figure.canvas.draw()
     lost = frame.assign(std_error=odd, max_bias=odd).iloc[0]
-    plots.interval_plot(lost, ate_view().uncertainty).figure.canvas.draw()
+    plots.coef_plot(plots.nested(lost, ate_view().uncertainty)).figure.canvas.draw()
 
 
 @settings(max_examples=12, deadline=None)

@@ -93,7 +93,7 @@ def test_coefficients_of_one_unit_share_an_axis() -> None:
     figure, ax = plt.subplots()
     assert fits()[1].plot("coef", ax=ax) is ax
     plt.close(figure)
-    assert fits()[0].plot("coef").get_xlabel().startswith("coefficient")
+    assert fits()[0].plot("coef").get_xlabel() == "effect on recovery"
     plt.close("all")
 
 
@@ -108,7 +108,7 @@ def test_forest_plots_have_the_overall_effect_and_the_specifications() -> None:
     made = pc.compare({"AIPW": one, "R": two})
     ax = made.plot()
     assert [t.get_text() for t in ax.get_yticklabels()] == ["AIPW", "R"]
-    assert len(ax.texts) == 2
+    assert len([note for note in ax.texts if "[" in note.get_text()]) == 2
     plt.close("all")
     with pytest.raises(pc.CapabilityError, match="No fit has the term 'x'"):
         made.plot("x")

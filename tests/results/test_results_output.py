@@ -138,13 +138,15 @@ def test_axes_in_axes_out(fitted: Any, kind: str) -> None:
 
 def test_effect_has_a_panel_per_modifier() -> None:
     panels = variant("r on gam").plot()
-    assert [panel.get_title(loc="left") for panel in panels] == ["age", "ward", "smoker"]
+    assert [panel.get_title(loc="left") for panel in panels] == [
+        f"Effect by {name}" for name in ("age", "ward", "smoker")
+    ]
     _, axes = plt.subplots(1, 3)
     assert list(variant("t on linear").plot(ax=axes)) == list(axes)
 
 
 def test_default_kind_of_an_average_is_its_coefficients() -> None:
-    assert variant("private on gam").plot().get_xlabel().startswith("coefficient")
+    assert variant("private on gam").plot().get_xlabel() == "effect on cost"
 
 
 def test_unknown_kinds_answer_with_the_known(fitted: Any) -> None:

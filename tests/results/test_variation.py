@@ -50,7 +50,7 @@ def test_what_varies_is_named_and_leads_report_and_summary(tmp_path: Any) -> Non
     assert text.index("The effect varies with") < text.index("  Z: ")
     made.report(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert page.index(said) < page.index("Groups chosen in advance")
+    assert page.index(said) < page.index("Average effect by group")
 
 
 def test_averages_alone_say_nothing_of_it() -> None:
