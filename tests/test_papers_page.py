@@ -121,6 +121,7 @@ def test_every_verdict_follows_from_stored_rows(paper: str) -> None:
         assert table[name].tolist() == pytest.approx(ours, rel=1e-4, abs=1e-9, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_the_pages_hold_these_lines() -> None:
     for file, text in papers_page.made(printed.computed()).items():
         assert file.read_text(encoding="utf-8") == text, "run python tests/benchmarks/printed.py"

@@ -230,9 +230,8 @@ def _foreign(fit: Any, alpha: float) -> Foreign:
         )
     raise CapabilityError(
         f"A {type(fit).__name__} cannot be compared. Pass fits of privcausal, statsmodels, "
-        "linearmodels, pyfixest, DoubleML, lifelines, or EconML (linear, or the result of "
-        "ate_inference()), fits that follow the maketables protocol, or frames with the columns "
-        "term, estimate, and std_error."
+        "linearmodels, pyfixest, DoubleML, lifelines, EconML, or maketables, or frames with the "
+        "columns term, estimate, and std_error."
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from privcausal.errors import CapabilityError, Strict
+from privcausal.errors import CapabilityError
 from privcausal.estimators import diagnostics
 from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
@@ -25,7 +25,7 @@ from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Binary, Interval, Levels
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name, part_words, set_words
-from privcausal.typing import Frame, Mask, Matrix
+from privcausal.typing import Frame
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -462,36 +462,6 @@ LINE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction(Strict):
-    """Estimates at new points, under the names of statsmodels.
-
-    `frame` is `predict` as a function of alpha, for rows of which some are `present`, shape (n, 1).
-    Single outcomes have no limits, because the distribution of residuals was not released.
-    """
-
-    present: Mask
-    frame: Callable[[float], pd.DataFrame]
-
-    predicted_mean = property(lambda self: self.summary_frame()["mean"].to_numpy())
-    se_mean = property(lambda self: self.summary_frame()["mean_se"].to_numpy())
-
-    def at(self, alpha: float) -> pd.DataFrame:
-        """As `predict` returns it."""
-        frame = self.frame(alpha)
-        frame[~self.present[:, 0]] = np.nan
-        return frame
-
-    def conf_int(self, alpha: float = 0.05) -> Matrix:
-        """Limits of the mean, shape (n, 2)."""
-        return self.summary_frame(alpha).to_numpy()[:, 2:]
-
-    def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
-        """mean mean_se mean_ci_lower mean_ci_upper, index of the new data."""
-        frame = self.at(alpha)[["estimate", "std_error", "conf_low", "conf_high"]]
-        return frame.set_axis(["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"], axis=1)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class RegressionResult(Result):
     """The result of `privcausal.regress`; `params` are coefficients in natural units.
@@ -520,7 +490,7 @@ class RegressionResult(Result):
         """
         return self.get_prediction(newdata).at(alpha)
 
-    def get_prediction(self, newdata: Frame) -> Prediction:
+    def get_prediction(self, newdata: Frame) -> frames.Prediction:
         """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
         estimate = self.estimate
         design = estimate.design
@@ -530,7 +500,7 @@ class RegressionResult(Result):
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
         found = effects.contrasted(self._averages, x, np.zeros(len(x)))
-        return Prediction(
+        return frames.Prediction(
             present[:, None],
             lambda alpha: pd.DataFrame(found.columns(frames.quantile(alpha)), index),
         )
@@ -668,7 +638,7 @@ class CateResult(Result):
         """
         return self.get_prediction(newdata).at(alpha)
 
-    def get_prediction(self, newdata: Frame | None = None) -> Prediction:
+    def get_prediction(self, newdata: Frame | None = None) -> frames.Prediction:
         """`predict`, with the names of statsmodels: see `summary_frame()` of the result."""
         estimate = self.estimate
         if newdata is None:
@@ -693,7 +663,7 @@ class CateResult(Result):
             told = pd.DataFrame(frames.with_limits(value, sd, frames.quantile(alpha)), index)
             return frames.within_reach(told, -self._reach, self._reach)
 
-        return Prediction(present[:, None], limits)
+        return frames.Prediction(present[:, None], limits)
 
     @property
     def cells(self) -> pd.DataFrame:

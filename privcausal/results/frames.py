@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from privcausal import accounting
-from privcausal.errors import CapabilityError, is_number
+from privcausal.errors import CapabilityError, Strict, is_number
 from privcausal.estimators import Estimate, survival
 from privcausal.features.rows import Rows
 from privcausal.inference import effects, instruments
@@ -22,7 +22,7 @@ from privcausal.report.view import Shape
 from privcausal.request import partition
 from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.request.terms import ATE, ResultTerm
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneous critical value.
@@ -336,3 +336,33 @@ def _cell_shape(
         (value - z * spread)[at].tolist(), (value + z * spread)[at].tolist(),
         f"{level:g}% interval by cell",
     )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction(Strict):
+    """Estimates at new points, under the names of statsmodels.
+
+    `frame` is `predict` as a function of alpha, for rows of which some are `present`, shape (n, 1).
+    Single outcomes have no limits, because the distribution of residuals was not released.
+    """
+
+    present: Mask
+    frame: Callable[[float], pd.DataFrame]
+
+    predicted_mean = property(lambda self: self.summary_frame()["mean"].to_numpy())
+    se_mean = property(lambda self: self.summary_frame()["mean_se"].to_numpy())
+
+    def at(self, alpha: float) -> pd.DataFrame:
+        """As `predict` returns it."""
+        frame = self.frame(alpha)
+        frame[~self.present[:, 0]] = np.nan
+        return frame
+
+    def conf_int(self, alpha: float = 0.05) -> Matrix:
+        """Limits of the mean, shape (n, 2)."""
+        return self.summary_frame(alpha).to_numpy()[:, 2:]
+
+    def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
+        """mean mean_se mean_ci_lower mean_ci_upper, index of the new data."""
+        frame = self.at(alpha)[["estimate", "std_error", "conf_low", "conf_high"]]
+        return frame.set_axis(["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"], axis=1)

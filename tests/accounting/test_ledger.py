@@ -213,6 +213,7 @@ def test_verify_finds_a_mixture(ledger, charge, monkeypatch, change, message):
         ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_spend_that_floats_would_lose_is_kept(path, charge):
     ledger = Ledger(path, "rhc", 1e-4)
     whole = rho_of(1e-4, 1e-5)

@@ -75,6 +75,7 @@ def test_killed_within_a_fit(place):
     assert fire.killed_within_a_fit(place, 2) == 2
 
 
+@pytest.mark.slow
 @needs_fork
 def test_killed_while_created(tmp_path):
     rng = random.Random(21)
@@ -107,6 +108,7 @@ def test_killed_at_a_step_charges_at_most_once_too_often(ledger, charge, monkeyp
     ledger.verify()
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_full_disk_never_answers_without_a_charge():
     assert fire.full_disk(range(6_000, 80_000, 15_000)) == 5

@@ -70,6 +70,7 @@ def test_many_small_pure_events_are_counted_as_rho_or_better():
     assert total < epsilon_of(400 * PICO // 20_000, DELTA) < 1
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(costs, max_size=7))
 def test_never_above_the_least_of_all_subsets(spent):
@@ -80,6 +81,7 @@ def test_never_above_the_least_of_all_subsets(spent):
         assert total == as_zcdp(events, DELTA)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(costs, max_size=6), costs)
 def test_spending_more_never_lowers_the_total(spent, more):

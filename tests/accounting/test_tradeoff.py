@@ -60,6 +60,7 @@ def test_every_one_is_a_tradeoff_function(f):
     assert (np.diff(slopes) >= -1e-14 / np.diff(ALPHA)[:-1] - 1e-9 * np.abs(slopes[:-1])).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(functions)
 def test_every_one_is_its_own_inverse(f):

@@ -84,6 +84,7 @@ def test_its_fit_shows_what_it_says_of_itself(fit: Any, tmp_path: Any) -> None:
     assert (fit.predict(STUDY.frame.head(3))["estimate"] == 0).all()
 
 
+@pytest.mark.slow
 def test_its_fit_comes_back_from_a_file_whole(fit: Any, tmp_path: Any) -> None:
     fit.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")

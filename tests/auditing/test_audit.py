@@ -224,6 +224,7 @@ def test_networks_are_audited_by_a_statistic() -> None:
 # -- the result and wrong calls --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_result() -> None:
     found = pc.audit(**CALL, eps=8.0, base="linear", trials=20, propensity=0.5, groups=["X >= 0.5"])
     assert list(found.table.columns) == [

@@ -16,6 +16,7 @@ STEPS = 64
 """Whole steps to a unit, as in the vault, where the noise spreads over many."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["mu", "epsilon"])
 def test_the_bound_is_above_the_truth_no_more_often_than_stated(measure: str) -> None:
     rng, level, repeats, wrong = np.random.default_rng(3), 0.05, 400, 0

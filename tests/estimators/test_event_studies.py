@@ -86,6 +86,7 @@ def test_standard_errors_are_those_of_influence_functions() -> None:
     )
 
 
+@pytest.mark.slow
 def test_tables_aggregates_and_a_saved_fit(tmp_path: Path) -> None:
     fit = noisy(eps=8)
     fit.save(tmp_path / "fit.json")
@@ -116,6 +117,7 @@ def test_tables_aggregates_and_a_saved_fit(tmp_path: Path) -> None:
     assert (found["fit"].params == fit.params).all()
 
 
+@pytest.mark.slow
 def test_the_headline_is_the_overall_average_and_effects_by_event_time_follow(
     tmp_path: Path,
 ) -> None:
@@ -179,6 +181,7 @@ def test_cohorts_that_are_too_small() -> None:
     assert "No cohort" in nothing._view().headline[0]
 
 
+@pytest.mark.slow
 def test_the_intervals_cover() -> None:
     """z values of ATT(2007, .) over fits of one table, whose noise is the only error."""
     exact, z = noiseless(mpdta()).params, []

@@ -427,6 +427,7 @@ def test_its_call_makes_it_again(fit: pc.RegressionResult) -> None:
     assert made["fit"].params.equals(fit.params)
 
 
+@pytest.mark.slow
 def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: Path) -> None:
     text = " ".join(str(fit.summary()).split())
     assert "Private Linear Regression" in text

@@ -16,6 +16,7 @@ def made() -> dict[str, str]:
     return texts()
 
 
+@pytest.mark.slow
 def test_every_format_is_the_stored_one(made: dict[str, str]) -> None:
     """`golden_files.py` writes them anew; read the difference before keeping it."""
     changed = [n for n, text in made.items() if text != (HERE / n).read_text(encoding="utf-8")]

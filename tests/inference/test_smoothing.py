@@ -79,6 +79,7 @@ def test_without_noise_the_rounds_end_where_propagation_says() -> None:
         assert noise == pytest.approx(np.zeros((K, K)))
 
 
+@pytest.mark.slow
 def test_noise_has_the_predicted_covariance() -> None:
     leaf, rng = leaves(), np.random.default_rng(1)
     carried, cov = propagate(leaf, WEIGHT, WEIGHT, RATE, SD)
@@ -108,6 +109,7 @@ def test_totals_have_the_predicted_error() -> None:
     assert np.abs(found[0].free.T @ WEIGHT).max() < 1e-9
 
 
+@pytest.mark.slow
 def test_all_rounds_say_more_than_the_last_shape() -> None:
     """Of the shape's slope, where the noise is what is wrong."""
     slope = PLACE * WEIGHT / (WEIGHT @ PLACE**2)
@@ -198,6 +200,7 @@ def test_arms_that_share_their_shape_come_out_equal() -> None:
     assert np.abs(own[:K] - own[K:]).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_arms_differ_only_where_the_rounds_say_so() -> None:
     """The same shape in both arms: noise alone makes no effect. Twice the shape: it is found."""
     spurious, found = [], []

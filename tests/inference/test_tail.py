@@ -13,6 +13,7 @@ from privcausal.inference.ranges import visible_cells as told
 EDGES = 3.0 * 2.0 ** (np.arange(13) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tables", "most"), [(1000, 9), pytest.param(5000, 19, marks=pytest.mark.slow)]
 )
@@ -51,6 +52,7 @@ def test_without_noise_what_holds_a_row_is_told() -> None:
     assert hidden(np.zeros(4), 0.0, EDGES[:5], 1) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [INDEX, 5.0])
 @pytest.mark.parametrize("mass", [0.0, 400.0])
 def test_the_bound_of_hidden_rows_holds(index: float, mass: float) -> None:
@@ -78,6 +80,7 @@ def test_without_a_condition_the_bound_holds_wherever_the_rows_are(place: int) -
         assert Tail(3.0, 30.0).excess(10.0) < 1.0
 
 
+@pytest.mark.slow
 def test_the_heaviest_tail_meets_the_bound_in_one_of_a_thousand() -> None:
     """Exactly ERROR: of 20,000 bounds at least 4 err, but for 1e-6. A weaker bound would not."""
     rng = np.random.default_rng(3)

@@ -91,6 +91,7 @@ class Claim:
         return one, two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [1500, pytest.param(TRIALS, marks=pytest.mark.slow)])
 def test_the_booster_keeps_its_promise(trials: int) -> None:
     one, two = Claim().statistics((0.0, 1.0), trials)
@@ -100,6 +101,7 @@ def test_the_booster_keeps_its_promise(trials: int) -> None:
     assert guess == pytest.approx(MU, abs=6 * np.sqrt(2 / trials))  # 6 sd of the two means
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -297,6 +297,7 @@ def seeded(kind: str) -> Any:
         return fitted(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.filterwarnings("ignore:pc.paper.dpcate without queries")
 @pytest.mark.parametrize("kind", KINDS)
@@ -306,6 +307,7 @@ def test_no_output_holds_the_canary(kind: str, tmp_path: Path) -> None:
     assert [path for path, value in reachable(fit) if found_in(value, LONG)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.filterwarnings("ignore:pc.paper.dpcate without queries")
 @pytest.mark.parametrize("kind", KINDS)
@@ -324,6 +326,7 @@ def searched(kind: str, contents: Iterator[tuple[str, bytes | str]]) -> int:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["private", "bought", "units"])
 def test_no_real_fit_holds_the_canary(kind: str, tmp_path: Path) -> None:
@@ -337,6 +340,7 @@ def test_no_real_fit_holds_the_canary(kind: str, tmp_path: Path) -> None:
     assert found_in(repr(ledger) + ledger.history.to_csv() + ledger.verify(), LONG) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", ["overlap", "balance"])
 def test_no_diagnostic_holds_the_canary(look: str) -> None:
     with testing.seeded_noise(3):
@@ -348,6 +352,7 @@ def test_no_diagnostic_holds_the_canary(look: str) -> None:
     assert found_in(pickled(found)) == []
 
 
+@pytest.mark.slow
 def test_the_search_would_find_it() -> None:
     """Each form of the canary is found where it stands, and a planted one in an output."""
     forms = [f"{NUMBER:g}", f"{NUMBER:e}", f"{NUMBER:,.2f}", repr(NUMBER), str(np.float32(NUMBER))]
@@ -365,6 +370,7 @@ def test_the_search_would_find_it() -> None:
     assert any(found_in(value, LONG) for _, value in reachable(fit))
 
 
+@pytest.mark.slow
 def test_every_form_is_found() -> None:
     """Each needle, in the bytes that a value is made into elsewhere than where needles are."""
     double = struct.pack("<d", NUMBER)
@@ -480,6 +486,7 @@ class Unreadable:
         raise RuntimeError(LABEL)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "value", [Vicious("b"), Unreadable(), [LABEL], {"a": NUMBER}, 1e400, 1 + 2j]
@@ -607,6 +614,7 @@ def test_nothing_is_printed_logged_or_warned(kind: str, capfd: pytest.CaptureFix
     assert written == []
 
 
+@pytest.mark.slow
 def test_a_fit_with_a_ledger_writes_the_ledger_alone(tmp_path: Path) -> None:
     sources()
     ledger = pc.Ledger(tmp_path / "study.db", "study", eps=50)

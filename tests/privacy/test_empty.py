@@ -118,6 +118,7 @@ def saved(fit: Any, folder: Path) -> Any:
     return {name: type(part).__name__ for name, part in parts.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("kind", CALLS)
 def test_no_rows_look_like_one(kind: str, tmp_path: Path) -> None:
@@ -136,6 +137,7 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", ["r full", "trial", "cells", "units"])
@@ -168,6 +170,7 @@ def test_what_fails_for_any_row_fails_without_one(tmp_path: Path) -> None:
     assert "A step on the rows failed" in found[0][1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not INTERPRET, reason="needs interpret")
 @pytest.mark.filterwarnings("ignore")
 def test_a_published_classifier_learns_a_model_from_any_rows() -> None:

@@ -329,6 +329,7 @@ def test_an_interrupt_goes_through(tmp_path: Path) -> None:
 EXTREME = (1e308, -1e308, 5e-324, np.inf, -np.inf, -0.0, 1e300)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("learner", ["private", "r", "dr", "x", "adum", "tm", "dpcate"])
 def test_numpy_told_to_raise_does_not_tell_of_a_row(learner: str) -> None:

@@ -13,6 +13,7 @@ AHEAD = {"labels": 99, "units in memory": 95, "units of a stream": 688}
 """The first case that finds each fault is tried before the others, which all follow."""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("first", range(0, CASES, STEP))
 def test_one_row_of_any_table_is_seen_in_its_answers_only(first: int) -> None:

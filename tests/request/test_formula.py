@@ -707,12 +707,14 @@ PIECES = st.sampled_from(SYMBOLS + CALLS + PYTHON)
 QUICK = settings(max_examples=400, deadline=2_000, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.lists(PIECES, max_size=40).map("".join))
 def test_fuzz_pieces(watch, text):
     watched(watch, text)
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.lists(PIECES, max_size=25).map("".join), st.sampled_from(PLACES))
 def test_fuzz_inside_a_formula(watch, text, place):

@@ -86,6 +86,7 @@ def test_each_is_told_everywhere(code: str) -> None:
     assert next(iter(fit.alerts.values()))[:40] in str(fit.summary())
 
 
+@pytest.mark.slow
 def test_products_that_confound_are_told_by_learners_and_slopes() -> None:
     calls = (
         lambda: pc.privcate("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4),
@@ -97,12 +98,14 @@ def test_products_that_confound_are_told_by_learners_and_slopes() -> None:
             assert "products" in call().alerts
 
 
+@pytest.mark.slow
 def test_few_treated_unlike_the_controls_are_told() -> None:
     assert "differs by" in CASES["overlap of few"]().alerts["overlap"]
     even = unlike().assign(T=lambda d: np.arange(len(d)) % 12 == 0)
     assert "overlap" not in told(even.astype({"T": int}), eps=4.0).alerts
 
 
+@pytest.mark.slow
 def test_a_summary_with_much_that_is_serious_is_short() -> None:
     frame = rows().assign(X=lambda d: 100 + d["X"], Z=rows()["X"])
     frame.loc[frame["G"] != "a", "Y"] = np.nan
@@ -277,6 +280,7 @@ def test_groups_without_rows_have_the_range_that_is_possible() -> None:
     assert not re.search(r"\b(nan|inf)\b", text)
 
 
+@pytest.mark.slow
 def test_complete_rows_are_no_more_than_all() -> None:
     for seed in range(8):
         with seeded_noise(seed):

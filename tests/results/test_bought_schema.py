@@ -32,6 +32,7 @@ def bought(formula: str = FORMULA, **options: Any) -> Any:
         return pc.private(formula, frame(), eps=4, **options)
 
 
+@pytest.mark.slow
 def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None:
     fit = bought(bounds={"age": (18, 95)})
     found = fit.schema
@@ -48,6 +49,7 @@ def test_they_are_in_the_schema_the_summary_and_the_file(tmp_path: Path) -> None
     assert pc.load(tmp_path / "fit.json").schema == found
 
 
+@pytest.mark.slow
 def test_they_are_bounds_of_the_next_fit() -> None:
     again = bought(bounds=bought().schema)
     assert "bounds" not in again.alerts

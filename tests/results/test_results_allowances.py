@@ -16,6 +16,7 @@ from privcausal.request.terms import ResultTerm
 from privcausal.testing import seeded_noise, zero_noise
 
 
+@pytest.mark.slow
 def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None:
     data = pc.datasets.private_trial(3000, seed=3).frame
     with seeded_noise(1):

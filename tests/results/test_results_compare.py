@@ -60,6 +60,7 @@ def test_private_fits_are_read_whole() -> None:
     assert float(made.stats.loc["R", "Sampling alone"]) == pytest.approx(alone, rel=0.02)
 
 
+@pytest.mark.slow
 def test_fits_may_be_listed_or_not() -> None:
     one, other = proven(), proven_average()
     assert str(pc.compare(one, other)) == str(pc.compare([one, other]))

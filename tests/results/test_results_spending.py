@@ -45,6 +45,7 @@ def test_the_best_attack_is_that_on_gaussian_noise() -> None:
     assert view_of(fit, (), 0.05).attack is None
 
 
+@pytest.mark.slow
 def test_a_line_for_each_run(ledger: Any) -> None:
     found = ledger_summary(ledger)
     text = str(found)

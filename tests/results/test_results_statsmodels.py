@@ -126,6 +126,7 @@ REFUSED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_call_has_an_answer(kind: str) -> None:
     fit, before = fit_of(kind), fit_of(kind).budget

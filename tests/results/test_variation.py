@@ -41,6 +41,7 @@ def test_a_constant_effect_is_not_said_to_vary(learner: str) -> None:
     assert found.count(FLAT) >= 10
 
 
+@pytest.mark.slow
 def test_what_varies_is_named_and_leads_report_and_summary(tmp_path: Any) -> None:
     made = fit(1, 1.5, eps=8)
     said = made._view().variation

@@ -105,6 +105,7 @@ def test_the_sensitivity_is_reached_at_the_corners(name: str, relation: str) -> 
     assert 0.7 <= share <= ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_unit_of_k_rows_moves_k_times_as_much(relation: str) -> None:
     corners = corner_answers(study(relation))

@@ -76,6 +76,7 @@ def document(table: Any, folder: Path, **options: Any) -> bytes:
 KINDS = ("parquet", "path", "folder", "pattern", "relation")
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x"])
 def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) -> None:

@@ -133,6 +133,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert run.main(call) == 2  # rows of other code are not mixed
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*given: Any) -> Any:
         raise ZeroDivisionError
