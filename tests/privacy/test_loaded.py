@@ -36,6 +36,7 @@ CASES = 30
 """Files of each kind of fit."""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("kind", CALLS)
@@ -98,6 +99,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits on memory are Linux's")
 def test_small_files_take_little_memory_and_time(tmp_path: Path) -> None:
     """Half a gigabyte beside what the package has, and a few seconds."""
@@ -128,6 +130,7 @@ def test_a_file_larger_than_any_fit_is_not_read(
         pc.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("kind", CALLS)

@@ -230,6 +230,7 @@ ASKED = [
 WARMED: set[tuple[str, str]] = set()
 
 
+@pytest.mark.slow
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("number", range(PAIRS))
 @pytest.mark.parametrize(("kind", "relation"), ASKED)
@@ -253,6 +254,7 @@ def test_only_released_numbers_tell_neighbours_apart(
             assert content == other[name], name
 
 
+@pytest.mark.slow
 def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from privcausal.vault.queries import moments
 
@@ -272,6 +274,7 @@ def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.Mo
     assert constant(first.work) != constant(second.work)
 
 
+@pytest.mark.slow
 def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from privcausal.vault import batch
 

@@ -120,6 +120,7 @@ FLOATS = [
 half, and no multiple, which 1 + noise never is of 2^-53?"""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("law", "scale"), [("laplace", 1.0), ("laplace", 30.0), ("gaussian", 3.0)])
 def test_last_bits_tell_no_more_than_is_paid_for(law: str, scale: float) -> None:

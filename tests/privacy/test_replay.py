@@ -113,6 +113,7 @@ def test_bought_bounds(learner: str, split: str, relation: str) -> None:
     assert any(c.query.name.startswith("levels of ") for c in first.calls)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
@@ -203,6 +204,7 @@ def test_units_with_bought_bounds(relation: str) -> None:
     check(Pair("many levels of one unit", options, one, two))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
@@ -252,6 +254,7 @@ PANELS: dict[str, tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] =
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
@@ -408,6 +411,7 @@ def test_cells(kind: str, relation: str) -> None:
 # -- the kernel of DP-CATE ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
@@ -449,6 +453,7 @@ TRIALS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("kind", TRIALS)
@@ -530,6 +535,7 @@ def test_corners(corner: str, relation: str) -> None:
         check(Pair(name, made, *neighbours(relation, rows, new)), texts=True)
 
 
+@pytest.mark.slow
 def test_the_last_row_of_all_may_leave() -> None:
     """Under add_remove a table without rows is a table: its neighbour must not tell of it."""
     for learner in ("r", "private"):
@@ -537,6 +543,7 @@ def test_the_last_row_of_all_may_leave() -> None:
         check(Pair("none left", made, frame([HIGH]), frame([])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_mixed_objects(relation: str) -> None:
     """True and 1 are equal to Python: the first of them must not name all others."""
@@ -608,6 +615,7 @@ def skeleton(value: Any) -> Any:
     return "number" if isinstance(value, int | float) else value
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
@@ -634,6 +642,7 @@ def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
 # -- the check itself ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten factor, a peek at a row and a split by treatment: each is found."""
     from privcausal.vault import passes, vault
@@ -683,6 +692,7 @@ def in_both(mechanism: Any, batch: Any, wanted: Any) -> Any:
     return np.concatenate([mechanism.integers(batch) for _ in wanted])
 
 
+@pytest.mark.slow
 def test_the_accounting_is_of_the_parts() -> None:
     """Disjoint stages cost the dearest part once, and a row moves the answers of one part only."""
     rows = [*ordinary(N, 2), LOW]

@@ -38,6 +38,7 @@ def call(**options: Any) -> dict[str, Any]:
     return made | options
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("split", SPLITS)
@@ -49,6 +50,7 @@ def test_every_learner_and_split(learner: str, split: str, relation: str) -> Non
     assert report.share > 0.03  # a row moved the sums by a good part of what was paid for
 
 
+@pytest.mark.slow
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("lot", range(LOTS))
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -88,6 +90,7 @@ def test_largest_weight(relation: str) -> None:
     check(Pair("largest weight", made, one, two))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_overlap_weights(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget at which the S-learner's rows have them."""
@@ -111,6 +114,7 @@ def test_units(relation: str) -> None:
     check(Pair("unit", made, one, two))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_bought_bounds(relation: str) -> None:
     made = call(
@@ -120,6 +124,7 @@ def test_bought_bounds(relation: str) -> None:
     check(Pair("bought", made, one, two))
 
 
+@pytest.mark.slow
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Residuals that are not cut, a target that is not centred, a forgotten axis, a noise scale
     and weights that follow the rows: replay finds each."""

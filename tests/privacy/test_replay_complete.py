@@ -304,6 +304,7 @@ def concrete() -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
+@pytest.mark.slow
 def test_every_mechanism_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
     leave = Exit.release

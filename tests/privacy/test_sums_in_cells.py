@@ -86,6 +86,7 @@ TABLES = given(
 )
 
 
+@pytest.mark.slow
 @TABLES
 @settings(max_examples=20, deadline=None)
 def test_no_row_moves_a_rounded_sum_by_more_than_stated(**drawn: Any) -> None:
@@ -179,6 +180,7 @@ def test_short_floats_are_refused(column: str) -> None:
         asked(frame, (0, 1))
 
 
+@pytest.mark.slow
 def test_sums_that_are_right_are_never_refused() -> None:
     """All rows at one bound, at every size: the check of the bounds leaves room for rounding."""
     for outcome in NEAR:

@@ -140,6 +140,7 @@ def both(code: str) -> tuple[Any, Any]:
     return first, fit(options, other(table), first.calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", CASES)
 def test_the_same_released_numbers_give_the_same_warnings(code: str, tmp_path: Path) -> None:
     first, second = both(code)
@@ -163,12 +164,14 @@ def test_every_code_has_a_case() -> None:
     assert named == {code.split()[0] for code in CASES}
 
 
+@pytest.mark.slow
 def test_other_released_numbers_give_other_warnings() -> None:
     """The replay is not idle: answers for itself, the other table is warned of otherwise."""
     options, made = CASES["clip"]
     assert fit(options, made()).warned != fit(options, other(made())).warned
 
 
+@pytest.mark.slow
 def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = sys.modules["privcausal.vault.batch"]
     clean = batch.cleaned
@@ -184,6 +187,7 @@ def test_a_warning_by_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert first.warned != second.warned
 
 
+@pytest.mark.slow
 def test_a_weak_promise_is_told_of_whatever_rows() -> None:
     """It follows from the call and the public number of rows."""
     table, options = rows(300), call(eps=20.0, delta=0.01)

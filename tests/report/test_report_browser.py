@@ -166,6 +166,7 @@ def test_prints_without_cut_tables(page: Browser) -> None:
     assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") >= 3
 
 
+@pytest.mark.slow
 def test_a_cut_table_would_be_seen(browser: Browser, tmp_path: Path) -> None:
     wide = "<td>" + "x" * 400 + "</td>"
     (tmp_path / "wide.html").write_text(f"<div class='scroll'><table><tr>{wide}</tr></table></div>")
@@ -217,6 +218,7 @@ def violations(browser: Browser, axe: str) -> list[tuple[str, str]]:
     return [(v["id"], v["nodes"][0]["html"][:200]) for v in found["violations"]]
 
 
+@pytest.mark.slow
 def test_axe_finds_no_violation(page: Browser, axe: str) -> None:
     page.run("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert violations(page, axe) == []

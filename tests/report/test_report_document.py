@@ -72,6 +72,7 @@ def outline(page: str) -> Outline:
     return Outline(page)
 
 
+@pytest.mark.slow
 def test_the_best_attack_is_shown_where_a_trade_off_is_proven() -> None:
     shown = ate_view()
     assert "Strongest possible attack" in render_report(shown)
@@ -135,6 +136,7 @@ def test_size(page: str) -> None:
     assert len(page.encode("utf-8")) < 500_000
 
 
+@pytest.mark.slow
 def test_every_figure_has_its_numbers_in_a_table(outline: Outline) -> None:
     figures = sum(tag == "figure" for tag, _, _ in outline.tags)
     tables = sum(tag == "table" for tag, _, _ in outline.tags)
@@ -145,12 +147,14 @@ def test_every_figure_has_its_numbers_in_a_table(outline: Outline) -> None:
     assert tables >= figures
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [ate_view, cate_view, uplift_view, hostile_view])
 def test_same_view_same_bytes(make: Callable[..., FitView]) -> None:
     assert render_report(make()) == render_report(make())
 
 
+@pytest.mark.slow
 def test_names_are_shown_and_never_markup() -> None:
     page = render_report(hostile_view())
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in page
@@ -176,6 +180,7 @@ def test_not_private_at_both_ends(audience: str) -> None:
     assert "62.3:37.7</td>" not in page
 
 
+@pytest.mark.slow
 def test_published_says_so() -> None:
     page = render_report(ate_view(kind="published"))
     assert page.count("CLAIMED, NOT PROVEN") == 3
@@ -183,6 +188,7 @@ def test_published_says_so() -> None:
     assert "NOT PROVEN" not in render_report(ate_view())
 
 
+@pytest.mark.slow
 def test_public_edition_leaves_out_code_settings_and_coefficients() -> None:
     technical, public = (render_report(cate_view(), a) for a in ("technical", "public"))
     for words in ("pc.privcate(", "Settings", "C(region)[T.South]", "p-value",
@@ -218,6 +224,7 @@ def test_numbers_are_those_of_the_summary() -> None:
         assert f">{number}</td>" in page
 
 
+@pytest.mark.slow
 def test_odd_fits_render() -> None:
     nan = float("nan")
     lost = ate_view().effects.assign(
@@ -230,6 +237,7 @@ def test_odd_fits_render() -> None:
     render_report(ate_view(uncertainty=(VarianceSource("all", 0.02, 1.0, "everything"),)))
 
 
+@pytest.mark.slow
 def test_many_modifiers_stay_below_the_limit() -> None:
     curve = shapes()[0]
     many = tuple(
@@ -265,6 +273,7 @@ def test_contrast_of_text_and_shapes() -> None:
     assert contrast(plots.GREY, "#ffffff") >= 4.5
 
 
+@pytest.mark.slow
 def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
     """A wheel holds the templates inside the package, and nothing beside it."""
     import privcausal.report

@@ -114,6 +114,7 @@ def section(kind: str) -> str:
     return re.split(r'<section id="s', page(kind))[3]
 
 
+@pytest.mark.slow
 def test_an_event_study_shows_effects_by_time_first_and_cohorts_last() -> None:
     fit, text = fitted("events"), section("events")
     places = [text.index(word) for word in (
@@ -155,6 +156,7 @@ def test_periods_that_are_no_numbers_are_counted() -> None:
     assert "trends cannot be compared" in render_report(fit._view())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["RMST", "risk"])
 def test_survival_shows_both_arms_and_noisy_numbers_at_risk(kind: str) -> None:
     fit = fitted(kind)
@@ -184,6 +186,7 @@ def test_numbers_at_risk_are_those_of_the_rows_without_noise() -> None:
     assert own.iloc[0] == pytest.approx([200, 200, 150, 100, 50])
 
 
+@pytest.mark.slow
 def test_a_late_shows_its_set_and_the_first_stage() -> None:
     fit, text = fitted("LATE"), section("LATE")
     (part,) = fit.confidence_set()
@@ -197,6 +200,7 @@ def test_a_late_shows_its_set_and_the_first_stage() -> None:
     assert fit.plot("first stage").get_xlabel() == "effect on programme"
 
 
+@pytest.mark.slow
 def test_a_set_without_limits_ends_in_arrows() -> None:
     ax = fitted("weak").plot("set")
     assert {"<", ">"} & {line.get_marker() for line in ax.lines}
@@ -214,6 +218,7 @@ def test_two_half_lines_reach_the_ends_of_the_axes() -> None:
     assert {line.get_marker() for line in ax.lines} >= {"<", ">"}
 
 
+@pytest.mark.slow
 def test_a_regression_shows_slopes_and_a_fitted_line() -> None:
     fit, text = fitted("OLS"), section("OLS")
     names = [tick.get_text() for ax in fit.plot("coef") for tick in ax.get_yticklabels()]
@@ -233,6 +238,7 @@ def fit_middle(fit: Any) -> float:
     return (domain.lo + domain.hi) / 2 if isinstance(domain, pc.Interval) else 0.0
 
 
+@pytest.mark.slow
 def test_groups_come_before_curves_and_slopes_come_last() -> None:
     text = section("CATE")
     order = ("Table: Effects", "<h3>Average effect by group", "<h3>Effect by char", "<h3>Slopes")
@@ -267,6 +273,7 @@ def test_overlap_names_the_arms_by_their_labels() -> None:
     assert ax.get_title(loc="left") == "Rows by propensity and arm"
 
 
+@pytest.mark.slow
 def test_labels_replace_columns_in_the_figures(tmp_path: Path) -> None:
     fitted("RMST").report(tmp_path / "r.html", labels={"days": "Days to death"})
     text = (tmp_path / "r.html").read_text("utf-8")

@@ -113,6 +113,7 @@ def test_names_are_drawn_as_they_are() -> None:
     assert ax.get_title(loc="left") == "Effect by $\\frac{1}$"
 
 
+@pytest.mark.slow
 def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     odd = (np.nan, np.inf, -np.inf, 1e308)
     for kind in ("continuous", "levels"):
@@ -125,6 +126,7 @@ def test_gaps_and_infinities_do_not_break_a_plot() -> None:
     plots.coef_plot(plots.nested(lost, ate_view().uncertainty)).figure.canvas.draw()
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=50), *[st.floats()] * 5), max_size=4))  # fmt: skip
 def test_any_names_and_numbers_can_be_drawn(
@@ -179,6 +181,7 @@ def test_svg_escapes_names(index: int) -> None:
     assert "url(#x)" in svg_of((shape,))
 
 
+@pytest.mark.slow
 def test_svg_does_not_follow_the_users_style() -> None:
     before = svg_of(shapes())
     from privcausal.report.document import render_report

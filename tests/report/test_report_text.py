@@ -149,6 +149,7 @@ def views(draw: st.DrawFn) -> FitView:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(views())
 def test_layout_holds_for_any_names_and_numbers(view: FitView) -> None:

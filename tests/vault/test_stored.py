@@ -102,6 +102,7 @@ def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) 
     assert document(file, tmp_path, **options) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
@@ -119,6 +120,7 @@ def test_same_numbers_with_parts_units_and_bought_bounds(options: Any, tmp_path:
         assert document(kept[kind], tmp_path, **options) == expected, kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["full", "crossfit"])
 def test_functions_are_remembered_where_rows_come_in_one_order(
     split: str, tmp_path: Path, monkeypatch: Any

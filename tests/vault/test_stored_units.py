@@ -105,6 +105,7 @@ def assert_same(file: Any, memory: Any, most: int, block: int) -> None:
     assert not whole[1].any()
 
 
+@pytest.mark.slow
 @given(
     names=columns(),
     cuts=st.lists(st.integers(0, 30), max_size=3),
@@ -124,6 +125,7 @@ def test_the_rows_that_count_are_those_of_memory(
         assert_same(open_path(folder), Memory(data), most, block)
 
 
+@pytest.mark.slow
 @given(
     names=st.lists(
         st.sampled_from(
@@ -146,6 +148,7 @@ def test_names_in_csv_are_those_that_are_written(names: list[str], known: Any, m
         assert streamed.units("pid") == len(set(names) - {"NA", "", "nan"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["whole", "text"])
 def test_rows_of_many_row_groups_stay_in_order(kind: str, tmp_path: Path) -> None:
     """Read, ranked, sorted and written by several threads."""
@@ -186,6 +189,7 @@ def interleavings(draw: Any) -> list[int]:
     return [next(queues[u]) for u in turns]
 
 
+@pytest.mark.slow
 @given(
     order=interleavings(),
     cuts=st.lists(st.integers(0, 60), max_size=4),
@@ -219,6 +223,7 @@ FORMULA = "Y ~ T | X1 + C(G) | X2"
 BOUNDS: dict[str, Any] = {"Y": (-2, 6), "X1": (0, 10), "X2": (99, 100), "G": ["a", "b"]}
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
@@ -264,6 +269,7 @@ def test_every_byte_of_a_fit_by_units(
 # -- what Python holds, and what is told -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_python_holds_no_more_for_more_rows_and_units(tmp_path: Path, monkeypatch: Any) -> None:
     """Names of 100,000 units would be some 10 MB of Python's."""
     monkeypatch.setattr(stored, "STREAM", 5_000)
@@ -316,6 +322,7 @@ def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
     assert not ledger.history.empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["full", "disjoint"])
 def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, monkeypatch: Any) -> None:
     """The signal itself, in the middle of the names; the next fit works."""

@@ -187,6 +187,7 @@ def opened(data: Any) -> Source:
     return Source(data) if isinstance(data, Executors) else open_source(data)
 
 
+@pytest.mark.slow
 @given(parts=partitions(60), batch_rows=st.integers(1, 40), block=st.integers(1, 40))
 @settings(max_examples=3, deadline=None)
 def test_sums_do_not_depend_on_the_partition(

@@ -47,6 +47,7 @@ def assert_close(one: Answer, other: Answer) -> None:
     assert one.scale == other.scale
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(1, 6), new=HOSTILE_ROWS, at=st.integers(0, 5), follow=FEW)
 def test_replacing_a_row(rows: Any, new: Any, at: int, follow: FollowUp) -> None:
@@ -55,6 +56,7 @@ def test_replacing_a_row(rows: Any, new: Any, at: int, follow: FollowUp) -> None
     assert_close(answer(s, rows, follow), answer(s, changed, follow))
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(1, 6), at=st.integers(0, 5), follow=FEW)
 def test_removing_a_row(rows: Any, at: int, follow: FollowUp) -> None:
@@ -62,6 +64,7 @@ def test_removing_a_row(rows: Any, at: int, follow: FollowUp) -> None:
     assert_close(answer(s, rows, follow), answer(s, rows[:at] + rows[at + 1 :], follow))
 
 
+@pytest.mark.slow
 @QUICK
 @given(rows=hostile_tables(1, 3), old=hostile_tables(1, 4), relation=st.sampled_from(RELATIONS))
 def test_removing_a_unit(rows: Any, old: Any, relation: Any) -> None:

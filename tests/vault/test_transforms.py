@@ -133,6 +133,7 @@ def transforms(s: Study) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(rows=hostile_tables(1, 8), split=st.sampled_from(["full", "crossfit"]))
 def test_values_stay_inside_their_bounds(rows: list[Any], split: str) -> None:

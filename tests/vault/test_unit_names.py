@@ -158,6 +158,7 @@ VALUES = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(one=VALUES, two=VALUES)
 @settings(max_examples=300, deadline=None)
 def test_names_are_equal_where_values_of_one_kind_are(one: Any, two: Any) -> None:
