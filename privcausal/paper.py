@@ -52,7 +52,7 @@ def private(
     propensity: float | None = None,
     propensity_clip: float = 0.1,
     shares: Mapping[str, float] | None = None,
-    below_minimum: BelowMinimum = "refuse",
+    below_minimum: BelowMinimum = "published",
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> AteResult:
@@ -66,8 +66,9 @@ def private(
         ``"linear"``: private nuisance models from one half of the rows (the paper's remark in 4.2).
     shares : dict, optional
         How epsilon and delta are divided: ``{"effect": .5, "variance": .5}``.
-    below_minimum : {"refuse", "published"}
-        "published": run the fit even on fewer rows than the paper's claim requires.
+    below_minimum : {"published", "refuse"}
+        On fewer rows than the paper's claim requires, as in the paper's own experiments: run the
+        fit, whose guarantee then says that the claim is false, or refuse it.
 
     Returns
     -------
@@ -197,7 +198,7 @@ def dpcate(
     bounds: Bounds = None,
     propensity: float | None = None,
     propensity_clip: float = 0.1,
-    below_minimum: BelowMinimum = "refuse",
+    below_minimum: BelowMinimum = "published",
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
@@ -224,8 +225,9 @@ def dpcate(
     base : str or option object
         Private nuisance models: ``"gam"``, ``"kernel"`` or ``"nn"``. ``pc.bases.Given(...)`` takes
         functions that you supply. ``pc.bases.Sklearn(...)`` is not protected.
-    below_minimum : {"refuse", "published"}
-        "published": run the fit even on fewer rows than the paper's claim requires.
+    below_minimum : {"published", "refuse"}
+        On fewer rows than the paper's claim requires, as in the paper's own experiments: run the
+        fit, whose guarantee then says that the claim is false, or refuse it.
 
     Returns
     -------

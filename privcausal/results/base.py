@@ -64,7 +64,7 @@ def _call(
         own: list[tuple[str, Any, Any]] = [
             ("propensity_clip", request.clip, 0.1),
             ("shares", shares, None),
-            ("below_minimum", request.below_minimum, "refuse"),
+            ("below_minimum", request.below_minimum, "published"),
         ]
     else:
         if request.estimand == "OLS":
