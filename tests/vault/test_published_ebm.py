@@ -54,6 +54,19 @@ def test_without_weights_both_are_one() -> None:
     assert learned("published", None) == pytest.approx(learned("interpret", None), abs=0.01)
 
 
+@pytest.mark.parametrize("arm_columns", [1, 2])
+def test_a_treatment_with_a_column_per_arm_is_learned_twice_as_fast(arm_columns: Any) -> None:
+    """Each round moves each column's score by lr of what is left, so two columns take 2 R steps."""
+    x, target, _ = table()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        order = PublishedEBM(1e7, 1e-5, arm_columns=arm_columns)
+        order.fit(x, target, bounds=(-2.0, 2.0), weight=None)
+    share = 1 - (1 - RATE) ** (ROUNDS * arm_columns)
+    found = order.predict(np.array([[0.0], [1.0]]))
+    assert found == pytest.approx([-share, share], abs=0.01)
+
+
 def test_interpret_itself_is_not_changed() -> None:
     """Not even after, or while, the published weighting runs."""
     x, target, weight = table()

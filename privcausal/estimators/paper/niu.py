@@ -277,21 +277,19 @@ class TwoStage(Learner):
     @property
     def source(self) -> str:
         """Python code that creates this object, as far as the estimators' reprs show it."""
-        if not isinstance(self.effect, vault.PublishedEBM):
+        if self.own is None:
             return "pc.learners.TwoStage(...)"
-        return repr(self.transform) + (", clip=True" if self.effect.clip else "")
+        return repr(self.transform) + (", clip=True" if self.own.clip else "")
 
     @property
-    def weighting(self) -> vault.Weighting | None:
-        """Weighting of the paper's own stages; None for user-supplied stages."""
-        return self.effect.weighting if isinstance(self.effect, vault.PublishedEBM) else None
+    def own(self) -> vault.PublishedEBM | None:
+        """The paper's own regression; None for user-supplied stages."""
+        return self.effect if isinstance(self.effect, vault.PublishedEBM) else None
 
     @classmethod
-    def published(
-        cls, transform: str, weighting: vault.Weighting, eps: float, delta: float, clip: bool
-    ) -> TwoStage:
+    def published(cls, transform: str, eps: float, delta: float, **options: Any) -> TwoStage:
         """The paper's own estimator, with interpret's DP-EBM in every stage."""
-        regressor = vault.PublishedEBM(eps, delta, weighting=weighting, clip=clip)
+        regressor = vault.PublishedEBM(eps, delta, **options)
         classifier = vault.PublishedEBM(eps, delta, classification=True)
         return cls(regressor, classifier, regressor, transform)
 
