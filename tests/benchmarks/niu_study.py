@@ -104,7 +104,7 @@ def figure2(options: argparse.Namespace) -> Iterator[Job]:
     )
     seen = (("A", n, learner, eps, printed(learner), k) for n, eps, learner, k in cells)
     today = (("A", 4000, "r", 4.0, "interpret", k) for k in range(options.pairs))
-    return _errors(itertools.chain(seen, today))
+    return _errors(itertools.chain(seen, today if "r" in options.learners else ()))
 
 
 def repository(options: argparse.Namespace) -> Iterator[Job]:

@@ -134,3 +134,13 @@ def test_its_code_says_which() -> None:
     }
     assert "weighting" not in found["published"]
     assert "weighting='interpret'" in found["interpret"]
+
+
+def test_columns_per_arm_are_for_the_s_learner() -> None:
+    study = pc.datasets.niu("A", 400)
+    call: dict[str, Any] = {"arm_columns": 2, "bounds": study.bounds}
+    found = pc.paper.dpebm(study.formula, study.frame, learner="s", **call)
+    assert "arm_columns=2" in found.call
+    for learner in ("dr", "r"):
+        with pytest.raises(pc.CapabilityError, match="arm_columns must be one of 1"):
+            pc.paper.dpebm(study.formula, study.frame, learner=learner, **call)  # type: ignore[arg-type]
