@@ -1,4 +1,7 @@
-"""Simulated studies with known effects, and readers for the voting and CRITEO-UPLIFT files.
+"""Simulated studies with known effects, and readers of public files.
+
+The package includes none of these files. A reader takes the path of a file, and warns if the file
+is not the public one (`criteo` does not compare). `git hash-object FILE` prints what is compared.
 
 Age, severity and recovery of the clinic are beta-binomial. Their values are bounded whole numbers
 (or tenths) with exact means. No value is rounded or clipped, and the ATE has a closed form.
@@ -12,8 +15,10 @@ Examples
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import CapabilityError, DataError, PrivcausalWarning
 from privcausal.request.schema import Binary
 from privcausal.typing import Frame, Mask, Matrix, Vector
 
@@ -459,8 +464,8 @@ def betlei_sine(n: int = 20_000, seed: int = 0, sigma: float = 1.0) -> Study:
 
 
 __all__ = [
-    "Study", "Trial", "betlei_sine", "clinic", "clinic_effect", "criteo", "dpcate", "niu",
-    "private_ate", "private_trial", "voting",
+    "Study", "Trial", "betlei_sine", "clinic", "clinic_effect", "criteo", "dpcate", "ihdp", "niu",
+    "private_ate", "private_trial", "rhc", "voting",
 ]  # fmt: skip
 
 _WARDS = ("east", "north", "south", "west")  # must be sorted for the search in _ward_codes
@@ -572,6 +577,27 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
     )  # fmt: skip
 
 
+_BLOBS = {
+    "voting": "a1b4db2af830",
+    "RHC": "8e3ee45629fc",
+    "IHDP": "02fee9588107 b56a302edfc4 7d27bc62c150 5260b2dac2a5 f939c193c38b 4935690295fd "
+    "69b3d95d00d2 fc53fbf86cc2 e1612c2bb621 296391c0f7b9",
+}
+"""First digits of the identifiers of public files in git; for IHDP, of ten drawn outcomes."""
+
+
+def _public(name: str, frame: Any, columns: Sequence[str], path: str | Path) -> Any:
+    """The frame if it has these columns, with a warning if the file is another than the public."""
+    if missing := [column for column in columns if column not in frame]:
+        raise DataError(f"The {name} file lacks these columns: {', '.join(missing)}.")
+    content = Path(path).read_bytes()
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    if blob[:12] not in _BLOBS[name].split():
+        text = f"{Path(path).name} is not the public {name} file, so numbers may differ from print."
+        warnings.warn(text, PrivcausalWarning, stacklevel=3)
+    return frame
+
+
 _VOTERS: dict[str, SimulatedDomain] = {
     "persons": (1.0, 2.0), "newreg": (0.0, 1.0), "vote98": (0.0, 1.0), "vote00": (0.0, 1.0),
     "age": (18.0, 100.0), "female": (0.0, 1.0),
@@ -624,9 +650,7 @@ def voting(path: str | Path, seed: int = 0) -> Study:
     import pandas as pd
 
     covariates = [*_VOTERS, *_PLACES]
-    frame = pd.read_csv(path)
-    if missing := [name for name in ("Y", "W", *covariates) if name not in frame]:
-        raise DataError(f"The voting file lacks these columns: {', '.join(missing)}.")
+    frame = _public("voting", pd.read_csv(path), ("Y", "W", *covariates), path)
     frame = frame[["Y", "W", *covariates]].dropna().reset_index(drop=True)
     for name in ("Y", "W", "vote00"):
         if not frame[name].isin([0, 1]).all():
@@ -652,6 +676,82 @@ class Trial(NamedTuple):
     formula: str
     frame: Any
     bounds: Mapping[str, Any]
+
+
+_PATIENTS: dict[str, SimulatedDomain] = {
+    "age": (18, 102), "aps1": (0, 160), "scoma1": (0, 100), "hrt1": (0, 250), "meanbp1": (0, 260),
+    "surv2md1": (0, 1),
+    "cat1": [
+        "ARF", "CHF", "COPD", "Cirrhosis", "Colon Cancer", "Coma", "Lung Cancer",
+        "MOSF w/Malignancy", "MOSF w/Sepsis",
+    ],
+}  # fmt: skip
+
+
+def rhc(path: str | Path) -> Trial:
+    """Read Right Heart Catheterization (Connors et al. 1996), PrivATE's data in Section 5.2.
+
+    The file is ``rhc.csv`` of hbiostat.org/data. The domains were chosen without the rows.
+
+    Returns
+    -------
+    Trial
+        Outcome "dth180" (death within 180 days), treatment "rhc" (0 or 1, not randomized), seven
+        covariates. The frame has 5,735 rows and all columns of the file.
+
+    Raises
+    ------
+    DataError
+        A column is missing.
+    """
+    import pandas as pd
+
+    frame = pd.read_csv(path)
+    frame = _public("RHC", frame, ("dthdte", "sadmdte", "swang1", *_PATIENTS), path)
+    frame = frame.assign(
+        dth180=(frame["dthdte"] - frame["sadmdte"] <= 180).astype(np.int64),
+        rhc=(frame["swang1"] == "RHC").astype(np.int64),
+    )
+    formula = f"dth180 ~ rhc | {' + '.join(_PATIENTS)}".replace("cat1", "C(cat1)")
+    return Trial(formula, frame, {"dth180": (0, 1), "rhc": (0, 1), **_PATIENTS})
+
+
+def _unknown(_: Frame) -> Vector:
+    raise DataError("The effect in IHDP is known for its own rows only. Use study.tau.")
+
+
+def ihdp(path: str | Path) -> Study:
+    """Read a draw of IHDP (Hill 2011): real covariates, drawn outcomes.
+
+    The files are ``ihdp_npci_1.csv`` to ``ihdp_npci_10.csv`` of github.com/AMLab-Amsterdam/CEVAE.
+
+    Returns
+    -------
+    Study
+        Outcome "y", treatment "t", covariates "x1" to "x25" of 747 infants. The effect is known for
+        these rows: `tau` and `baseline`. The propensity is unknown (NaN). The bounds were chosen
+        without the rows; two draws exceed [-10, 20], the bounds of y.
+
+    Raises
+    ------
+    DataError
+        The file does not have 30 columns.
+    """
+    import pandas as pd
+
+    covariates = [f"x{k}" for k in range(1, 26)]
+    names = ["t", "y", "y_cfactual", "mu0", "mu1", *covariates]
+    frame = pd.read_csv(path, header=None).iloc[:, :30]
+    frame = _public("IHDP", frame.set_axis(names[: frame.shape[1]], axis=1), names, path)
+    tau = (frame["mu1"] - frame["mu0"]).to_numpy(np.float64)
+    bounds: dict[str, SimulatedDomain] = {"y": (-10.0, 20.0), "t": (0.0, 1.0)}
+    bounds |= dict.fromkeys(covariates[:6], (-6.0, 6.0)) | dict.fromkeys(covariates[6:], (0.0, 1.0))
+    return Study(
+        name="ihdp", formula=f"y ~ t | {' + '.join(covariates)}", bounds=bounds | {"x14": (1, 2)},
+        ate=float(tau.mean()), frame=frame[["y", "t", *covariates]], tau=tau,
+        propensity=np.full(len(frame), np.nan), baseline=frame["mu0"].to_numpy(np.float64),
+        effect=_unknown,
+    )  # fmt: skip
 
 
 _CRITEO: dict[str, tuple[float, float]] = {

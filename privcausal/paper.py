@@ -52,7 +52,7 @@ def private(
     propensity: float | None = None,
     propensity_clip: float = 0.1,
     shares: Mapping[str, float] | None = None,
-    below_minimum: BelowMinimum = "refuse",
+    below_minimum: BelowMinimum = "published",
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> AteResult:
@@ -66,8 +66,9 @@ def private(
         ``"linear"``: private nuisance models from one half of the rows (the paper's remark in 4.2).
     shares : dict, optional
         How epsilon and delta are divided: ``{"effect": .5, "variance": .5}``.
-    below_minimum : {"refuse", "published"}
-        "published": run the fit even on fewer rows than the paper's claim requires.
+    below_minimum : {"published", "refuse"}
+        On fewer rows than the paper's claim requires, as in the paper's own experiments: run the
+        fit, whose guarantee then says that the claim is false, or refuse it.
 
     Returns
     -------
@@ -96,6 +97,7 @@ def dpebm(
     *,
     learner: Literal["dr", "r", "s"] = "dr",
     weighting: vault.Weighting = "published",
+    arm_columns: Literal[1, 2] = 1,
     clip: bool = False,
     eps: float = 1.0,
     delta: float = 1e-5,
@@ -117,6 +119,9 @@ def dpebm(
         "published" divides by noisy counts of rows, as interpret did when the paper was written.
         "interpret" divides by noisy sums of weights, as interpret does today; noise in the effect
         is then about five times larger.
+    arm_columns : {1, 2}
+        Columns of the treatment for learner "s": 1, as in Section 3.1; 2, one for each arm, as in
+        the authors' notebook, whose S-learner is EconML's. The model then learns the effect faster.
     clip : bool
         True: clip predicted means, the transformed outcome, and its predictions to ranges that
         follow from the declared outcome bounds. False: as printed.
@@ -129,11 +134,14 @@ def dpebm(
     """
     options.check_one_of("learner", learner, ("dr", "r", "s"))
     options.check_one_of("weighting", weighting, ("published", "interpret"))
+    options.check_one_of("arm_columns", arm_columns, (1, 2) if learner == "s" else (1,))
     options.check_switch("clip", clip)
     Budget(eps, delta)  # raises an error if the pair is not a valid price
     return two_stage(
-        formula, data, TwoStage.published(learner, weighting, eps, delta, clip), eps=eps,
-        delta=delta, bounds=bounds, neighbors=neighbors, propensity=propensity,
+        formula, data, TwoStage.published(
+            learner, eps, delta, weighting=weighting, clip=clip, arm_columns=arm_columns
+        ),
+        eps=eps, delta=delta, bounds=bounds, neighbors=neighbors, propensity=propensity,
         propensity_clip=propensity_clip, ledger=ledger, progress=progress,
     )  # fmt: skip
 
@@ -197,7 +205,7 @@ def dpcate(
     bounds: Bounds = None,
     propensity: float | None = None,
     propensity_clip: float = 0.1,
-    below_minimum: BelowMinimum = "refuse",
+    below_minimum: BelowMinimum = "published",
     ledger: Ledger | None = None,
     progress: bool = False,
 ) -> CateResult:
@@ -224,8 +232,9 @@ def dpcate(
     base : str or option object
         Private nuisance models: ``"gam"``, ``"kernel"`` or ``"nn"``. ``pc.bases.Given(...)`` takes
         functions that you supply. ``pc.bases.Sklearn(...)`` is not protected.
-    below_minimum : {"refuse", "published"}
-        "published": run the fit even on fewer rows than the paper's claim requires.
+    below_minimum : {"published", "refuse"}
+        On fewer rows than the paper's claim requires, as in the paper's own experiments: run the
+        fit, whose guarantee then says that the claim is false, or refuse it.
 
     Returns
     -------

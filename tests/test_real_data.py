@@ -36,10 +36,7 @@ BOUNDS = {
 
 @pytest.fixture(scope="module")
 def rhc() -> pd.DataFrame:
-    frame = pd.read_csv(RHC)
-    frame["dth180"] = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
-    frame["rhc"] = (frame["swang1"] == "RHC").astype(int)
-    return frame
+    return pc.datasets.rhc(RHC).frame
 
 
 def half_width(fit: pc.AteResult) -> float:

@@ -699,11 +699,15 @@ KERNEL: dict[str, Case] = {
         "has no argument neighbors=",
     ),
     "paper in a ledger that is not": (
-        paper(base=pc.bases.Sklearn.kernel(), below_minimum="published"),
+        paper(base=pc.bases.Sklearn.kernel()),
         LedgerError,
         "accepts only proven guarantees",
     ),
-    "paper on few rows": (paper(base=pc.bases.Sklearn.kernel()), BudgetError, "at least"),
+    "paper on few rows": (
+        paper(base=pc.bases.Sklearn.kernel(), below_minimum="refuse"),
+        BudgetError,
+        "at least",
+    ),
     "below_minimum unknown": (paper(below_minimum="run"), CapabilityError, "below_minimum"),
     "below_minimum of what is proven": (
         ate(below_minimum="published"),

@@ -17,7 +17,7 @@ from privcausal.estimators.dpcate import DPCATE
 from privcausal.estimators.dr import DR
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage
+from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.paper.private import Published
 from privcausal.estimators.private import Private
 from privcausal.estimators.r import Auto, R
@@ -148,6 +148,6 @@ def for_average(request: Request) -> Learner:
 __all__ = [
     "ADUM", "DPCATE", "DR", "LEARNERS", "PRINTED", "TM", "Auto", "CateLearner", "Description",
     "DifferenceInMeans", "EffectLearner", "Estimate", "FirstStage", "Learner", "LeastSquares",
-    "Private", "PrivateEstimator", "R", "S", "T", "TwoStage", "X", "base_of", "check_object",
-    "describe", "find", "for_average", "for_effect", "learner_kinds",
+    "Private", "PrivateEstimator", "R", "S", "T", "TwoStage", "WithGuarantee", "X", "base_of",
+    "check_object", "describe", "find", "for_average", "for_effect", "learner_kinds",
 ]  # fmt: skip

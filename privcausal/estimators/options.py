@@ -29,7 +29,7 @@ def check_whole(what: str, value: object, low: int, high: int | None = None) -> 
         raise CapabilityError(f"{what} must be a whole number {until}.")
 
 
-def check_one_of(what: str, value: object, known: Sequence[str]) -> None:
+def check_one_of(what: str, value: object, known: Sequence[object]) -> None:
     if value not in known:
         raise CapabilityError(f"{what} must be one of {', '.join(map(repr, known))}.")
 

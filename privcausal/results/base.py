@@ -64,7 +64,7 @@ def _call(
         own: list[tuple[str, Any, Any]] = [
             ("propensity_clip", request.clip, 0.1),
             ("shares", shares, None),
-            ("below_minimum", request.below_minimum, "refuse"),
+            ("below_minimum", request.below_minimum, "published"),
         ]
     else:
         if request.estimand == "OLS":
@@ -110,10 +110,11 @@ def _printed(learner: estimators.Learner, request: Request) -> tuple[str, dict[s
     """Name of a call in `privcausal.paper`, and the options that only this call has."""
     if isinstance(learner, estimators.TwoStage):
         options: dict[str, Any] = {"learner": _Source(learner.source)}
-        if learner.weighting is None:
+        if learner.own is None:
             return "paper.two_stage", options
-        more = {} if learner.weighting == "published" else {"weighting": learner.weighting}
-        return "paper.dpebm", options | more
+        own = {"weighting": (learner.own.weighting, "published"),
+               "arm_columns": (learner.own.arm_columns, 1)}  # fmt: skip
+        return "paper.dpebm", options | {name: v for name, (v, usual) in own.items() if v != usual}
     known = {PublishedDPCATE: "dpcate", PublishedADUM: "adum", PublishedTM: "tm"}
     name = known.get(type(learner), "private")
     queries = {} if request.queries is None else {"queries": _Source("queries")}

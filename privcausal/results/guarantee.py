@@ -115,7 +115,8 @@ def published_doubts(estimate: Estimate) -> tuple[str, ...]:
         return (
             *found,
             f"BELOW THE MINIMUM: with fewer than {least:,} rows the claim is false even if the "
-            "nuisance models are known in advance.",
+            "nuisance models are known in advance. No valid epsilon is known for this fit. Treat "
+            "it as not private.",
         )
     if not least:
         return found

@@ -429,8 +429,8 @@ def _check_size(rows: memory.RowSource, plan: Plan) -> None:
     if size < plan.least_rows and plan.request.below_minimum == "refuse":
         raise BudgetError(
             f"The published mechanism requires at least {plan.least_rows} rows for this eps, delta "
-            "and shares; with fewer, its privacy claim fails. Raise eps, or set "
-            "below_minimum='published', which every output then reports. No budget was spent."
+            "and shares; with fewer, its privacy claim fails. Raise eps, or omit "
+            "below_minimum='refuse': every output then reports it. No budget was spent."
         )
 
 

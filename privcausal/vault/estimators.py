@@ -18,8 +18,9 @@ from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.rows import Rows
 from privcausal.typing import Matrix, Neighbors, Vector
+from privcausal.vault import noise
 from privcausal.vault.batch import Batch
-from privcausal.vault.guard import Opaque
+from privcausal.vault.guard import REPEAT, Opaque, shielded
 from privcausal.vault.transforms import Transform
 
 
@@ -72,6 +73,13 @@ class GivenFunction(FittedEstimators):
 
     def _predicted(self, x: Matrix) -> Vector:
         return np.asarray(self.estimator(x), np.float64).reshape(len(x))
+
+
+def hiding(step: Callable[[], Any], who: str) -> Any:
+    """Run a step of a user's estimator. An error says `who` failed, and nothing else."""
+    if not noise.current().real:
+        return step()  # Test noise gives no privacy, so show the error.
+    return shielded(step, f"{who}. Its message is hidden because it could quote a row. {REPEAT}")
 
 
 def unit_columns(rows: Rows, design: Design) -> Matrix:
@@ -150,15 +158,18 @@ class Declared(FittedEstimators):
     ----------
     arm : float, optional
         Value of the treatment, if the treatment is the first column.
+    who : str
+        The estimator's type and stage, for errors.
     """
 
     arm: float | None = None
+    who: str = ""
 
     def __call__(self, rows: Rows) -> Vector:
         x = unit_columns(rows, self.design)
         if self.arm is not None:
             x = np.column_stack([np.full(len(x), self.arm), x])
-        return self._cut(x)
+        return np.asarray(hiding(lambda: self._cut(x), f"{self.who}, in predict"))
 
     def at(self, arm: float) -> Declared:
         """The same estimator with the treatment set to this value."""
@@ -214,8 +225,11 @@ class DeclaredFit:
     filler: float | None = None
     name: str = "as declared"
 
-    def run(self, batches: Sequence[Batch], neighbors: Neighbors) -> Declared:
-        """Fit a copy, so that the user's own object does not learn from the rows."""
+    def run(self, batches: Sequence[Batch], neighbors: Neighbors, stage: str) -> Declared:
+        """Fit a copy, so that the user's own object does not learn from the rows.
+
+        Its errors could quote a row. Only its name and the stage are shown, which are public.
+        """
         lo, hi = self.bounds
         filler = 0.5 * (lo + hi) if self.filler is None else self.filler
         columns: list[Matrix] = []
@@ -240,7 +254,8 @@ class DeclaredFit:
         if self.weight is not None:
             weight = np.clip(np.nan_to_num(np.concatenate(weights)), 0.0, self.most)
         own = copy.deepcopy(self.estimator)
+        who = f"{self.name.partition(',')[0]} failed in the stage '{stage}'"
         # Warnings could reveal rows.
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            own.fit(x, target, bounds=self.bounds, weight=weight)
-        return Declared(own, self.design, lo, hi)
+            hiding(lambda: own.fit(x, target, bounds=self.bounds, weight=weight), who)
+        return Declared(own, self.design, lo, hi, who=who)

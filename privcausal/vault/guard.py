@@ -89,16 +89,14 @@ def guarded(step: Callable[P, R]) -> Callable[P, R]:
     return _guard(np.errstate(all="ignore")(step), Unreadable)
 
 
-_REPEAT = (
+REPEAT = (
     "If you hold the data, repeat the call in privcausal.testing.zero_noise() to see it, but do "
     "not publish that. Any budget already charged stays spent."
 )
-ON_ROWS = (
-    "A step on the rows failed. Its message is hidden because it could quote a row. " + _REPEAT
-)
+ON_ROWS = "A step on the rows failed. Its message is hidden because it could quote a row. " + REPEAT
 AFTERWARDS = (
     "A computation from the released numbers failed, not a step on the rows. Its message is hidden "
-    "as a precaution. " + _REPEAT
+    "as a precaution. " + REPEAT
 )
 
 

@@ -294,7 +294,7 @@ class Vault(guard.Opaque):
         The estimator adds its own noise. Its guarantee is the one that it declares.
         """
         part = batch.part_number(self._plan, planned.part)
-        learned = order.run(list(self._passes.batches(part)), self._exit.neighbors)
+        learned = order.run(list(self._passes.batches(part)), self._exit.neighbors, planned.name)
         return learned, self._exit.claim(planned, planned.query, order.name, np.zeros(0))
 
     # -- answers by kind of query ------------------------------------------------------------

@@ -9,34 +9,37 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from niu_methods import printed
 from printed import HERE, NAN, REFERENCE, Line, one_version
 
 import privcausal as pc
 
 KEYS = ["dataset", "n", "learner", "epsilon"]
 MEASURES = ["mse", "bias2", "variance"]
-WANTED = 10
-"""Pairs of fits that a cell must have for its error to be compared."""
-PRINTED_PAIRS = 5
-"""Section 5.1.3 and the repository; the captions of Figures 2 and 3 say 25 runs."""
+WANTED = {"s": 4, "dr": 10, "r": 10}
+"""Pairs of fits that a learner's cell must have for its error to be compared."""
+PRINTED_FITS = 25
+"""Five fits in each of five experiments, as in the repository and the captions of Figures 2 and 3.
+
+Section 5.1.3 says two fits in each. The spread of the repository's five experiments is that of 25
+independent fits.
+"""
 
 RUN = "python tests/benchmarks/niu_study.py"
 VOTES = f"{RUN} --voting data_clean.csv"
 NO_VOTES = "the voting data are public but not shipped (`pc.datasets.voting` reads the file)"
 DIFFERS = (
-    "not known: perhaps chance, which moves one line of a hundred this far, interpret's version "
-    "(its first one there, 0.7.8 here), or the way of splitting rows"
-)
-ONE_COLUMN = (
-    "the notebook's S-learner is EconML's with a column per arm, so it learns the treatment faster "
-    "than the covariates; Section 3.1 and ours have one column. With two columns the error is .091 "
-    "(printed .087, ours .073) on A with n 32,000, and .22 (.24, .35) on C with n 16,000, both at "
-    "eps 4, in eight fits"
+    "not known: perhaps chance, which moves one line of a hundred this far, or interpret's version "
+    "(0.7.8 here), whose classifier has changed since"
 )
 FEW_FITS = (
-    "single fits of the S-learner differ so much that ten pairs understate the spread at eps 1: "
+    "single fits of the S-learner differ so much that few pairs understate the spread at eps 1: "
     "interpret itself has .26 with a standard error of .10 in eight fits on A with n 1,000, and "
     "1.98 with .04 in sixteen on D with n 4,000"
+)
+FOUR_PAIRS = (
+    "four pairs of fits, whose spread is itself uncertain by 40 %: 2.6 such standard errors are "
+    "exceeded in up to 8 of 100 cases"
 )
 TEST_SET = (
     "the S-learner's error is little else than the variance of the effect, and each side has one "
@@ -61,6 +64,12 @@ FIGURE_3 = {"Voting": 16_000, "A": 16_000, "B": 16_000, "C": 4000, "D": 4000, "E
 MOST = 16.0
 """The largest epsilon of the figures; the repository has 128 beside it."""
 LEARNERS = ("s", "dr", "r")
+
+
+def as_printed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of what the authors ran."""
+    wanted = [v == printed(who) for v, who in zip(rows["variant"], rows["learner"], strict=True)]
+    return rows[np.array(wanted, bool)]
 
 
 def means(rows: pd.DataFrame, theirs: Any) -> pd.DataFrame:
@@ -102,10 +111,13 @@ def lines(parts: dict[str, pd.DataFrame], theirs: pd.DataFrame) -> list[Line]:
     none = pd.DataFrame(columns=[*KEYS, "variant", *MEASURES])
     errors = parts.get("errors", none)
     errors = pd.concat([errors, parts.get("voting", none.iloc[:0])], ignore_index=True)
-    own = errors[errors["variant"] == "paper"]
+    own = as_printed(errors)
     by = own.groupby(KEYS)[MEASURES]
     cells = by.mean().join(by.std().add_suffix(" sd")).assign(pairs=by.size())
     cells = cells.join(theirs.add_suffix(" printed"), how="inner")
+    learners = cells.index.get_level_values("learner")
+    cells["enough"] = [p >= WANTED[who] for p, who in zip(cells["pairs"], learners, strict=True)]
+    cells["enough"] = cells["enough"].astype(bool)
     return [
         *_table_1(), *_variance_formula(theirs), *_splits(parts.get("composition")),
         *_figure_1(parts.get("curves")), *_figure_2(cells), *_weighting(errors, theirs),
@@ -194,9 +206,8 @@ def _figure_1(curves: pd.DataFrame | None) -> Iterator[Line]:
 def _reason(dataset: str, learner: str, n: int, eps: float) -> str:
     """The cause of a difference, as far as it is known."""
     if learner == "s":
-        if eps <= 1 and n <= 4000:
-            return FEW_FITS
-        return ONE_COLUMN if dataset in ("A", "C", "Voting") else TEST_SET
+        known = FOUR_PAIRS if dataset in ("A", "C") else TEST_SET
+        return FEW_FITS if eps <= 1 and n <= 4000 else known
     return TAILS if n == 500 and eps <= 2 else DIFFERS
 
 
@@ -208,13 +219,14 @@ def _compared(item: str, key: Any, cell: Any, name: str, command: str) -> Line:
     words = {"mse": "MSE", "bias2": "squared bias", "variance": "variance"}[name]
     return Line(
         item, f"{words}, {dataset}, n {n:,}, learner {learner}, eps {eps:g}",
-        cell[f"{name} printed"], cell[name], spread * math.sqrt(1 / pairs + 1 / PRINTED_PAIRS),
-        PRINTED_PAIRS, pairs, command, log=log, reason=_reason(dataset, learner, n, eps),
+        cell[f"{name} printed"], cell[name], spread * math.sqrt(1 / pairs + 2 / PRINTED_FITS),
+        PRINTED_FITS, 2 * pairs, command, log=log, reason=_reason(dataset, learner, n, eps),
+        group=f"{words}, learner {learner}",
     )  # fmt: skip
 
 
 def _closed(item: str, says: str, count: int, command: str, reason: str) -> Line:
-    return Line(item, f"{says} ({count} cells)", NAN, NAN, NAN, PRINTED_PAIRS, 0, command,
+    return Line(item, f"{says} ({count} cells)", NAN, NAN, NAN, PRINTED_FITS, 0, command,
                 reason=reason)  # fmt: skip
 
 
@@ -240,7 +252,7 @@ def _figure_2(cells: pd.DataFrame) -> Iterator[Line]:
                 says = f"MSE, {dataset}, learner {learner}, n 500 to 32,000, eps 1 to 16"
                 yield _closed("Figure 2", says, 35, command, reason)
         for key, cell in part.iterrows():
-            if cell["pairs"] >= WANTED:
+            if cell["enough"]:
                 yield _compared("Figure 2", key, cell, "mse", command)
 
 
@@ -250,18 +262,17 @@ def _weighting(errors: pd.DataFrame, theirs: pd.DataFrame) -> Iterator[Line]:
     found = errors[errors["variant"] == "interpret"].set_index(KEYS)
     found = found[found.index == key]["mse"]
     if len(found) > 1 and key in theirs.index:
-        error = float(found.std() / found.mean()) * math.sqrt(1 / len(found) + 1 / PRINTED_PAIRS)
+        error = float(found.std() / found.mean()) * math.sqrt(1 / len(found) + 2 / PRINTED_FITS)
         yield Line(
             "Figure 2", "MSE, A, n 4,000, learner r, eps 4, weighting='interpret'",
-            float(theirs.loc[key, "mse"]), float(found.mean()), error, PRINTED_PAIRS, len(found),
+            float(theirs.loc[key, "mse"]), float(found.mean()), error, PRINTED_FITS, 2 * len(found),
             f"{RUN} figure2", log=True, reason=CHANGED,
         )  # fmt: skip
 
 
 def _ends(cells: pd.DataFrame) -> Iterator[tuple[tuple[str, int, str], Any, Any]]:
     """Cells at epsilon 1 and 16 with enough pairs."""
-    enough = cells[cells["pairs"] >= WANTED]
-    for key, part in enough.groupby(KEYS[:3], sort=False):
+    for key, part in cells[cells["enough"]].groupby(KEYS[:3], sort=False):
         at = part.droplevel(KEYS[:3])
         if {1.0, 16.0} <= set(at.index):
             yield key, at.loc[1.0], at.loc[16.0]
@@ -271,7 +282,7 @@ def _growth_error(first: Any, last: Any, name: str, *, theirs: bool) -> float:
     """Standard error of the logarithm of a ratio of two cells, and of the authors' if asked."""
     squares = (first[f"{name} sd"] / first[name]) ** 2, (last[f"{name} sd"] / last[name]) ** 2
     pairs = min(first["pairs"], last["pairs"])
-    return math.sqrt(sum(squares) * (1 / pairs + (1 / PRINTED_PAIRS if theirs else 0)))
+    return math.sqrt(sum(squares) * (1 / pairs + (2 / PRINTED_FITS if theirs else 0)))
 
 
 def _growth(cells: pd.DataFrame) -> Iterator[Line]:
@@ -282,8 +293,8 @@ def _growth(cells: pd.DataFrame) -> Iterator[Line]:
             ours = first["mse"] / last["mse"]
             yield Line(
                 "Figure 2", f"growth of MSE from eps 16 to 1, A, n {n:,}, learner {learner}",
-                theirs, ours, _growth_error(first, last, "mse", theirs=True), PRINTED_PAIRS,
-                int(first["pairs"]), f"{RUN} figure2", log=True,
+                theirs, ours, _growth_error(first, last, "mse", theirs=True), PRINTED_FITS,
+                2 * int(first["pairs"]), f"{RUN} figure2", log=True,
                 reason=_reason(dataset, learner, n, 1.0),
             )  # fmt: skip
 
@@ -295,29 +306,29 @@ def _figure_3(cells: pd.DataFrame) -> Iterator[Line]:
         says = "MSE, squared bias, variance, Voting, n 16,000, learner dr, eps 1 to 16"
         yield _closed("Figure 3", says, 15, f"{VOTES} voting", NO_VOTES)
     for key, cell in cells.iterrows():
-        if _in_figure_3(key) and cell["pairs"] >= WANTED:
+        if _in_figure_3(key) and cell["enough"]:
             for name in MEASURES if key[0] not in ("Voting", "A") else MEASURES[1:]:
                 yield _compared("Figure 3", key, cell, name, command)
     for (dataset, n, learner), first, last in _ends(cells):
         if not _in_figure_3((dataset, n, learner, 1.0)):
             continue
-        where, pairs = f"{dataset}, n {n:,}, from eps 16 to 1", int(first["pairs"])
+        where, fits = f"{dataset}, n {n:,}, from eps 16 to 1", 2 * int(first["pairs"])
         theirs = first["variance printed"] / last["variance printed"]
         ours = first["variance"] / last["variance"]
         yield Line(
             "Figure 3", f"variance grows by about 10, {where}", 10, ours,
-            _growth_error(first, last, "variance", theirs=False), 0, pairs, command, log=True,
+            _growth_error(first, last, "variance", theirs=False), 0, fits, command, log=True,
             reason=GROWN,
         )  # fmt: skip
         yield Line(
             "Figure 3", f"variance grows as in the authors' numbers, {where}", theirs, ours,
-            _growth_error(first, last, "variance", theirs=True), PRINTED_PAIRS, pairs, command,
+            _growth_error(first, last, "variance", theirs=True), PRINTED_FITS, fits, command,
             log=True, reason=DIFFERS,
         )  # fmt: skip
         yield Line(
             "Figure 3", f"squared bias grows by at most 2, {where}", 2,
             first["bias2"] / last["bias2"],
-            _growth_error(first, last, "bias2", theirs=False), 0, pairs, command,
+            _growth_error(first, last, "bias2", theirs=False), 0, fits, command,
             claim="at most", log=True, reason=DIFFERS,
         )  # fmt: skip
 
@@ -326,13 +337,13 @@ def _others(cells: pd.DataFrame, theirs: pd.DataFrame) -> Iterator[Line]:
     """The authors' other cells, those with too few pairs, and those that were not run."""
     for key, cell in cells.iterrows():
         dataset, n, learner, eps = key
-        if cell["pairs"] >= WANTED:
+        if cell["enough"]:
             if not _drawn(key):
                 yield _compared("Repository", key, cell, "mse", f"{RUN} repository")
             continue
         yield Line(
             "Repository", f"MSE, {dataset}, n {n:,}, learner {learner}, eps {eps:g}",
-            cell["mse printed"], cell["mse"], NAN, PRINTED_PAIRS, int(cell["pairs"]),
+            cell["mse printed"], cell["mse"], NAN, PRINTED_FITS, 2 * int(cell["pairs"]),
             f"{RUN} repository", reason=TWO_PAIRS,
         )  # fmt: skip
     simulated = int((theirs.index.get_level_values("dataset") != "Voting").sum())
@@ -340,3 +351,26 @@ def _others(cells: pd.DataFrame, theirs: pd.DataFrame) -> Iterator[Line]:
     if run < simulated:
         yield _closed("Repository", "MSE on A to E", simulated - run, f"{RUN} repository",
                       "not run; no figure has these cells, which take 20 seconds each")  # fmt: skip
+
+
+def note() -> str:
+    """What was looked for behind the gap of learner "r", with interpret 0.2.7 run beside 0.7.8."""
+    return (
+        "Most lines of the R-learner on setup A are reproduced, but nearly all lie above the "
+        "print. For n from 1,000, the mean logarithm of the ratio is .13. Its standard error is "
+        ".03, with the training tables that cells share taken into account. The gap is therefore "
+        "not chance. The likely cause is interpret's classifier. With n 2,000 and eps 8, the "
+        "propensity's squared error is .0803 with interpret 0.2.7, and .0534 with 0.7.8 "
+        "(24 fits each, standard errors .0007). With n 16,000 it is .0772 and .0457 (6 fits each, "
+        ".0006). The two regressions do not differ clearly. The "
+        "error of the effect depends strongly on the propensity: shrunk to its mean until its "
+        "error is .080, the MSE falls from .25 to .09 (16 pairs of fits). On setup B, where the "
+        "propensity is constant, there is no gap. All stages together are not settled: with n "
+        "1,000 and eps 16, 0.2.7 has .262 with a standard error of .015, 0.7.8 has .290 with .020, "
+        "and the print is .251. Excluded are the generator, shares of rows, clipping at .05, and "
+        "the number of fits, which agree with the notebook. Its splits keep the shares of both "
+        "arms. With such splits, 0.7.8 still has the .290, and .298 without them.\n\n"
+        "The S-learner has a column per arm, as in the notebook, in a quick run of four pairs of "
+        "fits per cell. With one column, all but two of its 35 lines on A were below the print, by "
+        "a fifth in the median."
+    )

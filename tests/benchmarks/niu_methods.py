@@ -2,6 +2,7 @@
 
 ``paper``: interpret's DP-EBM on parts of .25, .25 and .5 of the rows. ``interpret``, for learner
 "r" alone: the same with the weighting that interpret has today and the paper's version had not.
+``arms``, for learner "s" alone: the same with a column per arm, as in the authors' notebook.
 ``raw`` and ``smooth``: base "dpebm" with all rows and shares of rho, its shapes as the rounds left
 them, or smoothed. Learner "s" of ``paper`` and ``raw`` is the paper's, a constant; that of
 ``smooth`` has an effect for each modifier, which ``constant`` has not. ``disjoint`` and ``full``:
@@ -39,6 +40,8 @@ def call(variant: str, learner: str) -> dict[str, Any]:
     if variant in ("paper", "interpret"):
         weighting = "published" if variant == "paper" else "interpret"
         return {"learner": learner, "weighting": weighting, "call": pc.paper.dpebm}
+    if variant == "arms":
+        return {"learner": learner, "arm_columns": 2, "call": pc.paper.dpebm}
     if variant in ("disjoint", "full"):
         return {"learner": learner, "base": SMOOTH, "control": pc.Control(split=variant)}  # type: ignore[arg-type]
     constant = learner == "s" and variant in ("raw", "constant")
@@ -47,6 +50,11 @@ def call(variant: str, learner: str) -> dict[str, Any]:
         "base": RAW if variant == "raw" else SMOOTH,
         "control": pc.Control(shares={"average": 0}),
     }  # fmt: skip
+
+
+def printed(learner: str) -> str:
+    """The variant whose errors the authors have."""
+    return "arms" if learner == "s" else "paper"
 
 
 def variants(learner: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from printed import DIFFERS, HERE, LIMIT, MISSING, REPRODUCED, Line
+from printed import DIFFERS, HERE, LIMIT, MISSING, REPRODUCED, Line, notes, pooled
 
 SITE = HERE.parents[1] / "vignettes" / "reference"
 SUMMARY, LIST = SITE / "papers.md", SITE / "papers-lines.md"
@@ -73,7 +73,8 @@ def made(lines: Mapping[str, Sequence[Line]]) -> dict[Path, str]:
     summary, full = (page.read_text(encoding="utf-8") for page in (SUMMARY, LIST))
     summary = put(summary, "share", share(lines))
     for paper, own in lines.items():
-        summary = put(summary, paper, f"{parts(paper, own)}\n\n{causes(own)}")
+        pieces = parts(paper, own), causes(own), together(own), notes()[paper]
+        summary = put(summary, paper, "\n\n".join(filter(None, pieces)))
         full = put(full, paper, listed(own))
     return {SUMMARY: summary, LIST: full}
 
@@ -125,6 +126,21 @@ def causes(lines: Sequence[Line]) -> str:
             where = ", ".join(f"{item} ({n})" for item, n in count.items())
             rows.append([verdict, cause, where])
     return table(["verdict", "cause", "lines"], rows)
+
+
+def together(lines: Sequence[Line]) -> str:
+    """Tests of many lines at once, which find a gap that is too small for each line."""
+    rows = [
+        [
+            own.item, own.group, str(own.lines), str(own.above),
+            f"{own.middle:.2f} times" if own.log else f"{own.middle:+.3f}",
+            f"{own.sign:.2g}", f"{own.wilcoxon:.2g}", own.verdict,
+        ]
+        for own in pooled(lines)
+    ]  # fmt: skip
+    head = ["lines together", "of", "lines", "ours above", "median", "p (sign)", "p (Wilcoxon)",
+            "verdict"]  # fmt: skip
+    return table(head, rows) if rows else ""
 
 
 def listed(lines: Sequence[Line]) -> str:

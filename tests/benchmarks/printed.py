@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+from scipy.stats import binomtest, wilcoxon
 
 HERE = Path(__file__).parent
 REFERENCE = HERE.parent / "reference"
@@ -57,6 +59,8 @@ class Line:
         Compare logarithms, of which `error` is then the standard error.
     reason : str
         Why it differs or is missing.
+    group : str
+        Lines of an item with the same group are also tested together (`pooled`).
     """
 
     item: str
@@ -71,10 +75,17 @@ class Line:
     level: float = NAN
     log: bool = False
     reason: str = ""
+    group: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict != REPRODUCED and not self.cause:
             raise ValueError(f"{self.item}: {self.says}: {self.verdict}, and no reason is given")
+
+    @property
+    def gap(self) -> float:
+        """Ours less the printed number or the level, or the logarithm of their ratio."""
+        level = self.printed if math.isnan(self.level) else self.level
+        return math.log(self.measured / level) if self.log else self.measured - level
 
     @property
     def distance(self) -> float:
@@ -82,7 +93,7 @@ class Line:
         level = self.printed if math.isnan(self.level) else self.level
         if any(math.isnan(v) for v in (self.measured, self.error, level)):
             return NAN
-        gap = math.log(self.measured / level) if self.log else self.measured - level
+        gap = self.gap
         if self.error == 0:
             return 0.0 if abs(gap) <= 1e-9 * max(1.0, abs(level)) else math.copysign(math.inf, gap)
         return gap / self.error
@@ -136,23 +147,79 @@ def mean_error(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(values.sem()) if len(values) >= LEAST_RUNS else NAN
 
 
+# -- lines that are tested together --------------------------------------------------------------
+
+LEAST_LINES = 6
+"""Of five lines that all lie on one side, the sign test has p = .06."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """How the lines of a group lie around their printed numbers.
+
+    Attributes
+    ----------
+    above : int
+        Lines in which ours is above the printed number.
+    middle : float
+        Median of ours over the printed number, or of the difference if `log` is False.
+    sign, wilcoxon : float
+        p values of the sign test and of Wilcoxon's signed rank test, as if lines were independent.
+    """
+
+    item: str
+    group: str
+    lines: int
+    above: int
+    middle: float
+    log: bool
+    sign: float
+    wilcoxon: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether either test finds a gap at .01, the level of a single line."""
+        return "gap" if min(self.sign, self.wilcoxon) < 0.01 else "none seen"
+
+
+def pooled(lines: Iterable[Line]) -> list[Pooled]:
+    """The groups of at least `LEAST_LINES` lines that have a distance, in their order."""
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        if line.group and not math.isnan(line.distance):
+            groups.setdefault((line.item, line.group), []).append(line)
+    found = []
+    for (item, group), own in groups.items():
+        gaps = pd.Series([line.gap for line in own])
+        if len(own) < LEAST_LINES:
+            continue
+        above, log, middle = int((gaps > 0).sum()), own[0].log, float(gaps.median())
+        sign = float(binomtest(above, int((gaps != 0).sum())).pvalue)
+        found.append(
+            Pooled(item, group, len(own), above, math.exp(middle) if log else middle, log, sign,
+                   float(wilcoxon(gaps).pvalue))
+        )  # fmt: skip
+    return found
+
+
 # -- lines and files -----------------------------------------------------------------------------
+
+
+def _makers() -> dict[str, Any]:
+    """The module that makes each paper's lines."""
+    sys.path += [p for p in (str(HERE), str(HERE / "coverage")) if p not in sys.path]
+    return {paper: importlib.import_module(f"{folder}_lines") for paper, folder in FOLDERS.items()}
 
 
 @cache
 def computed() -> dict[str, tuple[Line, ...]]:
     """Every paper's lines, from the rows that are stored."""
-    sys.path += [p for p in (str(HERE), str(HERE / "coverage")) if p not in sys.path]
-    import adum_lines
-    import dpcate_lines
-    import niu_lines
-    import private_lines
+    return {paper: tuple(maker.stored()) for paper, maker in _makers().items()}
 
-    found = {
-        "Niu": niu_lines.stored(), "DP-CATE": dpcate_lines.stored(), "ADUM": adum_lines.stored(),
-        "PrivATE": private_lines.stored(),
-    }  # fmt: skip
-    return {paper: tuple(lines) for paper, lines in found.items()}
+
+def notes() -> dict[str, str]:
+    """What is said of a paper's lines together."""
+    return {paper: m.note() if hasattr(m, "note") else "" for paper, m in _makers().items()}
 
 
 def write(folder: Path, lines: Iterable[Line]) -> None:

@@ -91,10 +91,17 @@ def test_lines_take_cells_with_ten_pairs() -> None:
         return next(n for n in found if n.says == "MSE, A, n 4,000, learner dr, eps 4")
 
     assert (figure_2(10).printed, figure_2(10).measured) == pytest.approx((0.25, 0.26))
-    assert (figure_2(10).printed_runs, figure_2(10).runs) == (5, 10)
+    assert (figure_2(10).printed_runs, figure_2(10).runs) == (25, 20)
     assert figure_2(10).verdict == "reproduced"
     assert figure_2(10, 0.5).verdict == "differs"
     assert figure_2(9).verdict == "missing"
+
+
+def test_lines_of_the_s_learner_have_a_column_per_arm() -> None:
+    one, two = spread(0.5, learner="s"), spread(0.1, pairs=4, learner="s").assign(variant="arms")
+    found = niu_lines.lines({"errors": pd.concat([one, two])}, theirs(0.1, learner="s"))
+    line = next(n for n in found if n.says == "MSE, A, n 4,000, learner s, eps 4")
+    assert (line.measured, line.runs) == (pytest.approx(0.1), 8)
 
 
 def test_a_cell_far_below_the_print_is_not_hidden_by_the_others() -> None:

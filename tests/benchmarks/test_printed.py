@@ -56,6 +56,24 @@ def test_exact_numbers_are_compared_exactly() -> None:
     assert replace(exact, measured=2.0 + 1e-12).verdict == printed.REPRODUCED
 
 
+def test_lines_together_show_a_gap_that_each_of_them_hides() -> None:
+    """A tenth is half a standard error of each line, and .0001 for 14 lines on one side."""
+    noise = np.linspace(-0.04, 0.04, 14)
+    lines = [
+        replace(LINE, log=True, error=0.2, group="MSE", measured=2 * math.exp(gap + e))
+        for gap in (0.1, 0.0)
+        for e in noise
+    ]
+    lines[14:] = [replace(line, item="Table 2") for line in lines[14:]]
+    assert {line.verdict for line in lines} == {printed.REPRODUCED}
+    gap, none = printed.pooled([*lines, replace(LINE, group="MSE", error=math.nan)])
+    assert (gap.lines, gap.above, gap.verdict) == (14, 14, "gap")
+    assert gap.sign == pytest.approx(2 * 0.5**14) and gap.wilcoxon == pytest.approx(2 * 0.5**14)
+    assert gap.middle == pytest.approx(math.exp(0.1))
+    assert (none.above, none.verdict) == (7, "none seen")
+    assert not printed.pooled(lines[:5])
+
+
 def test_logarithms_of_ratios() -> None:
     line = replace(LINE, log=True, measured=2.0 * math.exp(0.25))
     assert line.distance == pytest.approx(2.5)

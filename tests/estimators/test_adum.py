@@ -575,6 +575,26 @@ def test_adum_as_printed(tmp_path: Path) -> None:
     real.report(tmp_path / "report.html")
 
 
+@pytest.mark.parametrize("eps", [0.5, 2.0])
+def test_the_spread_of_the_printed_adum_is_its_formula(eps: float) -> None:
+    """COUNT + Lap(2/eps) and SUM + Lap(2 D_y/eps): by first order, the variance of an arm's mean m
+    of c rows is 8 (D_y^2 + m^2) / (eps c)^2.
+
+    22% are five standard errors of the sd of 512 cells: a sum of four Laplace draws of these scales
+    has a kurtosis below 5.
+    """
+    cells, c, means, width = 512, 40, (-1.0, 2.0), 6.0
+    x = np.repeat((np.arange(cells) + 0.5) / cells * 2 - 1, 2 * c)
+    t = np.tile(np.repeat([0, 1], c), cells)
+    frame = pd.DataFrame({"Y": np.where(t == 1, means[1], means[0]), "T": t, "X": x, "G": "a"})
+    made = pc.paper.adum(
+        "Y ~ T | X", frame, cells=cells, eps=eps * 100, bounds=BOUNDS | {"Y": (-3, 3)}
+    )
+    spread = (made.cells["estimate"] - (means[1] - means[0])).std()
+    expected = np.sqrt(sum(8 * (width**2 + m**2) for m in means)) / (eps * 100 * c)
+    assert spread == pytest.approx(expected, rel=0.22)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -45,7 +45,6 @@ from privcausal.vault.paper.dpcate import Process, PublishedAnswers
 from privcausal.vault.paper.dpcate import SecondStageScores as Scores
 from privcausal.vault.transforms import Outcome
 
-PAPER: dict[str, Any] = {"below_minimum": "published"}
 N = 2700
 
 
@@ -66,7 +65,7 @@ def fit(**options: Any) -> Any:
 def printed(**options: Any) -> Any:
     s = study()
     data = options.pop("data", s.frame)
-    return pc.paper.dpcate(s.formula, data, **{"bounds": s.bounds, **PAPER, **options})
+    return pc.paper.dpcate(s.formula, data, **{"bounds": s.bounds, **options})
 
 
 def pehe(result: Any, queries: bool = False) -> float:
@@ -548,6 +547,19 @@ def test_the_guarantee_is_published_and_says_where_it_fails(base: Any) -> None:
     assert found.predict()["std_error"].isna().all()
     assert "BELOW THE MINIMUM" not in printed(queries=points(), eps=50.0).guarantee.statement
     assert "BELOW" in printed(queries=study(300, 9).frame, eps=0.5).guarantee.statement
+
+
+def test_the_papers_own_setting_runs_and_says_what_it_is_worth() -> None:
+    """3,000 rows, 300 queries and epsilon 1 (Figure 3); the claim needs 5,192 rows."""
+    s = study(3000)
+    options: dict[str, Any] = {"bounds": s.bounds, "queries": points(300), "eps": 1.0}
+    with pytest.raises(BudgetError, match="at least 5192 rows"):
+        pc.paper.dpcate(s.formula, s.frame, below_minimum="refuse", **options)
+    found = pc.paper.dpcate(s.formula, s.frame, **options)
+    assert found.guarantee.kind == "published" and found.predict()["estimate"].notna().all()
+    for text in (found.guarantee.statement, " ".join(str(found.summary()).split())):
+        assert "BELOW THE MINIMUM: with fewer than 5,192 rows the claim is false" in text
+        assert "No valid epsilon is known for this fit. Treat it as not private." in text
 
 
 def test_minimum_number_of_rows() -> None:

@@ -458,15 +458,136 @@ def test_a_missing_propensity_estimator() -> None:
     assert [round(s.rows, 3) for s in found.plan.stages] == [0.333, 0.667]
 
 
-def test_a_failing_estimator_says_nothing_of_the_rows() -> None:
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("step", ["fit", "predict"])
+def test_a_failing_estimator_says_its_name_and_stage_and_nothing_of_the_rows(
+    step: str, declared: bool
+) -> None:
     class Loud(Means):
-        def fit(self, x: Any, target: Any, *, bounds: Any, weight: Any) -> Any:
-            raise ValueError(f"row {x[0]} {target[0]}")
+        def fit(self, x: Any, y: Any, **_: Any) -> Any:
+            if step == "fit":
+                raise ValueError(f"row {x[0]} {y[0]}")
 
+        def predict(self, x: Any) -> Any:
+            raise ValueError(f"row {x[0]}")
+
+    made = pc.learners.WithGuarantee(Loud(), 1.0, 1e-5) if declared else Loud()
     with pytest.raises(pc.DataError) as caught:
-        fit(option(outcome=Loud()))
+        fit(option(outcome=made))
+    where = ", in predict" * (step == "predict")
+    assert str(caught.value).startswith(f"Loud failed in the stage 'nuisance: outcome'{where}. ")
     assert "row [" not in str(caught.value)
-    assert caught.value.__context__ is None
+    assert caught.value.__context__ is None and caught.value.__cause__ is None
+    with pytest.raises(ValueError, match="row"), pc.testing.zero_noise():
+        fit(option(outcome=made))
+
+
+# -- estimators with the interface of scikit-learn ------------------------------------------------
+
+
+class Plain:
+    """Least squares as scikit-learn has it; `two` is a classifier's answer for both classes."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Plain:
+        SEEN.append({"x": X, "target": y, "weight": sample_weight})
+        self.model = Means().fit(X, y, bounds=None, weight=sample_weight)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(X)
+
+
+class PlainClassifier(Plain):
+    def predict_proba(self, X: Any) -> Any:
+        one = np.clip(self.predict(X), 0, 1)
+        return np.column_stack([1 - one, one])
+
+
+def declared(estimator: Any) -> Any:
+    return pc.learners.WithGuarantee(estimator, eps=1.0, delta=1e-5)
+
+
+@pytest.mark.parametrize("transform", ["dr", "r"])
+def test_estimators_of_scikit_learn_get_columns_and_targets_in_fixed_ranges(transform: str) -> None:
+    made = {"effect": declared(Plain()), "outcome": declared(Plain())}
+    found = fit(option(**made, propensity=declared(PlainClassifier()), transform=transform))
+    new = study(500, seed=3)
+    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
+    assert np.abs(gap).mean() < 0.05
+    for call in SEEN:
+        assert 0 <= call["x"].min() <= call["x"].max() <= 1
+        assert -1 <= call["target"].min() <= call["target"].max() <= 1
+    assert (SEEN[-1]["weight"] is not None) == (transform == "r")
+
+
+def test_a_classifier_always_sees_both_classes() -> None:
+    """Whether a part has a treated row must not be seen from an error."""
+    made = {"effect": declared(Plain()), "outcome": declared(Plain())}
+    fit(option(**made, propensity=declared(PlainClassifier())), study(400).assign(T=0))
+    assert len(SEEN[0]["target"]) == 100 + 2
+    assert SEEN[0]["target"][-2:].tolist() == [0, 1] and (SEEN[0]["x"][-2:] == 0.5).all()
+
+
+def test_a_declared_estimator_checks_itself() -> None:
+    class Weightless:
+        def fit(self, X: Any, y: Any) -> Any: ...
+
+        def predict(self, X: Any) -> Any: ...
+
+    with pytest.raises(pc.CapabilityError, match="fit has sample_weight"):
+        option(effect=declared(Weightless()), transform="r")
+    for stage in ("effect", "outcome"):
+        with pytest.raises(pc.CapabilityError, match="PlainClassifier is a classifier"):
+            option(**{stage: declared(PlainClassifier())})
+    for wrong in (Plain, object()):
+        with pytest.raises(pc.CapabilityError, match="an object with fit and predict"):
+            declared(wrong)
+    with pytest.raises(pc.BudgetError):
+        pc.learners.WithGuarantee(Plain(), eps=-1.0)
+
+
+def test_interprets_own_estimators() -> None:
+    """DP-EBMs at a large eps find the effect."""
+    from interpret.privacy import DPExplainableBoostingClassifier as Classifier
+    from interpret.privacy import DPExplainableBoostingRegressor as Regressor
+
+    def boosted(kind: Any, columns: int, **options: Any) -> Any:
+        box = dict.fromkeys(range(columns), (0.0, 1.0))
+        made = kind(
+            epsilon=200.0,
+            delta=1e-5,
+            privacy_bounds=box,
+            max_rounds=60,
+            learning_rate=0.1,
+            **options,
+        )
+        return pc.learners.WithGuarantee(made, eps=200.0, delta=1e-5)
+
+    target = {"privacy_target_min": -1.0, "privacy_target_max": 1.0}
+    made = TwoStage(
+        boosted(Regressor, 4, **target), boosted(Classifier, 5), boosted(Regressor, 6, **target)
+    )
+    found = fit(made, eps=200.0)
+    assert "DPExplainableBoostingRegressor" in found.budget.to_string()
+    new = study(500, seed=3)
+    gap = found.predict(new)["estimate"] - tau(new["X1"], new["G"])
+    assert np.abs(gap).mean() < 0.3  # an effect of zero is .56 away
+
+
+def test_diffprivlibs_own_estimators() -> None:
+    """Its regression is nearly singular with a column for each level, so errors are large."""
+    models = pytest.importorskip("diffprivlib.models", exc_type=ImportError)
+
+    def linear() -> Any:
+        made = models.LinearRegression(epsilon=200.0, bounds_X=(0, 1), bounds_y=(-1, 1))
+        return pc.learners.WithGuarantee(made, eps=200.0)
+
+    first = models.GaussianNB(epsilon=200.0, bounds=(0, 1))
+    found = fit(
+        TwoStage(linear(), pc.learners.WithGuarantee(first, eps=200.0), linear()), eps=200.0
+    )
+    assert "GaussianNB" in found.budget.to_string()
+    assert found.predict(study(500, seed=3))["estimate"].abs().max() <= 50  # the declared bounds
 
 
 def test_the_users_object_learns_nothing() -> None:

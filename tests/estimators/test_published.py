@@ -92,7 +92,7 @@ def test_estimate_and_width_are_those_of_the_paper(shares: tuple[float, float]) 
     tau, square, gamma = by_hand(frame)
     given = dict(zip(("effect", "variance"), shares, strict=True))
     with recorded(3) as noise:
-        paper(frame, pc.bases.Sklearn.kernel(), shares=given, below_minimum="published")
+        paper(frame, pc.bases.Sklearn.kernel(), shares=given)
     first, second = noise.calls
     unit, square_unit = 40 * 2.0**-30, 80**2 * 2.0**-30  # |score| <= 4 / 0.1
     assert first.exact[0] * unit == pytest.approx(tau, abs=1e-7)
@@ -105,7 +105,7 @@ def test_estimate_and_width_are_those_of_the_paper(shares: tuple[float, float]) 
         max(gamma**2 - square, square) * k(n, b, b * 1e-5), rel=3e-3
     )
     with zero_noise():
-        fit = paper(frame, pc.bases.Sklearn.kernel(), shares=given, below_minimum="published")
+        fit = paper(frame, pc.bases.Sklearn.kernel(), shares=given)
     assert fit.params["ATE"] == pytest.approx(tau, abs=1e-7)
     variance = square + gamma**2 * 50 * np.log(n) * np.log(2 / (a * 1e-5)) / (n * a**2)
     assert fit.bse["ATE"] == pytest.approx(np.sqrt(variance / n), rel=1e-3)
@@ -142,9 +142,9 @@ def test_a_known_propensity_is_used_and_gamma_is_exact() -> None:
 def test_the_variance_is_never_negative() -> None:
     """At n = 60 its noise is far larger than it: half of the draws are cut at zero."""
     with recorded(0) as noise:
-        fit, _ = constants(60, below_minimum="published")
+        fit, _ = constants(60)
     floor = noise.calls[0].query.scale * 2 * 2.0**-30
-    errors = [constants(60, below_minimum="published")[0].bse["ATE"] for _ in range(40)]
+    errors = [constants(60)[0].bse["ATE"] for _ in range(40)]
     assert min(errors) == pytest.approx(floor, rel=1e-9)  # 2^-40 that none of 40 is cut
     assert fit.bse["ATE"] >= floor * (1 - 1e-9)
 
@@ -388,30 +388,33 @@ def test_the_minimum_is_that_of_each_share(tmp_path: Path) -> None:
     """max(55, 8 (1 + 2 ln(2/delta_i)) / eps_i): 429 at eps = 1 and equal shares."""
     least = int(np.ceil(8 * (1 + 2 * np.log(2 / 5e-6)) / 0.5))
     ledger = pc.Ledger(tmp_path / "l.db", "study", eps=3, allow_published=True)
+    strict = {"below_minimum": "refuse"}
     with pytest.raises(pc.BudgetError, match=f"at least {least} rows") as refused:
-        paper(study(least - 1), ledger=ledger)
-    assert "below_minimum='published'" in str(refused.value)
+        paper(study(least - 1), ledger=ledger, **strict)
+    assert "omit below_minimum='refuse'" in str(refused.value)
     assert ledger.history.empty
-    fit = paper(study(least))
-    assert fit.plan.least_rows == least
-    small = paper(study(least - 1), below_minimum="published")
+    fit = paper(study(least), **strict)
+    assert fit.plan.least_rows == least and "below_minimum='refuse'" in fit.call
+    assert "BELOW THE MINIMUM" not in fit.guarantee.statement
+    small = paper(study(least - 1))
     assert f"BELOW THE MINIMUM: with fewer than {least} rows" in small.guarantee.statement
+    assert "Treat it as not private" in small.guarantee.statement
     assert "BELOW THE MINIMUM" in str(small.summary()).replace("\n", " ")
-    assert "below_minimum='published'" in small.call
+    assert "below_minimum" not in small.call
     # a tenth of eps and delta for the variance: its theorem needs more rows
     tenth = int(np.ceil(8 * (1 + 2 * np.log(2 / 1e-6)) / 0.1))
     with pytest.raises(pc.BudgetError, match=f"at least {tenth} rows"):
-        paper(study(600), shares={"effect": 0.9})
+        paper(study(600), shares={"effect": 0.9}, **strict)
     # the halves apply it to half of the rows
     with pytest.raises(pc.BudgetError, match=f"at least {2 * least} rows"):
-        paper(study(2 * least - 1), "gam")
+        paper(study(2 * least - 1), "gam", **strict)
     with pytest.raises(pc.BudgetError, match="at least 55 rows"):
-        paper(study(54), eps=200.0)
+        paper(study(54), eps=200.0, **strict)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
 def test_tiny_tables_are_noise_and_no_error(rows: int) -> None:
-    fit = paper(study(rows), below_minimum="published")
+    fit = paper(study(rows))
     assert np.isfinite(fit.params).all() and (fit.bse > 0).all()
 
 
@@ -608,9 +611,7 @@ def test_half_widths_on_rhc_are_those_of_table_2_within_a_factor() -> None:
 def test_intervals_are_not_cut_to_possible_effects() -> None:
     """As printed: at little budget they are wider than any effect."""
     study = pc.datasets.private_ate(1, 3000, 2)
-    fit = pc.paper.private(
-        study.formula, study.frame, eps=0.05, bounds=study.bounds, below_minimum="published"
-    )
+    fit = pc.paper.private(study.formula, study.frame, eps=0.05, bounds=study.bounds)
     low, high = fit.conf_int().loc["ATE"]
     assert (high - low) / 2 == pytest.approx(1.959964 * fit.bse["ATE"], rel=1e-6)
     assert high - low > 2 * 5  # the bounds are 5 apart

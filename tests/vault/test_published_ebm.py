@@ -54,6 +54,19 @@ def test_without_weights_both_are_one() -> None:
     assert learned("published", None) == pytest.approx(learned("interpret", None), abs=0.01)
 
 
+@pytest.mark.parametrize("arm_columns", [1, 2])
+def test_a_treatment_with_a_column_per_arm_is_learned_twice_as_fast(arm_columns: Any) -> None:
+    """Each round moves each column's score by lr of what is left, so two columns take 2 R steps."""
+    x, target, _ = table()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        order = PublishedEBM(1e7, 1e-5, arm_columns=arm_columns)
+        order.fit(x, target, bounds=(-2.0, 2.0), weight=None)
+    share = 1 - (1 - RATE) ** (ROUNDS * arm_columns)
+    found = order.predict(np.array([[0.0], [1.0]]))
+    assert found == pytest.approx([-share, share], abs=0.01)
+
+
 def test_interpret_itself_is_not_changed() -> None:
     """Not even after, or while, the published weighting runs."""
     x, target, weight = table()
@@ -122,3 +135,13 @@ def test_its_code_says_which() -> None:
     }
     assert "weighting" not in found["published"]
     assert "weighting='interpret'" in found["interpret"]
+
+
+def test_columns_per_arm_are_for_the_s_learner() -> None:
+    study = pc.datasets.niu("A", 400)
+    call: dict[str, Any] = {"arm_columns": 2, "bounds": study.bounds}
+    found = pc.paper.dpebm(study.formula, study.frame, learner="s", **call)
+    assert "arm_columns=2" in found.call
+    for learner in ("dr", "r"):
+        with pytest.raises(pc.CapabilityError, match="arm_columns must be one of 1"):
+            pc.paper.dpebm(study.formula, study.frame, learner=learner, **call)  # type: ignore[arg-type]

@@ -28,10 +28,13 @@ treatment moves many other rows. Parts of fixed sizes have the same problem if a
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
 
 from privcausal import accounting, vault
 from privcausal.accounting import TradeOff
@@ -85,6 +88,87 @@ class PrivateEstimator(Protocol):
     def predict(self, x: Matrix) -> Vector: ...
 
 
+@dataclass(frozen=True, eq=False)
+class WithGuarantee:
+    """A private estimator with scikit-learn's interface, and the guarantee that you declare for it.
+
+    The estimator gets columns in [0, 1]. A regression gets the target scaled to [-1, 1] by its
+    public bounds, and its predictions are scaled back. Construct it with these bounds. A classifier
+    gets 0 and 1, plus one public row of each class in the middle of the domain, so that it always
+    sees both. Its prediction is the probability of 1.
+
+    Parameters
+    ----------
+    estimator
+        Has ``fit(X, y)`` and ``predict(X)`` or, for a classifier, ``predict_proba(X)``. As the
+        effect of ``TwoStage(transform="r")`` it needs ``fit(X, y, sample_weight)``.
+    eps, delta : float
+        Its guarantee for tables that differ as stated by the call's ``neighbors=``.
+
+    Raises
+    ------
+    CapabilityError, BudgetError
+        The estimator lacks a method, or the guarantee is not valid.
+
+    Examples
+    --------
+    >>> from interpret.privacy import DPExplainableBoostingRegressor
+    >>> box = [(0, 1)] * 2
+    >>> boosted = DPExplainableBoostingRegressor(
+    ...     epsilon=1, delta=1e-5, privacy_bounds=box, privacy_target_min=-1, privacy_target_max=1
+    ... )
+    >>> pc.learners.WithGuarantee(boosted, eps=1, delta=1e-5).guarantee.epsilon(1e-5)
+    1.0
+    """
+
+    estimator: Any
+    eps: float
+    delta: float = 0.0
+    _bounds: list[tuple[float, float]] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        asks = "predict_proba" if self.classifies else "predict"
+        for method in ("fit", asks):
+            if isinstance(self.estimator, type) or not callable(getattr(self.estimator, method, 0)):
+                raise CapabilityError(
+                    "WithGuarantee(estimator=) must be an object with fit and predict, not "
+                    f"{type(self.estimator).__name__}."
+                )
+        _ = self.guarantee
+
+    @property
+    def classifies(self) -> bool:
+        return hasattr(self.estimator, "predict_proba")
+
+    @property
+    def guarantee(self) -> TradeOff:
+        return TradeOff.from_dp(self.eps, self.delta)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the estimator takes weights of rows."""
+        return "sample_weight" in inspect.signature(self.estimator.fit).parameters
+
+    def fit(
+        self, x: Matrix, target: Vector, *, bounds: tuple[float, float], weight: Vector | None
+    ) -> Self:
+        self._bounds[:] = [bounds]
+        lo, hi = bounds
+        y = (2 * target - lo - hi) / (hi - lo)
+        if self.classifies:
+            x = np.vstack([x, np.full((2, x.shape[1]), 0.5)])
+            y = (np.append(y, [-1, 1]) > 0).astype(np.int64)
+        self.estimator.fit(x, y, **({} if weight is None else {"sample_weight": weight}))
+        return self
+
+    def predict(self, x: Matrix) -> Vector:
+        lo, hi = self._bounds[0]
+        if self.classifies:
+            return np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
+        found = np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
+        return 0.5 * (lo + hi + (hi - lo) * found)
+
+
 RowFunction = Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
 
 
@@ -130,6 +214,8 @@ class FirstStage:
             )
         if self.target_bounds is not None:
             as_bounds(self.target_bounds)
+        if self.target != "treatment":
+            refuse_classifier(self.estimator)
         if self.with_treatment and self.target == "treatment":
             raise CapabilityError(
                 "FirstStage(target='treatment') does not support with_treatment=True."
@@ -212,6 +298,13 @@ class TwoStage(Learner):
         needed = self.transform != "s" and self.first is None
         if self.effect is None or (needed and self.outcome is None):
             raise CapabilityError("TwoStage requires effect=, and outcome= unless transform='s'.")
+        refuse_classifier(self.effect)
+        wrapped = isinstance(self.effect, WithGuarantee)
+        if wrapped and self.transform == "r" and not self.effect.weighs:
+            raise CapabilityError(
+                "TwoStage(transform='r') requires an effect= whose fit has sample_weight. Use "
+                "transform='dr', which has no weights."
+            )
         if self.first is not None:
             self._check_first(self.first)
         shares, stages = self._shares(), len(self._first()) + 1
@@ -277,21 +370,19 @@ class TwoStage(Learner):
     @property
     def source(self) -> str:
         """Python code that creates this object, as far as the estimators' reprs show it."""
-        if not isinstance(self.effect, vault.PublishedEBM):
+        if self.own is None:
             return "pc.learners.TwoStage(...)"
-        return repr(self.transform) + (", clip=True" if self.effect.clip else "")
+        return repr(self.transform) + (", clip=True" if self.own.clip else "")
 
     @property
-    def weighting(self) -> vault.Weighting | None:
-        """Weighting of the paper's own stages; None for user-supplied stages."""
-        return self.effect.weighting if isinstance(self.effect, vault.PublishedEBM) else None
+    def own(self) -> vault.PublishedEBM | None:
+        """The paper's own regression; None for user-supplied stages."""
+        return self.effect if isinstance(self.effect, vault.PublishedEBM) else None
 
     @classmethod
-    def published(
-        cls, transform: str, weighting: vault.Weighting, eps: float, delta: float, clip: bool
-    ) -> TwoStage:
+    def published(cls, transform: str, eps: float, delta: float, **options: Any) -> TwoStage:
         """The paper's own estimator, with interpret's DP-EBM in every stage."""
-        regressor = vault.PublishedEBM(eps, delta, weighting=weighting, clip=clip)
+        regressor = vault.PublishedEBM(eps, delta, **options)
         classifier = vault.PublishedEBM(eps, delta, classification=True)
         return cls(regressor, classifier, regressor, transform)
 
@@ -451,7 +542,8 @@ class _Run:
         design: Design | None = None,
         **options: Any,
     ) -> vault.Declared:
-        name = f"{type(estimator).__name__}, as declared"
+        named = estimator.estimator if isinstance(estimator, WithGuarantee) else estimator
+        name = f"{type(named).__name__}, as declared"
         if not _clips(estimator):
             options.setdefault("filler", 0.5 * sum(bounds))
             bounds = vault.PublishedEBM.unclipped
@@ -556,6 +648,14 @@ def check_estimator(name: str, estimator: Any) -> None:
             "(epsilon, delta)."
         )
     tradeoff_of(estimator.guarantee)
+
+
+def refuse_classifier(estimator: Any) -> None:
+    if isinstance(estimator, WithGuarantee) and estimator.classifies:
+        raise CapabilityError(
+            f"{type(estimator.estimator).__name__} is a classifier, which can learn only the "
+            "treatment. Use a regression for outcomes and effects."
+        )
 
 
 def as_bounds(pair: Any) -> tuple[float, float]:

@@ -49,6 +49,8 @@ class PublishedEBM:
     weighting : {"published", "interpret"}
         Divisor of a leaf's noisy sum if rows have weights: its noisy count of rows, or its noisy
         sum of weights, as in current versions of interpret.
+    arm_columns : {1, 2}
+        Columns of a treatment in the first column. With 2, one for each arm follows the covariates.
     """
 
     epsilon: float
@@ -56,6 +58,7 @@ class PublishedEBM:
     classification: bool = False
     weighting: Weighting = "published"
     clip: bool = False
+    arm_columns: Literal[1, 2] = 1
     unclipped: ClassVar[tuple[float, float]] = (-1e100, 1e100)
     _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -68,7 +71,7 @@ class PublishedEBM:
     ) -> Self:
         """Fit the model; `bounds` are not used, because the paper did not set them in interpret."""
         self._state.clear()
-        x, target, weight = self._with_public_rows(x, target, bounds, weight)
+        x, target, weight = self._with_public_rows(self._arranged(x), target, bounds, weight)
         by_rows = weight is not None and self.weighting == "published"
         source = noise.current()
         model = _kind(self.classification, by_rows)(
@@ -97,8 +100,11 @@ class PublishedEBM:
             weight = np.append(weight, np.ones(len(added)))
         return np.vstack([x, middle]), np.append(target, added), weight
 
+    def _arranged(self, x: Matrix) -> Matrix:
+        return x if self.arm_columns == 1 else np.column_stack([x[:, 1:], 1 - x[:, 0], x[:, 0]])
+
     def predict(self, x: Matrix) -> Vector:
-        model = self._state["model"]
+        model, x = self._state["model"], self._arranged(x)
         if self.classification:
             return np.asarray(model.predict_proba(x)[:, 1], np.float64)
         return np.asarray(model.predict(x), np.float64)

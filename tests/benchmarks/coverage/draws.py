@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 from random_laws import SHAPES, random_law
 
+import privcausal as pc
+
 DATA = Path(__file__).parents[4] / "shared" / "data"
 RHC, GOTV = DATA / "rhc.csv", DATA / "gotv.parquet"
 
@@ -84,10 +86,7 @@ PATIENT_BOUNDS = {
 
 @lru_cache
 def _patients() -> pd.DataFrame:
-    frame = pd.read_csv(RHC)
-    frame["dth180"] = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
-    frame["rhc"] = (frame["swang1"] == "RHC").astype(int)
-    return frame[["dth180", "rhc", *PATIENT_BOUNDS]]
+    return pc.datasets.rhc(RHC).frame[["dth180", "rhc", *PATIENT_BOUNDS]]
 
 
 def _rhc(n: int, seed: int) -> Draw:

@@ -11,6 +11,7 @@ import draws
 import methods
 import numpy as np
 import pandas as pd
+import private_lines
 import pytest
 import tables
 from cells import Batch, Cell
@@ -153,6 +154,20 @@ def test_the_interval_without_privacy_is_about_paper_modes_mean(data: str) -> No
     mean, error = methods.aipw(draw, base)
     assert mean == pytest.approx(fit.params["ATE"], abs=1e-6)
     assert 0 < error < fit.bse["ATE"]
+
+
+def test_runs_of_another_share_have_the_noise_of_the_theorem() -> None:
+    """At 0.9 they are the stored ones; at half of it, noise is 1.8 times as large or more."""
+    table = private_lines.rows("table1").groupby(["data", "method"])
+    for data, base in private_lines.ARMS:
+        stored = table.get_group((data, f"naive {base} 0.9"))
+        same = private_lines.naive_runs(table, data, base, 0.9)
+        for level, found in private_lines.coverages(same).items():
+            assert found.mean() == stored[f"in{100 * level:.0f}"].mean()
+        half = private_lines.naive_runs(table, data, base, 0.5)
+        plain = table.get_group((data, f"standard {base}")).set_index("repetition")["estimate"]
+        ratio = (half["estimate"] - plain) / (same["estimate"] - plain)
+        assert ratio.to_numpy() == pytest.approx(1.8 * np.sqrt(np.log(4e5) / np.log(2e5 / 0.9)))
 
 
 def test_the_fits_intervals_are_those_at_three_levels() -> None:
