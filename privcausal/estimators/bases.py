@@ -133,11 +133,8 @@ class Gam(Base):
         constant = _near_constant(moments, features, intercept, size)
         return regression.average([constant, regression.mixture(moments, law)])
 
-    def reference(self, features: FeatureMap, intercept: float, size: float) -> Matrix:
-        """Covariance of plausible effects, shape (p, p): the prior of bands if little is known."""
-        unit = (
-            PRIORS.plausible * np.sqrt(PRIORS.effect_terms * size) / amplitude(len(features.blocks))
-        )
+    def reference(self, features: FeatureMap, intercept: float, unit: float) -> Matrix:
+        """Prior covariance of effects whose linear coefficients have the sd `unit`, (p, p)."""
         rough = PRIORS.plausible_decay ** np.maximum(features.order - 1, 0)
         variance = (unit * rough) ** 2
         variance[0] = max(intercept, unit**2)

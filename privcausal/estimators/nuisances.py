@@ -206,7 +206,7 @@ def propensities(state: Survey, grams: Grams, stage: StageKey = TREATMENT) -> li
     for gram, cross, sd in _crosses(state, grams, stage):
         even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
-        size = even * PRIORS.propensity_sd**2 / _slope_variance(state.features)
+        size = even * PRIORS.propensity_sd**2 / slope_variance(state.features)
         spreads = PRIORS.propensity_intercept_sd**2, size
         base = state.session.regression
         found.append(base.nuisance(moments, state.features, *spreads, fit_noise=False))
@@ -219,7 +219,7 @@ def evenness(share: float) -> float:
     return float(np.clip(most, PRIORS.least_variance, 1.0))
 
 
-def _slope_variance(features: FeatureMap) -> float:
+def slope_variance(features: FeatureMap) -> float:
     """Variance of phi'beta for slopes of unit variance on the linear functions."""
     linear = float(max((features.order == 1).sum(), 1))
     return linear * population.amplitude(len(features.blocks)) ** 2
@@ -250,7 +250,7 @@ def means(
         cross, sd = clipped_cross / kept, clipped_sd / kept
         most = min(_most_variance(cross[0], sd, gram, half, relative), variance)
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
-        size = PRIORS.outcome_sd**2 * most / _slope_variance(state.features)
+        size = PRIORS.outcome_sd**2 * most / slope_variance(state.features)
         spreads = (PRIORS.outcome_intercept_sd * half) ** 2, size
         base = state.session.regression
         found.append(base.nuisance(moments, state.features, *spreads, fit_noise=True))
@@ -329,7 +329,7 @@ def residual_effect(
     noise_var = (0.5 * cut) ** 2 / mean_weight
     found = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)
-    size = PRIORS.effect_sd**2 * state.variance / _slope_variance(features)
+    size = PRIORS.effect_sd**2 * state.variance / slope_variance(features)
     return as_effect(state, state.session.regression.effect(found, features, constant, size))
 
 

@@ -25,6 +25,7 @@ from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
 from privcausal.inference.effects import Effect
+from privcausal.inference.population import amplitude
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import window_borders
 from privcausal.inference.regression import Moments
@@ -284,7 +285,8 @@ def read_effect(
     """Regress the released moments minus the bias from the nuisances `used`.
 
     The band includes the covariance of the remaining bias. It also includes the possible effect of
-    clipping on the constant.
+    clipping on the constant. Its prior is of plausible effects. Averages take effects of the usual
+    size, as in `nuisances.residual_effect`.
     """
     features = state.effect_features
     noise_var = found.spread**2 / found.mean_weight
@@ -299,9 +301,17 @@ def read_effect(
     moments = replace(moments, cross=found.cross - mean)
     posterior = regress(moments, *spreads)
     cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
-    reference = base.reference(features, *spreads)
-    around = regression.second_moment(replace(moments, extra=cov), reference, posterior.mean)
-    return FittedEffect(nu.as_effect(state, replace(posterior, cov=around)), posterior.cov, left)
+    plausible = PRIORS.plausible * found.cut / amplitude(len(features.blocks))
+    usual = PRIORS.effect_sd * float(np.sqrt(state.variance / nu.slope_variance(features)))
+    around, own = (
+        regression.second_moment(
+            replace(moments, extra=cov), base.reference(features, spreads[0], unit), posterior.mean
+        )
+        for unit in (plausible, usual)
+    )
+    effect = nu.as_effect(state, replace(posterior, cov=around))
+    pieces = (replace(effect.pieces[0], usual=own),)
+    return FittedEffect(replace(effect, pieces=pieces), posterior.cov, left)
 
 
 def leftovers(state: Survey, used: Folds, known: Folds) -> list[ProductBias]:

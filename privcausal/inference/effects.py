@@ -48,11 +48,16 @@ from privcausal.typing import Integers, Mask, Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """weight(x) x additive(x), with the covariance of the additive function's coefficients."""
+    """weight(x) x additive(x), with the covariance of the additive function's coefficients.
+
+    `cov` is for bands. `usual` is for averages, whose prior is of effects of the usual size; the
+    default is `cov`.
+    """
 
     additive: Additive
     cov: Matrix
     weight: Function | None = None
+    usual: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +95,7 @@ class Effect:
         for piece in self.pieces:
             own = weight if piece.weight is None else weight * piece.weight(rows)
             lead = rows.phi(piece.additive.features).T @ own / len(rows)
-            total += float(lead @ piece.cov @ lead)
+            total += float(lead @ (piece.cov if piece.usual is None else piece.usual) @ lead)
         return float(np.sqrt(max(total, 0.0)))
 
 
