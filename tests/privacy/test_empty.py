@@ -161,7 +161,7 @@ def test_what_fails_for_any_row_fails_without_one(tmp_path: Path) -> None:
     call = own("s") | {"learner": pc.learners.TwoStage(Failing(), transform="s")}
     found = [outcome(call, table(n), tmp_path) for n in (0, 1, 2)]
     assert found[0] == found[1] == found[2]
-    assert "A step on the rows failed" in found[0][1]
+    assert "Failing failed in the stage 'effect: regression'." in found[0][1]
     call = {"learner": "private", "formula": "Y ~ T"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("privcausal.vault.queries.sums.ArmSums.integers", lambda *_: np.zeros(1) / {})
