@@ -127,6 +127,7 @@ def test_the_pages_hold_these_lines() -> None:
         assert file.read_text(encoding="utf-8") == text, "run python tests/benchmarks/printed.py"
 
 
+@pytest.mark.slow
 def test_the_shares_at_the_top_are_counted() -> None:
     text = papers_page.SUMMARY.read_text(encoding="utf-8").split("\n## ")[0]
     found = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]

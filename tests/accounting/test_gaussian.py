@@ -22,6 +22,7 @@ def exact_delta(epsilon, mu):
         return mp.ncdf(-e / m + m / 2) - mp.exp(e) * mp.ncdf(-e / m - m / 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.floats(-4, 1.4).map(lambda x: 10**x), st.floats(-8, 30))
 def test_the_delta_of_a_gaussian_is_an_upper_bound_and_a_tight_one(mu, away):

@@ -127,6 +127,7 @@ def test_eight_processes_spend_exactly_the_cap():
     assert fire.processes_to_an_exact_cap(1) == 1
 
 
+@pytest.mark.slow
 @needs_fork
 def test_eight_processes_create_one_ledger(path, charge):
     gate = Gate()
@@ -158,6 +159,7 @@ def test_one_run_is_answered_once(ledger, charge):
     assert ledger.fits == 1
 
 
+@pytest.mark.slow
 def test_threads_share_a_ledger(ledger, charge):
     price, line, failures = CAP // 30, threading.Barrier(6), []
 

@@ -109,6 +109,7 @@ def test_slack_adds_up_over_coordinates_and_needs_a_fine_grid() -> None:
             rounding_slack(1, sd)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 @pytest.mark.parametrize("move", [16, 40])

@@ -140,6 +140,7 @@ def test_zcdp_promises_less_than_the_gaussian_that_costs_it(rho):
     ).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(single, min_size=1, max_size=4), st.floats(0, 20))
 def test_niu_theorem_6_is_the_worst_profile(parts, epsilon):

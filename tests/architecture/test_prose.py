@@ -151,6 +151,7 @@ def test_each_file_is_plain(kind: str) -> None:
     assert dark == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_text_of_a_kind_is_plain(kind: str) -> None:
     assert index("\n\n".join(text(file, kind) for file in KINDS[kind])) <= MAX_OF_ALL

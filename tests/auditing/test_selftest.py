@@ -55,6 +55,7 @@ def nothing_kept(patch: Any) -> None:
     patch.setattr(Ledger, "charge", lambda *_, **__: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "name"),
     [

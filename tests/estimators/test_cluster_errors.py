@@ -268,6 +268,7 @@ def test_output_names_the_clusters_and_files_keep_them(tmp_path: Any) -> None:
     assert line["rho"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X"])
 def test_the_plan_has_the_stages_of_the_fit(formula: str) -> None:
     data = villages("cluster", 700, icc=0.1)

@@ -242,6 +242,7 @@ def test_the_ledger_holds_the_unit(tmp_path: Path) -> None:
         did(study(), ledger=ledger)
 
 
+@pytest.mark.slow
 def test_it_is_planned_as_the_fit_on_changes() -> None:
     with seeded_noise(5):
         fit = did(study(4000))

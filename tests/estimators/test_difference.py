@@ -191,6 +191,7 @@ def test_the_summary_says_what_it_is() -> None:
     assert fit.call.splitlines()[2:4] == ["pc.private(", "    'Y ~ T',"]
 
 
+@pytest.mark.slow
 def test_report_and_file(tmp_path: Path) -> None:
     fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, groups=["G"])
     fit.report(tmp_path / "fit.html")

@@ -82,6 +82,7 @@ def test_overlap_counts_the_rows_of_the_fit(split: str) -> None:
     assert found["high"].iloc[-1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("split", "base"), [("full", "gam"), ("crossfit", "linear")])
 def test_balance_is_that_of_weighted_means(split: str, base: str) -> None:
     """Sums are exact to 2^-30 of their bounds, the largest of which is 1 / clip."""
@@ -99,6 +100,7 @@ def test_balance_is_that_of_weighted_means(split: str, base: str) -> None:
     assert abs(found.loc["X1", "before"]) > 1 > 2 * abs(found.loc["X1", "after"])
 
 
+@pytest.mark.slow
 def test_standard_is_near_the_rows_own_standard_deviation() -> None:
     own = columns(table().dropna()).std(axis=0)
     assert population_sd(noiseless()) == pytest.approx(own, rel=0.06)

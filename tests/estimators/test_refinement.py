@@ -82,6 +82,7 @@ def test_products_that_are_not_there_are_left_out() -> None:
     assert "products of modifiers" not in " ".join(fit.summary().as_text().split())
 
 
+@pytest.mark.slow
 def test_a_small_study_is_not_asked_for_products() -> None:
     """Their noise would hide them: the release has the additive features only."""
     sizes = fitted(500).budget["query"].str.extract(r"residual product, p = (\d+)")[0].dropna()

@@ -24,6 +24,7 @@ def test_without_noise_the_counts_stay() -> None:
     assert denoise_normal(exact, 0.0, BORDERS, 2000, E).counts == pytest.approx(exact)
 
 
+@pytest.mark.slow
 def test_noise_costs_little_of_a_normal_law() -> None:
     """At 60 counts a bin of 1,000 rows, the root mean square is off by less than a third in 200
     draws; their mean error is below 5 %, six standard errors."""

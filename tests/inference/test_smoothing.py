@@ -123,6 +123,7 @@ def test_all_rounds_say_more_than_the_last_shape() -> None:
     assert np.var(every) < 0.8 * np.var(last)
 
 
+@pytest.mark.slow
 def test_smoothing_is_nearer_and_its_band_covers() -> None:
     raw, mended, covered = [], [], []
     for seed in range(60):

@@ -68,6 +68,7 @@ def test_the_bound_of_hidden_rows_holds(index: float, mass: float) -> None:
         assert np.mean(bounds) < mass + 5 * 20.0  # and it is no wider than it must be
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 5, 11])
 def test_without_a_condition_the_bound_holds_wherever_the_rows_are(place: int) -> None:
     """One bound in 1,000 errs: of 4,000 at most 16, but for 1e-6."""

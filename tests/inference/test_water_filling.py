@@ -16,6 +16,7 @@ def left(variance, noise, squares):
     return float(np.sum(variance * noise / (noise + squares * variance)))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, database=None)
 @given(variance=VARIANCES, noise=st.floats(1e-6, 1e3), seed=st.integers(0, 2**32 - 1))
 def test_nothing_of_the_same_norm_leaves_less(variance, noise, seed):

@@ -19,6 +19,7 @@ def test_the_package_as_it_is_passes(killer: str) -> None:
     KILLERS[killer].check()
 
 
+@pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
 def test_it_is_killed(name: str) -> None:

@@ -78,6 +78,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, pages: dict[str, Path
     return browser
 
 
+@pytest.mark.slow
 def test_no_request_and_no_console_message(page: Browser) -> None:
     assert [url for url in page.requests if not url.endswith(".html")] == []
     assert len(page.requests) == 1
@@ -105,6 +106,7 @@ SEEN = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 def test_every_stop_of_the_keyboard_is_in_reading_order_and_seen(page: Browser) -> None:
     count = page.run(f"{SHOWN}.length")
     assert count > 10

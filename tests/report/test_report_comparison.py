@@ -241,6 +241,7 @@ def test_latex_is_compiled(compiled: Callable[..., Path]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_word_documents(tmp_path: Path) -> None:
     docx = pytest.importorskip("docx")
     made = table([*ENTRIES, Entry("test", ENTRIES[0].terms, {}, "none")])

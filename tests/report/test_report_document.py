@@ -79,6 +79,7 @@ def test_the_best_attack_is_shown_where_a_trade_off_is_proven() -> None:
     assert "Strongest possible attack" not in render_report(replace(shown, attack=None))
 
 
+@pytest.mark.slow
 def test_tags_balance_and_ids_are_unique(outline: Outline) -> None:
     assert outline.faults == []
     assert outline.open == []
@@ -168,6 +169,7 @@ def test_names_are_shown_and_never_markup() -> None:
     assert HOSTILE[4] in page  # whole, however long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("audience", ["technical", "public"])
 def test_not_private_at_both_ends(audience: str) -> None:
     page = render_report(ate_view(kind="none"), audience)
@@ -209,6 +211,7 @@ def test_unknown_audience_answers_with_the_known_ones() -> None:
         render_report(ate_view(), "everyone")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_odds_ledger_and_notes_are_told() -> None:
     page = render_report(ate_view())
     assert "1.91 of 2 remaining" in page
@@ -218,6 +221,7 @@ def test_odds_ledger_and_notes_are_told() -> None:
         assert note in page
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_summary() -> None:
     page = render_report(ate_view())
     for number in ("0.0532", "0.0224", "0.018", "0.0093", "0.0971", "43.1", "0.0048"):

@@ -144,6 +144,7 @@ def test_points_before_treatment_are_hollow_and_a_line_marks_the_treatment() -> 
     assert -1.0 in upright
 
 
+@pytest.mark.slow
 def test_periods_that_are_no_numbers_are_counted() -> None:
     frame = pd.DataFrame({"id": np.repeat(np.arange(600), 3), "y": 0.5})
     frame["wave"] = np.tile(["one", "two", "three"], 600)

@@ -115,6 +115,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 def test_label_key_is_total(value):
     key = label_key(value)

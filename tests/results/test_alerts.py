@@ -411,6 +411,7 @@ def test_complete_rows_are_those_that_were_released(formula: str) -> None:
     assert "Complete" not in str(declared.summary())
 
 
+@pytest.mark.slow
 def test_they_are_saved(tmp_path: Any) -> None:
     fit = CASES["levels"]()
     fit.save(tmp_path / "fit.json")

@@ -81,6 +81,7 @@ def test_fits_of_one_data_set_have_a_price_together() -> None:
     assert "together" not in str(pc.compare([one, variant("units")]))
 
 
+@pytest.mark.slow
 def test_statsmodels_and_pyfixest_beside_private_fits() -> None:
     made = pc.compare({"private": proven(), "OLS": ols(), "feols": Feols()}, alpha=0.1)
     frame = made.frame.set_index(["fit", "term"])

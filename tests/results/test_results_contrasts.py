@@ -76,6 +76,7 @@ def test_simultaneous_limits_are_wider() -> None:
     assert "maximum of |z|" in str(all_)
 
 
+@pytest.mark.slow
 def test_estimands_share_their_noise() -> None:
     fit = fits("ATE", "ATT", "ATO")
     found = fit.estimate.averages

@@ -34,6 +34,7 @@ def mixed(fixed: Any) -> Any:
     return pc.compare({"AIPW": proven_average(), "R": proven(), "OLS": ols, "feols": fixed})
 
 
+@pytest.mark.slow
 def test_pyfixest_fits_are_read_whole(mixed: Any, fixed: Any) -> None:
     rows = mixed.frame[mixed.frame["fit"] == "feols"].set_index("term")
     table = fixed.tidy()

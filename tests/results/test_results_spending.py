@@ -60,6 +60,7 @@ def test_a_line_for_each_run(ledger: Any) -> None:
     assert runs["epsilon"].tolist() == pytest.approx([1, 1, 0.5], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_each_run_says_what_it_asked(ledger: Any) -> None:
     fit = pc.private("cost ~ mailed | age", study(), eps=0.25, bounds=BOUNDS, ledger=ledger)
     fit.balance(study(), eps=0.1, ledger=ledger)

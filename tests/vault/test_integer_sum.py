@@ -59,6 +59,7 @@ def test_a_thousand_executors_and_1e11_rows_pass_int64_and_stay_exact() -> None:
     assert driver.value().tolist() == [LIMIT, -LIMIT]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-(2**70), 2**70), min_size=4, max_size=4), st.integers(0, 2**33))
 @settings(deadline=None)
 def test_the_cut_moves_no_two_sums_further_apart(values: list[int], change: int) -> None:

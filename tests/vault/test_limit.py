@@ -431,6 +431,7 @@ def test_integers_do_not_depend_on_batches_or_order(
             assert np.array_equal(found.exact, again[name].exact), (name, batch)
 
 
+@pytest.mark.slow
 def test_integers_do_not_depend_on_what_is_kept_between_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -442,6 +443,7 @@ def test_integers_do_not_depend_on_what_is_kept_between_passes(
     assert all(np.array_equal(kept[name].exact, again[name].exact) for name in kept)
 
 
+@pytest.mark.slow
 def test_rows_with_a_missing_value_add_nothing() -> None:
     """Also where a feature is not finite; and nothing else is dropped."""
     s = study("substitute")

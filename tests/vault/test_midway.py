@@ -66,6 +66,7 @@ def small_blocks(monkeypatch: Any) -> None:
     monkeypatch.setattr(stored, "STREAM", 500)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_ctrl_c_midway_leaves_the_fit_paid_for_and_nothing_running(

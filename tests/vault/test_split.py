@@ -107,6 +107,7 @@ def test_coins_of_units_are_fair() -> None:
     assert chisquare(counts, [5_000, 5_500, 9_500]).pvalue < LEVEL
 
 
+@pytest.mark.slow
 @given(units=UNITS, extra=UNITS, most=st.integers(1, 4))
 @settings(deadline=None, database=None)
 def test_which_rows_are_kept_depends_on_the_own_unit_only(

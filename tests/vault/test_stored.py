@@ -93,6 +93,7 @@ def test_same_numbers_as_memory(learner: str, tmp_path: Path, monkeypatch: Any) 
         assert found == expected, kind
 
 
+@pytest.mark.slow
 def test_csv_has_the_numbers_of_csv_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
     """Types are what formula and bounds say: labels for G and the unit, else numbers."""
     file = places(tmp_path)["csv"]

@@ -298,6 +298,7 @@ def rows_of_units(file: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_file_whose_names_cannot_be_read(tmp_path: Path) -> None:
     file = rows_of_units(tmp_path / "t.parquet")
     meta = pa.parquet.read_metadata(file)
@@ -361,6 +362,7 @@ def test_ctrl_c_while_rows_are_ranked(split: str, tmp_path: Path, monkeypatch: A
     assert pc.private("Y ~ T | X1", file, **options).params.notna().all()
 
 
+@pytest.mark.slow
 def test_units_and_marks_are_sealed(tmp_path: Path) -> None:
     file = open_path(rows_of_units(tmp_path / "t.parquet"))
     for held in (file._of_units("pid"), file.marks("pid", 1, None)):

@@ -261,6 +261,7 @@ def test_a_thousand_executors_send_the_sums_of_one(expected: Any) -> None:
 FORMULA, BOUNDS = "Y ~ T | X1 + X2", {"Y": (-2, 6), "X1": (0, 10), "X2": (99, 100)}
 
 
+@pytest.mark.slow
 def test_a_query_of_polars_gives_the_fit_of_its_frame(tmp_path: Any) -> None:
     frame = table(random_rows(400, 5))
     frame["unused"] = object()
@@ -336,6 +337,7 @@ class InParts(Executors):
         self._units = {"pid": frame["pid"].nunique()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["disjoint", "crossfit"])
 def test_a_unit_keeps_its_part_wherever_its_rows_are(split: Any, tmp_path: Any) -> None:
     rows = random_rows(150, 7)
