@@ -1,7 +1,7 @@
 """Simulated studies with known effects, and readers of public files.
 
 The package includes none of these files. A reader takes the path of a file, and warns if the file
-is not the public one (`criteo` does not compare). `git hash-object FILE` prints what is compared.
+is not the public one (`criteo` does not compare). The identifier is that of `git hash-object FILE`.
 
 Age, severity and recovery of the clinic are beta-binomial. Their values are bounded whole numbers
 (or tenths) with exact means. No value is rounded or clipped, and the ATE has a closed form.
@@ -16,6 +16,7 @@ Examples
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -586,11 +587,18 @@ _BLOBS = {
 """First digits of the identifiers of public files in git; for IHDP, of ten drawn outcomes."""
 
 
-def _public(name: str, frame: Any, columns: Sequence[str], path: str | Path) -> Any:
-    """The frame if it has these columns, with a warning if the file is another than the public."""
+def _public(
+    name: str, path: str | Path, columns: Sequence[str], names: list[str] | None = None
+) -> Any:
+    """The frame (with `names` if the file has no head); warns if the file is not the public one."""
+    import pandas as pd
+
+    content = Path(path).read_bytes()
+    frame = pd.read_csv(io.BytesIO(content), header="infer" if names is None else None)
+    if names is not None:
+        frame = frame.iloc[:, : len(names)].set_axis(names[: frame.shape[1]], axis=1)
     if missing := [column for column in columns if column not in frame]:
         raise DataError(f"The {name} file lacks these columns: {', '.join(missing)}.")
-    content = Path(path).read_bytes()
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     if blob[:12] not in _BLOBS[name].split():
         text = f"{Path(path).name} is not the public {name} file, so numbers may differ from print."
@@ -647,10 +655,9 @@ def voting(path: str | Path, seed: int = 0) -> Study:
     DataError
         A column is missing, or holds a value that is not allowed.
     """
-    import pandas as pd
 
     covariates = [*_VOTERS, *_PLACES]
-    frame = _public("voting", pd.read_csv(path), ("Y", "W", *covariates), path)
+    frame = _public("voting", path, ("Y", "W", *covariates))
     frame = frame[["Y", "W", *covariates]].dropna().reset_index(drop=True)
     for name in ("Y", "W", "vote00"):
         if not frame[name].isin([0, 1]).all():
@@ -704,10 +711,7 @@ def rhc(path: str | Path) -> Trial:
     DataError
         A column is missing.
     """
-    import pandas as pd
-
-    frame = pd.read_csv(path)
-    frame = _public("RHC", frame, ("dthdte", "sadmdte", "swang1", *_PATIENTS), path)
+    frame = _public("RHC", path, ("dthdte", "sadmdte", "swang1", *_PATIENTS))
     frame = frame.assign(
         dth180=(frame["dthdte"] - frame["sadmdte"] <= 180).astype(np.int64),
         rhc=(frame["swang1"] == "RHC").astype(np.int64),
@@ -737,12 +741,9 @@ def ihdp(path: str | Path) -> Study:
     DataError
         The file does not have 30 columns.
     """
-    import pandas as pd
-
     covariates = [f"x{k}" for k in range(1, 26)]
     names = ["t", "y", "y_cfactual", "mu0", "mu1", *covariates]
-    frame = pd.read_csv(path, header=None).iloc[:, :30]
-    frame = _public("IHDP", frame.set_axis(names[: frame.shape[1]], axis=1), names, path)
+    frame = _public("IHDP", path, names, names)
     tau = (frame["mu1"] - frame["mu0"]).to_numpy(np.float64)
     bounds: dict[str, SimulatedDomain] = {"y": (-10.0, 20.0), "t": (0.0, 1.0)}
     bounds |= dict.fromkeys(covariates[:6], (-6.0, 6.0)) | dict.fromkeys(covariates[6:], (0.0, 1.0))

@@ -139,9 +139,9 @@ class PartiallyLinear(private.AverageLearner):
 def _learnt(
     state: survey.Survey,
 ) -> tuple[survey.Survey, FoldsByArm, Matrix, tuple[float, float]]:
-    """Nuisances by arm, the model's E[(T - e)(T - e)'], and what is unknown of a numeric T - e.
+    """Nuisances by arm, the model's E[(T - e)(T - e)'], and the last two results of `residual_cut`.
 
-    These are the last two results of `residual_cut`.
+    These are zero unless T is a number.
     """
     request, unknown = state.session.plan.request, (0.0, 0.0)
     if request.asked.dose or request.asked.arms:

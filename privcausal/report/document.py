@@ -140,11 +140,12 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
 
 def _context(view: FitView, *, public: bool) -> dict[str, Any]:
     sections = SECTIONS if view.treatment else OF_A_REGRESSION
+    third = "Estimates" if view.figures and view.gates is None else "Who benefits?"
     return {
         "view": view,
         "public": public,
         "alert": tables.ALERTS[view.kind],
-        "sections": (*sections[:2], view.third, *sections[3:]),
+        "sections": (*sections[:2], view.third or third, *sections[3:]),
         "facts": _facts(view),
         "level": tables.confidence(view.alpha),
         "interval": tables.interval_sentence(view),

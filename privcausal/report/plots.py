@@ -308,7 +308,7 @@ AXIS_WIDTH = 40
 
 
 def _names_width(ax: Axes) -> float:
-    """Points that the names of rows take left of the axes; 0 if the axis has numbers."""
+    """Width of the row names in points; 0 if the axis has numbers."""
     from matplotlib.ticker import FixedLocator
 
     if not isinstance(ax.yaxis.get_major_locator(), FixedLocator):
@@ -458,7 +458,7 @@ def coef_plot(
     ----------
     effects : DataFrame
         Index: terms; columns estimate, conf_low, conf_high.
-    ax : Axes, or a list of Axes: one for all terms that are no slopes, and one for each slope
+    ax : Axes, or a list of Axes: one for each slope, after one for all other terms
     slopes : sequence of bool
         Which terms are per unit of a column. Each of them gets its own axis unless `ax` is one.
     """

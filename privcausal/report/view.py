@@ -108,7 +108,8 @@ class FitView:
     figures : tuple of Check
         Figures that only this kind of fit has, shown before the tables of estimates.
     third, grouped : str
-        Titles of the report's third section, and of the groups in it.
+        Titles of the report's third section (if empty, the report has a title for it), and of the
+        groups in it.
     variation : str
         A sentence on whether the effect varies by `shapes`; may be empty.
     averages : int
@@ -176,7 +177,7 @@ class FitView:
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
     figures: tuple[Check, ...] = ()
-    third: str = "Who benefits?"
+    third: str = ""
     grouped: str = "Average effect by group"
     variation: str = ""
     gains: pd.DataFrame | None = None

@@ -329,7 +329,7 @@ READERS: dict[str, Callable[[Any, float], Foreign]] = {
     "mean_point stderr_mean conf_int_mean": _econml_mean,
     "__maketables_coef_table__": _maketables,
 }
-"""Readers of other packages' fits, by attributes that only such fits have. Nothing is imported."""
+"""Readers of other packages' fits, by attributes that only such fits have, without imports."""
 
 
 def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:

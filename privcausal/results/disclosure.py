@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -21,14 +20,12 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Summary
-from privcausal.report.view import Check, FitView, Shape
+from privcausal.report.view import FitView, Shape
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Domain, Interval, Schema
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import ALL_NUMBERS, KINDS, Guarantee, neighboring, promise
 from privcausal.results.view import PACKAGES, version_of, view_of
-
-NONE: tables.Labels = MappingProxyType({})
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 """Sectors that the registry accepts (opendp/deployments-registry-data, July 2026)."""
@@ -182,13 +179,8 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
 class Disclosed(ReleasedFit):
     """Documents that a fit writes for reviewers; nothing here is a new release."""
 
-    def _view(self, alpha: float = 0.05, labels: tables.Labels = NONE) -> FitView:
-        found = view_of(self, self._shown_shapes(alpha), alpha, self._figures(alpha, labels))
-        return tables.with_labels(found, labels)
-
-    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        """Figures that only this kind of fit has."""
-        return ()
+    def _view(self, alpha: float = 0.05) -> FitView:
+        return view_of(self, self._shown_shapes(alpha), alpha)
 
     def _shown_shapes(self, alpha: float) -> tuple[Shape, ...]:
         """The effect along each modifier, if the fit has curves that can be drawn."""

@@ -157,7 +157,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         Private Average Treatment Effect
         ...
         """
-        view = self._view(frames.check_alpha(alpha), self._labels(labels))
+        view = self._view(frames.check_alpha(alpha))
         terms, names = () if xname is None else (*self.params.index,), xname or ()
         if isinstance(names, str) or not all(
             isinstance(x, str) for x in (title or "", yname or "", *names)
@@ -166,7 +166,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         if len(terms) != len(names):
             raise CapabilityError(f"xname= must have {len(terms)} names, one for each of params.")
         named = dict(zip(terms, names, strict=True)) | ({view.left[0][1]: yname} if yname else {})
-        view = tables.with_labels(view, {}, named)
+        view = tables.with_labels(view, self._labels(labels), named)
         return summarize(replace(view, title=title or view.title), full=full)
 
     def summary2(
@@ -200,8 +200,11 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> fit.report("report.html", audience="public")
         """
         place = document.check_html(path)
-        named = self._view(labels=self._labels(labels))
-        view = replace(named, checks=tuple(check.check for check in checks))
+        own = self._labels(labels)
+        view = replace(
+            tables.with_labels(self._view(), own),
+            checks=tuple(check.check for check in checks), figures=self._figures(0.05, own),
+        )  # fmt: skip
         place.write_text(document.render_report(view, audience), encoding="utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -311,6 +314,10 @@ class Result(exchange.Exchange, disclosure.Disclosed):
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
             ),
         }
+
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        """Figures that only this kind of fit has, for its report."""
+        return ()
 
     @property
     def _slopes(self) -> list[bool]:

@@ -342,7 +342,7 @@ def _cell_shape(
 class Prediction(Strict):
     """Estimates at new points, under the names of statsmodels.
 
-    `frame` is `predict` as a function of alpha, for rows of which some are `present`, shape (n, 1).
+    `frame` is `predict` as a function of alpha. Rows without a value are not `present`, (n, 1).
     Single outcomes have no limits, because the distribution of residuals was not released.
     """
 

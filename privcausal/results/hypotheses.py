@@ -70,7 +70,7 @@ class Contrasts(Printed):
     df_denom = property(lambda self: self.told.degrees)
 
     def conf_int(self, alpha: float | None = None) -> Matrix:
-        """Limits at level 1 - alpha, shape (k, 2); by default those of `frame`."""
+        """Limits at level 1 - alpha, shape (k, 2). The default is the level of `frame`."""
         level = self.alpha if alpha is None else frames.check_alpha(alpha)
         return np.column_stack([*_limits(self.told, level, self.simultaneous).values()][-2:])
 

@@ -23,13 +23,8 @@ from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import base, frames, guarantee, looks
 
 
-def view_of(
-    result: base.ReleasedFit,
-    shapes: tuple[view.Shape, ...],
-    alpha: float,
-    figures: tuple[view.Check, ...] = (),
-) -> view.FitView:
-    """All values that summary, plots and report show of a fit with these curves and figures."""
+def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
+    """All values that summary, plots and report show of a fit with these effect curves."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, schema, z = plan.request, estimate.schema, frames.quantile(alpha)
     formula, trust = request.formula, request.trust
@@ -58,8 +53,6 @@ def view_of(
         gates = result._effects(alpha, groups=True) if averages.groups else None
         if cohorts:
             effects, gates = _by_event_time(result, alpha)
-    plain = "Estimates" if figures and gates is None else "Who benefits?"
-    third = {"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, plain)
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
@@ -100,7 +93,8 @@ def view_of(
         averages=0 if effects is None else len(effects) - sum(bool(row.column) for row in terms),
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
-        shapes=shapes, figures=figures, third=third,
+        shapes=shapes,
+        third={"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, ""),
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=looks.variation(result, alpha) if shapes else "",
         uncertainty=_sources(result), bias=_bias(result, z) + _open_set(result, z, alpha),

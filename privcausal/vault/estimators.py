@@ -76,7 +76,7 @@ class GivenFunction(FittedEstimators):
 
 
 def hiding(step: Callable[[], Any], who: str) -> Any:
-    """Run a step of a user's estimator. An error says `who` failed, and nothing else."""
+    """Run a step of a user's estimator. Errors contain only `who`."""
     if not noise.current().real:
         return step()  # Test noise gives no privacy, so show the error.
     return shielded(step, f"{who}. Its message is hidden because it could quote a row. {REPEAT}")

@@ -286,6 +286,8 @@ def test_names_of_a_summary_are_chosen(kind: str) -> None:
         assert "Max bias of <x1> from" in text
         told = fit.summary(labels={"programme": "The course"})
         assert "Max bias of The course from" in str(told)
+        both = fit.summary(xname=shown, labels={"programme": "The course"})
+        assert "Max bias of <x1> from" in str(both)
     assert str(fit.summary2()) == str(fit.summary())
     assert str(fit.summary()) == str(fit.summary(xname=list(fit.params.index)))
 
