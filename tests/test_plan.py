@@ -211,7 +211,7 @@ def test_half_widths_fall_with_eps_and_n(make, n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [pytest.param(small, marks=pytest.mark.slow), trial])
+@pytest.mark.parametrize("make", [small, trial])
 def test_the_inverse_is_the_inverse(make):
     forward = make(n=6000, eps=0.8)
     width = float(forward.table["half-width"][0])

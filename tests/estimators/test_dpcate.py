@@ -430,9 +430,7 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "fits", [12, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"]
-)
+@pytest.mark.parametrize("fits", [12, 200], ids=["few", "many"])
 def test_gamma_is_never_below_brute_force(fits: int) -> None:
     """Random fits in one to three dimensions; grids with the corners, of 2,000 points or more."""
     for seed in range(fits):

@@ -169,9 +169,7 @@ def test_a_prediction_is_that_of_statsmodels() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "neighbors", ["substitute", pytest.param("add_remove", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("neighbors", ["substitute", "add_remove"])
 def test_intervals_cover(neighbors: Any) -> None:
     """Of 200 intervals of 95 %, 168 at least cover: fewer has a chance below 1e-6."""
     truth, covered, tried = {"Intercept": 1.0, "a": 2.0, "b": -1.0, "C(k)[T.w]": 2.0}, 0, 0

@@ -82,7 +82,7 @@ def test_a_range_is_at_least_halved_or_stays(lo: float) -> None:
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("anchor", [0.0, 300.0])
 @pytest.mark.parametrize("hidden", [0, 60, 200])
-@pytest.mark.parametrize("tables", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tables", [200, 1000])
 def test_what_lies_beyond_bounds_of_an_outcome_is_no_more_than_said(
     tables: int, anchor: float, hidden: int
 ) -> None:

@@ -92,7 +92,7 @@ class Claim:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trials", [1500, pytest.param(TRIALS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [1500, TRIALS])
 def test_the_booster_keeps_its_promise(trials: int) -> None:
     one, two = Claim().statistics((0.0, 1.0), trials)
     assert mu_bound(one, two, LEVEL, cut=0.0) <= MU
@@ -106,8 +106,8 @@ def test_the_booster_keeps_its_promise(trials: int) -> None:
     "kind",
     [
         "no clip",
-        pytest.param("no centring", marks=pytest.mark.slow),
-        pytest.param("noise halved", marks=pytest.mark.slow),
+        "no centring",
+        "noise halved",
     ],
 )
 def test_planted_faults_fail_the_audit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

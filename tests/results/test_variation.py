@@ -34,7 +34,7 @@ def fit(seed: int, slope: float, **options: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", ["r", "dr", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("learner", ["r", "dr", "auto"])
 def test_a_constant_effect_is_not_said_to_vary(learner: str) -> None:
     """At level 5 % more than four of twelve are a false alarm of 2e-4 at most; two are seen."""
     found = [fit(seed, 0.0, learner=learner, eps=2)._view().variation for seed in range(12)]
@@ -61,7 +61,7 @@ def test_averages_alone_say_nothing_of_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [1 / 3, pytest.param(0.1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [1 / 3, 0.1])
 def test_a_known_allocation_moves_no_slope(share: float) -> None:
     """Two outcome values are clipped asymmetrically. Mean z values: a false alarm of 1e-6."""
     found = [placebo("binary", share, "number", 20_000, seed, eps=1)[0] for seed in range(6)]
