@@ -214,7 +214,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     return {
         "effects": shown(effects, tables.effect_grid),
-        "slopes": shown(slopes, tables.effect_grid),
+        "slopes": shown(slopes, tables.slope_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),
         "sources": tables.source_grid(sources, packed=False) if sources else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import zip_longest
 from textwrap import shorten, wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -134,7 +133,7 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
     shown = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),
-        (slopes, partial(tables.effect_grid, caption="Slopes of the effect", head="Slopes")),
+        (slopes, tables.slope_grid),
         (view.cells, tables.cell_grid),
     )
     found: list[list[tables.TableBlock]] = [

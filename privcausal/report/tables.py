@@ -489,6 +489,11 @@ def effect_grid(
     return filled(caption, names, *values, tests, low, high, frame=effects)
 
 
+def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
+    """Coefficients of the effect in its modifiers."""
+    return effect_grid(slopes, alpha, "Slopes of the effect", "Slopes")
+
+
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
     """Group averages, with the standard error from sampling alone."""
     names = labelled_names("Groups (noisy)", gates.index, "group")
