@@ -550,9 +550,9 @@ def test_plans_from_public_rows():
             fit = pc.private(STUDY.formula, STUDY.frame, eps=eps, bounds=STUDY.bounds)
         low, high = fit.conf_int().iloc[0]
         assert 0.65 < planned / ((high - low) / 2) < 1.35
-    logs = pc.plan(
-        "log(Y) ~ T | X", n=2000, bounds={"Y": (1, 10), "X": (0, 1)}, like=PUBLIC, learner="private"
-    )
+    public = PUBLIC.rename(columns={"X": "self"})  # a parameter's name in every method
+    bounds = {"Y": (1, 10), "self": (0, 1)}
+    logs = pc.plan("log(Y) ~ T | self", n=2000, bounds=bounds, like=public, learner="private")
     assert 0 < logs.table["half-width"][0] < 1
     assert logs.table["cautious"][0] >= logs.table["half-width"][0]
     line = pc.plan("Y ~ X + C(Z)", n=2000, bounds=SMALL["bounds"], like=PUBLIC, learner="regress")

@@ -192,7 +192,7 @@ def _look(
     """
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),
-        cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="cubic",
+        cov_type="nonrobust", mode="proven", below_minimum="refuse", tails="fitted",
     )  # fmt: skip
     rho = epsilon = 0
     if pure:

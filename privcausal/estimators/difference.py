@@ -21,7 +21,7 @@ from privcausal.estimators.survey import FitRun
 from privcausal.estimators.survival import SURVIVAL_USE, with_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
-from privcausal.inference import ranges
+from privcausal.inference import cuts, ranges
 from privcausal.inference.difference import ArmTotals, agreed, estimate_difference, unseen
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
@@ -54,8 +54,8 @@ class DifferenceInMeans(Learner):
         "effect": 0.9,  # The whole budget except the bounds, because there are no other stages.
     }
     uses: ClassVar[tuple[Use, ...]] = (
-        Use(WINDOW, 0.08, "A histogram of the outcome, so that loose bounds cost little. Building "
-            "half."),
+        Use(WINDOW, 0.16, "A histogram of the outcome. With 0.08, intervals of 700 to 1,400 rows "
+            "are 12% wider. Public data."),
         Use(DIFFERENCE_SUMS, 0.92, "The estimate itself, next to the histogram."),
         CLUSTER_USE,
         SURVIVAL_USE,
@@ -160,7 +160,7 @@ DIFFERENCE_METHODS = (
     "The mean of each arm is a ratio of noisy sums. Standard errors combine Welch's sampling "
     "variance (HC2 in the regression on treatment) and privacy noise (delta method). If a noisy "
     "histogram of the outcome showed that its bounds are wide, outcomes were clipped to a narrower "
-    "interval; confidence intervals and p-values allow for the largest bias that this can cause "
+    "interval; confidence intervals and p-values allow for the bias that this can cause "
     "(Armstrong and Kolesár 2018).",
     words.MISSING,
 )
@@ -180,4 +180,4 @@ def _window(session: FitRun, bounds: Interval, sums: vault.ArmSums) -> ranges.Wi
     outcome = session.plan.request.formula.outcome
     session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * sd)
     anywhere = session.plan.request.tails == "any"
-    return ranges.trial_window(counts, sd, bounds, noise, anywhere=anywhere)
+    return cuts.trial_window(counts, sd, bounds, noise, anywhere=anywhere)

@@ -19,7 +19,6 @@ from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmPolynomials, Effect
 from privcausal.inference.population import Population
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.ranges import INDEX
 from privcausal.request.plan import Plan
 from privcausal.request.request import OVER_ALL, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
@@ -318,10 +317,6 @@ def _weight_text(estimate: Estimate) -> str:
     )
 
 
-CUBIC = (
-    f"The maximum bias assumes that tails decay like 1/x^{INDEX:.0f} or faster, from a third of "
-    "the largest detected size on."
-)
 ANY_TAIL = "The maximum bias makes no assumption about tails within the bounds."
 
 
@@ -334,11 +329,11 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return (ALLOWANCE,)
     if request.tails == "any":
         return (ANY_TAIL,)
-    return (CUBIC,) if estimate.plan.learner == "difference" else (FITTED_TAIL, ALLOWANCE)
+    clipped = "Outcomes" if estimate.plan.learner == "difference" else "Scores"
+    return f"{clipped} are assumed to fall beyond the detected ones as these fall.", ALLOWANCE
 
 
 ALLOWANCE = "The maximum bias is an allowance chosen on public data sets. It is not a proven bound."
-FITTED_TAIL = "Scores are assumed to fall beyond the detected ones as these fall."
 
 
 SHOWN_PRODUCTS, LEAST_PRODUCT = 5, 0.1

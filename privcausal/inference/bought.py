@@ -17,10 +17,8 @@ from privcausal.inference.ranges import (
     INDEX,
     LUCKY,
     MOSTLY,
-    SKEWED,
     Core,
     LookCounts,
-    Tail,
     Window,
     hidden,
     visible_cells,
@@ -104,6 +102,10 @@ def rows_to_find(noise_sd: float) -> float:
     return (COARSE_STANDS_OUT + ROOM) * float(np.sqrt(2.0)) * noise_sd / USUAL_SHARE
 
 
+NONE_ELSE = 2.0
+"""Noise sds that the count of all values but 0 and 1 does not exceed in a column of these two."""
+
+
 def looks_binary(rough: LookCounts, fine: LookCounts, *, whole: bool) -> bool:
     """Whether 0 and 1 are detected, and other values cannot be distinguished from noise.
 
@@ -119,7 +121,7 @@ def looks_binary(rough: LookCounts, fine: LookCounts, *, whole: bool) -> bool:
     return bool(
         (fine.value[two] > FINE_STANDS_OUT * fine.noise_sd).all()
         and not visible_cells(rest, sd, 1).any()
-        and rest.sum() <= SKEWED * sd * np.sqrt(len(rest))
+        and rest.sum() <= NONE_ELSE * sd * np.sqrt(len(rest))
     )
 
 
@@ -209,9 +211,9 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
     reaches, rows = np.array(found).T
     wider = (rows / noise) ** 2 / (INDEX - 1)
     cuts = reaches * np.maximum(wider, 1.0) ** (1 / (2 * INDEX))
-    lost = [Tail(s, np.inf).excess(c) for s, c in zip(reaches.tolist(), cuts, strict=True)]
+    lost = reaches * (cuts / reaches) ** (1 - INDEX) / (INDEX - 1)
     interval = Interval(core.middle - float(cuts[0]), core.middle + float(cuts[1]))
-    return Window(interval, np.stack([rows, rows]), np.array(lost))
+    return Window(interval, np.stack([rows, rows]), lost)
 
 
 def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tuple[float, float]:

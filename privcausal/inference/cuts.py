@@ -19,6 +19,7 @@ from privcausal.inference import ranges, tails
 from privcausal.inference.intervals import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
+from privcausal.request.schema import Interval, least_width
 from privcausal.typing import Matrix, Vector
 
 SCORE_HALF_OCTAVES = 40
@@ -375,6 +376,98 @@ class Extremes:
         """Maximum loss of the mean of the scores by clipping, for any outcomes."""
         lost = np.maximum(self.sizes - cut, 0.0)
         return float((self.chances * lost).sum(axis=0).mean())
+
+
+# -- outcomes of a difference in means ---------------------------------------------------------
+
+LOOKS = 3
+"""Number of histograms that are tested: of each arm, and of both."""
+
+NEARLY_NONE = 1e-3
+"""Noise sds of the number of rows in cells beyond the bounds. A guard: there are none."""
+
+
+def trial_window(
+    counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
+) -> ranges.Window:
+    """One interval for both arms, of the narrowest 95% interval that allows for the bias.
+
+    The interval equals the bounds if only the ends and zero are distinguishable from noise (an
+    outcome of two values, rare events), because the scale is then unknown. It contains the core of
+    `Core.stretched`, because few rows may show one mode of several, or the middle of a flat
+    distribution. Distances from the core's median, on both sides of it and in both arms, are four
+    sets of sizes as of `tails.size_law`.
+
+    Parameters
+    ----------
+    counts : Matrix
+        Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
+    noise : float
+        Noise sd of an arm's sum per unit of half the interval's width.
+    anywhere : bool
+        Whether hidden outcomes may lie anywhere in the bounds.
+    """
+    if bounds.width * 2.0**-ranges.OCTAVES <= least_width(bounds.lo, bounds.hi):
+        return ranges.Window(bounds)  # too narrow to divide into intervals
+    ends = np.r_[0.0, ranges.heights(bounds), bounds.width]  # of cells k: ends[k] to ends[k + 1]
+    pooled, pooled_sd = counts.sum(axis=0), float(np.sqrt(2.0)) * noise_sd
+    looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, pooled_sd)]
+    seen = np.logical_or.reduce([ranges.visible_cells(c, s, LOOKS) for c, s in looked])
+    core = ranges.Core.of(seen, pooled, ends)
+    if core is None:
+        return ranges.Window(bounds)
+    held = np.where(seen, np.maximum(counts, 0.0), 0.0)
+    core = core.stretched(pooled, pooled_sd, ends, ranges.LUCK)
+    arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
+    rows, away = float(arms.sum()), 0.5 * (ends[1:] + ends[:-1]) - core.middle
+    lasts = np.array([core.middle, bounds.width - core.middle])
+    sizes = ranges.heights(Interval(0.0, float(lasts.max())))
+    below, above = core.middle - sizes[:0:-1], core.middle + sizes[:-1]
+    inside = (
+        _shared(np.r_[-np.inf, below[1:], core.middle], ends)[::-1],
+        _shared(np.r_[above, np.inf], ends),
+    )
+    noise_sds = np.stack([np.sqrt((share**2).sum(axis=1)) for share in inside])
+    law = tails.size_law(
+        np.concatenate([counts @ share.T for share in inside]),
+        noise_sd * np.repeat(np.maximum(noise_sds, NEARLY_NONE), 2, axis=0), sizes, rows,
+        usual=float(held.sum(axis=0) @ away**2) / max(float(held.sum()), 1.0), anywhere=anywhere,
+    )  # fmt: skip
+    cuts, lost, squares = [], [], []
+    for side, (reach, last) in enumerate(zip((core.below, core.above), lasts, strict=True)):
+        own = ranges.cuts_between(reach, float(last))
+        over, kept = (
+            np.stack([np.interp(np.r_[own, last], law.at, one) for one in curves[2 * side :][:2]])
+            for curves in (law.over, law.kept)
+        )
+        # detected rows may contradict the law
+        shown = held @ np.maximum((2 * side - 1) * away[:, None] - own, 0.0)
+        cuts.append(own)
+        lost.append(np.maximum(rows * (over[:, :-1] - over[:, -1:]), shown))
+        squares.append(rows * kept[:, :-1])
+    i, j = (each.ravel() for each in np.indices((len(cuts[0]), len(cuts[1]))))
+    amount = np.stack([lost[0][:, i], lost[1][:, j]], axis=1)  # (arms, sides, pairs)
+    sampling = ((squares[0][:, i] + squares[1][:, j]) / arms[:, None] ** 2).sum(axis=0)
+    privacy = noise * 0.5 * (cuts[0][i] + cuts[1][j]) * float(np.sqrt((1 / arms**2).sum()))
+    error = np.sqrt(privacy**2 + sampling)
+    bias = ranges.pulled(amount / arms[:, None, None])
+    k = int(np.argmin(error * folded_quantile(bias / error)))
+    near, middle = np.array([cuts[0][i[k]], cuts[1][j[k]]]), bounds.lo + core.middle
+    excess = np.maximum(lasts - near, 0.0)
+    most = np.divide(amount[:, :, k], excess, out=np.zeros((2, 2)), where=excess > 0)
+    low, high = max(middle - float(near[0]), bounds.lo), min(middle + float(near[1]), bounds.hi)
+    return ranges.Window(Interval(low, high), most, excess)
+
+
+def _shared(borders: Vector, ends: Vector) -> Matrix:
+    """The share of each cell between `ends` that lies between two borders, shape (bins, cells).
+
+    A cell may be a point.
+    """
+    low, high, width = borders[:-1, None], borders[1:, None], np.diff(ends)
+    inside = np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1])
+    share = np.clip(inside / np.where(width > 0, width, 1.0), 0.0, 1.0)
+    return np.where(width > 0, share, (low <= ends[:-1]) & (ends[:-1] < high))
 
 
 NEAREST = 0.25

@@ -104,7 +104,7 @@ def estimate_difference(
         parts = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
     rows = float(max(value.count[:, 0].sum(), 1.0))
     empty = lost.any(axis=0)
-    bias, doubt = (np.where(empty, 0.0, x(value.count)) for x in (window.bias, window.doubt))
+    bias = np.where(empty, 0.0, window.bias(value.count))
     signs = {0: (1.0, 0.0), 1: (0.0, 1.0), None: (-1.0, 1.0)}
     arms = np.array([signs[term.arm] for term in terms])
     order = terms_first(len(terms), len(groups) + 1)
@@ -116,8 +116,7 @@ def estimate_difference(
     shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
     return AverageEstimate(
         terms, in_places(terms, groups), both.ravel()[order], sampled[np.ix_(order, order)],
-        noisy[np.ix_(order, order)] + np.diag(np.tile(doubt, len(terms))[order] ** 2),
-        np.tile(bias, len(terms))[order], np.zeros(len(order)), rows,
+        noisy[np.ix_(order, order)], np.tile(bias, len(terms))[order], np.zeros(len(order)), rows,
         size_sd=float(np.linalg.norm(sd.count[:, 0])),
         treated=float(np.clip(value.count[1, 0] / rows, 0.0, 1.0)),
         shares=np.tile(shares, len(terms)),

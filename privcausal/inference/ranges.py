@@ -2,20 +2,14 @@
 
 Clipping saves noise, but it biases an estimate if values lie beyond the threshold. Noise hides
 small masses. An estimate of the bias is therefore far too small for rare, sparse or skewed
-outcomes. The bias is bounded instead, under one condition on the tail:
+outcomes. For the ranges of columns the bias is bounded instead, under one condition on the tail:
 
     beyond x0, the last border up to which counts are distinguishable from noise, the mass beyond
     x falls at least as fast as (x / x0)^-INDEX.
 
 The mass at x0 is an upper confidence bound. For every distribution that meets the condition, the
-bound of the bias therefore holds in all but `ERROR` of fits. It enters the interval. For a
-difference in means, x0 may be a share of that border (`STARTS`). The mass at x0 is then a noisy
-count with a small margin, and its noise is part of the standard error. Scores and residuals have
-the laws of `tails` instead.
-
-The error of a difference exceeds B + D + z s, for the bound's mean B, its noise D, and an estimate
-with error Z apart from its bias b, with the chance that Z - D exceeds B - b + z s. Since B >= b,
-this chance is at most that of a normal variable above z for s^2 = Var(Z) + Var(D)."""
+bound of the bias therefore holds in all but `ERROR` of fits. Outcomes, scores and residuals, which
+make the estimate itself, have the laws of `tails`."""
 
 from __future__ import annotations
 
@@ -27,7 +21,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from privcausal.inference.intervals import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, least_width
@@ -55,9 +48,6 @@ a flat tail."""
 MERGE_RATIO = float(np.sqrt(2.0))
 """Cells beyond x0 are merged until their borders differ by this factor: finer cells only add
 noise."""
-
-LOOKS = 3
-"""Number of histograms that are tested, and of bounds of hidden rows: each arm and their sum."""
 
 
 def visible_cells(
@@ -101,26 +91,12 @@ def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
     return np.frombuffer(found, bool).copy()
 
 
-def hidden(
-    counts: Vector, noise_sd: float, edges: Vector, looks: int, *, anywhere: bool = False
-) -> float:
-    """Upper confidence bound of the rows beyond x0 = edges[0]; see `hidden_mass`.
-
-    `looks` is the number of such bounds in a fit: they share `ERROR`.
-    """
-    mass, sd = hidden_mass(counts, noise_sd, edges, anywhere=anywhere)
-    return max(mass + float(norm.isf(ERROR / looks)) * sd, 0.0)
-
-
-def hidden_mass(
-    counts: Vector, noise_sd: float, edges: Vector, *, anywhere: bool = False
-) -> tuple[float, float]:
-    """Noisy number of rows beyond x0 = edges[0], and its noise sd; `counts` lie between `edges`.
+def hidden(counts: Vector, noise_sd: float, edges: Vector, looks: int) -> float:
+    """Upper confidence bound of the rows beyond x0 = edges[0]; `counts` lie between `edges`.
 
     Let p_k be the mass of (x / x0)^-INDEX in cell k; the last cell holds all the mass beyond its
     start. A tail that falls at least as fast has its mass in nearer cells. Hence, for weights w_k
-    that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p. The mean of the result is
-    therefore at least A.
+    that do not rise and a mass A beyond x0, E[sum w c] >= A sum w p.
 
     Parameters
     ----------
@@ -128,13 +104,11 @@ def hidden_mass(
         Shape (K,).
     edges : Vector
         Distances, ascending from x0 > 0, shape (K + 1,).
-    anywhere : bool
-        Whether the mass may lie anywhere beyond x0 (no tail condition).
+    looks : int
+        Number of such bounds in a fit: they share `ERROR`.
     """
     if not len(counts):
-        return 0.0, 0.0
-    if anywhere:
-        return float(counts.sum()), noise_sd * float(np.sqrt(len(counts)))
+        return 0.0
     first = [0]
     for k in range(1, len(edges) - 1):
         if edges[k] >= MERGE_RATIO * (1 - 1e-9) * edges[first[-1]]:
@@ -142,60 +116,8 @@ def hidden_mass(
     mass = -np.diff(np.r_[(edges[first] / edges[0]) ** -INDEX, 0.0])
     cells = np.diff(np.r_[first, len(counts)])
     weight = np.minimum.accumulate(mass / cells)
-    seen, scale = float(weight @ np.add.reduceat(counts, first)), float(weight @ mass)
-    return seen / scale, noise_sd * float(np.sqrt(weight**2 @ cells)) / scale
-
-
-def cells_beyond(start: float, counts: Vector, edges: Vector) -> tuple[Vector, Vector]:
-    """Counts after `start` and the borders of their cells; `counts` are of cells up to `edges`."""
-    first = int(np.searchsorted(edges, start * (1 + 1e-9), side="right"))
-    return counts[first:], np.r_[start, edges[first:]]
-
-
-STARTS = (2.0**-1.5, 0.5, 1.0)
-"""The tail condition of a difference starts at one of these shares of the largest detected size.
-Counts show how many rows lie beyond smaller sizes, so noise matters less there. Further out, noise
-may hide all rows, but the condition bounds fewer of them."""
-
-SKEWED = 2.0
-"""Standard errors by which the numbers of high and low outcomes differ if they are skewed. Clipping
-a skewed outcome moves its mean. The tail condition then starts at the largest detected size."""
-
-CHOSEN = 1.5
-"""Noise sds that are added to a noisy bound of hidden rows. The threshold is chosen by the bound
-and by the visible edge, so the bound errs downward on average."""
-
-
-def unlike(low: Vector | float, high: Vector | float, variance: Vector | float) -> Mask:
-    """Whether numbers of low and high outcomes differ by more than noise of this variance."""
-    rows = np.maximum(np.add(low, high), 0.0)
-    gap = np.abs(np.subtract(low, high))
-    return np.asarray(gap / np.sqrt(np.maximum(variance + rows, 1e-9)) > SKEWED)
-
-
-@dataclass(frozen=True)
-class Tail:
-    """Rows beyond `start` under the tail condition; no row lies beyond `end`.
-
-    With `anywhere` there is no condition, so all of these rows may lie at the end.
-    """
-
-    start: float
-    end: float
-    anywhere: bool = False
-
-    def excess(self, cut: float | Vector) -> Vector:
-        """Largest mean of (x - cut)+ over the rows, for thresholds `cut` from `start` on.
-
-        It is the integral of (x / start)^-INDEX from `cut` to `end`.
-        """
-        if self.end <= self.start:
-            return np.zeros_like(cut, dtype=float)
-        held = np.clip(cut, self.start, self.end)
-        if self.anywhere:
-            return np.asarray(self.end - held)
-        last = (self.end / self.start) ** (1 - INDEX)
-        return np.asarray(self.start * ((held / self.start) ** (1 - INDEX) - last) / (INDEX - 1))
+    seen, sd = float(weight @ np.add.reduceat(counts, first)), noise_sd * np.sqrt(weight**2 @ cells)
+    return max(float((seen + norm.isf(ERROR / looks) * sd) / (weight @ mass)), 0.0)
 
 
 CUTS = 40
@@ -289,29 +211,6 @@ class Core:
             below, above = min(MERGE_RATIO * below, lowest), min(MERGE_RATIO * above, highest)
         return replace(self, below=below, above=above)
 
-    def skewed(self, counts: Vector, noise_sd: float, ends: Vector) -> bool:
-        """Whether the two sides of the middle may differ.
-
-        They may unless rows are detected on both sides at the nearest of `STARTS`, and the numbers
-        of rows beyond each of these distances do not differ by more than noise.
-        """
-        for share in STARTS:
-            low, high = (
-                (ends[1:] <= self.middle - share * self.below),
-                (ends[:-1] >= self.middle + share * self.above),
-            )
-            one, two = float(counts[low].sum()), float(counts[high].sum())
-            if (
-                share == STARTS[0]
-                and min(one / np.sqrt(low.sum() + 1e-9), two / np.sqrt(high.sum() + 1e-9))
-                <= SKEWED * noise_sd
-            ):
-                return True
-            if unlike(one, two, float(low.sum() + high.sum()) * noise_sd**2):
-                return True
-        ratio = self.above / max(self.below, 1e-300)
-        return not 0.5 <= ratio <= 2.0
-
 
 @dataclass(frozen=True, eq=False)
 class Look:
@@ -369,14 +268,12 @@ class Window:
     """Interval to which the outcomes of both arms are clipped, and bounds of the rows beyond.
 
     `rows` are the maximum numbers of rows beyond the ends, by arm and end (low, high), shape
-    (2, 2). `excess` is the maximum average distance of these rows from an end, shape (2,). `noise`
-    has the noise sds of `rows`, shape (2, 2), or zeros if these hold in all but `ERROR` of fits.
+    (2, 2). `excess` is the maximum average distance of these rows from an end, shape (2,).
     """
 
     interval: Interval
     rows: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
     excess: Vector = field(default_factory=lambda: np.zeros(2))
-    noise: Matrix = field(default_factory=lambda: np.zeros((2, 2)))
 
     @property
     def lost(self) -> float:
@@ -392,18 +289,11 @@ class Window:
         """
         own = self.interval
         inward = np.maximum([interval.lo - own.lo, own.hi - interval.hi], 0.0)
-        return Window(interval, self.rows, self.excess + inward, self.noise)
+        return Window(interval, self.rows, self.excess + inward)
 
     def bias(self, count: Matrix) -> Vector:
         """Maximum change, by clipping, of the difference of arms with `count` rows (2, m)."""
-        return self._change(self.rows, count)
-
-    def doubt(self, count: Matrix) -> Vector:
-        """Noise sd of `bias`, at most, as the noise of several counts may be the same."""
-        return self._change(self.noise, count)
-
-    def _change(self, rows: Matrix, count: Matrix) -> Vector:
-        share = np.minimum(rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
+        share = np.minimum(self.rows[:, :, None] / np.maximum(count, 1.0)[:, None, :], 1.0)
         return pulled(share * self.excess[:, None])
 
 
@@ -416,82 +306,7 @@ def pulled(lost: Vector) -> Vector:
     return np.asarray(np.maximum(lost[1, 1] + lost[0, 0], lost[1, 0] + lost[0, 1]))
 
 
-# -- intervals of a trial (bounded bias) and of a nuisance (estimated bias) -------------------
-
-
-def trial_window(
-    counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
-) -> Window:
-    """One interval for both arms, of the narrowest 95% interval that allows for the bias.
-
-    The interval equals the bounds if only the ends and zero are distinguishable from noise (an
-    outcome of two values, rare events), because the scale is then unknown. It contains at least the
-    core of `Core.stretched`, or a share of it if no skew is possible (`STARTS`). With few rows, the
-    detected cells may be one mode of several, or the middle of a flat distribution.
-
-    Parameters
-    ----------
-    counts : Matrix
-        Noisy counts by arm in the cells between `heights`, and at both ends, shape (2, K).
-    noise : float
-        Noise sd of an arm's sum per unit of half the interval's width.
-    anywhere : bool
-        Whether hidden outcomes may lie anywhere in the bounds (no tail condition).
-    """
-    if bounds.width * 2.0**-OCTAVES <= least_width(bounds.lo, bounds.hi):
-        return Window(bounds)  # too narrow to divide into intervals
-    ends = np.r_[0.0, heights(bounds), bounds.width]  # cell k lies between ends[k] and ends[k + 1]
-    pooled = counts.sum(axis=0)
-    looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, np.sqrt(2.0) * noise_sd)]
-    seen = np.logical_or.reduce([visible_cells(c, s, LOOKS) for c, s in looked])
-    core = Core.of(seen, pooled, ends)
-    if core is None:
-        return Window(bounds)
-    core = core.stretched(pooled, looked[2][1], ends, ERROR)
-    held = np.where(seen, np.maximum(counts, 0.0), 0.0)
-    arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
-    square = (0.5 * (ends[1:] + ends[:-1]) - core.middle) ** 2
-    sampling = float(((held @ square) / arms**2).sum())
-    middle, lasts = bounds.lo + core.middle, (core.middle, bounds.width - core.middle)
-    # in tests without noise, nothing detected is clipped
-    whole = anywhere or not noise_sd or core.skewed(pooled, looked[2][1], ends)
-    shares = (1.0,) if whole else STARTS
-    best, found = np.inf, Window(bounds)
-    for share in shares:
-        starts, rows, doubt = (share * core.below, share * core.above), *np.zeros((2, 2, 2))
-        cuts, lost = [], []
-        for side, sign in enumerate((-1, 1)):
-            distance = (sign * (ends - core.middle))[::sign]
-            law = Tail(starts[side], lasts[side], anywhere)
-            one = [_beyond(law, c[::sign], s, distance) for c, s in looked]
-            for arm in (0, 1):
-                rows[arm, side], doubt[arm, side] = min(one[arm], one[2])
-            cuts.append(cuts_between(law.start, law.end))
-            # detected rows may contradict the condition
-            far = np.maximum(0.5 * (distance[1:] + distance[:-1]) - cuts[side][:, None], 0.0)
-            shown = far @ held.sum(axis=0)[::sign] / max(float(rows[:, side].sum()), 1.0)
-            lost.append(np.maximum(law.excess(cuts[side]), shown))
-        low, high = (np.ravel(c) for c in np.meshgrid(*cuts, indexing="ij"))
-        excess = np.stack([np.ravel(c) for c in np.meshgrid(*lost, indexing="ij")])
-        bias, spread = (
-            pulled(np.minimum(x / arms[:, None], 1.0)[:, :, None] * excess) for x in (rows, doubt)
-        )
-        privacy = noise * 0.5 * (low + high) * float(np.sqrt((1 / arms**2).sum()))
-        error = np.sqrt(privacy**2 + spread**2 + sampling)
-        half = error * folded_quantile(bias / error)
-        k = int(np.argmin(half))
-        if half[k] < best:
-            interval = Interval(max(middle - low[k], bounds.lo), min(middle + high[k], bounds.hi))
-            best, found = float(half[k]), Window(interval, rows, excess[:, k], doubt)
-    return found
-
-
-def _beyond(law: Tail, counts: Vector, noise_sd: float, edges: Vector) -> tuple[float, float]:
-    """Maximum number of rows beyond the start of a tail, with a margin, and its noise sd."""
-    beyond, past = cells_beyond(law.start, counts, edges[1:])
-    mass, sd = hidden_mass(beyond, noise_sd, past, anywhere=law.anywhere)
-    return max(mass + CHOSEN * sd, 0.0), sd
-
+# -- the window of a nuisance (estimated bias) -----------------------------------------------
 
 LOOK_BINS = 32
 """Equal bins of the declared range; an interval's ends are interpolated between their borders."""

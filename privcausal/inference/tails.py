@@ -7,11 +7,11 @@ ones. The rows that a threshold clips are therefore bounded by an allowance, not
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
+from scipy.stats import norm
 
 from privcausal.features.basis import TINY
 from privcausal.inference import ranges
@@ -55,9 +55,10 @@ LEAST_COUNT_SDS = 3.0
 """The rows of an arm are at least this many noise sds of their number."""
 
 
-def held_rows(counts: Vector | Matrix, noise_sd: float) -> float:
+def held_rows(counts: Vector | Matrix, noise_sd: float | Vector | Matrix) -> float:
     """The number of rows in these cells, at least `LEAST_COUNT_SDS` noise sds and 1."""
-    return max(float(counts.sum()), LEAST_COUNT_SDS * noise_sd * math.sqrt(counts.size), 1.0)
+    sd = float(np.linalg.norm(np.broadcast_to(noise_sd, counts.shape)))
+    return max(float(counts.sum()), LEAST_COUNT_SDS * sd, 1.0)
 
 
 class SizeLaw(NamedTuple):
@@ -80,7 +81,7 @@ class SizeLaw(NamedTuple):
 
 def size_law(
     counts: Matrix,
-    noise_sd: float,
+    noise_sd: float | Matrix,
     ends: Vector,
     count: float,
     *,
@@ -94,6 +95,8 @@ def size_law(
     ----------
     counts : Matrix
         Noisy counts in the cells between `ends`, shapes (A, K) and (K + 1,); the first end is 0.
+    noise_sd : float or Matrix
+        Of all counts, or of each.
     count : float
         (Noisy) number of rows, in these arms.
     sparse : bool
@@ -106,21 +109,23 @@ def size_law(
     """
     at = np.r_[0.0, np.geomspace(ends[1] / 5, ends[-1], 300)]
     middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
-    if not noise_sd:
+    sd = np.broadcast_to(noise_sd, counts.shape)
+    if not sd.any():
         over = share @ np.maximum(ends[1:, None] - at, 0.0)
         return SizeLaw(at, over, share @ np.minimum(middle[:, None], at) ** 2)
-    start = _start(counts, noise_sd, sparse=sparse)
+    start = _start(counts, sd, sparse=sparse)
     low, tail = share[:, :start], counts[:, start:]
     if anywhere:
-        hidden = [ranges.hidden(c, noise_sd, ends[start:], len(tail), anywhere=True) for c in tail]
-        rows = np.minimum(np.array(hidden) / count, 1.0)[:, None]
+        margin = norm.isf(ranges.ERROR / len(tail)) * np.linalg.norm(sd[:, start:], axis=1)
+        rows = np.clip((tail.sum(axis=1) + margin) / count, 0.0, 1.0)[:, None]
         over, kept = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
         spread = np.zeros_like(over)
     else:
-        near, held = low @ middle[:start] ** 2, np.array([held_rows(c, noise_sd) for c in counts])
+        near = low @ middle[:start] ** 2
+        held = np.array([held_rows(c, s) for c, s in zip(counts, sd, strict=True)])
         prior = usual, SPARSE_SIZE_SD if sparse else SIZE_SD
         rows, x, curves = _weibull(
-            tail, noise_sd, ends[start:], count, near, held / held.sum(), prior
+            tail, sd[:, start:], ends[start:], count, near, held / held.sum(), prior
         )
         over, spread, kept = (np.stack([np.interp(at, x, c) for c in one]) for one in curves)
         over += rows * np.maximum(ends[start] - at, 0.0)
@@ -147,11 +152,11 @@ def _mixed(common: Vector, own: Matrix) -> Matrix:
     return share * one + (1 - share) * each
 
 
-def _start(counts: Matrix, noise_sd: float, *, sparse: bool) -> int:
+def _start(counts: Matrix, sd: Matrix, *, sparse: bool) -> int:
     """Number of cells that are taken as counted, for counts of shape (A, K)."""
     cells = len(counts.T)
-    beyond = np.cumsum(counts.sum(axis=0)[::-1])[::-1]
-    least = START_SDS * noise_sd * np.sqrt(len(counts) * (cells - np.arange(cells)))
+    beyond, variance = (np.cumsum(x.sum(axis=0)[::-1])[::-1] for x in (counts, sd**2))
+    least = START_SDS * np.sqrt(variance)
     start = min(LEAST_START, cells - 1)
     while start + 3 < cells and beyond[start + 1] > least[start + 1]:
         start += 1
@@ -160,7 +165,7 @@ def _start(counts: Matrix, noise_sd: float, *, sparse: bool) -> int:
 
 def _weibull(
     counts: Matrix,
-    sd: float,
+    sd: Matrix,
     ends: Vector,
     count: float,
     near: Vector,

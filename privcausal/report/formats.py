@@ -242,9 +242,6 @@ MINUS = re.compile(r"(?<![\w.])-(?=\d|inf\b)")
 POWER = re.compile(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)(?![\w.])")
 """A number in scientific notation, as ``number`` writes it; its sign precedes the match."""
 
-FRACTION = re.compile(r"1/x\$?\\textasciicircum\{\}(\d+)")
-"""The rate of decay of tails, as the summary writes it."""
-
 LONG = 30
 """A longer value of the head gets a line of its own, which may wrap."""
 
@@ -308,8 +305,7 @@ def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
             if block.heading:
                 yield rf"\emph{{{escape_latex(block.heading)}}}\par"
             for paragraph in block.paragraphs:
-                text = POWER.sub(_power, escape_latex(paragraph))
-                yield FRACTION.sub(r"$1/x^{\1}$", text) + r"\par"
+                yield POWER.sub(_power, escape_latex(paragraph)) + r"\par"
             yield r"\end{minipage}\par\smallskip"
 
 

@@ -508,7 +508,7 @@ def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:
         raise CapabilityError("like= must be a pandas DataFrame of public rows.")
     unit = request.trust.unit
     like = like.loc[:, ~like.columns.duplicated()]
-    frame = like[[name for name in request.columns if name in like and name != unit]]
+    frame = like[[name for name in request.columns if name in like and name != unit]].copy()
     if frame.empty:
         raise CapabilityError(
             "like= must have rows and at least one column of the formula, with the same name."
@@ -517,8 +517,7 @@ def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:
         domain = request.schema.get(name)
         text = domain is None and name in request.formula.categorical
         if not text and getattr(domain, "labels", None) is None:
-            numbers = pd.to_numeric(frame[name], errors="coerce")
-            frame = frame.assign(**{name: numbers * 1.0})
+            frame[name] = pd.to_numeric(frame[name], errors="coerce") * 1.0
     complete = frame.dropna()
     if complete.empty:
         raise CapabilityError(

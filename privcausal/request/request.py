@@ -29,7 +29,7 @@ RISKS = ("E[Y(0)]", "E[Y(1)]")
 """Names of the mean outcomes in results; risk and odds ratios compare them."""
 Mode = Literal["proven", "paper"]
 BelowMinimum = Literal["refuse", "published"]
-Tails = Literal["cubic", "any"]
+Tails = Literal["fitted", "any"]
 CovType = Literal["nonrobust", "HC0", "HC1"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
@@ -188,12 +188,11 @@ class Control(Made):
         of the rows (by released numbers), the clip decreases in proportion to its share.
     shares : dict, optional
         Fractions of rho for ``"bounds"``, ``"nuisance"``, ``"effect"``, ``"average"``.
-    tails : {"cubic", "any"}
+    tails : {"fitted", "any"}
         Outcomes and scores are clipped if clipping reduces noise by more than it adds bias. Noise
-        hides the values beyond the clip. "cubic" assumes for a difference in means that tails fall
-        as 1/x^3 or faster, and otherwise that they fall as the Weibull distributions that fit the
-        detected sizes. "any" makes no assumption within the bounds. The interval allows for the
-        bias. With "any", the interval is rarely narrow.
+        hides the values beyond the clip. "fitted" assumes that they fall as the Weibull
+        distributions that fit the detected sizes. "any" makes no assumption within the bounds. The
+        interval allows for the bias. With "any", the interval is rarely narrow.
     cov_type : {"nonrobust", "HC0", "HC1"}
         Covariance of a regression or of the best linear projection. "HC0" releases the meat of the
         sandwich. "HC1" is HC0 times n / (n - p), and applies only to `regress`. All other standard
@@ -213,14 +212,14 @@ class Control(Made):
     Examples
     --------
     >>> pc.Control(split="crossfit", propensity_clip=0.05)
-    Control(split='crossfit', propensity_clip=0.05, shares=None, tails='cubic',
+    Control(split='crossfit', propensity_clip=0.05, shares=None, tails='fitted',
      cov_type='nonrobust', cluster=None, max_cluster_rows=None)
     """
 
     split: Split = "full"
     propensity_clip: float = 0.1
     shares: Mapping[str, float] | None = None
-    tails: Tails = "cubic"
+    tails: Tails = "fitted"
     cov_type: CovType = "nonrobust"
     cluster: str | None = None
     max_cluster_rows: int | None = None
@@ -243,7 +242,7 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
             "max_cluster_rows=20)."
         )
     _choice("cov_type", cov_type, get_args(CovType))
-    _choice("tails", tails, ("cubic", "any"))
+    _choice("tails", tails, ("fitted", "any"))
     if not (is_number(clip) and LEAST_PROPENSITY <= clip < 0.5):
         raise SchemaError(
             f"propensity_clip must be a number below 0.5 and at least {LEAST_PROPENSITY:g}."
@@ -374,7 +373,7 @@ class Request:
         "paper" runs a published mechanism as printed; its guarantee is the paper's claim.
     below_minimum : {"refuse", "published"}
         Behavior if the data have fewer rows than the paper's claim needs.
-    tails : {"cubic", "any"}
+    tails : {"fitted", "any"}
         Assumption on values hidden by noise beyond a clip.
     queries : Queries or None
         Public points where the effect is evaluated; None for the whole function.
@@ -400,7 +399,7 @@ class Request:
     cov_type: CovType = "nonrobust"
     mode: Mode = "proven"
     below_minimum: BelowMinimum = "refuse"
-    tails: Tails = "cubic"
+    tails: Tails = "fitted"
     queries: Queries | None = None
     more: tuple[Average | Ratio, ...] = ()
     weights: str | None = None

@@ -7,8 +7,9 @@ import pytest
 from scipy.stats import lognorm, norm, ttest_ind
 from scipy.stats import t as student
 
+from privcausal.inference.cuts import trial_window
 from privcausal.inference.difference import ArmTotals, estimate_difference, unseen
-from privcausal.inference.ranges import CHOSEN, Window, heights, trial_window
+from privcausal.inference.ranges import Window, heights
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ATE, Place
 
@@ -142,27 +143,27 @@ LAWS = {"normal": norm(0, 1), "student": student(4, scale=0.5), "cost": lognorm(
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("share", [0.5, 0.1])
 @pytest.mark.parametrize("shape", list(LAWS))
-def test_what_a_window_loses_is_within_its_bound(shape: str, share: float) -> None:
-    """Of each arm, on average over its law, with 3.5 noise sds of the bound in place of `CHOSEN`.
+def test_what_a_window_loses_is_allowed_for(shape: str, share: float) -> None:
+    """Of each arm, on average over its law: an allowance, which three of four windows keep.
 
-    The tail condition may start at a third of what is detected. Student's t with 4 degrees of
-    freedom falls more slowly there; its loss exceeds the bound by at most half of the standard
-    error of the smaller arm's mean. Other laws stay within the bound.
+    What the others lose is at most .6 standard errors of the smaller arm's mean more.
     """
     rng, law = np.random.default_rng(7), LAWS[shape]
+    widths, over = [], []
     for seed in range(60):
         t = (rng.random(8000) < share).astype(int)
         y = law.rvs(8000, random_state=rng).clip(-80, 80)
         found = trial_window(noisy(cells(y, t, WIDE), 20.0, seed), 20.0, WIDE, 8.0)
-        assert found.interval.width < 0.5 * WIDE.width
+        widths.append(found.interval.width)
         x = np.linspace(found.interval.hi, 80, 20_000)
         lost = np.trapezoid(law.sf(x), x)
+        few = min((t == 0).sum(), (t == 1).sum())
         for arm in (0, 1):
-            most = found.rows[arm, 1] + (3.5 - CHOSEN) * found.noise[arm, 1]
-            allowed = most / (t == arm).sum() * found.excess[1]
-            few = min((t == 0).sum(), (t == 1).sum())
-            slower = 0.5 * law.std() / np.sqrt(few) if shape == "student" else 0.0
-            assert lost <= allowed + slower
+            allowed = found.rows[arm, 1] / (t == arm).sum() * found.excess[1]
+            over.append((lost - allowed) / (law.std() / np.sqrt(few)))
+    assert np.median(widths) < 0.1 * WIDE.width
+    assert np.quantile(over, 0.75) <= 0
+    assert max(over) < 0.6
 
 
 def test_mass_at_the_ends_and_at_zero_tells_of_no_scale() -> None:

@@ -414,7 +414,7 @@ class TwoStage(Learner):
             "groups=": bool(request.groups),
             "split='crossfit'": request.split == "crossfit",
             "shares=": bool(request.budget.shares),
-            "tails=": request.tails != "cubic",
+            "tails=": request.tails != "fitted",
             "cov_type=": request.cov_type != "nonrobust",
         }
         refuse_published(refused, "each stage uses separate rows and the whole budget", undeclared)
