@@ -440,10 +440,11 @@ def trial_window(
             np.stack([np.interp(np.r_[own, last], law.at, one) for one in curves[2 * side :][:2]])
             for curves in (law.over, law.kept)
         )
-        # detected rows may contradict the law
+        # detected rows may contradict the law, and without noise they are all
         shown = held @ np.maximum((2 * side - 1) * away[:, None] - own, 0.0)
         cuts.append(own)
-        lost.append(np.maximum(rows * (over[:, :-1] - over[:, -1:]), shown))
+        beyond = rows * (over[:, :-1] - over[:, -1:])
+        lost.append(np.maximum(beyond, shown) if noise_sd else shown)
         squares.append(rows * kept[:, :-1])
     i, j = (each.ravel() for each in np.indices((len(cuts[0]), len(cuts[1]))))
     amount = np.stack([lost[0][:, i], lost[1][:, j]], axis=1)  # (arms, sides, pairs)

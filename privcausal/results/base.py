@@ -27,7 +27,7 @@ from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.request.terms import ResultTerm
 from privcausal.results import frames
 from privcausal.results.guarantee import Guarantee, guarantee_of
-from privcausal.typing import Frame
+from privcausal.typing import Frame, Mask
 
 # The call that reproduces a fit, written from its request.
 
@@ -233,7 +233,7 @@ class ReleasedFit(Printed):
 
     @property
     def params(self) -> pd.Series[float]:
-        """Estimates: the average effect, then best-linear-projection slopes in natural units.
+        """Estimates: the average effects, or the coefficients of a regression in natural units.
 
         No effect can be larger in size than the width of the outcome's bounds. Average effects and
         their limits are therefore restricted to plus or minus that width. An interval entirely
@@ -245,7 +245,7 @@ class ReleasedFit(Printed):
         >>> fit.params.index.tolist()
         ['ATE']
         """
-        return self._table()["estimate"]
+        return self._table()["estimate"][self._listed]
 
     @property
     def bse(self) -> pd.Series[float]:
@@ -259,7 +259,7 @@ class ReleasedFit(Printed):
         >>> bool((fit.bse > 0).all())
         True
         """
-        return self._table()["std_error"]
+        return self._table()["std_error"][self._listed]
 
     @property
     def max_bias(self) -> pd.Series[float]:
@@ -275,7 +275,7 @@ class ReleasedFit(Printed):
         >>> bool((fit.max_bias >= 0).all())
         True
         """
-        return self._table()["max_bias"]
+        return self._table()["max_bias"][self._listed]
 
     def cov_params(self) -> pd.DataFrame:
         """Covariance of `params`, shape (m, m); the diagonal is `bse` squared.
@@ -285,9 +285,9 @@ class ReleasedFit(Printed):
         >>> fit.cov_params().shape == (len(fit.params), len(fit.params))
         True
         """
-        terms = pd.Index(map(str, self._averages.terms), name="term")
-        cov = self._averages.cov[: len(terms), : len(terms)]
-        return pd.DataFrame(cov, index=terms, columns=terms)
+        at = np.flatnonzero(self._listed[: len(self._averages.terms)])
+        terms = pd.Index([str(self._averages.terms[k]) for k in at], name="term")
+        return pd.DataFrame(self._averages.cov[np.ix_(at, at)], index=terms, columns=terms)
 
     @property
     def zvalues(self) -> pd.Series[float]:
@@ -297,7 +297,7 @@ class ReleasedFit(Printed):
         were clipped, `pvalues` also allow for the bias. They are then larger than the normal tail
         probabilities of these z values.
         """
-        return self._tests()["statistic"]
+        return self._tests()["statistic"][self._listed]
 
     @property
     def pvalues(self) -> pd.Series[float]:
@@ -308,7 +308,7 @@ class ReleasedFit(Printed):
         >>> bool(fit.pvalues.between(0, 1).all())
         True
         """
-        return self._tests()["p_value"]
+        return self._tests()["p_value"][self._listed]
 
     def conf_int(self, alpha: float = 0.05, simultaneous: bool = False) -> pd.DataFrame:
         """Confidence limits, columns 0 (low) and 1 (high) as in statsmodels.
@@ -334,14 +334,14 @@ class ReleasedFit(Printed):
         >>> fit.conf_int(alpha=0.1).columns.tolist()
         [0, 1]
         """
-        found = self._averages
-        cov, terms = found.cov, len(found.terms)
-        alone = np.diag(np.diag(cov))
-        alone[:terms, :terms] = cov[:terms, :terms]
+        found, terms = self._averages, len(self._averages.terms)
+        alone = np.diag(np.diag(found.cov))
+        alone[:terms, :terms] = found.cov[:terms, :terms]
         if self.plan.request.asked.jointly:  # All covariances are released.
-            alone = cov
-        z = frames.critical(alone, alpha, simultaneous=simultaneous)
-        parts = [self._table(z=z)]
+            alone = found.cov
+        at = np.flatnonzero(np.r_[self._listed[:terms], np.ones(len(found.groups), bool)])
+        z = frames.critical(alone[np.ix_(at, at)], alpha, simultaneous=simultaneous)
+        parts = [self._table(z=z)[self._listed]]
         if simultaneous and found.groups:
             parts.append(self._table(groups=True, z=z))
         limits = pd.concat(parts)[["conf_low", "conf_high"]]
@@ -352,6 +352,12 @@ class ReleasedFit(Printed):
         own = self._averages.groups if groups else self._averages.terms
         places, ratios = [one.place for one in own if one.arm == 0], self.plan.request.asked.ratios
         return (*own, *(ResultTerm("ratio", ratio, at) for ratio in ratios for at in places))
+
+    @property
+    def _listed(self) -> Mask:
+        """Which of these terms are `params`: all but the slopes of an effect by covariates."""
+        varies = self.plan.request.estimand == "CATE"
+        return np.array([not (varies and row.column) for row in self._rows()], bool)
 
     def _table(
         self, alpha: float = 0.05, *, groups: bool = False, z: float | None = None
@@ -446,7 +452,7 @@ class ReleasedFit(Printed):
         ['term', 'estimate', 'std_error', 'statistic', 'p_value', 'conf_low', 'conf_high',
          'max_bias', 'alerts']
         """
-        frame = self._tests(alpha).reset_index()[list(TIDY)]
+        frame = self._tests(alpha)[self._listed].reset_index()[list(TIDY)]
         return frame.assign(alerts=", ".join(self.alerts))
 
     @property

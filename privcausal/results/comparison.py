@@ -128,9 +128,7 @@ def compare(
 
 
 def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
-    frame = fit.tidy(alpha)
-    if fit.plan.request.estimand == "CATE" and not slopes:
-        frame = frame[[not row.column for row in fit._rows()]]
+    frame = fit._tests(alpha)[slopes | fit._listed].reset_index()
     if groups and fit._averages.groups:
         frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()

@@ -19,7 +19,7 @@ from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects, instruments
 from privcausal.inference.cells import CellEffect
 from privcausal.report import curves, document, plots, tables
-from privcausal.report.summary import Summary, summarize
+from privcausal.report.summary import TIDY, Summary, summarize
 from privcausal.report.view import Check, Shape
 from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Binary, Interval, Levels
@@ -290,12 +290,11 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             return named.rename_axis(tables.relabelled(on, labels))
 
         request = self.plan.request
-        line = request.estimand == "OLS"
-        skip = self._lead if line else 0  # the intercept
+        skip = self._lead if request.estimand == "OLS" else 0  # the intercept
 
         def coefficients(ax: Any) -> Any:
             frame, slopes = own().iloc[skip:], self._slopes[skip:]
-            title = "Coefficients" if line else "Estimated effects"
+            title = "Coefficients" if request.estimand == "OLS" else "Estimated effects"
             return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
 
         def groups(ax: Any) -> Any:
@@ -305,10 +304,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
 
         return {
             "coef": (lambda: self._table(alpha).drop(columns="p_value").iloc[skip:], coefficients),
-            "gate": (
-                lambda: self._table(alpha, groups=True).drop(columns="p_value"),
-                groups,
-            ),
+            "gate": (lambda: self._table(alpha, groups=True).drop(columns="p_value"), groups),
             "budget": (
                 lambda: tables.price_frame(self.budget),
                 lambda ax: plots.budget_plot(self.budget, ax=ax),
@@ -625,8 +621,7 @@ class CateResult(Result):
         over x. Coverage of 95% bands at eps = 1 was measured on eight data-generating processes
         that were not used for tuning. Learner "r" covered 94 to 100% of points at 4,000 or more
         rows, and 91 to 100% at 1,000 rows. Learner "dr" covered 89 to 100% and 85 to 100%
-        (`tests/benchmarks/cate/results.md`). Intervals in `params` are for the average and the
-        slopes of the best linear projection (BLP), and intervals in `gate` for group averages.
+        (`tests/benchmarks/cate/results.md`).
 
         A fit with ``queries=`` knows the effect only at its query points. Without `newdata` it
         returns all of them.
@@ -671,6 +666,20 @@ class CateResult(Result):
             return frames.within_reach(told, -self._reach, self._reach)
 
         return frames.Prediction(present[:, None], limits)
+
+    @property
+    def blp(self) -> pd.DataFrame:
+        """Slopes of the best linear projection of tau(x) on its modifiers, in natural units.
+
+        Columns as in `tidy`. Slopes are not shrunken, and mostly noise at a small epsilon. They are
+        therefore not in `params`, but tests and contrasts may name them.
+
+        Examples
+        --------
+        >>> fit.blp.loc["age", ["conf_low", "conf_high"]].shape
+        (2,)
+        """
+        return self._tests()[~self._listed][list(TIDY[1:])]
 
     @property
     def cells(self) -> pd.DataFrame:
@@ -735,8 +744,7 @@ class CateResult(Result):
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
 
-        This is post-processing of released numbers at no privacy cost. See `results.exchange`
-        for which parts are exact and which are approximate.
+        This costs no privacy. Which parts are approximate is explained in `results.exchange`.
 
         Raises
         ------

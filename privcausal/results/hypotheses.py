@@ -327,7 +327,12 @@ class Tested(ReleasedFit):
 
     def _read(self, hypotheses: Any) -> tuple[Matrix, Vector]:
         terms = self._averages.terms
-        matrix, values = linear([str(term) for term in terms], hypotheses)
+        texts = hypotheses if isinstance(hypotheses, list | tuple) else [hypotheses]
+        known = np.full(len(terms), all(isinstance(each, str) for each in texts))
+        at = np.flatnonzero(known | self._listed[: len(terms)])  # texts may name slopes
+        own, values = linear([str(terms[k]) for k in at], hypotheses)
+        matrix = np.zeros((len(own), len(terms)))
+        matrix[:, at] = own
         if matrix[:, [term.kind == "late" for term in terms]].any():
             raise CapabilityError(IS_RATIO.format(terms[0]))
         return matrix, values
@@ -424,20 +429,22 @@ class Tested(ReleasedFit):
         >>> round(float(fit.wald_test("ATE = 0").df_denom), 1)
         1.0
         """
-        from statsmodels.stats.contrast import ContrastResults
-
         if not scalar:
             raise CapabilityError("Results of wald_test() are scalars. Write scalar=True.")
-        cov, found = self.cov_params(), self._averages
-        params, bound = self.params[cov.index].to_numpy(), self.max_bias[cov.index].to_numpy()
-        matrix, values = self._read(hypotheses)
+        return self._wald(*self._read(hypotheses), self.use_t if use_f is None else use_f)
+
+    def _wald(self, matrix: Matrix, values: Vector, use_f: bool) -> ContrastResults:
+        from statsmodels.stats.contrast import ContrastResults
+
+        found, table, terms = self._averages, self._table(), len(self._averages.terms)
+        params, bound = (table[k].to_numpy()[:terms] for k in ("estimate", "max_bias"))
         rank, distance = len(matrix), matrix @ params - values
         if not 0 < np.linalg.matrix_rank(matrix) == rank:
             raise CapabilityError(
                 "A hypothesis follows from the others or contains no term. Leave it out."
             )
         sampling, spread = (
-            matrix @ v[: len(cov), : len(cov)] @ matrix.T for v in (found.sampling, cov.to_numpy())
+            matrix @ v[:terms, :terms] @ matrix.T for v in (found.sampling, found.cov)
         )
         degrees = float(np.min(found.degrees_of(np.diag(sampling), np.sqrt(np.diag(spread)))))
         statistic, away = np.nan, 0.0
@@ -445,7 +452,7 @@ class Tested(ReleasedFit):
             statistic = float(distance @ np.linalg.solve(spread, distance))
             lengths = np.sqrt((matrix * np.linalg.solve(spread, matrix)).sum(axis=0))
             away = float(lengths @ bound) ** 2
-        if self.use_t if use_f is None else use_f:
+        if use_f:
             test = ContrastResults(F=statistic / rank, df_num=rank, df_denom=degrees)
         else:
             test = ContrastResults(
@@ -468,10 +475,11 @@ class Tested(ReleasedFit):
         >>> bool(0 <= fit.f_test().pvalue <= 1)
         True
         """
-        terms = self._averages.terms
-        linear = [term.kind != "late" and str(term) != "Intercept" for term in terms]
-        every = np.eye(len(terms))[linear]
-        return self.wald_test(every if hypotheses is None else hypotheses, use_f=True)
+        if hypotheses is None:
+            terms = [t for t, own in zip(self._averages.terms, self._listed, strict=False) if own]
+            tested = [term.kind != "late" and str(term) != "Intercept" for term in terms]
+            hypotheses = np.eye(len(terms))[tested]
+        return self.wald_test(hypotheses, use_f=True)
 
     def wald_test_terms(
         self, skip_single: bool = False, combine_terms: Sequence[str] = ()
@@ -496,7 +504,10 @@ class Tested(ReleasedFit):
         rows = {stem: [own == stem for own in stems] for stem in stems[ratio:]}
         rows |= {text: [text in name for name in names] for text in combine_terms}
         rows = {name: at for name, at in rows.items() if not (skip_single and sum(at) == 1)}
-        tests = [self.wald_test(np.eye(len(names))[at], use_f=False) for at in rows.values()]
+        tests = [
+            self._wald(np.eye(len(names))[at], np.zeros(sum(at)), use_f=False)
+            for at in rows.values()
+        ]
         found = [(float(test.statistic), float(test.pvalue), test.df_denom) for test in tests]
         table = pd.DataFrame(found, list(rows), ["statistic", "pvalue", "df_constraint"])
         return WaldTestResults(None, "chi2", None, table=table)

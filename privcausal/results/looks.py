@@ -51,7 +51,7 @@ def variation(result: ReleasedFit, alpha: float) -> str:
     """
     if result.estimate.averages is None:
         return ""
-    slopes = zip(result._rows(), result.tidy(alpha)["p_value"], strict=True)
+    slopes = zip(result._rows(), result._tests(alpha)["p_value"], strict=True)
     found = [(row.column, p) for row, p in slopes if row.column]
     places = [row.place.factor for row in result._rows(groups=True)]
     gates = result._table(alpha, groups=True)

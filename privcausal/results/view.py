@@ -46,7 +46,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     effects = gates = None
     cohorts = request.estimand == COHORTS
     if averages is not None:
-        effects = result.tidy(alpha).set_index("term")
+        effects = result._tests(alpha)
         if named != formula.effect_on:
             effects.index.name = named
         effects["mark"] = ["post" if row.kind in ("ratio", "late") else "dp" for row in terms]

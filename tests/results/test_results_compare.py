@@ -295,7 +295,7 @@ def test_results_enter_summary_col() -> None:
     fit = proven()
     text = str(summary_col([fit, ols()], model_names=["private", "OLS"]))
     assert f"{fit.params['ATE']:.4f}" in text
-    assert f"({fit.bse['age']:.4f})" in text
+    assert f"({fit.bse['ATE']:.4f})" in text
     assert f"{ols().params['mailed']:.4f}" in text
     lines = {line.split("  ")[0]: line.split() for line in text.split("\n")}
     assert lines["Guarantee"] == ["Guarantee", "proven"]

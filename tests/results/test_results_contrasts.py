@@ -124,7 +124,7 @@ def test_slopes_are_terms_too() -> None:
     with seeded_noise(2):
         fit = pc.privcate(study.formula, study.frame, eps=4, bounds=study.bounds, groups=["ward"])
     told = fit.contrast(["10*age", "ward[east | west]"]).frame
-    assert told["estimate"].iloc[0] == pytest.approx(10 * fit.params["age"])
+    assert told["estimate"].iloc[0] == pytest.approx(10 * fit.blp.loc["age", "estimate"])
 
 
 def test_contrasts_are_tidy() -> None:

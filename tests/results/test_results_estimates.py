@@ -25,10 +25,12 @@ def fitted(request: pytest.FixtureRequest) -> Any:
     return variant(request.param)
 
 
-def test_terms_are_the_average_then_the_projection() -> None:
-    assert [t.split("[")[0] for t in variant("r on gam").params.index] == [
-        t.split("[")[0] for t in TERMS
-    ]
+def test_terms_are_the_average_and_slopes_are_on_request() -> None:
+    fit = variant("r on gam")
+    assert list(fit.params.index) == ["ATE"]
+    found = [t.split("[")[0] for t in (*fit.params.index, *fit.blp.index)]
+    assert found == [t.split("[")[0] for t in TERMS]
+    assert [*fit.blp] == [c for c in fit.tidy() if c not in ("term", "alerts")]
     assert list(variant("private on linear").params.index) == ["ATE"]
 
 

@@ -263,7 +263,7 @@ def test_a_level_with_half_a_character_is_spelt_out(tmp_path: Any) -> None:
     data["ward"] = pd.Series(["N", "S\udc80"] * 200, data.index, dtype=object)
     with testing.seeded_noise(1):
         fit = pc.privcate("cost ~ mailed | C(ward)", data, eps=40, bounds={"cost": (0, 20)})
-    assert "C(ward)[T.S\\udc80]" in fit.params.index
+    assert "C(ward)[T.S\\udc80]" in fit.blp.index
     fit.report(tmp_path / "fit.html")
     fit.save(tmp_path / "fit.json")
     assert "\\udc80" in (tmp_path / "fit.html").read_text(encoding="utf-8")

@@ -176,7 +176,8 @@ def test_tests_agree_with_the_estimates(kind: str) -> None:
     singles = fit.wald_test_terms().table
     for term in set(singles.index) & set(terms):
         assert singles.loc[term, "statistic"] == pytest.approx(fit.zvalues[term] ** 2)
-    assert singles["df_constraint"].sum() == len(fit.params)
+    slopes = len(fit.blp) if kind == "privcate" else 0
+    assert singles["df_constraint"].sum() == len(fit.params) + slopes
 
 
 def test_terms_of_a_formula_are_tested_together() -> None:
