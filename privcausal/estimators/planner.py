@@ -131,8 +131,9 @@ class Planner:
         return cls(learner, base, request, schema, undeclared, assumed)
 
     def worst(self) -> Planner:
-        """Planner for the most variable outcome within its bounds: one simulated fit for each."""
-        return replace(self, assumed=self.assumed.worst, patterns=(False,), _known={})
+        """Planner for the cautious population with the most variable outcome within its bounds."""
+        planner = self.cautious()
+        return replace(planner, assumed=planner.assumed.worst, _known={})
 
     def cautious(self) -> Planner:
         """Planner for the cautious population: one simulated fit for each forecast.

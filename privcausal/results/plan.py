@@ -146,7 +146,7 @@ class PlanResult(Printed):
 
         Columns: n eps delta rho half-width cautious detectable se_sampling se_privacy se_nuisances
         max_bias. If no `outcome_sd` was given, the column worst_case has the
-        half-width for the most variable outcome within its bounds.
+        cautious half-width for the most variable outcome within its bounds.
 
         `cautious` is the largest half-width of the simulated fits. One of these has skewed columns
         and outcomes, strong correlations, and strong confounding. Use it to choose a budget.
@@ -179,7 +179,7 @@ class PlanResult(Printed):
             "max_bias": float(found.bias[at]),
         }  # fmt: skip
         if self.worst is not None:
-            row["worst_case"] = self.worst.at(n, eps).first(alpha)
+            row["worst_case"] = max(self.worst.at(n, eps).first(alpha), row["cautious"])
         return row
 
     def _cautious(self, n: int, eps: float) -> Vector:
@@ -488,7 +488,7 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
             "nuisances", words="standard error from the nuisance models"
         ),
         "max_bias": tables.TableColumn("max bias", words="maximum bias from clipping"),
-        "worst_case": tables.TableColumn("worst", words="half-width for the most variable outcome"),
+        "worst_case": tables.TableColumn("worst", words="cautious, most variable outcome"),
     }
     columns = [
         (head, [_cell(name, float(value)) for value in frame[name]])
@@ -527,8 +527,8 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     )
     if result.worst is not None:
         lines.append(
-            "worst: half-width for the most variable outcome within its bounds. To plan for your "
-            "outcome, give outcome_sd=."
+            "worst: cautious half-width for the most variable outcome within its bounds. To plan "
+            "for your outcome, give outcome_sd=."
         )
     if not np.isfinite(frame["half-width"]).all():
         lines.append("inf: no finite interval. Plan more rows or more budget.")

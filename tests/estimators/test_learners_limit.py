@@ -171,8 +171,8 @@ def test_best_linear_projection_is_least_squares_of_the_score() -> None:
     at = Rows(fitted, data)
     x = np.column_stack([np.ones(SIZE), data["X1"], data["G"] == "b", data["G"] == "c"])
     expected = sm.OLS(at.aipw, x.astype(float)).fit().params[1:]
-    assert list(fitted.params.index) == ["ATE", "X1", "C(G)[T.b]", "C(G)[T.c]"]
-    assert fitted.params.to_numpy()[1:] == pytest.approx(expected, abs=1e-6)
+    assert list(fitted.blp.index) == ["X1", "C(G)[T.b]", "C(G)[T.c]"]
+    assert fitted.blp["estimate"].to_numpy() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.slow

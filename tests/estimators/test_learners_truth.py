@@ -42,9 +42,9 @@ class TestTruth:
 @pytest.mark.parametrize("learner", LEARNERS)
 class TestTrueEffect:
     def test_slopes(self, learner: str, base: str) -> None:
-        fitted = large_fit(learner, base)
-        assert (np.abs(fitted.params.iloc[1:] - TRUE_SLOPES) < 4 * fitted.bse.iloc[1:]).all()
-        assert (fitted.bse < 0.037).all()
+        slopes = large_fit(learner, base).blp
+        assert (np.abs(slopes["estimate"] - TRUE_SLOPES) < 4 * slopes["std_error"]).all()
+        assert (slopes["std_error"] < 0.037).all()
 
     def test_effect(self, learner: str, base: str) -> None:
         points = study(200, seed=9)

@@ -170,7 +170,7 @@ def test_a_pilot_leaves_scores_with_less_range() -> None:
         fit = pc.privcate(
             "Y ~ T | X1", frame, eps=4.0, bounds={"Y": (-7, 7), "X1": (-1, 1)}, propensity=0.5
         )
-    assert fit.params["X1"] == pytest.approx(6, abs=0.15)
+    assert fit.blp.loc["X1", "estimate"] == pytest.approx(6, abs=0.15)
 
 
 def test_a_second_release_changes_nothing_without_noise_and_cuts() -> None:
