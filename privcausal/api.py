@@ -453,6 +453,7 @@ def plan(
     propensity: float | str | Mapping[str, float] | None = None,
     weights: str | None = None,
     groups: Sequence[str] = (),
+    horizon: float | None = None,
     control: Control = DEFAULT,
     outcome_sd: float | None = None,
     r2: float = 0.0,
@@ -496,8 +497,8 @@ def plan(
     estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
         As for `private`; the widths are for the first estimand. `privcate` has the ATE only.
     outcome_sd : float, optional
-        Standard deviation of the outcome within an arm. By default the table also shows the worst
-        case, half of the range. The default is:
+        Standard deviation of the outcome, or of a survival time, within an arm. By default the
+        table also shows the worst case, half of the range. The default is:
 
         - a quarter of the declared range;
         - half of the range for two labels and for bounds (0, 1), as for a 0/1 outcome.
@@ -554,6 +555,7 @@ def plan(
         Trust.of(neighbors, unit, max_rows), control,
         estimand=first if average else "OLS" if regression else "CATE",
         more=more, propensity=propensity, weights=weights, groups=groups_of(groups),
+        horizon=horizon,
     )  # fmt: skip
     request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
     if average or regression:

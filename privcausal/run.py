@@ -28,7 +28,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import Budget, Clusters, Control, Request, Trust
 from privcausal.request.schema import Schema, with_levels
-from privcausal.request.survival import PLAN_SURVIVAL, events_of, followed
+from privcausal.request.survival import events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
@@ -66,7 +66,7 @@ MOVED = {
     "estimand": _ESTIMAND,
     "subset": "Pass only the rows that you want as data.",
     "instrument": "Write pc.private('Y ~ T | X | T ~ Z', data, estimand='LATE').",
-    "horizon": "Only pc.private has it, for 'Surv(days, died) ~ T'. " + PLAN_SURVIVAL,
+    "horizon": "Only pc.private and pc.plan have it, for 'Surv(days, died) ~ T'.",
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
     "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "

@@ -826,7 +826,7 @@ def test_the_command_refuses(spec, capsys, words, more, said):
 
 
 def test_every_option_of_a_fit_is_one_of_its_plan():
-    own = {"data", "ledger", "progress", "horizon"}  # survival outcomes have no plan
+    own = {"data", "ledger", "progress"}
     for call in (pc.private, pc.privcate):
         fit = set(inspect.signature(call).parameters) - own
         assert fit <= set(inspect.signature(pc.plan).parameters)

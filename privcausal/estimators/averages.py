@@ -497,15 +497,15 @@ The shape is then scaled to contain all points.
 def score_sizes(
     state: Survey, targets: Sequence[Target], stage: StageKey
 ) -> list[cuts_of.ArmSizes] | list[None]:
-    """Sizes of each score by arm; None for a binary outcome, whose sizes are known.
+    """Sizes of each score by arm; None for a binary outcome, or scores of survival times.
 
-    If the propensity is known, the histograms count the arms too. A binary outcome then needs only
+    If the propensity is known, the histograms count the arms too. These outcomes then need only
     these counts.
     """
     session, none = state.session, [None] * len(targets)
     if not session.plan.has(stage):
         return none
-    binary = two_valued(state) and state.weights is None
+    binary = (two_valued(state) or session.curves) and state.weights is None
     declared = declared_shares(state, targets)
     if binary and not declared:
         session.unused(stage)

@@ -123,9 +123,9 @@ def planned(uses: Sequence[Use], request: Request, base: PrivateBase) -> list[St
 
 
 def wide(request: Request, _: PrivateBase) -> bool:
-    """Whether the outcome may have more than two values."""
+    """Whether the outcome has an unknown range: no two values, and no scores of survival times."""
     domain = request.schema.get(request.formula.outcome)
-    return domain is None or isinstance(domain, Interval)
+    return request.horizon is None and (domain is None or isinstance(domain, Interval))
 
 
 def learned(request: Request, _: PrivateBase) -> bool:

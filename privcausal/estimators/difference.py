@@ -55,7 +55,7 @@ class DifferenceInMeans(Learner):
     }
     uses: ClassVar[tuple[Use, ...]] = (
         Use(WINDOW, 0.16, "A histogram of the outcome. With 0.08, intervals of 700 to 1,400 rows "
-            "are 12% wider. Public data."),
+            "are 12% wider. Public data.", budget.wide),
         Use(DIFFERENCE_SUMS, 0.92, "The estimate itself, next to the histogram."),
         CLUSTER_USE,
         SURVIVAL_USE,
@@ -76,7 +76,7 @@ class DifferenceInMeans(Learner):
             )
         needs, name = self.needs(request, bases.moment_base(base)), request.formula.outcome
         if not (isinstance(request.schema.get(name), Interval) or name in undeclared.numbers):
-            needs = needs[1:]  # Two values have no range to estimate.
+            needs = [need for need in needs if need.key != WINDOW]  # two values have no range
         return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
     def run(self, session: FitRun) -> words.Estimate:

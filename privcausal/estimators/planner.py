@@ -25,7 +25,6 @@ from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
-from privcausal.request.survival import PLAN_SURVIVAL
 from privcausal.typing import Vector
 from privcausal.vault import one_blas_thread, simulate
 
@@ -110,8 +109,6 @@ class Planner:
     _known: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.request.horizon is not None:
-            raise CapabilityError(PLAN_SURVIVAL)
         if self.request.mode == "paper":
             raise CapabilityError(
                 "Mechanisms in pc.paper cannot be planned, because the width of their intervals "

@@ -17,13 +17,14 @@ from privcausal.estimators.averages import One, Target
 from privcausal.estimators.budget import Use, learned, one_contrast, products, several_arms
 from privcausal.estimators.clusters import CLUSTER_USE
 from privcausal.estimators.limits import asked_averages, weighed
-from privcausal.estimators.survival import SURVIVAL_USE, with_noise
+from privcausal.estimators.survival import SURVIVAL_USE, score_variance, with_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.ranges import outcome_edges
+from privcausal.inference.ranges import NARROW, MeanWindow, outcome_edges
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
+from privcausal.request.schema import Interval
 
 # Average effects of several arms, by doubly robust scores of the mean outcome in each.
 #
@@ -234,7 +235,16 @@ class Private(AverageLearner):
 
 
 def looked(session: survey.FitRun) -> survey.Survey:
-    """The stages before the Gram; outcomes are clipped to their detected range."""
+    """The stages before the Gram; outcomes are clipped to their detected range.
+
+    Most scores of survival times may have one value, that of rows followed to the horizon. Their
+    range is known, and they are not clipped to less.
+    """
     state = survey.prepare(session, linear_terms=False, looks={survey.OUTCOME_RANGE: outcome_edges})
     release = survey.outcome_histogram(state, survey.OUTCOME_RANGE)
+    if session.curves:
+        bounds = Interval(state.outcome.lo, state.outcome.hi)
+        spread = score_variance(session.plan.request, session.curves)
+        least = (NARROW * bounds.width) ** 2
+        return replace(state, window=MeanWindow(bounds, 1.0, max(spread, least)))
     return survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)

@@ -69,6 +69,15 @@ def survival_scores(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]
     return SurvivalScore(follow_up(request), table)
 
 
+def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> float:
+    """Variance of the scores within the arms, according to the released times."""
+    own = [scores(curve, *values(request)) for curve, _ in curves]
+    counts = [curve.counts for curve, _ in curves]
+    means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(own, counts, strict=True)]
+    squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(own, means, counts, strict=True)]
+    return float(sum(squares)) / max(sum(float(c.sum()) for c in counts), 1.0)
+
+
 def censoring_alert(
     request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]
 ) -> dict[str, str]:

@@ -390,6 +390,9 @@ CLUSTER_CORRELATION = 0.1
 LEVELS = 4
 """Assumed number of equally frequent labels in a column without declared labels."""
 
+WITH_EVENT = 0.6
+"""Assumed share of survival times that end with the event, whatever the time."""
+
 LEAST_SPREAD = 1e-4
 """Minimum standard deviation of the outcome, as a share of its range."""
 

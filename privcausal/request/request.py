@@ -13,7 +13,7 @@ from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
-from privcausal.request.survival import PLAN_SURVIVAL, REQUIRED, SURVIVAL, check_horizon
+from privcausal.request.survival import REQUIRED, SURVIVAL, check_horizon
 from privcausal.request.terms import ResultTerm, late_terms
 from privcausal.typing import Average, Neighbors, Ratio, Split
 
@@ -531,11 +531,10 @@ class Request:
         if formula.event and self.estimand in SURVIVAL and horizon is None:
             raise CapabilityError(
                 f"estimand={self.estimand!r} requires the end of the follow-up, for example "
-                f"horizon=180, in the units of {formula.outcome!r}. A survival outcome has no "
-                "plan: plan its time, pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)})."
+                f"horizon=180, in the units of {formula.outcome!r}."
             )
         if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
-            raise CapabilityError(REQUIRED + PLAN_SURVIVAL)
+            raise CapabilityError(REQUIRED)
         others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
         if others or formula.instruments or self.split != "full" or self.cov_type != "nonrobust":
             raise CapabilityError(

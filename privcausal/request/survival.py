@@ -17,16 +17,11 @@ SURVIVAL: tuple[Average, ...] = ("RMST", "risk")
 REQUIRED = (
     "A survival outcome, a horizon, and one of the estimands 'RMST' and 'risk' of private() "
     "require each other. Write pc.private('Surv(days, died) ~ T | X', data, estimand='RMST', "
-    "horizon=180). "
+    "horizon=180)."
 )
 
 LEAST_HORIZON = 1e-6
 """Smallest horizon, and inverse of the largest. A guard."""
-
-PLAN_SURVIVAL = (
-    "A survival outcome has no plan. Plan its time up to the horizon as a number, for example "
-    "pc.plan('days ~ T | X', n=5000, bounds={'days': (0, 180)}). Censoring widens the interval."
-)
 
 
 def events_of(formula: object) -> tuple[str, ...]:

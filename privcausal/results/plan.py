@@ -24,7 +24,7 @@ from privcausal.estimators.planner import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.plan import CAUTIOUS, LEVELS, Plan
+from privcausal.request.plan import CAUTIOUS, LEVELS, WITH_EVENT, Plan
 from privcausal.request.schema import Interval
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
@@ -542,7 +542,8 @@ def _assumed(result: PlanResult) -> list[str]:
     has_covariates = bool(request.formula.terms)
     within = " within each arm" if request.formula.treatment else ""
     spread = tables.point_text(assumed.outcome_sd)
-    outcome = f"the outcome has standard deviation {spread}{within}"
+    noun = "outcome" if request.horizon is None else "time"
+    outcome = f"the {noun} has standard deviation {spread}{within}"
     if result.worst is not None:
         share = assumed.outcome_sd / assumed.width
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
@@ -594,6 +595,8 @@ def _assumed(result: PlanResult) -> list[str]:
 
 def _dependence(planner: Planner) -> Iterator[str]:
     clusters, trust = planner.request.cluster, planner.request.trust
+    if planner.request.formula.event:
+        yield f"{WITH_EVENT:.0%} of the times end with the event"
     if clusters is not None:
         yield (
             f"each {tables.clean(clusters.column)} has {clusters.max_rows} rows, whose influences "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from privcausal.request.plan import LEVELS, Assumptions, Plan, PopulationShape
+from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -129,6 +129,8 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         frame[formula.treatment] = (
             _covariate(taken, domain, shape) if request.asked.per_unit else _coded(taken, domain)
         )
+    if formula.event:
+        frame[formula.event] = _coded(places[formula.event] < WITH_EVENT, schema.get(formula.event))
     frame[formula.outcome] = _outcome(outcomes, index, assumed, schema.get(formula.outcome))
     if request.weights is not None:  # Spread evenly over their bounds.
         domain = schema[request.weights]

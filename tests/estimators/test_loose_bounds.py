@@ -76,7 +76,7 @@ def test_outcome_bounds_twenty_times_too_wide(learner: str) -> None:
 
 @pytest.mark.slow
 def test_slopes_are_per_unit_of_the_column_whatever_its_bounds() -> None:
-    slopes = [one.params["X1"] for one in drawn("r", 20.0)]
+    slopes = [one.blp.loc["X1", "estimate"] for one in drawn("r", 20.0)]
     assert np.mean(slopes) == pytest.approx(TRUE_SLOPE, abs=0.2)
 
 

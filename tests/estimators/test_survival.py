@@ -268,7 +268,35 @@ def test_other_calls_refuse_survival_outcomes() -> None:
         pc.did(TIMED, frame, unit="id", time="year", periods=(1, 2), bounds=bounds)
     with pytest.raises(FormulaError, match="is not allowed"):
         pc.regress("Surv(days, died) ~ X", frame, bounds=bounds)
-    with pytest.raises(CapabilityError, match="has no plan"):
+    with pytest.raises(CapabilityError, match="requires the end of the follow-up"):
         pc.plan(TIMED, n=1000, estimand="RMST")
-    with pytest.raises(PrivcausalError, match="has no plan"):
-        pc.plan(TIMED, n=1000, estimand="RMST", horizon=180)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimand", ["RMST", "risk"])
+def test_a_plan_is_near_the_fit(estimand: Any) -> None:
+    """The plan assumes another law of the times."""
+    bounds = {"days": (0, 300), "X": (0, 1)}
+    plan = pc.plan(
+        TIMED + " | X", n=2000, eps=[1, 4], estimand=estimand, horizon=100, bounds=bounds
+    )
+    assert "60% of the times end with the event" in " ".join(str(plan).split())
+    for planned, eps in zip(plan.table["half-width"], (1, 4), strict=True):
+        low, high = fit(TIMED + " | X", estimand=estimand, eps=eps).conf_int().iloc[0]
+        assert 0.5 < 2 * planned / (high - low) < 2
+
+
+@pytest.mark.slow
+def test_times_of_which_most_reach_the_horizon_are_covered() -> None:
+    """Most scores have one value. Fewer than 12 of 20 intervals hold in 2e-7 of runs."""
+    for formula in (TIMED, TIMED + " | X"):
+        held = 0
+        for seed in range(20):
+            rng = np.random.default_rng([5, seed])
+            t, x, died = rng.random(3000) < 0.5, rng.random(3000), rng.random(3000) < 0.6
+            days = 300 * rng.beta(1.5, 1.5, 3000)
+            rows = pd.DataFrame({"days": days, "died": 1 * died, "T": 1 * t, "X": x})
+            with seeded_noise(seed):
+                low, high = fit(formula, rows, horizon=130, eps=0.5).conf_int().iloc[0]
+            held += low <= 0 <= high
+        assert held >= 12
