@@ -247,4 +247,7 @@ def looked(session: survey.FitRun) -> survey.Survey:
         spread = score_variance(session.plan.request, session.curves)
         least = (NARROW * bounds.width) ** 2
         return replace(state, window=MeanWindow(bounds, 1.0, max(spread, least)))
-    return survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)
+    state = survey.look_at_outcome(state, release)
+    if state.look is not None and state.look.lone:
+        return state
+    return nu.windowed(state, release, outcome_edges)

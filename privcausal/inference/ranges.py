@@ -226,12 +226,15 @@ class Look:
         Largest detected distance from the middle; 0 if the scale is unknown.
     mostly : bool
         Whether most rows are at single values.
+    lone : bool
+        Whether one cell is detected, and many rows may be in others.
     """
 
     window: Interval
     scaled: bool
     reach: float
     mostly: bool
+    lone: bool = False
 
 
 def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
@@ -241,8 +244,13 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     core = Core.of(seen, counts, ends)
     if core is None:
         return Look(bounds, False, 0.0, True)
+    wide = np.diff(ends) > POINT * float(ends[-1])
+    if seen.sum() == 1 and many(counts[~seen], noise_sd, float(counts.sum())):
+        return Look(bounds, False, 0.0, True, lone=True)
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
-    mostly = sparse(held, ends)
+    k, rows = int(np.argmax(np.where(wide, held, 0.0))), float(counts.sum())
+    spiked = held[k] > MOSTLY * rows and many(np.delete(counts, k), noise_sd, rows)
+    mostly = sparse(held, ends) or bool(spiked)
     low, high = (bounds.lo + core.middle + d for d in (-core.below, core.above))
     if mostly:
         core = core.stretched(counts, noise_sd, ends, ERROR, sparse=True)
@@ -250,6 +258,19 @@ def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:
     if high - low <= least_width(bounds.lo, bounds.hi):  # too narrow to be a range
         return Look(bounds, False, 0.0, True)
     return Look(Interval(low, high), True, max(core.below, core.above), mostly)
+
+
+FEW_OUTSIDE, OUTSIDE_SDS = 0.05, 0.5
+"""Share of the rows that may be outside the detected cells, by their count and so many noise sds,
+without doubt about the scale. If one cell is detected, it may hold one value that most rows have,
+and the others may be anywhere; or the bounds are far too wide. With 80% of the rows at one value,
+1.64 sds in place of 0.5 give full coverage, but twice the width at bounds 20 times too wide."""
+
+
+def many(outside: Vector, noise_sd: float, rows: float) -> bool:
+    """Whether many of the `rows` may be in these cells."""
+    most = float(outside.sum()) + OUTSIDE_SDS * noise_sd * np.sqrt(len(outside))
+    return bool(most > FEW_OUTSIDE * rows)
 
 
 def sparse(held: Vector, ends: Vector) -> bool:

@@ -88,6 +88,7 @@ def size_law(
     sparse: bool = False,
     anywhere: bool = False,
     usual: float = 0.0,
+    start: int | None = None,
 ) -> SizeLaw:
     """Sizes of the rows in A arms, which may have the same tail or different ones.
 
@@ -106,6 +107,9 @@ def size_law(
         Whether hidden rows may lie at the end.
     usual : float
         The usual mean square of the sizes in these arms; 0 if it is unknown.
+    start : int, optional
+        Number of cells that are taken as counted. By default it follows from the counts. If it is
+        given, few rows show the tail, and the allowance is that of a long tail.
     """
     at = np.r_[0.0, np.geomspace(ends[1] / 5, ends[-1], 300)]
     middle, share = (ends[1:] + ends[:-1]) / 2, np.maximum(counts, 0.0) / count
@@ -113,7 +117,8 @@ def size_law(
     if not sd.any():
         over = share @ np.maximum(ends[1:, None] - at, 0.0)
         return SizeLaw(at, over, share @ np.minimum(middle[:, None], at) ** 2)
-    start = _start(counts, sd, sparse=sparse)
+    known = start is not None
+    start = _start(counts, sd, sparse=sparse) if start is None else start
     low, tail = share[:, :start], counts[:, start:]
     if anywhere:
         margin = norm.isf(ranges.ERROR / len(tail)) * np.linalg.norm(sd[:, start:], axis=1)
@@ -133,7 +138,7 @@ def size_law(
     over += low @ np.maximum(middle[:start, None] - at, 0.0)
     low = low * max(1 - float(rows.sum()), 0.0) / max(float(low.sum()), TINY)
     law = SizeLaw(at, over, kept + low @ np.minimum(middle[:start, None], at) ** 2)
-    long = min(law.far / LONG_FROM, 1.0)
+    long = 1.0 if known else min(law.far / LONG_FROM, 1.0)
     return law._replace(over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
 
 
