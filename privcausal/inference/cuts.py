@@ -383,7 +383,7 @@ class Extremes:
 LOOKS = 3
 """Number of histograms that are tested: of each arm, and of both."""
 
-HIDING = 1e-9
+HIDDEN_MORE = 1e-9
 """Chance that more rows hide beyond the core than lie within it. With 1e-6, intervals of trials of
 1,000 rows are 11% narrower and cover 91% in place of 93%. Building half."""
 
@@ -423,7 +423,7 @@ def trial_window(
     if core is None:
         return ranges.Window(bounds)
     held = np.where(seen, np.maximum(counts, 0.0), 0.0)
-    core = core.stretched(pooled, pooled_sd, ends, HIDING)
+    core = core.stretched(pooled, pooled_sd, ends, HIDDEN_MORE)
     arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
     rows, away = float(arms.sum()), 0.5 * (ends[1:] + ends[:-1]) - core.middle
     lasts = np.array([core.middle, bounds.width - core.middle])
