@@ -68,7 +68,12 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
     )  # fmt: skip
     sizes = nu.read_sizes(state, sizing, INTERACTION_SIZES)
     spread = spread or _outcome_spread(state, partials)
-    cut = cuts.cut_of_least_error(sizes, _noise_per_cut(state, psi))
+    # noise of a cross moment over the root of the mean eigenvalue of E[psi psi']; directions with
+    # much smaller ones are shrunk, so their noise does not matter
+    typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
+    noise = nu.cross_noise(state, OUTCOME_INTERACTIONS, psi.cut) / (typical * state.count)
+    lost = np.array([cuts.unseen_bias(sizes, each) for each in sizes.cuts])
+    cut = cuts.Cut.least(sizes.cuts, noise, lost)
     ys = _regressions(
         state, psi, OUTCOME_INTERACTIONS,
         vault.Cross(psi, state.weigh(outcome), cut.at, OUTCOME_INTERACTIONS.query),
@@ -77,18 +82,6 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
     )  # fmt: skip
     pairs = [RegressionPair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
     return tuple(nu.extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
-
-
-def _noise_per_cut(state: survey.Survey, psi: Interactions) -> float:
-    """Noise sd of a mean outcome along one direction of psi, per unit of the residuals' threshold.
-
-    It is the noise of a cross moment over the root of the mean eigenvalue of E[psi psi'].
-    Directions with much smaller eigenvalues are shrunk, so their noise does not matter. The bias
-    from clipping is in the same unit.
-    """
-    typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
-    noise = nu.cross_noise(state, OUTCOME_INTERACTIONS, psi.cut)
-    return noise / (typical * state.count)
 
 
 def _outcome_spread(state: survey.Survey, partials: nu.Folds) -> float:

@@ -49,6 +49,7 @@ from privcausal.vault import (
     SizeHistogram,
     SurveyWeight,
     SurvivalCounts,
+    SurvivalScore,
     Transform,
     TransformProduct,
     Vault,
@@ -227,7 +228,8 @@ class FitRun:
         query = SurvivalCounts(survival.follow_up(request))
         release = self.release(survival.SURVIVAL_COUNTS, query)
         self.curves = survival.arm_curves(request, release)
-        score, raw = survival.survival_scores(request, self.curves), self.schema[name]
+        tables, raw = survival.score_tables(request, self.curves), self.schema[name]
+        score = SurvivalScore(survival.follow_up(request), np.stack(tables))
         assert isinstance(raw, Interval)
         self.schema = self.schema.with_columns({name: Transformed(score.lo, score.hi, raw)})
         self.vault.score_survival(score)

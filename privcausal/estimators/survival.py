@@ -13,8 +13,8 @@ from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.survival import LEAST_FOLLOWED, ArmCurve, arm_curve, noise_square, scores
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Vector
-from privcausal.vault import FollowUp, SurvivalCounts, SurvivalScore
+from privcausal.typing import Matrix, Vector
+from privcausal.vault import FollowUp, SurvivalCounts
 
 SURVIVAL_COUNTS = StageKey("effect", "survival times")
 
@@ -63,15 +63,14 @@ def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCu
     return [(curve, curve.replicas(sd, query.root)) for curve in found]
 
 
-def survival_scores(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> SurvivalScore:
-    """The score of every row, from the curves of both arms."""
-    table = np.stack([scores(curve, *values(request)) for curve, _ in curves])
-    return SurvivalScore(follow_up(request), table)
+def score_tables(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> list[Matrix]:
+    """The scores of the rows of each arm, by kind of end and bin of time."""
+    return [scores(curve, *values(request)) for curve, _ in curves]
 
 
 def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> float:
     """Variance of the scores within the arms, according to the released times."""
-    own = [scores(curve, *values(request)) for curve, _ in curves]
+    own = score_tables(request, curves)
     counts = [curve.counts for curve, _ in curves]
     means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(own, counts, strict=True)]
     squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(own, means, counts, strict=True)]

@@ -180,12 +180,6 @@ def threshold_for_effect(
     return Cut.least(sizes.cuts, noise_per_cut, lost, PRIORS.cut_noise).at
 
 
-def cut_of_least_error(sizes: AbsHistogram, noise_per_cut: float) -> Cut:
-    """Clipping threshold of least squared noise and squared bias (`unseen_bias`)."""
-    lost = np.array([unseen_bias(sizes, m) for m in sizes.cuts])
-    return Cut.least(sizes.cuts, noise_per_cut, lost)
-
-
 def unseen_bias(sizes: AbsHistogram, cut: float) -> float:
     """Allowance for clipping bias, as a standard deviation, if a shape is learned.
 

@@ -95,7 +95,9 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     """Columns of the assumed distribution, shape (LATTICE,) each."""
     formula, schema, shape = request.formula, request.schema, assumed.population
     arms, outcomes, common, *uniform, drawn = _lattice(4 + len(request.columns))
-    correlated = _correlated(common, uniform, shape.correlation)
+    # uniform numbers whose normal scores have the correlation
+    shared, apart = np.sqrt([shape.correlation, 1 - shape.correlation])
+    correlated = [ndtr(shared * ndtri(common) + apart * ndtri(own)) for own in uniform]
     places = dict(zip(request.columns, correlated, strict=True))
     unit = request.trust.unit
     roles = formula.outcome, formula.treatment, *formula.instruments, unit, request.weights
@@ -157,12 +159,6 @@ def _lattice(size: int) -> Matrix:
     steps = np.cumprod([1, *[MULTIPLIER] * (size - 1)], dtype=object) % LATTICE
     cells = np.outer(steps.astype(np.int64), np.arange(LATTICE)) % LATTICE
     return np.asarray((cells + 0.5) / LATTICE)
-
-
-def _correlated(common: Vector, uniform: list[Vector], correlation: float) -> list[Vector]:
-    """Uniform numbers whose normal scores have the correlation."""
-    shared = np.sqrt(correlation) * ndtri(common)
-    return [ndtr(shared + np.sqrt(1 - correlation) * ndtri(own)) for own in uniform]
 
 
 def _bell(uniform: Vector, mean: Vector | float, variance: Vector | float) -> Vector:
