@@ -35,8 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     other: few faults need three values together (Kuhn, Wallace and Gallo 2004). The other cases are
     left out, and PRIVCAUSAL_ALL=1 runs them.
 
-    With PRIVCAUSAL_PART=1/3 in the environment, only a third of the slow tests are taken, by their
-    names. CI takes another third each day, and `.ci/run --all` all of them.
+    With PRIVCAUSAL_PART=1/4 in the environment, only a quarter of the slow tests are taken, by their
+    names. CI takes another quarter each day, and `.ci/run --all` all of them.
     """
     tables: defaultdict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
