@@ -43,8 +43,9 @@ OUTLIER = 4.0
 SIZE_SD, SPARSE_SIZE_SD = 0.7, 2.5
 """Prior sd of the log mean square around half the outcome's variance. Tails that no count shows are
 then as far out as that variance lets them be. If most outcomes have one value, the variance is
-mostly of the others, few of which are detected. With 0.5, widths are 8% smaller than with 1, and
-coverage is 88% in place of 91%. Building half."""
+mostly of the others, few of which are detected: with 0.7, the set affairs is covered in 33% of 12
+fits in place of 83%. With 0.5, widths are 8% smaller than with 1, and coverage is 88% in place of
+91%. Building half."""
 
 
 COMMON = 0.99
