@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     other: few faults need three values together (Kuhn, Wallace and Gallo 2004). The other cases are
     left out, and PRIVCAUSAL_ALL=1 runs them.
 
-    With PRIVCAUSAL_PART=1/4 in the environment, only a quarter of the slow tests are taken, by their
+    With PRIVCAUSAL_PART=1/4 in the environment, a quarter of the slow tests are taken, by their
     names. CI takes another quarter each day, and `.ci/run --all` all of them.
     """
     tables: defaultdict[str, list[pytest.Function]] = defaultdict(list)
