@@ -494,8 +494,9 @@ def plan(
         - ``"private"`` plans `privcausal.private`.
         - ``"regress"`` plans the first slope of `privcausal.regress`.
         - Any other name plans `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR"} or sequence of these
-        As for `private`; the widths are for the first estimand. `privcate` has the ATE only.
+    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR", "RMST", "risk"} or sequence
+        As for `private`; the widths are for the first estimand. `privcate` has the ATE only. "RMST"
+        and "risk" require a `horizon`.
     outcome_sd : float, optional
         Standard deviation of the outcome, or of a survival time, within an arm. By default the
         table also shows the worst case, half of the range. The default is:

@@ -655,7 +655,6 @@ def voting(path: str | Path, seed: int = 0) -> Study:
     DataError
         A column is missing, or holds a value that is not allowed.
     """
-
     covariates = [*_VOTERS, *_PLACES]
     frame = _public("voting", path, ("Y", "W", *covariates))
     frame = frame[["Y", "W", *covariates]].dropna().reset_index(drop=True)

@@ -421,7 +421,7 @@ def trial_window(
     arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
     rows, away = float(arms.sum()), 0.5 * (ends[1:] + ends[:-1]) - core.middle
     lasts = np.array([core.middle, bounds.width - core.middle])
-    reach = np.maximum([core.below, core.above], NEARLY_NONE**4 * bounds.width)
+    reach = np.maximum([core.below, core.above], ranges.POINT * bounds.width)
     outside = (ends[1:] <= core.middle - core.below) | (ends[:-1] >= core.middle + core.above)
     many, units = ranges.many(pooled[outside], pooled_sd, rows), np.ones(2)
     sizes = ranges.heights(Interval(0.0, float(lasts.max())))
