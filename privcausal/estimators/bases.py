@@ -108,8 +108,9 @@ class Gam(Base):
     ) -> Posterior:
         group, scale = _by_order(features), np.ones(features.size)
         centre = _centres(group, size) + np.log([1.0, PRIORS.nuisance_curves][: group.max()])
-        pull = PRIORS.nuisance_pull
-        return fit(moments, Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise))
+        pull, linear = PRIORS.nuisance_pull, features.order == 1
+        prior = Prior(group, scale, intercept, centre, pull, fit_noise=fit_noise, unsure=linear)
+        return fit(moments, prior)
 
     def effect(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float

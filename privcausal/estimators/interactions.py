@@ -280,4 +280,8 @@ def _prior(psi: Interactions, rows: Rows, spread: float) -> Prior:
         if square > 0:  # otherwise all columns are additive
             centre.append(2 * np.log(spread * relative) - np.log(square))
         group[columns] = max(len(centre), 1)
-    return Prior(group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True)
+    every = np.ones(psi.size, bool)
+    return Prior(
+        group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True,
+        unsure=every,
+    )  # fmt: skip

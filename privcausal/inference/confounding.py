@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -59,18 +60,28 @@ class RegressionPair:
 
     @cached_property
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
-        """For each rho: log of prior and likelihood, joint mean (2p,) and covariance."""
-        found = []
+        """For each rho: log of prior and likelihood, joint mean (2p,) and covariance.
+
+        Each is a mixture over the prior variances that the two regressions try. Those of
+        interactions have one factor: it belongs to the columns, and both nuisances are rough or
+        smooth in them.
+        """
+        tried, found = (self.e.tried(), self.y.tried()), []
+        pairs = list(zip(*tried, strict=True) if self.shared.all() else product(*tried))
         for rho in PRIORS.correlations if self.shared.any() else (0.0,):
-            prior = self._prior(np.where(self.shared, rho, 0.0))
-            log, mean, cov = _posterior(self.e, self.y, prior)
+            mixture = []
+            for (e_log, e), (y_log, y) in pairs:
+                prior = self._prior(np.where(self.shared, rho, 0.0), e, y)
+                log, mean, cov = _posterior(self.e, self.y, prior)
+                mixture.append((log + e_log + y_log, mean, cov))
+            log, mean, cov = _mixed(mixture)
             found.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
         return found
 
-    def _prior(self, rho: Vector) -> tuple[Vector, Vector, Vector]:
+    def _prior(self, rho: Vector, e: Vector, y: Vector) -> tuple[Vector, Vector, Vector]:
         """Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + effect beta_e."""
-        e, effect = self.e.prior, self.effect
-        baseline = np.maximum(self.y.prior - effect**2 * e, PRIORS.baseline_least * self.y.prior)
+        effect = self.effect
+        baseline = np.maximum(y - effect**2 * e, PRIORS.baseline_least * y)
         across = rho * np.sqrt(e * baseline) + effect * e
         own = baseline + 2 * effect * across - effect**2 * e
         return e, across, own
@@ -102,7 +113,7 @@ class RegressionPair:
     def without(self) -> RegressionPair:
         """This pair with all coefficients known to be zero."""
         none = np.zeros_like(self.e.prior)
-        e, y = replace(self.e, prior=none), replace(self.y, prior=none)
+        e, y = (replace(one, prior=none, unsure=None) for one in (self.e, self.y))
         return replace(self, e=e, y=y, shared=np.zeros_like(self.shared), before=self)
 
     @cached_property
@@ -216,6 +227,18 @@ def _posterior(
     cov[at + p, at + p] += two
     value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z)
     return float(value), gain @ cross, cov
+
+
+def _mixed(laws: Sequence[tuple[float, Vector, Matrix]]) -> tuple[float, Vector, Matrix]:
+    """Log of the total weight, mean and covariance of a mixture of such laws."""
+    logs = np.array([law[0] for law in laws])
+    weights = np.exp(logs - logs.max())
+    total = weights.sum()
+    mean = np.asarray(weights / total @ np.array([law[1] for law in laws]))
+    cov = np.zeros_like(laws[0][2])
+    for weight, (_, own, spread) in zip(weights / total, laws, strict=True):
+        cov += weight * (spread + np.outer(own - mean, own - mean))
+    return float(logs.max() + np.log(total)), mean, cov
 
 
 def _gain(one: regression.Regression) -> float:

@@ -38,17 +38,17 @@ class Priors:
     """Prior sd of the mean of T - 1/2: its largest possible distance from 0."""
     treatment_variance: float = 0.25
     """Variance of T around e(x): the largest possible value."""
-    propensity_sd: float = 0.17
-    """Sd of e(x) over the covariates: its root mean square over public data sets. Library."""
+    propensity_sd: float = 0.12
+    """Sd of the linear part of e(x): its median over public data sets. Library."""
     even_variance: float = 0.1875
     """e (1 - e) with a quarter treated: below it, prior variances of e(x) fall with e (1 - e)."""
     least_variance: float = 0.05
     """Floor as a share of `even_variance`, if the noisy treated share is close to 0. A guard."""
     outcome_intercept_sd: float = 0.5
     """Prior sd of the mean of Y, in half ranges: half of the largest possible value."""
-    outcome_sd: float = 0.42
-    """Sd of E[Y | x], as a share of the sd of Y: the root of the mean R squared of additive fits
-    over public data sets. Library."""
+    outcome_sd: float = 0.34
+    """Sd of the linear part of E[Y | x], as a share of the sd of Y: between its median, 0.39, and
+    its geometric mean, 0.3, over public data sets. Library."""
     outcome_noise_sd: float = 0.9
     """Sd of Y around E[Y | x], in the same unit: the rest. It is fitted, too. Library."""
     noise_pull: float = 0.5
@@ -56,8 +56,9 @@ class Priors:
     nuisance_curves: float = 0.4
     """Prior variance of curves, relative to slopes: 0.6 for e(x) and 0.28 for E[Y | x] over public
     data sets. With 1, intervals were 4% wider. Library."""
-    nuisance_pull: float = 0.25
-    """Precision of a log prior variance: without information it stays at its center. By hand."""
+    nuisance_pull: float = 0.8
+    """Precision of a log prior variance: over public data sets, log sds differ by 0.5 to 0.65.
+    Library."""
     residual_clip: float = 0.03
     """Clip of e(x) in formulas that do not divide by e(x). Sketch."""
     rare_share: float = 0.4
@@ -77,22 +78,22 @@ class Priors:
     """Products use the columns that matter most. They give 28 pairs, which bounds the noise."""
     curved_columns: int = 3
     """Products with curvatures use this many columns: 9 more. Random laws."""
-    pairs_spread: float = 0.31
-    """Prior sd of the products of pairs together, relative to the additive part. It is larger in a
-    fifth of public data sets, as are the three spreads below. Library."""
-    curved_spread: float = 0.13
+    pairs_spread: float = 0.2
+    """Prior sd of the products of pairs together, relative to the additive part: its median over
+    public data sets, as are the three spreads below. Library."""
+    curved_spread: float = 0.065
     """Prior sd of the products with curvatures, in the same unit. Library."""
     index_steps: int = 7
     """Splits of each index, at its octiles. Additive fits leave most of a threshold on a score of
     several columns to them. Named laws."""
-    steps_spread: float = 0.2
+    steps_spread: float = 0.095
     """Prior sd of these steps together, as `pairs_spread`. Library."""
     trees: int = 12
     """Trees whose leaves are features: they fall into thresholds of one or several columns. Eight
     captured less, 16 took twice as long and captured little more. Named laws."""
     tree_depth: int = 3
     """Splits of a tree: one of an index of propensity or outcome, two of columns. Named laws."""
-    leaves_spread: float = 0.17
+    leaves_spread: float = 0.095
     """Prior sd of the leaves together, as `pairs_spread`. Library."""
     kinds_pull: float = 0.5
     """As `nuisance_pull`, for the variance of a kind: log sds differ by 0.5 to 0.85. Library."""

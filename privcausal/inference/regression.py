@@ -19,7 +19,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
 from privcausal.inference.priors import PRIORS
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Mask, Matrix, Vector
 
 
 def cholesky(matrix: Matrix) -> Matrix:
@@ -53,6 +53,12 @@ LEAST_PRIOR_SHARE = 1e-2
 wider than any coefficient, and narrow enough for floats."""
 
 
+TRIED = (-1.5, 0.0, 1.5)
+"""Log factors of a fitted prior variance over which nuisances are averaged. With the precision 0.8,
+the three have nearly the prior's sd. With the fitted variance alone, slopes that the noise hides
+are taken for small: plain linear confounding and 1,000 rows were covered in 0.85 of fits."""
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Noisy moments of one regression; `gram_sd` and `cross_sd` are noise sds of an entry.
@@ -71,13 +77,29 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); `gram_sd` is the noise of `gram`."""
+    """cross ~ N(gram beta, error), beta ~ N(0, diag(prior)); `gram_sd` is the noise of `gram`.
+
+    Where `unsure` (p,) is true, prior variances are known up to one factor. The log of the fitted
+    factor is `shift` above its prior mean, with the prior precision `pull`.
+    """
 
     gram: Matrix
     cross: Vector
     error: Matrix
     prior: Vector
     gram_sd: float = 0.0
+    unsure: Mask | None = None
+    shift: float = 0.0
+    pull: float = 0.0
+
+    def tried(self) -> list[tuple[float, Vector]]:
+        """Log prior weight and prior variances for each of the factors `TRIED`."""
+        if self.unsure is None or not self.unsure.any():
+            return [(0.0, self.prior)]
+        return [
+            (-0.5 * self.pull * (self.shift + step) ** 2, self.prior * np.exp(step * self.unsure))
+            for step in TRIED
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +118,8 @@ class Prior:
         Also fit the noise variance s2.
     basis : Matrix, optional
         Coefficients are ``basis @ theta`` with theta independent a priori.
+    unsure : Mask, optional
+        The coefficients of `Regression.unsure`.
     """
 
     group: Integers
@@ -105,6 +129,7 @@ class Prior:
     pull: float = 0.03
     fit_noise: bool = False
     basis: Matrix | None = None
+    unsure: Mask | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +254,14 @@ class _Problem:
 
     def regression(self, x: Vector) -> Regression:
         t, s2 = self._unpack(x)
-        error = s2 * self.gram + self.noise
-        return Regression(self.gram, self.moments.cross, error, t, self.moments.gram_sd)
+        error, unsure, shift = s2 * self.gram + self.noise, self.prior.unsure, 0.0
+        if unsure is not None and unsure.any():
+            groups = np.unique(self.prior.group[unsure]) - 1
+            shift = float((x[:-1] - self.prior.log_var)[groups].mean())
+        return Regression(
+            self.gram, self.moments.cross, error, t, self.moments.gram_sd, unsure, shift,
+            self.prior.pull,
+        )  # fmt: skip
 
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
