@@ -251,7 +251,8 @@ def test_it_is_planned_as_the_fit_on_changes() -> None:
         bounds=BOUNDS | {"Y": (-15, 15)},
     )  # fmt: skip
     low, high = fit.conf_int().loc["ATT"]
-    assert float(plan.table["half-width"].iloc[0]) == pytest.approx((high - low) / 2, rel=0.5)
+    # the plan's population has usual confounding, and these rows have one linear confounder
+    assert 0.6 <= (high - low) / 2 / float(plan.table["half-width"].iloc[0]) <= 1.5
 
 
 # -- refusals ------------------------------------------------------------------------------------
