@@ -111,7 +111,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
         call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}, eps=6.0),
-        ruled,
+        lambda: pd.concat([ruled()] * 3, ignore_index=True),
     ),
     "products": (
         call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled
