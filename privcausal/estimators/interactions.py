@@ -80,7 +80,8 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
         noise_var=PRIORS.outcome_noise_sd**2 * state.variance, spread=spread,
         lost=cut.bias,
     )  # fmt: skip
-    pairs = [RegressionPair(e, y, np.full(psi.size, True)) for e, y in zip(es, ys, strict=True)]
+    every = np.full(psi.size, True)
+    pairs = [RegressionPair(e, y, every, one_factor=True) for e, y in zip(es, ys, strict=True)]
     return tuple(nu.extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
 
 
@@ -280,8 +281,7 @@ def _prior(psi: Interactions, rows: Rows, spread: float) -> Prior:
         if square > 0:  # otherwise all columns are additive
             centre.append(2 * np.log(spread * relative) - np.log(square))
         group[columns] = max(len(centre), 1)
-    every = np.ones(psi.size, bool)
     return Prior(
         group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True,
-        unsure=every,
+        unsure=np.ones(psi.size, bool),
     )  # fmt: skip

@@ -50,6 +50,8 @@ class RegressionPair:
 
     `shared` (p,) is true if two coefficients have the correlation rho, and false if they are
     uncorrelated (the intercept's). `before` is the pair before its coefficients were set to zero.
+    With `one_factor`, the unknown factors of both prior variances are equal. So are those of
+    interactions: both nuisances are rough or smooth in the same columns.
     """
 
     e: regression.Regression
@@ -57,24 +59,24 @@ class RegressionPair:
     shared: Mask
     effect: float = 0.0
     before: RegressionPair | None = None
+    one_factor: bool = False
 
     @cached_property
     def _laws(self) -> list[tuple[float, Vector, Matrix]]:
         """For each rho: log of prior and likelihood, joint mean (2p,) and covariance.
 
-        Each is a mixture over the prior variances that the two regressions try. Those of
-        interactions have one factor: it belongs to the columns, and both nuisances are rough or
-        smooth in them.
+        Each is a mixture over the prior variances that the two regressions try: all pairs, or
+        pairs with one factor.
         """
         tried, found = (self.e.tried(), self.y.tried()), []
-        pairs = list(zip(*tried, strict=True) if self.shared.all() else product(*tried))
+        pairs = list(zip(*tried, strict=True) if self.one_factor else product(*tried))
         for rho in PRIORS.correlations if self.shared.any() else (0.0,):
             mixture = []
             for (e_log, e), (y_log, y) in pairs:
                 prior = self._prior(np.where(self.shared, rho, 0.0), e, y)
                 log, mean, cov = _posterior(self.e, self.y, prior)
                 mixture.append((log + e_log + y_log, mean, cov))
-            log, mean, cov = _mixed(mixture)
+            log, mean, cov = regression.mixture_law(mixture)
             found.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
         return found
 
@@ -117,9 +119,14 @@ class RegressionPair:
         return replace(self, e=e, y=y, shared=np.zeros_like(self.shared), before=self)
 
     @cached_property
+    def _whole(self) -> tuple[Vector, Matrix]:
+        """Mean (2p,) and covariance of both regressions' coefficients, over all rho."""
+        return regression.mixture_law(self._laws)[1:]
+
+    @property
     def mean(self) -> tuple[Vector, Vector]:
         """Posterior means of beta_e and beta_y."""
-        whole = self._weights @ np.array([law[1] for law in self._laws])
+        whole = self._whole[0]
         return whole[: len(self.shared)], whole[len(self.shared) :]
 
     @property
@@ -148,19 +155,16 @@ class RegressionPair:
     @cached_property
     def _squares(self) -> tuple[Matrix, Matrix]:
         """E[beta_e beta_e'] and E[beta_b beta_b'], each of shape (p, p)."""
-        p, tau = len(self.shared), self.effect
-        second = np.zeros((2 * p, 2 * p))
-        for weight, (_, mean, cov) in zip(self._weights, self._laws, strict=True):
-            second += weight * (cov + np.outer(mean, mean))
+        p, tau, (mean, cov) = len(self.shared), self.effect, self._whole
+        second = cov + np.outer(mean, mean)
         ee, ye = second[:p, :p], second[p:, :p]
         return ee, second[p:, p:] - tau * (ye + ye.T) + tau**2 * ee
 
     @property
     def e_cov(self) -> Matrix:
         """Posterior covariance of beta_e, shape (p, p)."""
-        p, e = len(self.shared), self.mean[0]
-        each = [cov[:p, :p] + np.outer(m[:p] - e, m[:p] - e) for _, m, cov in self._laws]
-        return np.asarray(np.tensordot(self._weights, each, 1))
+        p = len(self.shared)
+        return self._whole[1][:p, :p]
 
     def remainder(
         self, weight: Matrix, gap: Vector | float = 0.0, used: RegressionPair | None = None
@@ -227,18 +231,6 @@ def _posterior(
     cov[at + p, at + p] += two
     value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z)
     return float(value), gain @ cross, cov
-
-
-def _mixed(laws: Sequence[tuple[float, Vector, Matrix]]) -> tuple[float, Vector, Matrix]:
-    """Log of the total weight, mean and covariance of a mixture of such laws."""
-    logs = np.array([law[0] for law in laws])
-    weights = np.exp(logs - logs.max())
-    total = weights.sum()
-    mean = np.asarray(weights / total @ np.array([law[1] for law in laws]))
-    cov = np.zeros_like(laws[0][2])
-    for weight, (_, own, spread) in zip(weights / total, laws, strict=True):
-        cov += weight * (spread + np.outer(own - mean, own - mean))
-    return float(logs.max() + np.log(total)), mean, cov
 
 
 def _gain(one: regression.Regression) -> float:

@@ -11,7 +11,7 @@ beta are normal with fitted variances (`fit`), wide (`least_squares`), or sparse
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,7 @@ class Regression:
 
     def tried(self) -> list[tuple[float, Vector]]:
         """Log prior weight and prior variances for each of the factors `TRIED`."""
-        if self.unsure is None or not self.unsure.any():
+        if self.unsure is None:
             return [(0.0, self.prior)]
         return [
             (-0.5 * self.pull * (self.shift + step) ** 2, self.prior * np.exp(step * self.unsure))
@@ -254,14 +254,13 @@ class _Problem:
 
     def regression(self, x: Vector) -> Regression:
         t, s2 = self._unpack(x)
-        error, unsure, shift = s2 * self.gram + self.noise, self.prior.unsure, 0.0
-        if unsure is not None and unsure.any():
-            groups = np.unique(self.prior.group[unsure]) - 1
-            shift = float((x[:-1] - self.prior.log_var)[groups].mean())
-        return Regression(
-            self.gram, self.moments.cross, error, t, self.moments.gram_sd, unsure, shift,
-            self.prior.pull,
-        )  # fmt: skip
+        error, unsure = s2 * self.gram + self.noise, self.prior.unsure
+        found = Regression(self.gram, self.moments.cross, error, t, self.moments.gram_sd)
+        if unsure is None or not unsure.any():
+            return found
+        groups = np.unique(self.prior.group[unsure]) - 1
+        shift = float((x[:-1] - self.prior.log_var)[groups].mean())
+        return replace(found, unsure=unsure, shift=shift, pull=self.prior.pull)
 
     def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
         t, s2 = self._unpack(x)
@@ -281,16 +280,22 @@ def factored(cov: Matrix) -> Matrix:
     return cholesky(raised)
 
 
+def mixture_law(laws: Sequence[tuple[float, Vector, Matrix]]) -> tuple[float, Vector, Matrix]:
+    """Log of the total weight, mean and covariance of a mixture of (log weight, mean, cov)."""
+    logs = np.array([law[0] for law in laws])
+    weights = np.exp(logs - logs.max())
+    total = weights.sum()
+    mean = np.asarray(weights / total @ np.array([law[1] for law in laws]))
+    cov = np.zeros_like(laws[0][2])
+    for weight, (_, own, spread) in zip(weights / total, laws, strict=True):
+        cov += weight * (spread + np.outer(own - mean, own - mean))
+    return float(logs.max() + np.log(total)), mean, cov
+
+
 def average(posteriors: Sequence[Posterior]) -> Posterior:
     """Mixture of posteriors weighted by marginal likelihood (same moments, different priors)."""
-    weight = np.exp([p.evidence - max(q.evidence for q in posteriors) for p in posteriors])
-    weight /= weight.sum()
-    mean = sum((w * p.mean for w, p in zip(weight, posteriors, strict=True)), np.zeros(1))
-    cov = sum(
-        w * (p.cov + np.outer(p.mean - mean, p.mean - mean))
-        for w, p in zip(weight, posteriors, strict=True)
-    )
-    return Posterior(mean, np.asarray(cov), max(p.evidence for p in posteriors))
+    _, mean, cov = mixture_law([(p.evidence, p.mean, p.cov) for p in posteriors])
+    return Posterior(mean, cov, max(p.evidence for p in posteriors))
 
 
 def least_squares(moments: Moments, spread: Vector, basis: Matrix | None = None) -> Posterior:

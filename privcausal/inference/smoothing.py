@@ -15,7 +15,7 @@ from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
 from privcausal.features.expansions import Fourier
 from privcausal.features.rows import Rows
-from privcausal.inference.regression import Posterior
+from privcausal.inference.regression import Posterior, mixture_law
 from privcausal.typing import Integers, Matrix, Vector
 
 # -- shapes from boosting with noise of known size: raw, or smoothed by empirical Bayes --------
@@ -270,22 +270,15 @@ def _mixture(
     lead = free.T * np.concatenate([one.mass for one in arms])
     ridge = 1e-9 * max(float(np.trace(base)), 1e-300) / max(len(base), 1)
     base = base + ridge * np.eye(len(base))
-    logs, means, covs = [], [], []
+    laws = []
     for prior, chance in priors:
         across = lead @ prior
         factor = cho_factor(base + across @ lead.T, lower=True, check_finite=False)
         solved = cho_solve(factor, np.c_[seen, across], check_finite=False)
         fit = -np.log(np.diag(factor[0])).sum() - 0.5 * float(seen @ solved[:, 0])
-        logs.append(np.log(chance) + fit)
-        means.append(across.T @ solved[:, 0])
-        covs.append(prior - across.T @ solved[:, 1:])
-    share = np.exp(np.array(logs) - max(logs))
-    share /= share.sum()
-    mean = np.asarray(share @ np.array(means))
-    cov = np.zeros_like(covs[0])
-    for c, own, spread in zip(share, means, covs, strict=True):
-        cov += c * (spread + np.outer(own - mean, own - mean))
-    return mean, cov
+        cov = prior - across.T @ solved[:, 1:]
+        laws.append((np.log(chance) + fit, across.T @ solved[:, 0], cov))
+    return mixture_law(laws)[1:]
 
 
 def constant_law(

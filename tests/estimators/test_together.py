@@ -122,16 +122,16 @@ def test_the_covariance_is_positive_and_that_of_the_parts() -> None:
 def test_noise_has_the_covariance_that_is_stated() -> None:
     """Fits of one table whose noise differs in the last stage only."""
     drawn, stated = [], []
-    for seed in range(60):
+    for seed in range(200):
         with seeded_noise(seed):
             found = fit(ALL, propensity=0.5, eps=0.5, n=1000).estimate.averages
         drawn.append(found.estimate[:3])
         stated.append(found.privacy[:3, :3])
     seen, told = np.cov(np.array(drawn).T), np.mean(stated, axis=0)
-    # nuisances add a little; sds of 60 draws are within 30 % but for a chance below 0.001
+    # nuisances add a little; sds of 200 draws are within 17 % but for a chance below 0.001
     assert np.sqrt(np.diag(seen) / np.diag(told)) == pytest.approx(np.ones(3), abs=0.35)
-    # .88 is stated; with the nuisances' own noise it is .78 of 200 draws, 4 sds above the limit
-    assert seen[0, 1] / np.sqrt(seen[0, 0] * seen[1, 1]) > 0.55
+    # 0.88 is stated, and 0.78 of these draws is seen, because nuisances add noise of their own
+    assert seen[0, 1] / np.sqrt(seen[0, 0] * seen[1, 1]) > 0.7
 
 
 @pytest.mark.slow
