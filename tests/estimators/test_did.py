@@ -247,12 +247,12 @@ def test_it_is_planned_as_the_fit_on_changes() -> None:
     with seeded_noise(5):
         fit = did(study(4000))
     plan = pc.plan(
-        FORMULA, n=4000, unit="id", max_rows=1, estimand="ATT", outcome_sd=0.6, r2=0.2,
+        FORMULA, n=4000, unit="id", max_rows=1, estimand="ATT", outcome_sd=0.6, r2=0.31,
         bounds=BOUNDS | {"Y": (-15, 15)},
     )  # fmt: skip
     low, high = fit.conf_int().loc["ATT"]
-    # the plan's population has usual confounding, and these rows have one linear confounder
-    assert 0.6 <= (high - low) / 2 / float(plan.table["half-width"].iloc[0]) <= 1.5
+    # of the change's variance, 0.36, X explains 1/12 and Z 0.03
+    assert float(plan.table["half-width"].iloc[0]) == pytest.approx((high - low) / 2, rel=0.5)
 
 
 # -- refusals ------------------------------------------------------------------------------------
