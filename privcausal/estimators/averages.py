@@ -296,12 +296,14 @@ def _sized(request: Request, base: PrivateBase) -> bool:
     return budget.wide(request, base) or request.weights is not None
 
 
-def sizes_of_scores(stage: StageKey, weight: float, why: str) -> tuple[Use, Use]:
+def sizes_of_scores(
+    stage: StageKey, weight: float, why: str, *when: budget.When
+) -> tuple[Use, ...]:
     """The sizes of scores, or only the counts of the arms, to check a known propensity."""
-    return Use(stage, weight, why, _sized), Use(
+    return Use(stage, weight, why, _sized, *when), Use(
         stage, 0.01,
         "With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1.",
-        lambda request, base: not _sized(request, base) and request.propensity is not None,
+        lambda request, base: not _sized(request, base), budget.known, *when,
     )  # fmt: skip
 
 
@@ -441,7 +443,6 @@ def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> tuple[list[Cut
             one.target.extremes, noise, own, state.look, state.population.count,
             anywhere=state.session.plan.request.tails == "any",
             movable=len(asked) == 1 and one.target.mass is None,
-            variance=0.0 if state.window is None else state.window.variance,
         )  # fmt: skip
         found.append(cut)
         noises.append(noise * cut.at)

@@ -133,6 +133,11 @@ def learned(request: Request, _: PrivateBase) -> bool:
     return request.propensity is None
 
 
+def known(request: Request, _: PrivateBase) -> bool:
+    """Whether the propensity is known."""
+    return request.propensity is not None
+
+
 def one_contrast(request: Request, _: PrivateBase) -> bool:
     """Whether there are only two arms, or a dose."""
     return not request.asked.arms

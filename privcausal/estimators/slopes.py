@@ -236,8 +236,7 @@ def cut_sums(
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
     anywhere = state.session.plan.request.tails == "any"
-    variance = 0.0 if state.window is None else state.window.variance
-    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere, variance=variance)
+    cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere)
     beyond = state.session.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
     return replace(rough, cut=cut.at), cut.bias + lost

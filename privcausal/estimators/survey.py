@@ -14,7 +14,7 @@ from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
-from privcausal.inference import bought, ranges
+from privcausal.inference import bought, ranges, tails
 from privcausal.inference.alerts import lacks_arm
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.population import (
@@ -598,7 +598,14 @@ def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey
     if release is None:
         return state
     bounds = Interval(state.outcome.lo, state.outcome.hi)
-    return replace(state, look=ranges.read_look(release.value, float(release.noise_sd[0]), bounds))
+    sd = float(release.noise_sd[0])
+    variance = 0.0 if state.window is None else state.window.variance
+    look = ranges.read_look(release.value, sd, bounds)
+    law = tails.outcome_law(release.value[None], sd, bounds)
+    # the window's normal distributions have no tails, and the law starts from few detected cells
+    if law is not None:
+        variance = max(variance, law.variance)
+    return replace(state, look=replace(look, variance=variance))
 
 
 def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:

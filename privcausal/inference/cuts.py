@@ -19,7 +19,7 @@ from privcausal.inference import ranges, tails
 from privcausal.inference.intervals import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
-from privcausal.request.schema import Interval, least_width
+from privcausal.request.schema import Interval
 from privcausal.typing import Matrix, Vector
 
 SCORE_HALF_OCTAVES = 40
@@ -374,29 +374,13 @@ class Extremes:
 
 # -- outcomes of a difference in means ---------------------------------------------------------
 
-LOOKS = 3
-"""Number of histograms that are tested: of each arm, and of both."""
-
-HIDDEN_MORE = 1e-9
-"""Chance that more rows hide beyond the core than lie within it. With 1e-6, intervals of trials of
-1,000 rows are 11% narrower and cover 91% in place of 93%. Building half."""
-
-NEARLY_NONE = 1e-3
-"""Noise sds of the number of rows in cells beyond the bounds. A guard: there are none."""
-
 
 def trial_window(
     counts: Matrix, noise_sd: float, bounds: Interval, noise: float, *, anywhere: bool = False
 ) -> ranges.Window:
     """One interval for both arms, of the narrowest 95% interval that allows for the bias.
 
-    The interval equals the bounds if only the ends and zero are distinguishable from noise (an
-    outcome of two values, rare events), because the scale is then unknown. It contains the core of
-    `Core.stretched`, because few rows may show one mode of several, or the middle of a flat
-    distribution. Distances from the core's median beyond it, on both sides and in both arms, are
-    four sets of sizes as of `tails.size_law`. If many rows may be outside the core, the law is that
-    of the sizes beyond it alone. A law that fits the core, too, would have no tail if the core is
-    one value that most rows have.
+    The interval equals the bounds if the outcomes have no `outcome_law`.
 
     Parameters
     ----------
@@ -407,51 +391,22 @@ def trial_window(
     anywhere : bool
         Whether hidden outcomes may lie anywhere in the bounds.
     """
-    if bounds.width * 2.0**-ranges.OCTAVES <= least_width(bounds.lo, bounds.hi):
-        return ranges.Window(bounds)  # too narrow to divide into intervals
-    ends = np.r_[0.0, ranges.heights(bounds), bounds.width]  # of cells k: ends[k] to ends[k + 1]
-    pooled, pooled_sd = counts.sum(axis=0), float(np.sqrt(2.0)) * noise_sd
-    looked = [(counts[0], noise_sd), (counts[1], noise_sd), (pooled, pooled_sd)]
-    seen = np.logical_or.reduce([ranges.visible_cells(c, s, LOOKS) for c, s in looked])
-    core = ranges.Core.of(seen, pooled, ends)
-    if core is None:
+    found = tails.outcome_law(counts, noise_sd, bounds, anywhere=anywhere)
+    if found is None:
         return ranges.Window(bounds)
-    held = np.where(seen, np.maximum(counts, 0.0), 0.0)
-    core = core.stretched(pooled, pooled_sd, ends, HIDDEN_MORE)
-    arms = np.array([max(float(arm.sum()), noise_sd, 1.0) for arm in counts[:, seen]])
-    rows, away = float(arms.sum()), 0.5 * (ends[1:] + ends[:-1]) - core.middle
-    lasts = np.array([core.middle, bounds.width - core.middle])
-    reach = np.maximum([core.below, core.above], ranges.POINT * bounds.width)
-    outside = (ends[1:] <= core.middle - core.below) | (ends[:-1] >= core.middle + core.above)
-    many, units = ranges.many(pooled[outside], pooled_sd, rows), np.ones(2)
-    sizes = ranges.heights(Interval(0.0, float(lasts.max())))
-    if many:  # sizes in units of the reach of their side
-        units, room = reach, lasts > reach * (1 + 1e-9)
-        sizes = _sizes(
-            float((lasts / reach)[room].max(initial=1.0)),
-            bounds.width / ranges.PARTS / float(reach[room].min(initial=bounds.width)),
-        )
-    inside = (
-        _shared(np.r_[-np.inf, core.middle - units[0] * sizes[-2::-1]], ends)[::-1],
-        _shared(np.r_[core.middle + units[1] * sizes[:-1], np.inf], ends),
-    )
-    noise_sds = np.stack([np.sqrt((share**2).sum(axis=1)) for share in inside])
-    square = held.sum(axis=0) @ (away / np.where(away < 0, *units)) ** 2
-    law = tails.size_law(
-        np.concatenate([counts @ share.T for share in inside]),
-        noise_sd * np.repeat(np.maximum(noise_sds, NEARLY_NONE), 2, axis=0), sizes, rows,
-        usual=float(square) / max(float(held.sum()), 1.0), anywhere=anywhere,
-        start=CORE_CELLS if many else None,
-    )  # fmt: skip
+    law, rows, arms = found.sizes, found.rows, found.arms
+    away = 0.5 * (found.ends[1:] + found.ends[:-1]) - found.core.middle
     cuts, lost, squares = [], [], []
-    for side, (unit, last) in enumerate(zip(units.tolist(), lasts.tolist(), strict=True)):
-        own = ranges.cuts_between(float(reach[side]), last)
+    for side, (unit, last) in enumerate(
+        zip(found.units.tolist(), found.lasts.tolist(), strict=True)
+    ):
+        own = ranges.cuts_between(float(found.reach[side]), last)
         over, kept = (
             np.stack([np.interp(np.r_[own, last] / unit, law.at, one) for one in curve])
             for curve in (law.over[2 * side :][:2], law.kept[2 * side :][:2])
         )
         # detected rows may contradict the law, and without noise they are all
-        shown = held @ np.maximum((2 * side - 1) * away[:, None] - own, 0.0)
+        shown = found.held @ np.maximum((2 * side - 1) * away[:, None] - own, 0.0)
         beyond = rows * unit * (over[:, :-1] - over[:, -1:])
         cuts.append(own)
         lost.append(np.maximum(beyond, shown) if noise_sd else shown)
@@ -463,37 +418,11 @@ def trial_window(
     error = np.sqrt(privacy**2 + sampling)
     bias = ranges.pulled(amount / arms[:, None, None])
     k = int(np.argmin(error * folded_quantile(bias / error)))
-    near, middle = np.array([cuts[0][i[k]], cuts[1][j[k]]]), bounds.lo + core.middle
-    excess = np.maximum(lasts - near, 0.0)
+    near, middle = np.array([cuts[0][i[k]], cuts[1][j[k]]]), bounds.lo + found.core.middle
+    excess = np.maximum(found.lasts - near, 0.0)
     most = np.divide(amount[:, :, k], excess, out=np.zeros((2, 2)), where=excess > 0)
     low, high = max(middle - float(near[0]), bounds.lo), min(middle + float(near[1]), bounds.hi)
     return ranges.Window(Interval(low, high), most, excess)
-
-
-CORE_CELLS, LEAST_CELLS = 8, 4
-"""Cells of the core, which are taken as counted, and the least number of cells beyond."""
-
-
-def _sizes(last: float, step: float) -> Vector:
-    """Borders of cells from 0 to the core's end, 1, and in half octaves to `last` or beyond.
-
-    A cell beyond the core has at least the width `step`, that of a counted cell.
-    """
-    sizes = [1.0]
-    while sizes[-1] < last or len(sizes) <= LEAST_CELLS:
-        sizes.append(max(ranges.MERGE_RATIO * sizes[-1], sizes[-1] + step))
-    return np.concatenate([np.arange(CORE_CELLS) / CORE_CELLS, sizes])
-
-
-def _shared(borders: Vector, ends: Vector) -> Matrix:
-    """The share of each cell between `ends` that lies between two borders, shape (bins, cells).
-
-    A cell may be a point.
-    """
-    low, high, width = borders[:-1, None], borders[1:, None], np.diff(ends)
-    inside = np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1])
-    share = np.clip(inside / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    return np.where(width > 0, share, (low <= ends[:-1]) & (ends[:-1] < high))
 
 
 NEAREST = 0.25
@@ -509,7 +438,6 @@ def score_cut(
     *,
     anywhere: bool = False,
     movable: bool = False,
-    variance: float = 0.0,
 ) -> Cut:
     """The thresholds of the narrowest interval.
 
@@ -521,19 +449,18 @@ def score_cut(
     noise_per_cut : float
         Noise sd of the mean score per unit of the threshold.
     look : Look or None
-        Summary of an exploratory histogram of the outcome.
+        Summary of an exploratory histogram of the outcome. Half of its variance is the usual mean
+        square of a residual.
     rows : float
         (Noisy) number of rows.
     anywhere : bool
         Whether hidden scores may have any size.
     movable : bool
         Whether the two thresholds may be at different distances from zero.
-    variance : float
-        Variance of the outcome, as its histogram shows it; 0 if unknown. Half of it is the usual
-        mean square of a residual.
     """
     largest = float(extremes.largest.max())
     scaled = look is None or look.scaled
+    variance = 0.0 if look is None else look.variance
     if sizes is None or not scaled or not (variance or sizes.reach):
         cuts = ranges.cuts_between(PRIORS.lowest_cut * largest, largest)
         cut = Cut.least(cuts, noise_per_cut, np.array([extremes.excess(float(c)) for c in cuts]))

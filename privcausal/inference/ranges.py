@@ -228,6 +228,8 @@ class Look:
         Whether most rows are at single values.
     lone : bool
         Whether one cell is detected, and many rows may be in others.
+    variance : float
+        Variance of the outcome; 0 if its scale is unknown.
     """
 
     window: Interval
@@ -235,6 +237,7 @@ class Look:
     reach: float
     mostly: bool
     lone: bool = False
+    variance: float = 0.0
 
 
 def read_look(counts: Vector, noise_sd: float, bounds: Interval) -> Look:

@@ -10,6 +10,7 @@ from scipy.stats import t as student
 from privcausal.inference.cuts import trial_window
 from privcausal.inference.difference import ArmTotals, estimate_difference, unseen
 from privcausal.inference.ranges import Window, heights
+from privcausal.inference.tails import outcome_law
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ATE, Place
 
@@ -164,6 +165,19 @@ def test_what_a_window_loses_is_allowed_for(shape: str, share: float) -> None:
     assert np.median(widths) < 0.1 * WIDE.width
     assert np.quantile(over, 0.75) <= 0
     assert max(over) < 0.6
+
+
+@pytest.mark.parametrize("shape", list(LAWS))
+def test_the_variance_of_outcomes_has_their_tails(shape: str) -> None:
+    """Within a factor of two in the median of 40 draws; detected cells alone have less."""
+    rng, law, found = np.random.default_rng(9), LAWS[shape], []
+    for seed in range(40):
+        y = law.rvs(3000, random_state=rng).clip(-80, 80)
+        counts = noisy(cells(y, np.zeros(3000, int), WIDE), 20.0, seed)[:1]
+        one = outcome_law(counts, 20.0, WIDE)
+        assert one is not None
+        found.append(one.variance / law.var())
+    assert 0.5 < np.median(found) < 2
 
 
 def test_mass_at_the_ends_and_at_zero_tells_of_no_scale() -> None:

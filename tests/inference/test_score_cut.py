@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def test_a_tail_that_no_count_shows_is_as_far_out_as_the_variance_lets_it() -> N
     found = signed(rng.standard_normal(300) * np.where(t == 1, 2.0, -2.0), t, at, 1)
     assert found.reach == 0
     one, ten, none = (
-        score_cut(at, 0.1, found, SEEN, 300, variance=v).at for v in (1.0, 100.0, 0.0)
+        score_cut(at, 0.1, found, replace(SEEN, variance=v), 300).at for v in (1.0, 100.0, 0.0)
     )
     assert 2 < one < 40
     assert one < ten <= none == pytest.approx(BOUND, rel=0.5)
