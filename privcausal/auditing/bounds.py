@@ -118,19 +118,13 @@ def law(calls: Iterable[Call]) -> str:
 
 
 class Drawn(NamedTuple):
-    """Repeatedly drawn real answers on two tables.
+    """Repeatedly drawn real answers on two tables."""
 
-    Attributes
-    ----------
-    one, two : Vector, shapes (trials,)
-        Log likelihood ratios.
-    quiet, beyond : Integers, shapes (k,)
-        Per differing number, how often it reached or passed its exact value on the second table.
-        Noise is added on the first table for `quiet`, on the second table for `beyond`.
-    """
-
+    # `one`, `two`: log likelihood ratios, shape (trials,)
     one: Vector
     two: Vector
+    # `quiet`, `beyond`, shape (k,): how often each differing number reached or passed its exact value
+    # on the second table. Noise is added on the first table for `quiet`, on the second for `beyond`.
     quiet: Integers
     beyond: Integers
 

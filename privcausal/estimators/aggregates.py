@@ -33,23 +33,15 @@ BY_CELL = "outcome ~ arm | C(cell)"
 
 @dataclass(frozen=True, eq=False)
 class CellRequest:
-    """A request for an aggregated table.
-
-    Attributes
-    ----------
-    rounding : float
-        What the types of an exact table's sums add to their sensitivity.
-    noise : dict, optional
-        Noise of a table that its producer released.
-    count, total : tuple of float
-        The counts and sums of such a table; empty for an exact table, which is private.
-    """
+    """A request for an aggregated table."""
 
     request: Request
     parts: Mapping[str, object]
     learner: ADUM
-    rounding: float = 0.0
-    noise: Mapping[str, float] | None = None
+    rounding: float = 0.0  # What the types of an exact table's sums add to their sensitivity
+    noise: Mapping[str, float] | None = None  # Noise of a table that its producer released
+    # `count`, `total`: the counts and sums of such a table; empty for an exact table, which is
+    # private
     count: tuple[float, ...] = ()
     total: tuple[float, ...] = ()
     names: tuple[str, ...] = field(default=(), compare=False)

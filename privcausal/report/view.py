@@ -51,27 +51,15 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The estimated effect as a function of one modifier, averaged over the others.
+    """The estimated effect as a function of one modifier, averaged over the others."""
 
-    Attributes
-    ----------
-    name : str
-        The modifier.
-    kind : {"continuous", "levels"}
-    grid : sequence of float, or of labels, length m
-        Public points, in the modifier's own units.
-    estimate, conf_low, conf_high : sequence of float, length m
-    interval_label : str
-        Meaning of the band or bars: ``"approximate 95% band"``.
-    """
-
-    name: str
+    name: str  # The modifier
     kind: Literal["continuous", "levels"]
-    grid: Sequence[float] | Sequence[str]
+    grid: Sequence[float] | Sequence[str]  # Public points, in the modifier's own units
     estimate: Sequence[float]
     conf_low: Sequence[float]
     conf_high: Sequence[float]
-    interval_label: str = "95% interval"
+    interval_label: str = "95% interval"  # Meaning of the band or bars: ``"approximate 95% band"``
 
     def __post_init__(self) -> None:
         if self.kind not in ("continuous", "levels"):
