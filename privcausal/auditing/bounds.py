@@ -123,8 +123,8 @@ class Drawn(NamedTuple):
     # `one`, `two`: log likelihood ratios, shape (trials,)
     one: Vector
     two: Vector
-    # `quiet`, `beyond`, shape (k,): how often each differing number reached or passed its exact value
-    # on the second table. Noise is added on the first table for `quiet`, on the second for `beyond`.
+    # How often each differing number reached or passed its exact value on the second table, shape
+    # (k,). Noise is added on the first table for `quiet`, on the second table for `beyond`.
     quiet: Integers
     beyond: Integers
 

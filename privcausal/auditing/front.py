@@ -346,13 +346,12 @@ def _as_epsilon(line: Line, result: Any) -> list[Line]:
     if line.measure == "epsilon":
         return []
     budget = result.estimate.plan.request.budget
-    exact, bound = (_epsilon_of(mu, budget.delta) for mu in (line.exact, line.bound))
+    exact, bound = (
+        epsilon_at(budget.delta, math.floor(accounting.PICO * min(mu, 30.0) ** 2 / 2), 0)
+        for mu in (line.exact, line.bound)
+    )
     name = f"epsilon at delta={as_typed(budget.delta)}"
     return [Line(name, "epsilon", budget.epsilon, exact, bound, line.trials)]
-
-
-def _epsilon_of(mu: float, delta: float) -> float:
-    return epsilon_at(delta, math.floor(accounting.PICO * min(mu, 30.0) ** 2 / 2), 0)
 
 
 # -- black box -------------------------------------------------------------------------------

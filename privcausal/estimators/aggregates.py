@@ -38,7 +38,7 @@ class CellRequest:
     request: Request
     parts: Mapping[str, object]
     learner: ADUM
-    rounding: float = 0.0  # What the types of an exact table's sums add to their sensitivity
+    rounding: float = 0.0  # Sensitivity added by the types of an exact table's sums
     noise: Mapping[str, float] | None = None  # Noise of a table that its producer released
     # `count`, `total`: the counts and sums of such a table; empty for an exact table, which is
     # private

@@ -363,7 +363,7 @@ class _Score:
     curvature: vault.Transform
     target: vault.Transform
     around: functions.Function  # The released effect, clipped to the outcome's range
-    # Pieces of the released effect, to which the kernel's function is added. Their errors count in
+    # Pieces of the released effect; the kernel's function is added. Their errors count in
     # full, although the function may correct some of them. Empty if the effect is the constant
     # `centre`.
     first: tuple[effects.Piece, ...]

@@ -66,7 +66,7 @@ class Residuals:
     # `cross`, `cross_sd`: sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry
     cross: Vector
     cross_sd: Vector
-    # `cut`, `spread`: clipping threshold, and the root mean square below this threshold
+    # Clipping threshold, and the root mean square below this threshold
     cut: float
     spread: float
     clipping: float  # Standard deviation allowed for the effect of clipping on the mean

@@ -50,9 +50,9 @@ class Estimate:
     schema: Schema
     design: Design
     population: Population
-    effect: AnyEffect | None  # tau(x) with its posterior; None if the fit has only average effects
-    nuisances: Nuisances | None  # None if the fit learned no nuisances, or if they are not private
-    averages: AverageEstimate | None  # None if no budget was given to averages
+    effect: AnyEffect | None  # tau(x) with its posterior; absent if only averages are fitted
+    nuisances: Nuisances | None  # Absent if not learned, or not private
+    averages: AverageEstimate | None  # Absent without a budget for averages
     releases: tuple[Release, ...]
     size: int | None  # Public number of rows or units
     real: bool  # False if the noise was not real; the fit then has no guarantee

@@ -54,7 +54,7 @@ class ClusterData:
     squares: Vector
     squares_sd: Vector
     limits: Vector  # Limits of the cluster sums
-    mass: Vector  # Sums by which the estimates divide their sums of scores
+    mass: Vector  # Divisors of the sums of scores
     # `clusters`, `clusters_sd`: noisy number of clusters
     clusters: float
     clusters_sd: float

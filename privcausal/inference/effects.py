@@ -120,7 +120,7 @@ class Answers(Effect):
     """tau at declared points; tau is unknown at all other points."""
 
     design: Design
-    columns: Integers  # Design columns on which the effect depends
+    columns: Integers  # Design columns that the effect uses
     points: Matrix  # Scaled columns of the points, shape (d, q)
     # `value`, `spread`: tau and the sd of its error, shape (d,). The sd is NaN if it would reveal
     # data of the rows.

@@ -338,7 +338,7 @@ class Request:
     # "risk" are averages of functions of a survival time. "OLS" is a linear regression. "ATT(g, t)"
     # are the effects by cohort and period.
     estimand: Special | Average = "CATE"
-    # None if estimated. If known, a number in (0, 1), a column with declared bounds, or the share
+    # Estimated if None. If known, a number in (0, 1), a column with declared bounds, or the share
     # of each arm.
     propensity: float | str | Mapping[str, float] | None = None
     clip: float = 0.1  # Propensities are clipped to [clip, 1 - clip] (0 < clip < 0.5)
