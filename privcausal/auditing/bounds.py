@@ -61,11 +61,8 @@ def replay(
 ) -> tuple[Call, ...]:
     """Repeat the queries on a neighbor, with the recorded answers that led to `result`.
 
-    Raises
-    ------
-    Departure
-        The neighbor differs in its number of queries, in a public part of a query, or in any byte
-        of the released result.
+    Raise `Departure` if the neighbor differs in its number of queries, in a public part of a query,
+    or in any byte of the released result.
     """
     with quiet(), recorded(seed, told) as recorder:
         try:

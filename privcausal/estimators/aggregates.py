@@ -134,10 +134,7 @@ def cell_request(
 def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
     """Cost of an exact table, or the cost declared by the producer of a noisy table.
 
-    Raises
-    ------
-    BudgetError
-        A noisy table is given without the epsilon of its producer.
+    Raise `BudgetError` for a noisy table without the epsilon of its producer.
     """
     if noise is None:
         return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)

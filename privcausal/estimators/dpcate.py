@@ -40,12 +40,7 @@ SHARE = 0.5
 
 
 def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
-    """Refuse requests that the networks do not support.
-
-    Raises
-    ------
-    CapabilityError
-    """
+    """Refuse requests that the networks do not support."""
     asked = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,

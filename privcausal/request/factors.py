@@ -311,10 +311,7 @@ def bare_factor(name: str) -> Factor:
 def call_factor(text: str) -> Factor:
     """Factor of a call such as ``log(x + 1)``.
 
-    Raises
-    ------
-    FormulaError
-        If any part of the call is not on the allow-list.
+    Raise `FormulaError` if any part of the call is not on the allow-list.
     """
     call = expressions.read_call(text)
     build = _BUILDERS.get(call.name)

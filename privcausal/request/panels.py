@@ -52,10 +52,7 @@ def panel_of(
 ) -> tuple[Schema, Panel]:
     """Domains of the rows per unit: an outcome in [lo, hi] has a change in [lo - hi, hi - lo].
 
-    Raises
-    ------
-    FormulaError, SchemaError, CapabilityError
-        If two periods are not declared, or a column of the call cannot be used for changes.
+    Refuse undeclared periods, and columns that cannot be used for changes.
     """
     name = formula.outcome
     if control_group != "nevertreated":

@@ -229,10 +229,8 @@ PER_ROW = (
 def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
     """Return shares that sum to one: the given shares, and the others in their default proportions.
 
-    Raises
-    ------
-    BudgetError
-        For unknown names, shares below 0 or above 1, a sum above one, or all four below one.
+    Raise `BudgetError` for unknown names, shares below 0 or above 1, a sum above one, or all four
+    below one.
     """
     given = dict(given or {})
     known = ", ".join(map(repr, defaults))
@@ -290,10 +288,7 @@ def portions(total: int, shares: Sequence[float]) -> list[int]:
 def translated(statement: str, dialect: str) -> str:
     """Translate the statement to another SQL dialect with sqlglot.
 
-    Raises
-    ------
-    CapabilityError
-        If sqlglot is not installed or does not know the dialect.
+    Raise `CapabilityError` if sqlglot is not installed or does not know the dialect.
     """
     if dialect == "duckdb":
         return statement

@@ -255,12 +255,8 @@ class Queries:
 def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
     """Return the first average requested, then the other estimands.
 
-    Ratios add their difference, the ATE.
-
-    Raises
-    ------
-    CapabilityError
-        For an unknown name, a repeated name, or an empty list.
+    Ratios add their difference, the ATE. Raise `CapabilityError` for an unknown name, a repeated
+    name, or an empty list.
     """
     if asked == "CATE":
         return "CATE", ()  # a later check refuses it by name
