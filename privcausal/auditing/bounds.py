@@ -61,11 +61,8 @@ def replay(
 ) -> tuple[Call, ...]:
     """Repeat the queries on a neighbor, with the recorded answers that led to `result`.
 
-    Raises
-    ------
-    Departure
-        The neighbor differs in its number of queries, in a public part of a query, or in any byte
-        of the released result.
+    Raise `Departure` if the neighbor differs in its number of queries, in a public part of a query,
+    or in any byte of the released result.
     """
     with quiet(), recorded(seed, told) as recorder:
         try:
@@ -118,19 +115,13 @@ def law(calls: Iterable[Call]) -> str:
 
 
 class Drawn(NamedTuple):
-    """Repeatedly drawn real answers on two tables.
+    """Repeatedly drawn real answers on two tables."""
 
-    Attributes
-    ----------
-    one, two : Vector, shapes (trials,)
-        Log likelihood ratios.
-    quiet, beyond : Integers, shapes (k,)
-        Per differing number, how often it reached or passed its exact value on the second table.
-        Noise is added on the first table for `quiet`, on the second table for `beyond`.
-    """
-
+    # `one`, `two`: log likelihood ratios, shape (trials,)
     one: Vector
     two: Vector
+    # How often each differing number reached or passed its exact value on the second table, shape
+    # (k,). Noise is added on the first table for `quiet`, on the second table for `beyond`.
     quiet: Integers
     beyond: Integers
 

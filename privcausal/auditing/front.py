@@ -42,31 +42,17 @@ AUDIT_READING = (
 
 @dataclass(frozen=True)
 class Line:
-    """One claim and the evidence against it.
+    """One claim and the evidence against it."""
 
-    Attributes
-    ----------
-    query : str
-        The release.
-    measure : {"mu", "epsilon"}
-        mu of Gaussian noise, sqrt(2 rho). epsilon of Laplace noise, and of the fit's guarantee.
-    claimed : float
-        The charged or guaranteed amount.
-    exact : float
-        The loss from the exact answers on the worst pair of tables, under the noise that the query
-        states. NaN if only outputs were seen.
-    bound : float
-        Lower bound on the loss, from the drawn noise.
-    trials : int
-        Draws on each of the two tables.
-    """
-
-    query: str
+    query: str  # The release
+    # mu of Gaussian noise, sqrt(2 rho). epsilon of Laplace noise, and of the fit's guarantee.
     measure: bounds.Measure
-    claimed: float
+    claimed: float  # The charged or guaranteed amount
+    # The loss from the exact answers on the worst pair of tables, under the noise that the query
+    # states. NaN if only outputs were seen.
     exact: float
-    bound: float
-    trials: int
+    bound: float  # Lower bound on the loss, from the drawn noise
+    trials: int  # Draws on each of the two tables
 
     @property
     def holds(self) -> bool:
@@ -360,13 +346,12 @@ def _as_epsilon(line: Line, result: Any) -> list[Line]:
     if line.measure == "epsilon":
         return []
     budget = result.estimate.plan.request.budget
-    exact, bound = (_epsilon_of(mu, budget.delta) for mu in (line.exact, line.bound))
+    exact, bound = (
+        epsilon_at(budget.delta, math.floor(accounting.PICO * min(mu, 30.0) ** 2 / 2), 0)
+        for mu in (line.exact, line.bound)
+    )
     name = f"epsilon at delta={as_typed(budget.delta)}"
     return [Line(name, "epsilon", budget.epsilon, exact, bound, line.trials)]
-
-
-def _epsilon_of(mu: float, delta: float) -> float:
-    return epsilon_at(delta, math.floor(accounting.PICO * min(mu, 30.0) ** 2 / 2), 0)
 
 
 # -- black box -------------------------------------------------------------------------------

@@ -76,10 +76,7 @@ def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:
 def check_object(argument: str, value: object) -> None:
     """Refuse a class instead of its object, and a base or learner given as the wrong argument.
 
-    Raises
-    ------
-    CapabilityError
-        The message states the correct call.
+    The `CapabilityError` states the correct call.
     """
     own = value if isinstance(value, type) else type(value)
     for kind, room, types in (

@@ -33,23 +33,15 @@ BY_CELL = "outcome ~ arm | C(cell)"
 
 @dataclass(frozen=True, eq=False)
 class CellRequest:
-    """A request for an aggregated table.
-
-    Attributes
-    ----------
-    rounding : float
-        What the types of an exact table's sums add to their sensitivity.
-    noise : dict, optional
-        Noise of a table that its producer released.
-    count, total : tuple of float
-        The counts and sums of such a table; empty for an exact table, which is private.
-    """
+    """A request for an aggregated table."""
 
     request: Request
     parts: Mapping[str, object]
     learner: ADUM
-    rounding: float = 0.0
-    noise: Mapping[str, float] | None = None
+    rounding: float = 0.0  # Sensitivity added by the types of an exact table's sums
+    noise: Mapping[str, float] | None = None  # Noise of a table that its producer released
+    # `count`, `total`: the counts and sums of such a table; empty for an exact table, which is
+    # private
     count: tuple[float, ...] = ()
     total: tuple[float, ...] = ()
     names: tuple[str, ...] = field(default=(), compare=False)
@@ -142,10 +134,7 @@ def cell_request(
 def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
     """Cost of an exact table, or the cost declared by the producer of a noisy table.
 
-    Raises
-    ------
-    BudgetError
-        A noisy table is given without the epsilon of its producer.
+    Raise `BudgetError` for a noisy table without the epsilon of its producer.
     """
     if noise is None:
         return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)

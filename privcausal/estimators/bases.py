@@ -39,18 +39,12 @@ class Base(Made, ABC):
     """A base that learns from noisy moments.
 
     Prior variances are public: `intercept` for the intercept, and `size` for the slopes.
-
-    Attributes
-    ----------
-    functions : int
-        Number of basis functions of a smooth numeric column.
-    released_weights : bool
-        Release the second-stage Gram matrix (textbook) instead of computing it by post-processing.
     """
 
     name: ClassVar[str]
+    # Release the second-stage Gram matrix (textbook) instead of computing it by post-processing
     released_weights: ClassVar[bool]
-    functions: int
+    functions: int  # Number of basis functions of a smooth numeric column
     interactions: bool
 
     @abstractmethod

@@ -85,12 +85,8 @@ def overlap(
 ) -> OverlapCounts:
     """Release the distribution of the propensity among each arm's rows.
 
-    Raises
-    ------
-    CapabilityError
-        The propensity is one known number, or the fit released none.
-    LedgerError
-        The fit was made with test noise.
+    Raise `CapabilityError` if the propensity is one known number or was not released, and
+    `LedgerError` if the fit was made with test noise.
     """
     e, known, clip = _propensity(estimate), estimate.known, estimate.clip
     if isinstance(e, Constant):
@@ -112,12 +108,8 @@ def balance(
 ) -> BalanceMeans:
     """Release the arms' means of every design column, plain and weighted by 1/e and 1/(1 - e).
 
-    Raises
-    ------
-    CapabilityError
-        The formula has no covariates.
-    LedgerError
-        The fit was made with test noise.
+    Raise `CapabilityError` if the formula has no covariates, and `LedgerError` if the fit was made
+    with test noise.
     """
     request = estimate.plan.request
     terms = (*request.formula.modifiers, *request.formula.controls)
@@ -182,13 +174,9 @@ def _look(
     """Release one query with the whole budget, with the neighbors, unit, and domains of the fit.
 
     The query contains functions of the fit. If these functions are not proven to be private, the
-    release is not proven to be private. A ledger therefore accepts the release on the same terms
-    as the fit.
-
-    Raises
-    ------
-    LedgerError
-        The fit was made with test noise, or is published and the ledger is for proven fits.
+    release is not proven to be private. A ledger therefore accepts the release on the same terms as
+    the fit. Raise `LedgerError` if the fit was made with test noise, or is published and the ledger
+    is for proven fits.
     """
     request = replace(
         estimate.plan.request, schema=estimate.schema, budget=budget, split="full", groups=(),

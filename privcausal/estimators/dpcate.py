@@ -40,12 +40,7 @@ SHARE = 0.5
 
 
 def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
-    """Refuse requests that the networks do not support.
-
-    Raises
-    ------
-    CapabilityError
-    """
+    """Refuse requests that the networks do not support."""
     asked = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
@@ -358,34 +353,19 @@ def _answers(
 
 @dataclass(frozen=True, eq=False)
 class _Score:
-    """A pseudo-outcome minus a released effect, times its weight, as bounded row maps.
-
-    Attributes
-    ----------
-    around : Function
-        The released effect, clipped to the outcome's range.
-    first : tuple of Piece
-        Pieces of the released effect, to which the kernel's function is added. Their errors count
-        in full, although the function may correct some of them. Empty if the effect is the
-        constant `centre`.
-    centre : float
-        Mean of the released effect over the synthetic population.
-    weight : float
-        Mean weight over the synthetic population.
-    reach : float
-        Bound of |target| / sqrt(weight) over all possible rows.
-    doubly_robust : bool
-        True for the doubly robust score, False for the score of the R-learner.
-    """
+    """A pseudo-outcome minus a released effect, times its weight, as bounded row maps."""
 
     curvature: vault.Transform
     target: vault.Transform
-    around: functions.Function
+    around: functions.Function  # The released effect, clipped to the outcome's range
+    # Pieces of the released effect; the kernel's function is added. Their errors count in
+    # full, although the function may correct some of them. Empty if the effect is the constant
+    # `centre`.
     first: tuple[effects.Piece, ...]
-    centre: float
-    weight: float
-    reach: float
-    doubly_robust: bool
+    centre: float  # Mean of the released effect over the synthetic population
+    weight: float  # Mean weight over the synthetic population
+    reach: float  # Bound of |target| / sqrt(weight) over all possible rows
+    doubly_robust: bool  # True for the doubly robust score, False for the score of the R-learner
 
 
 def _scored(

@@ -61,33 +61,21 @@ EffectRegression = Callable[[Moments, float, float], regression.Posterior]
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Released moments of the residual product, corrected for clipping.
+    """Released moments of the residual product, corrected for clipping."""
 
-    Attributes
-    ----------
-    cross, cross_sd
-        Sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry.
-    cut, spread : float
-        Clipping threshold, and the root mean square below this threshold.
-    clipping : float
-        Standard deviation allowed for the effect of clipping on the mean.
-    gram, gram_sd
-        Sum of w (T - e)^2 phi phi', shape (p, p), computed or released, and its noise sd.
-    mean_weight : float
-        Mean of (T - e)^2.
-    sizes : AbsHistogram
-        Histogram of the product's size.
-    """
-
+    # `cross`, `cross_sd`: sum of w (T - e)(Y - eta) phi, shape (p,), and the noise sd of each entry
     cross: Vector
     cross_sd: Vector
+    # Clipping threshold, and the root mean square below this threshold
     cut: float
     spread: float
-    clipping: float
+    clipping: float  # Standard deviation allowed for the effect of clipping on the mean
+    # `gram`, `gram_sd`: sum of w (T - e)^2 phi phi', shape (p, p), computed or released, and its
+    # noise sd
     gram: Matrix
     gram_sd: float
-    mean_weight: float
-    sizes: cuts.AbsHistogram
+    mean_weight: float  # Mean of (T - e)^2
+    sizes: cuts.AbsHistogram  # Histogram of the product's size
 
 
 NUISANCE_USES = (
@@ -243,21 +231,12 @@ def residual_sizes(
 
 
 class FittedEffect(NamedTuple):
-    """The effect as fitted from moments.
+    """The effect as fitted from moments."""
 
-    Attributes
-    ----------
-    effect : Effect
-        The effect, with the covariance of its band.
-    cov : Matrix
-        Covariance of the coefficients under the effect's own prior and noise, shape (p, p).
-    left : list of ProductBias
-        Distributions of the bias from nuisance errors in the moments.
-    """
-
-    effect: Effect
+    effect: Effect  # The effect, with the covariance of its band
+    # Covariance of the coefficients under the effect's own prior and noise, shape (p, p)
     cov: Matrix
-    left: list[ProductBias]
+    left: list[ProductBias]  # Distributions of the bias from nuisance errors in the moments
 
 
 def orthogonal_effect(

@@ -61,34 +61,23 @@ OUTCOME_RANGE = StageKey("nuisance", "outcome range")
 
 @dataclass
 class FitRun:
-    """One fit in progress: the vault, the plan, and all releases in order.
-
-    Attributes
-    ----------
-    base : PrivateBase
-        Base that learns from sums.
-    option : AnyBase
-        Base as given in the call. For some learners it does not learn from sums.
-    alerts : dict of str to str
-        Serious problems that releases show, by code.
-    beyond : Window or None
-        Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
-    asked : dict
-        Queries that were summed before their release.
-    curves : list of pairs of ArmCurve
-        Curves of the arms and their replicas, if the outcome is a survival time.
-    """
+    """One fit in progress: the vault, the plan, and all releases in order."""
 
     plan: Plan
     vault: Vault
     schema: Schema
     undeclared: budget.Undeclared
-    base: bases.PrivateBase
+    base: bases.PrivateBase  # Base that learns from sums
+    # Base as given in the call. For some learners it does not learn from sums.
     option: bases.AnyBase
     releases: list[accounting.Release] = field(default_factory=list)
+    # Serious problems that releases show, by code
     alerts: dict[str, str] = field(default_factory=dict)
+    # Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     beyond: ranges.Window | None = None
+    # Queries that were summed before their release
     asked: dict[StageKey, Any] = field(default_factory=dict)
+    # Curves of the arms and their replicas, if the outcome is a survival time
     curves: list[tuple[ArmCurve, ArmCurve]] = field(default_factory=list)
 
     @property
@@ -328,39 +317,23 @@ def _of_slopes(request: Request) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """Public values after the first stages.
-
-    Attributes
-    ----------
-    features, effect_features : FeatureMap
-        Bases of the nuisances and of the effect.
-    rows : Rows
-        The synthetic population.
-    window : MeanWindow or None
-        Interval to which outcomes are clipped when their mean is learned.
-    look : Look or None
-        Histogram of the outcome for averages.
-    weights : WeightLaw or None
-        Released distribution of survey weights.
-    floor : float
-        Propensity clip for a rare treatment; 0 for a treatment that is not binary.
-    most : float
-        Clipping threshold of T - e if T is a number.
-    """
+    """Public values after the first stages."""
 
     session: FitRun
     design: Design
     linear: Design
     groups: tuple[Group, ...]
     population: Population
+    # `features`, `effect_features`: bases of the nuisances and of the effect
     features: FeatureMap
     effect_features: FeatureMap
-    rows: Rows
+    rows: Rows  # The synthetic population
+    # Interval to which outcomes are clipped when their mean is learned
     window: ranges.MeanWindow | None = None
-    look: ranges.Look | None = None
-    weights: WeightLaw | None = None
-    floor: float = 0.5
-    most: float = 1.0
+    look: ranges.Look | None = None  # Histogram of the outcome for averages
+    weights: WeightLaw | None = None  # Released distribution of survey weights
+    floor: float = 0.5  # Propensity clip for a rare treatment; 0 for a treatment that is not binary
+    most: float = 1.0  # Clipping threshold of T - e if T is a number
 
     @property
     def count(self) -> float:

@@ -159,10 +159,7 @@ class ADUM(EffectLearner):
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan the stages, in pure epsilon for Laplace noise or in rho for Gaussian noise.
 
-        Raises
-        ------
-        CapabilityError, SchemaError
-            Cells cannot provide the request, or a pure fit would have to estimate bounds.
+        Refuse requests that cells cannot provide, and pure fits that would have to estimate bounds.
         """
         self._check(request)
         needs = self.needs(request, bases.moment_base(base))

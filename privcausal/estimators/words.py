@@ -44,38 +44,20 @@ class Nuisances:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A finished fit: only released numbers and functions of released numbers.
-
-    Attributes
-    ----------
-    effect : AnyEffect or None
-        tau(x) with its posterior; None if the fit has only average effects.
-    nuisances : Nuisances or None
-        None if the fit learned no nuisances, or if they are not private.
-    averages : AverageEstimate or None
-        None if no budget was given to averages.
-    size : int or None
-        Public number of rows or units.
-    real : bool
-        False if the noise was not real; the fit then has no guarantee.
-    notes : tuple of str
-        Notes on this fit, from released numbers.
-    alerts : tuple of (code, sentence)
-        Serious notes; the call warns about them.
-    """
+    """A finished fit: only released numbers and functions of released numbers."""
 
     plan: Plan
     schema: Schema
     design: Design
     population: Population
-    effect: AnyEffect | None
-    nuisances: Nuisances | None
-    averages: AverageEstimate | None
+    effect: AnyEffect | None  # tau(x) with its posterior; absent if only averages are fitted
+    nuisances: Nuisances | None  # Absent if not learned, or not private
+    averages: AverageEstimate | None  # Absent without a budget for averages
     releases: tuple[Release, ...]
-    size: int | None
-    real: bool
-    notes: tuple[str, ...] = ()
-    alerts: Alerts = ()
+    size: int | None  # Public number of rows or units
+    real: bool  # False if the noise was not real; the fit then has no guarantee
+    notes: tuple[str, ...] = ()  # Notes on this fit, from released numbers
+    alerts: Alerts = ()  # Serious notes; the call warns about them
 
     @property
     def clip(self) -> float:
@@ -119,40 +101,23 @@ TextPairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Text about one fit; everything except title and rows is whole sentences.
+    """Text about one fit; everything except title and rows is whole sentences."""
 
-    Attributes
-    ----------
-    title : str
-        Name of the estimator.
-    rows : tuple of (label, value)
-        How confounding was addressed, for the head of the summary.
-    reading : tuple of str
-        Conditions for a causal interpretation.
-    assumptions, methods : tuple of str
-        Assumptions, and how the fit was computed, with references.
-    bands, notes : tuple of str
-        Text on the effect's bands and shape, and other notes.
-    claim : str
-        Source of a guarantee that is not proven; the end of a sentence about that guarantee.
-    doubts : tuple of str
-        Caveats: conditions of such a claim, and known cases of failure.
-    adjusts : bool
-        Whether the fit adjusted for anything; False for a trial that is assumed to be randomized.
-    stages : tuple of (group, name)
-        Display names of groups of stages that do not use their own names.
-    """
-
-    title: str
-    rows: TextPairs
-    reading: tuple[str, ...]
+    title: str  # Name of the estimator
+    rows: TextPairs  # How confounding was addressed, for the head of the summary
+    reading: tuple[str, ...]  # Conditions for a causal interpretation
+    # `assumptions`, `methods`: assumptions, and how the fit was computed, with references
     assumptions: tuple[str, ...]
     methods: tuple[str, ...]
+    # `bands`, `notes`: text on the effect's bands and shape, and other notes
     bands: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    # Source of a guarantee that is not proven; the end of a sentence about that guarantee
     claim: str = "is claimed for this mechanism"
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # Caveats: conditions of such a claim, and known cases of failure
+    # Whether the fit adjusted for anything; False for a trial that is assumed to be randomized
     adjusts: bool = True
+    # Display names of groups of stages that do not use their own names
     stages: tuple[tuple[str, str], ...] = ()
 
 
@@ -371,34 +336,24 @@ def _products_note(estimate: Estimate) -> str:
 
 @dataclass(frozen=True)
 class Words:
-    """Texts about an estimand.
+    """Texts about an estimand."""
 
-    Attributes
-    ----------
-    name, title : str
-        Name inside a sentence, and title of a table.
-    over, ratio : str
-        First words of a sentence about the effect, and the terms whose sums form the ratios that
-        give the averages.
-    reading, overlap : str
-        Conditions for a causal interpretation, and the overlap assumption.
-    identified : tuple of str
-        Other assumptions under which a difference of the arms is a causal effect.
-    methods : tuple of str
-        Steps before all others.
-    """
-
+    # `name`, `title`: name inside a sentence, and title of a table
     name: str
     title: str
+    # `over`, `ratio`: first words of a sentence about the effect, and the terms whose sums form the
+    # ratios that give the averages
     over: str = "On average"
     ratio: str = "doubly robust scores"
+    # `reading`, `overlap`: conditions for a causal interpretation, and the overlap assumption
     reading: str = "Causal reading requires unconfoundedness, overlap, and no interference."
     overlap: str = "Overlap: every kind of unit could have been treated or untreated."
+    # Other assumptions under which a difference of the arms is a causal effect
     identified: tuple[str, ...] = (
         "No unmeasured confounding (unconfoundedness): given the listed covariates, treatment does "
         "not depend on the potential outcomes.",
     )
-    methods: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()  # Steps before all others
 
 
 ESTIMANDS = {

@@ -82,7 +82,11 @@ def coarse_range(
     both &= ~(seen[zero + 1 :] | seen[:zero][::-1])
     seen |= np.r_[both[::-1], False, both]
     if not seen[others].any() if outcome else not seen.any():
-        raise _not_found(name)
+        raise BudgetError(
+            f"Could not estimate bounds for {name!r}: the budget is too small for this number of "
+            f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase "
+            "shares={'bounds': ...}."
+        )
     at = np.flatnonzero(seen)
     lo, hi = float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1])
     cells = slice(at[0], at[-1] + 1)
@@ -165,13 +169,6 @@ def rounded(found: Interval, whole: bool) -> Interval:
     digits = 1 - math.floor(math.log10(step))
     ends = round(step * math.floor(lo / step), digits), round(step * math.ceil(hi / step), digits)
     return Interval(min(ends[0], lo), max(ends[1], hi))
-
-
-def _not_found(name: str) -> BudgetError:
-    return BudgetError(
-        f"Could not estimate bounds for {name!r}: the budget is too small for this number of "
-        f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase shares={{'bounds': ...}}."
-    )
 
 
 def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:

@@ -49,30 +49,19 @@ ALONE_UP_TO = 400
 
 @dataclass(frozen=True, eq=False)
 class CellTotals:
-    """Noisy numbers of a partition, in natural units.
+    """Noisy numbers of a partition, in natural units."""
 
-    Attributes
-    ----------
-    count, total : Matrix
-        Rows, and sums of y - middle, shape (cells, 2): control and treated.
-    square : Vector or None
-        Sums of (y - middle)^2 by arm, shape (2,); None for an outcome of two values.
-    count_variance, total_variance, square_variance : float
-        Variances of the noise on one entry.
-    half : float
-        Half of the outcome's range.
-    most_rows : int
-        Maximum number of rows of one unit.
-    """
-
+    # `count`, `total`: rows, and sums of y - middle, shape (cells, 2): control and treated
     count: Matrix
     total: Matrix
+    # Sums of (y - middle)^2 by arm, shape (2,); None for an outcome of two values
     square: Vector | None
+    # `count_variance`, `total_variance`, `square_variance`: variances of the noise on one entry
     count_variance: float
     total_variance: float
     square_variance: float
-    half: float
-    most_rows: int = 1
+    half: float  # Half of the outcome's range
+    most_rows: int = 1  # Maximum number of rows of one unit
 
     @cached_property
     def rows(self) -> Vector:
@@ -125,22 +114,12 @@ class CellTotals:
 
 @dataclass(frozen=True, eq=False)
 class CellEffect:
-    """tau(x) of the cell that contains x; a row outside all cells gets the average.
-
-    Attributes
-    ----------
-    value : Vector
-        Shape (cells,).
-    root : Matrix
-        root root' is the covariance of `value`, shape (cells, r).
-    count : Matrix
-        Noisy rows by cell and arm, shape (cells, 2).
-    """
+    """tau(x) of the cell that contains x; a row outside all cells gets the average."""
 
     partition: Partition
-    value: Vector
-    root: Matrix
-    count: Matrix
+    value: Vector  # Shape (cells,)
+    root: Matrix  # root root' is the covariance of `value`, shape (cells, r)
+    count: Matrix  # Noisy rows by cell and arm, shape (cells, 2)
     reach: float
     drawn: ClassVar[bool] = True
 
@@ -365,22 +344,14 @@ _PUBLIC_SEED = 20_211_210  # fixed quadrature points of the bands, public, not p
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The gain by the share of rows treated, best cells first, and the area under the curve.
+    """The gain by the share of rows treated, best cells first, and the area under the curve."""
 
-    Attributes
-    ----------
-    share : Vector
-        From 0 to 1, shape (cells + 1,).
-    gain, spread : Vector
-        Gain per row of the population, in units of the outcome, and its standard deviation.
-    random : Vector
-        The gain of treating as many rows at random: a straight line to the overall effect.
-    area, area_spread, random_area : float
-    """
-
-    share: Vector
+    share: Vector  # From 0 to 1, shape (cells + 1,)
+    # `gain`, `spread`: gain per row of the population, in units of the outcome, and its standard
+    # deviation
     gain: Vector
     spread: Vector
+    # The gain of treating as many rows at random: a straight line to the overall effect
     random: Vector
     area: float
     area_spread: float

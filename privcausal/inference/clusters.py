@@ -48,24 +48,14 @@ def correction(share: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ClusterData:
-    """Released squared cluster sums of the scores of each estimate, shape (m,), natural units.
+    """Released squared cluster sums of the scores of each estimate, shape (m,), natural units."""
 
-    Attributes
-    ----------
-    squares, squares_sd : Vector
-        Sums of squares, and the standard deviations of their noise.
-    limits : Vector
-        Limits of the cluster sums.
-    mass : Vector
-        Sums by which the estimates divide their sums of scores.
-    clusters, clusters_sd : float
-        Noisy number of clusters.
-    """
-
+    # `squares`, `squares_sd`: sums of squares, and the standard deviations of their noise
     squares: Vector
     squares_sd: Vector
-    limits: Vector
-    mass: Vector
+    limits: Vector  # Limits of the cluster sums
+    mass: Vector  # Divisors of the sums of scores
+    # `clusters`, `clusters_sd`: noisy number of clusters
     clusters: float
     clusters_sd: float
 

@@ -117,21 +117,13 @@ class Predicted(Effect):
 
 @dataclass(frozen=True, eq=False)
 class Answers(Effect):
-    """tau at declared points; tau is unknown at all other points.
-
-    Attributes
-    ----------
-    columns : Integers
-        Design columns on which the effect depends.
-    points : Matrix
-        Scaled columns of the points, shape (d, q).
-    value, spread : Vector
-        tau and the sd of its error, shape (d,). The sd is NaN if it would reveal data of the rows.
-    """
+    """tau at declared points; tau is unknown at all other points."""
 
     design: Design
-    columns: Integers
-    points: Matrix
+    columns: Integers  # Design columns that the effect uses
+    points: Matrix  # Scaled columns of the points, shape (d, q)
+    # `value`, `spread`: tau and the sd of its error, shape (d,). The sd is NaN if it would reveal
+    # data of the rows.
     value: Vector
     spread: Vector
     drawn: ClassVar[bool] = False

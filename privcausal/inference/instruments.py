@@ -200,22 +200,13 @@ LEAST_VARIANCE = 1e-12
 
 
 class Fit(NamedTuple):
-    """Tests of an effect by instruments.
+    """Tests of an effect by instruments."""
 
-    Attributes
-    ----------
-    strength : float
-        Mean squared first stage over its variance (an F statistic), noise included.
-    p_agree : float
-        P value of the hypothesis that all instruments give one effect (Anderson and Rubin's
-        statistic at its least, J - 1 degrees of freedom); nan with one instrument.
-    p_zero : float
-        P value of the effect 0, with J degrees of freedom.
-    """
-
-    strength: float
+    strength: float  # Mean squared first stage over its variance (an F statistic), noise included
+    # P value of the hypothesis that all instruments give one effect (Anderson and Rubin's statistic
+    # at its least, J - 1 degrees of freedom); nan with one instrument
     p_agree: float
-    p_zero: float
+    p_zero: float  # P value of the effect 0, with J degrees of freedom
 
 
 @lru_cache(maxsize=8)

@@ -46,21 +46,14 @@ NARROWEST_MARGINAL, WIDEST_MARGINAL = 0.03, 0.4
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Variables of a population.
-
-    Attributes
-    ----------
-    probabilities : mapping
-        By variable, shape (FINE_BINS,) over its interval or (levels + 1,) over codes.
-    correlation : Matrix
-        Correlations of the numeric variables' normal scores, in the order of `numeric`.
-    count, count_sd : float
-        (Noisy) number of complete rows, and an upper bound of its noise sd.
-    """
+    """Variables of a population."""
 
     schema: Schema
+    # By variable, shape (FINE_BINS,) over its interval or (levels + 1,) over codes
     probabilities: Mapping[str, Vector]
+    # Correlations of the numeric variables' normal scores, in the order of `numeric`
     correlation: Matrix
+    # `count`, `count_sd`: (Noisy) number of complete rows, and an upper bound of its noise sd
     count: float
     count_sd: float = 0.0
 

@@ -23,15 +23,9 @@ _PUBLIC_SEED = 7_072  # Public seed of the quadrature points for the effect of t
 
 @dataclass(frozen=True, eq=False)
 class ArmCurve:
-    """Kaplan-Meier curves of one arm by bin of time, or of its replicas, shape (..., bins).
+    """Kaplan-Meier curves of one arm by bin of time, or of its replicas, shape (..., bins)."""
 
-    Attributes
-    ----------
-    counts : array
-        Rows by kind of end (an event, or another end) and bin, shape (..., 2, bins).
-    """
-
-    counts: Matrix
+    counts: Matrix  # Rows by kind of end (an event, or another end) and bin, shape (..., 2, bins)
 
     @property
     def risk(self) -> Vector:

@@ -102,10 +102,7 @@ INSTEAD = {
 def check_html(path: str | os.PathLike[str]) -> Path:
     """The path of a report; refused if the file name is not an HTML name.
 
-    Raises
-    ------
-    CapabilityError
-        The message shows what to write instead.
+    The `CapabilityError` shows what to write instead.
     """
     place = Path(path)
     suffix = place.suffix.lower()
@@ -126,10 +123,7 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     audience : {"technical", "public"}
         The public edition omits coefficients, settings, methods and code.
 
-    Raises
-    ------
-    CapabilityError
-        The audience is unknown, or the templates are missing from the installation.
+    Raise `CapabilityError` for an unknown audience, or if the templates are missing.
     """
     if audience not in get_args(Audience):
         known = ", ".join(get_args(Audience))

@@ -537,10 +537,7 @@ SMALL_POINTS = 9
 def write_word(table: tables.Table, path: str | os.PathLike[str]) -> None:
     """Write a document of `table` to `path`.
 
-    Raises
-    ------
-    CapabilityError
-        python-docx is not installed.
+    Raise `CapabilityError` if python-docx is not installed.
     """
     if find_spec("docx") is None:
         raise CapabilityError("Word tables require python-docx: pip install 'privcausal[word]'")

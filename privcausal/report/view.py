@@ -51,27 +51,15 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The estimated effect as a function of one modifier, averaged over the others.
+    """The estimated effect as a function of one modifier, averaged over the others."""
 
-    Attributes
-    ----------
-    name : str
-        The modifier.
-    kind : {"continuous", "levels"}
-    grid : sequence of float, or of labels, length m
-        Public points, in the modifier's own units.
-    estimate, conf_low, conf_high : sequence of float, length m
-    interval_label : str
-        Meaning of the band or bars: ``"approximate 95% band"``.
-    """
-
-    name: str
+    name: str  # The modifier
     kind: Literal["continuous", "levels"]
-    grid: Sequence[float] | Sequence[str]
+    grid: Sequence[float] | Sequence[str]  # Public points, in the modifier's own units
     estimate: Sequence[float]
     conf_low: Sequence[float]
     conf_high: Sequence[float]
-    interval_label: str = "95% interval"
+    interval_label: str = "95% interval"  # Meaning of the band or bars: ``"approximate 95% band"``
 
     def __post_init__(self) -> None:
         if self.kind not in ("continuous", "levels"):
@@ -89,111 +77,64 @@ class Shape:
 class FitView:
     """All values that summary, plots and report show of one fit.
 
-    Attributes
-    ----------
-    left, right : tuple of (label, value)
-        The head of the summary, printed side by side.
-    effects, gates, cells : DataFrame or None
-        Index: terms, the headline effect first; groups; cells. All have the columns estimate
-        std_error conf_low conf_high.
+    `effects`, `gates` and `cells` have the columns estimate std_error conf_low conf_high for terms
+    (the headline effect first), groups and cells.
 
-        - `effects` and `gates` also have max_bias.
-        - `effects` also has p_value and `mark`: ``dp`` (released), ``post`` (computed from
-          releases) or ``pub`` (declared public).
-        - `gates` also has se_sampling.
-        - `cells` also has treated and control.
-    gains : DataFrame or None
-        Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
-        conf_high, random.
-    figures : tuple of Check
-        Figures that only this kind of fit has, shown before the tables of estimates.
-    third, grouped : str
-        Titles of the report's third section (if empty, the report has a title for it), and of the
-        groups in it.
-    variation : str
-        A sentence on whether the effect varies by `shapes`; may be empty.
-    averages : int
-        Number of leading `effects` that are not slopes.
-    uncertainty : tuple of VarianceSource
-        Sources of the standard error in row `lead` of `effects`.
-    bias : str
-        The maximum bias of that row from clipping, and how its interval allows for it; may be
-        empty.
-    tails : str
-        One line on the assumption behind the maximum bias of clipped scores; may be empty.
-    parallel : str
-        One line on costs in brackets, if there are any; may be empty.
-    lead : int
-    alpha : float
-        Intervals are at level 1 - alpha.
-    guarantee : tuple of str
-        Sentences; `tables.odds_sentence` writes the sentence on odds.
-    unit_sentence : str
-        Who is protected: ``"One row is one patient."``
-    attack : DataFrame or None
-        Maximum power of the best test between two neighboring tables at each false_alarms, both as
-        shares. None if no trade-off function is proven.
-    epsilon, delta, rho : float
-        The cost of this fit; `rho` is nan if the fit is priced in pure epsilon.
-    budget : DataFrame
-        One line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
-        rows parallel. `noise_sd` is nan if there is no noise.
-    total, ledger : str
-        ``"(0.5, 1e-05)-DP"``; ``"Ledger 'rhc': 1.91 of 2 left."`` or None.
-    headline : tuple of str
-        Three plain sentences: the effect, its uncertainty, and what was protected.
-    notes, assumptions, methods : tuple of str
-        Sentences, sentences and paragraphs.
-    serious : int
-        Number of leading notes that the fit also warned about.
-    robustness : str
-        One sentence on how strong an unmeasured confounder would have to be; may be empty.
-    call : str
-        Python code that reproduces the fit.
-    versions : tuple of (name, version)
+    - `effects` and `gates` also have max_bias.
+    - `effects` also has p_value and `mark`: ``dp`` (released), ``post`` (computed from releases) or
+      ``pub`` (declared public).
+    - `gates` also has se_sampling.
+    - `cells` also has treated and control.
     """
 
     title: str
     outcome: str
     treatment: str
-    left: tuple[Pair, ...]
+    left: tuple[Pair, ...]  # Left and right half of the summary's head
     right: tuple[Pair, ...]
     effects: pd.DataFrame | None
+    # One line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
+    # rows parallel. `noise_sd` is nan if there is no noise.
     budget: pd.DataFrame
-    total: str
-    guarantee: tuple[str, ...]
+    total: str  # ``"(0.5, 1e-05)-DP"``
+    guarantee: tuple[str, ...]  # Sentences; `tables.odds_sentence` writes the sentence on odds
     kind: Kind
     epsilon: float
     delta: float
-    rho: float
-    unit_sentence: str
+    rho: float  # nan if the fit is priced in pure epsilon
+    unit_sentence: str  # Who is protected: ``"One row is one patient."``
+    # Three plain sentences: the effect, its uncertainty, and what was protected
     headline: tuple[str, ...]
-    call: str
+    call: str  # Python code that reproduces the fit
     neighbors: Neighbors = "substitute"
+    # Maximum power of the best test between two neighboring tables at each false_alarms, both as
+    # shares. None if no trade-off function is proven.
     attack: pd.DataFrame | None = None
     lead: int = 0
-    alpha: float = 0.05
+    alpha: float = 0.05  # Intervals are at level 1 - alpha
     gates: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
-    figures: tuple[Check, ...] = ()
-    third: str = ""
-    grouped: str = "Average effect by group"
-    variation: str = ""
+    figures: tuple[Check, ...] = ()  # Only this kind of fit has them; before the tables
+    third: str = ""  # Title of the report's third section, if not its usual one
+    grouped: str = "Average effect by group"  # Title of the groups in that section
+    variation: str = ""  # A sentence on whether the effect varies by `shapes`
+    # Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
+    # conf_high, random
     gains: pd.DataFrame | None = None
-    uncertainty: tuple[VarianceSource, ...] = ()
-    bias: str = ""
-    tails: str = ""
-    parallel: str = ""
-    ledger: str | None = None
-    averages: int = 1
+    uncertainty: tuple[VarianceSource, ...] = ()  # Parts of the standard error in row `lead`
+    bias: str = ""  # That row's maximum bias from clipping, and how its interval allows for it
+    tails: str = ""  # Assumption behind the maximum bias of clipped scores
+    parallel: str = ""  # One line on costs in brackets, if there are any
+    ledger: str | None = None  # ``"Ledger 'rhc': 1.91 of 2 left."``
+    averages: int = 1  # Number of leading `effects` that are not slopes
     notes: tuple[str, ...] = ()
-    serious: int = 0
+    serious: int = 0  # Number of leading notes that the fit also warned about
     assumptions: tuple[str, ...] = ()
-    robustness: str = ""
+    robustness: str = ""  # How strong an unmeasured confounder would have to be
     checks: tuple[Check, ...] = ()
     methods: tuple[str, ...] = ()
-    versions: tuple[Pair, ...] = ()
+    versions: tuple[Pair, ...] = ()  # Names and versions of packages
 
     @property
     def errors(self) -> tuple[float, float]:

@@ -39,10 +39,7 @@ def cohorts_of(
 ) -> tuple[Schema, panels.Panel]:
     """Domains of the rows per unit: the cohort, and the outcome in each declared period.
 
-    Raises
-    ------
-    FormulaError, SchemaError, CapabilityError
-        If the periods or cohorts are not declared, or a column has two roles.
+    Refuse undeclared periods or cohorts, and a column with two roles.
     """
     name, domain = formula.outcome, schema.get(formula.outcome)
     if formula.terms or formula.response is not None:

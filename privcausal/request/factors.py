@@ -194,20 +194,14 @@ _COMPARE = {
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """Sets of groups that partition the rows, so that their sums add up to the sum over all rows.
+    """Sets of groups that partition the rows: their sums add up to the sum over all rows."""
 
-    Attributes
-    ----------
-    identities : Matrix
-        One row per set, shape (q, 1 + G): 1 for all rows, -1 for each group of the set. Multiplied
-        by the sums over all rows and over the groups, it gives the sum over the remaining rows,
-        which are in none of the set's groups.
-    certain : Mask
-        Whether there are certainly no remaining rows. Otherwise, there may be rows with an
-        undeclared label or a missing value.
-    """
-
+    # One row per set, shape (q, 1 + G): 1 for all rows, -1 for each group of the set. Multiplied by
+    # the sums over all rows and over the groups, it gives the sum over the remaining rows, which
+    # are in none of the set's groups.
     identities: Matrix
+    # Whether there are certainly no remaining rows. Otherwise, there may be rows with an undeclared
+    # label or a missing value.
     certain: Mask
 
 
@@ -265,42 +259,28 @@ Option: TypeAlias = int | tuple[float, ...]
 
 @dataclass(frozen=True)
 class Factor:
-    """One column, or one public function of the columns of a row.
+    """One column, or one public function of the columns of a row."""
 
-    Attributes
-    ----------
-    expr
-        The text that formulaic evaluates. For a bare name, it is the column's name.
-    kind
-        "numeric" for a bare name, "categorical" for C(), and "contrast" for C(x, contr.sum) and
-        other contrasts. "spline" for bs, cr, cs and cc, "poly" for poly, "smooth" for s.
-        "function" for I, elementary functions, scale and center.
-    variables
-        The columns used, in order of first use.
-    total
-        Whether any bounds are allowed: the factor is finite for every finite input, except for
-        overflow, and compares with no number that may lie outside the bounds. Not total are log,
-        exp, sqrt, tan, division by a column and powers other than 0, 1, 2, ...
-    ref
-        The reference label of ``C(x, ref="A")``. `expr` is ``C(x)`` with or without it.
-    options
-        The numbers passed to bases, such as ``(("k", 6), ("knots", (20.0, 40.0)))``, and the
-        numbers compared with columns, ``(("cuts", (3.0,)),)``.
-    levels
-        The labels of ``C(x, levels=["A", "B"])``, which declare the levels of x. They are not in
-        `expr` either.
-    typed
-        The text that names the factor in results, if it is not `expr`: ``C(x, Sum)``, the spelling
-        of patsy for ``C(x, contr.sum)``.
-    """
-
-    expr: str
+    expr: str  # The text that formulaic evaluates. For a bare name, it is the column's name.
+    # "numeric" for a bare name, "categorical" for C(), and "contrast" for C(x, contr.sum) and other
+    # contrasts. "spline" for bs, cr, cs and cc, "poly" for poly, "smooth" for s. "function" for I,
+    # elementary functions, scale and center.
     kind: FactorKind
-    variables: tuple[str, ...]
+    variables: tuple[str, ...]  # The columns used, in order of first use
+    # Whether any bounds are allowed: the factor is finite for every finite input, except for
+    # overflow, and compares with no number that may lie outside the bounds. Not total are log, exp,
+    # sqrt, tan, division by a column and powers other than 0, 1, 2, ...
     total: bool = True
+    # The reference label of ``C(x, ref="A")``. `expr` is ``C(x)`` with or without it.
     ref: str | None = None
+    # The numbers passed to bases, such as ``(("k", 6), ("knots", (20.0, 40.0)))``, and the numbers
+    # compared with columns, ``(("cuts", (3.0,)),)``
     options: tuple[tuple[str, Option], ...] = ()
+    # The labels of ``C(x, levels=["A", "B"])``, which declare the levels of x. They are not in
+    # `expr` either.
     levels: tuple[str, ...] = ()
+    # The text that names the factor in results, if it is not `expr`: ``C(x, Sum)``, the spelling of
+    # patsy for ``C(x, contr.sum)``
     typed: str = ""
 
     def __str__(self) -> str:
@@ -331,10 +311,7 @@ def bare_factor(name: str) -> Factor:
 def call_factor(text: str) -> Factor:
     """Factor of a call such as ``log(x + 1)``.
 
-    Raises
-    ------
-    FormulaError
-        If any part of the call is not on the allow-list.
+    Raise `FormulaError` if any part of the call is not on the allow-list.
     """
     call = expressions.read_call(text)
     build = _BUILDERS.get(call.name)

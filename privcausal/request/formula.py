@@ -243,30 +243,20 @@ class CausalFormula:
     Use `parse` to create it. Both parts of covariates have an intercept, which cannot be removed.
     Terms are in formulaic's order, main effects before interactions. Controls that are also
     modifiers are not repeated.
-
-    Attributes
-    ----------
-    text
-        The formula as typed, with normalized white space.
-    outcome, treatment
-        Column names. A regression has no treatment (an empty name).
-    response
-        The function of the outcome, such as log(Y) in ``log(Y) ~ T``; None for a bare column.
-    instruments
-        The columns of a last part ``| T ~ Z1 + Z2``, if there is one.
-    event
-        The second column of an outcome ``Surv(time, event)``; otherwise an empty name.
-    modifiers, controls
-        Terms of the second and the third part. Each may be empty.
     """
 
-    text: str
+    text: str  # The formula as typed, with normalized white space
+    # `outcome`, `treatment`: column names. A regression has no treatment (an empty name).
     outcome: str
     treatment: str
+    # `modifiers`, `controls`: terms of the second and the third part. Each may be empty.
     modifiers: tuple[Term, ...] = ()
     controls: tuple[Term, ...] = ()
+    # The function of the outcome, such as log(Y) in ``log(Y) ~ T``; None for a bare column
     response: Factor | None = None
+    # The columns of a last part ``| T ~ Z1 + Z2``, if there is one
     instruments: tuple[str, ...] = ()
+    # The second column of an outcome ``Surv(time, event)``; otherwise an empty name
     event: str = ""
 
     def __post_init__(self) -> None:

@@ -23,37 +23,21 @@ ControlGroup = Literal["nevertreated", "notyettreated"]
 
 @dataclass(frozen=True)
 class Panel:
-    """A table with rows of each unit in several periods, to be reduced to one row per unit.
+    """A table with rows of each unit in several periods, to be reduced to one row per unit."""
 
-    Attributes
-    ----------
-    time : str
-        Column of periods. The request's schema holds its two levels, before and after.
-    outcome : Schema
-        Domain of the outcome in one period. The request's schema holds the domain of its change.
-    """
-
-    time: str
+    time: str  # Column of periods. The request's schema holds its two levels, before and after.
+    # Domain of the outcome in one period. The request's schema holds the domain of its change.
     outcome: Schema
 
 
 @dataclass(frozen=True)
 class Staggered(Panel):
-    """A panel whose rows per unit have a cohort and the outcomes of all periods.
+    """A panel whose rows per unit have a cohort and the outcomes of all periods."""
 
-    Attributes
-    ----------
-    cohort : str
-        Column of the first treated period.
-    wide : tuple of str
-        Names of the outcome in a unit's row, after the first period. The first keeps its own name.
-    control_group : {"nevertreated", "notyettreated"}
-        Cohorts that serve as controls.
-    """
-
-    cohort: str
+    cohort: str  # Column of the first treated period
+    # Names of the outcome in a unit's row, after the first period. The first keeps its own name.
     wide: tuple[str, ...]
-    control_group: ControlGroup
+    control_group: ControlGroup  # Cohorts that serve as controls
 
 
 def panel_of(
@@ -68,10 +52,7 @@ def panel_of(
 ) -> tuple[Schema, Panel]:
     """Domains of the rows per unit: an outcome in [lo, hi] has a change in [lo - hi, hi - lo].
 
-    Raises
-    ------
-    FormulaError, SchemaError, CapabilityError
-        If two periods are not declared, or a column of the call cannot be used for changes.
+    Refuse undeclared periods, and columns that cannot be used for changes.
     """
     name = formula.outcome
     if control_group != "nevertreated":

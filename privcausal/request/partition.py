@@ -184,17 +184,10 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Tabulated:
-    """A user-defined function, evaluated on a fine public grid.
-
-    Attributes
-    ----------
-    grid : Product
-    cells : Integers
-        Value of the function (a cell number) at each cell of the grid; -1 for no cell.
-    names : tuple of str
-    """
+    """A user-defined function, evaluated on a fine public grid."""
 
     grid: Product
+    # Value of the function (a cell number) at each cell of the grid; -1 for no cell
     cells: Integers
     names: tuple[str, ...]
 
@@ -349,11 +342,6 @@ class CellQuery:
     In the vault, the query must give the same bits as the row-wise code. Every step is therefore
     the same IEEE operation in the same order. A data owner's warehouse may round ties differently,
     which does not change any sensitivity.
-
-    Attributes
-    ----------
-    labels : frozenset of str
-        Columns read as text; the others are numbers.
     """
 
     outcome: str
@@ -361,7 +349,7 @@ class CellQuery:
     variables: tuple[str, ...]
     schema: Schema
     partition: Product
-    labels: frozenset[str]
+    labels: frozenset[str]  # Columns read as text; the others are numbers
 
     def exact(self, table: str, *, squares: bool) -> str:
         """DuckDB query for rows (cell, arm, count, sum, sum of squares) of whole numbers."""

@@ -48,37 +48,21 @@ class StageKey(str):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One planned release.
+    """One planned release."""
 
-    Attributes
-    ----------
-    name : str
-        The text of its key, unique within the plan: ``"nuisance: outcome"``.
-    rho : int
-        pico-rho that sets its noise; 0 if `epsilon` sets it.
-    delta : int
-        pico-delta of label selection, of a mechanism with a cost in (epsilon, delta), or of the
-        event that a proof in rho fails.
-    charged : int
-        pico-rho added to the total; 0 for a stage in parallel with an equally expensive part.
-    rows : float
-        Public share of the rows that the stage reads.
-    part : str
-        The rows read: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``.
-    epsilon : int
-        pico-epsilon of a mechanism with a cost in (epsilon, delta) instead of rho.
-    free : bool
-        Whether its epsilon and delta are left out of the total, because a part with other rows is
-        charged at least as much.
-    """
-
-    name: str
-    rho: int
+    name: str  # The text of its key, unique within the plan: ``"nuisance: outcome"``
+    rho: int  # pico-rho that sets its noise; 0 if `epsilon` sets it
+    # pico-delta of label selection, of a mechanism with a cost in (epsilon, delta), or of the event
+    # that a proof in rho fails
     delta: int = 0
+    # pico-rho added to the total; 0 for a stage in parallel with an equally expensive part
     charged: int = -1
-    rows: float = 1.0
+    rows: float = 1.0  # Public share of the rows that the stage reads
+    # The rows read: ``"all"``, or the name of a part, such as ``"nuisance"`` or ``"effect"``
     part: str = "all"
-    epsilon: int = 0
+    epsilon: int = 0  # pico-epsilon of a mechanism with a cost in (epsilon, delta) instead of rho
+    # Whether its epsilon and delta are left out of the total, because a part with other rows is
+    # charged at least as much
     free: bool = False
 
     def __post_init__(self) -> None:
@@ -109,41 +93,23 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of one fit. `rho`, `epsilon` and `delta` are its totals in pico-units.
-
-    Attributes
-    ----------
-    rho_cap : int
-        Maximum pico-rho that the budget allows.
-    least_rows : int
-        Minimum number of rows that a published claim needs; otherwise 0.
-    most_rows : int
-        Maximum number of rows that the learner can use; 0 for no limit.
-    partition : Partition or None
-        Cells of the aggregates, if the learner reads only aggregates.
-    least_part : int
-        Minimum number of rows in each part of a split.
-    trade_off : TradeOff, optional
-        Joint guarantee of the stages with declared guarantees.
-    aggregated : bool
-        Whether the input was already added up by cell.
-    gdp : bool
-        Whether every stage in rho is one release of discrete Gaussian noise on the vault's fine
-        grid, so that rho is mu^2 / 2.
-    """
+    """The stages of one fit. `rho`, `epsilon` and `delta` are its totals in pico-units."""
 
     request: Request
     learner: str
     base: str
     stages: tuple[Stage, ...]
-    rho_cap: int
-    least_rows: int = 0
+    rho_cap: int  # Maximum pico-rho that the budget allows
+    least_rows: int = 0  # Minimum number of rows that a published claim needs; otherwise 0
+    # Cells of the aggregates, if the learner reads only aggregates
     partition: Partition | None = None
-    least_part: int = 0
-    trade_off: TradeOff | None = None
-    aggregated: bool = False
+    least_part: int = 0  # Minimum number of rows in each part of a split
+    trade_off: TradeOff | None = None  # Joint guarantee of the stages with declared guarantees
+    aggregated: bool = False  # Whether the input was already added up by cell
+    # Whether every stage in rho is one release of discrete Gaussian noise on the vault's fine grid,
+    # so that rho is mu^2 / 2
     gdp: bool = False
-    most_rows: int = 0
+    most_rows: int = 0  # Maximum number of rows that the learner can use; 0 for no limit
 
     def __post_init__(self) -> None:
         names = [s.name for s in self.stages]
@@ -263,10 +229,8 @@ PER_ROW = (
 def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
     """Return shares that sum to one: the given shares, and the others in their default proportions.
 
-    Raises
-    ------
-    BudgetError
-        For unknown names, shares below 0 or above 1, a sum above one, or all four below one.
+    Raise `BudgetError` for unknown names, shares below 0 or above 1, a sum above one, or all four
+    below one.
     """
     given = dict(given or {})
     known = ", ".join(map(repr, defaults))
@@ -324,10 +288,7 @@ def portions(total: int, shares: Sequence[float]) -> list[int]:
 def translated(statement: str, dialect: str) -> str:
     """Translate the statement to another SQL dialect with sqlglot.
 
-    Raises
-    ------
-    CapabilityError
-        If sqlglot is not installed or does not know the dialect.
+    Raise `CapabilityError` if sqlglot is not installed or does not know the dialect.
     """
     if dialect == "duckdb":
         return statement
@@ -352,28 +313,16 @@ SPREADS_PER_RANGE = 4.0
 
 @dataclass(frozen=True)
 class PopulationShape:
-    """Shapes of simulated columns.
+    """Shapes of simulated columns."""
 
-    Attributes
-    ----------
-    mean, sd : float
-        Of a numeric column, as shares of the width of its bounds.
-    ones : float
-        Share of ones in a column with two values.
-    correlation : float
-        Correlation of any two columns, after a transformation to normal columns.
-    confounding : float
-        Share of an unknown treatment's variance that the covariates explain.
-    tail : float
-        Maximum distance of a numeric outcome's mean from its lower bound, in standard deviations.
-        A small number gives a skewed outcome.
-    """
-
+    # `mean`, `sd`: of a numeric column, as shares of the width of its bounds
     mean: float
     sd: float
-    ones: float
-    correlation: float
-    confounding: float
+    ones: float  # Share of ones in a column with two values
+    correlation: float  # Correlation of any two columns, after a transformation to normal columns
+    confounding: float  # Share of an unknown treatment's variance that the covariates explain
+    # Maximum distance of a numeric outcome's mean from its lower bound, in standard deviations. A
+    # small number gives a skewed outcome.
     tail: float
 
 
@@ -407,32 +356,19 @@ class Assumptions:
     range. Any standard deviation up to half the range is then possible; at half the range, each
     value is one of the two ends. Treatment has no effect, and values are never missing. Columns of
     `like` are resampled instead.
-
-    Attributes
-    ----------
-    width : float
-        Width of the outcome's domain.
-    outcome_sd : float
-        Standard deviation of the outcome within an arm, in the outcome's units. For an outcome
-        with two labels, it determines the frequency of the rarer label.
-    r2 : float
-        Share of the outcome's variance that the covariates explain, in [0, 1), equal in both arms.
-    treated : float
-        Share of rows treated, if the propensity is unknown.
-    population : PopulationShape
-        Shapes of the invented columns.
-    like : dict of arrays
-        Public rows, by column, of equal lengths.
-    icc : float
-        Correlation of the rows' influences on the estimate within a cluster of declared clusters.
     """
 
-    width: float
+    width: float  # Width of the outcome's domain
+    # Standard deviation of the outcome within an arm, in the outcome's units. For an outcome with
+    # two labels, it determines the frequency of the rarer label.
     outcome_sd: float
+    # Share of the outcome's variance that the covariates explain, in [0, 1), equal in both arms
     r2: float = 0.0
-    treated: float = 0.5
-    population: PopulationShape = USUAL
+    treated: float = 0.5  # Share of rows treated, if the propensity is unknown
+    population: PopulationShape = USUAL  # Shapes of the invented columns
+    # Public rows, by column, of equal lengths
     like: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    # Correlation of the rows' influences on the estimate within a cluster of declared clusters
     icc: float = CLUSTER_CORRELATION
 
     def __post_init__(self) -> None:

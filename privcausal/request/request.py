@@ -137,17 +137,10 @@ class Clusters:
     """Rows of one cluster may depend on one another; clusters are independent.
 
     Standard errors allow for this dependence. The guarantee still protects the row, or the unit.
-
-    Attributes
-    ----------
-    column : str
-        Column that names the cluster of each row.
-    max_rows : int
-        Declared largest number of rows of a cluster.
     """
 
-    column: str
-    max_rows: int
+    column: str  # Column that names the cluster of each row
+    max_rows: int  # Declared largest number of rows of a cluster
 
     def __post_init__(self) -> None:
         if not (isinstance(self.column, str) and self.column):
@@ -251,15 +244,9 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Points where an effect is requested. They are declared in the call, so they are public.
+    """Points where an effect is requested. They are declared in the call, so they are public."""
 
-    Attributes
-    ----------
-    columns : mapping
-        Column name to a tuple of numbers or labels.
-    """
-
-    columns: Mapping[str, tuple[Any, ...]]
+    columns: Mapping[str, tuple[Any, ...]]  # Column name to a tuple of numbers or labels
 
     def __len__(self) -> int:
         return max((len(values) for values in self.columns.values()), default=1)
@@ -268,12 +255,8 @@ class Queries:
 def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
     """Return the first average requested, then the other estimands.
 
-    Ratios add their difference, the ATE.
-
-    Raises
-    ------
-    CapabilityError
-        For an unknown name, a repeated name, or an empty list.
+    Ratios add their difference, the ATE. Raise `CapabilityError` for an unknown name, a repeated
+    name, or an empty list.
     """
     if asked == "CATE":
         return "CATE", ()  # a later check refuses it by name
@@ -299,27 +282,14 @@ SLOPES = frozenset(("PLR", "LATE"))
 
 @dataclass(frozen=True)
 class Estimand:
-    """The kind of effect requested, known from public names and declared domains.
+    """The kind of effect requested, known from public names and declared domains."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        All estimands, the first requested average first.
-    arms : tuple of str
-        Labels of a treatment with more than two arms, the reference first; otherwise empty.
-    dose : bool
-        Whether the compared variable (the treatment or its instrument) is numeric.
-    per_unit : bool
-        Whether the treatment is numeric, so that effects are per unit of treatment.
-    proven : bool
-        Whether the mechanism is proven here, and not a published mechanism as printed.
-    """
-
-    names: tuple[Special | Average | Ratio, ...]
+    names: tuple[Special | Average | Ratio, ...]  # All estimands, the first requested average first
+    # Labels of a treatment with more than two arms, the reference first; otherwise empty
     arms: tuple[str, ...]
-    dose: bool
-    per_unit: bool
-    proven: bool
+    dose: bool  # Whether the compared variable (the treatment or its instrument) is numeric
+    per_unit: bool  # Whether the treatment is numeric, so that effects are per unit of treatment
+    proven: bool  # Whether the mechanism is proven here, and not a published mechanism as printed
 
     def __str__(self) -> str:
         return ", ".join(self.names)
@@ -353,57 +323,38 @@ class Estimand:
 
 @dataclass(frozen=True)
 class Request:
-    """All settings of one call. It holds no data.
-
-    Attributes
-    ----------
-    estimand : {"CATE", "ATE", "ATT", "ATO", "PLR", "LATE", "RMST", "risk", "OLS", "ATT(g, t)"}
-        "CATE" is the effect as a function of covariates. "ATE", "ATT" and "ATO" are its averages.
-        "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "RMST" and
-        "risk" are averages of functions of a survival time. "OLS" is a linear regression.
-        "ATT(g, t)" are the effects by cohort and period.
-    propensity : None, float, str or dict
-        None if estimated. If known, a number in (0, 1), a column with declared bounds, or the share
-        of each arm.
-    clip : float
-        Propensities are clipped to [clip, 1 - clip] (0 < clip < 0.5).
-    groups : tuple of str
-        Column names or comparisons; average effects are reported for each group.
-    mode : {"proven", "paper"}
-        "paper" runs a published mechanism as printed; its guarantee is the paper's claim.
-    below_minimum : {"refuse", "published"}
-        Behavior if the data have fewer rows than the paper's claim needs.
-    tails : {"fitted", "any"}
-        Assumption on values hidden by noise beyond a clip.
-    queries : Queries or None
-        Public points where the effect is evaluated; None for the whole function.
-    more : tuple of str
-        Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases.
-    weights : None or str
-        Column of survey weights. Its declared bounds must not be negative.
-    cluster : None or Clusters
-        Clusters of rows that standard errors allow for.
-    horizon : None or float
-        End of the follow-up that "RMST" and "risk" describe, in units of the survival time.
-    """
+    """All settings of one call. It holds no data."""
 
     formula: CausalFormula
     schema: Schema
     budget: Budget
     trust: Trust = Trust()
+    # "CATE" is the effect as a function of covariates. "ATE", "ATT" and "ATO" are its averages.
+    # "PLR" is the slope of the partially linear model, and "LATE" uses an instrument. "RMST" and
+    # "risk" are averages of functions of a survival time. "OLS" is a linear regression. "ATT(g, t)"
+    # are the effects by cohort and period.
     estimand: Special | Average = "CATE"
+    # Estimated if None. If known, a number in (0, 1), a column with declared bounds, or the share
+    # of each arm.
     propensity: float | str | Mapping[str, float] | None = None
-    clip: float = 0.1
+    clip: float = 0.1  # Propensities are clipped to [clip, 1 - clip] (0 < clip < 0.5)
     split: Split = "full"
+    # Column names or comparisons; average effects are reported for each group
     groups: tuple[str, ...] = ()
     cov_type: CovType = "nonrobust"
+    # "paper" runs a published mechanism as printed; its guarantee is the paper's claim
     mode: Mode = "proven"
+    # Behavior if the data have fewer rows than the paper's claim needs
     below_minimum: BelowMinimum = "refuse"
-    tails: Tails = "fitted"
+    tails: Tails = "fitted"  # Assumption on values hidden by noise beyond a clip
+    # Public points where the effect is evaluated; None for the whole function
     queries: Queries | None = None
+    # Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases
     more: tuple[Average | Ratio, ...] = ()
+    # Column of survey weights. Its declared bounds must not be negative.
     weights: str | None = None
-    cluster: Clusters | None = None
+    cluster: Clusters | None = None  # Clusters of rows that standard errors allow for
+    # End of the follow-up that "RMST" and "risk" describe, in units of the survival time
     horizon: float | None = None
 
     def __post_init__(self) -> None:

@@ -576,10 +576,6 @@ class Schema(Strict):
         `needed` column, not in `free`, would have to be estimated. It is also refused if it is
         close to a `needed` column without a domain, ignoring case. Otherwise, the schema may
         contain domains of other tables' columns.
-
-        Raises
-        ------
-        SchemaError
         """
         bare = {name.casefold(): name for name in needed if name not in self}
         bought = {key: name for key, name in bare.items() if name not in free}

@@ -384,18 +384,16 @@ class Overlap(Diagnostic):
         """
         borders = np.r_[0.0, self.measured.edges, 1.0]
         control, treated = self.measured.counts
+        ends = [f"{edge:.2f}" for edge in self.measured.edges]
+        inner = [f"{a} to {b}" for a, b in pairwise(ends)]
+        cells = [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
         return pd.DataFrame(
             {
                 "low": borders[:-1], "high": borders[1:], "treated": treated, "control": control,
                 "std_error": self.measured.noise_sd,
             },
-            index=pd.Index(self._labels(), name="propensity"),
+            index=pd.Index(cells, name="propensity"),
         )  # fmt: skip
-
-    def _labels(self) -> list[str]:
-        ends = [f"{edge:.2f}" for edge in self.measured.edges]
-        inner = [f"{a} to {b}" for a, b in pairwise(ends)]
-        return [f"{ends[0]} or less", *inner, f"{ends[-1]} or more"]
 
     def _shown(self) -> pd.DataFrame:
         # The sentence reports the noise.

@@ -109,11 +109,8 @@ def save(
 def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, str | None]:
     """Content of a saved fit: the estimate, its record, the call, and the state of the ledger.
 
-    Raises
-    ------
-    DataError
-        The file is missing, is not a fit of this package, is damaged, or comes from a version that
-        computes other results.
+    Raise `DataError` if the file is missing, is not a fit of this package, is damaged, or comes
+    from a version that computes other results.
     """
     name = repr(os.fspath(path))
     if not Path(path).exists():
@@ -199,10 +196,7 @@ def _is_call(asked: Any) -> bool:
 def _results(estimate: Estimate) -> tuple[Vector, Vector]:
     """Averages, and effects at public corners, with their standard errors.
 
-    Raises
-    ------
-    ValueError
-        A function of the fit is no finite number there, and would be none for rows either.
+    Raise `ValueError` if a function of the fit is not finite there; it would fail for rows, too.
     """
     found, values, sds = estimate.nuisances, [np.zeros(0)], [np.zeros(0)]
     if estimate.averages is not None:

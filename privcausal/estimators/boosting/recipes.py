@@ -241,7 +241,12 @@ def _means(start: _Start, centre: training.Centre, fitted: Sequence[Fitted]) -> 
         plain.append(NuisanceTriple(e.e, mu0, mu1))
         partials.append(e.beside(functions.Mixture(e.soft, mu1, mu0)))
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
-    contrast = _contrast(machine, fitted)
+    # mu_1 - mu_0 on the effect's bins, averaged over the folds (only rows belong to a fold).
+    own = _averaged(machine.bins, machine.effect.bins)
+    turn = np.hstack([-own, own])
+    mean = np.mean([turn @ one.mean for one in fitted], axis=0)
+    cov = sum((turn @ one.cov @ turn.T for one in fitted), np.zeros((len(own),) * 2))
+    contrast = Fitted(mean, cov / len(fitted) ** 2).through(machine.effect.bins.to_coef)
     more, doubt = refined(state, tuple(partials), centre.explained)
     more = nu.updated_for_effect(state, more, _effect(machine, contrast))
     nuisances = tuple(map(_extended, plain, more))
@@ -255,15 +260,6 @@ def _extended(means: NuisanceTriple, part: nu.FoldFit) -> NuisanceTriple:
     psi, joint = part.beyond
     baseline = joint.slopes[1]
     return NuisanceTriple(part.e, *(Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1)))
-
-
-def _contrast(machine: training.BoostingSession, fitted: Sequence[Fitted]) -> Posterior:
-    """mu_1 - mu_0 on the effect's bins, averaged over the folds (only rows belong to a fold)."""
-    own = _averaged(machine.bins, machine.effect.bins)
-    turn = np.hstack([-own, own])
-    mean = np.mean([turn @ one.mean for one in fitted], axis=0)
-    cov = sum((turn @ one.cov @ turn.T for one in fitted), np.zeros((len(own),) * 2))
-    return Fitted(mean, cov / len(fitted) ** 2).through(machine.effect.bins.to_coef)
 
 
 def _averaged(bins: functions.Bins, kept: functions.Bins) -> Matrix:

@@ -33,22 +33,13 @@ OUTCOME_CELLS = 32
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BoostingTask(BoostedRegression):
-    """One regression by boosting.
+    """One regression by boosting."""
 
-    Attributes
-    ----------
-    size : float
-        Typical size of the target, for the prior.
-    curvature : Matrix
-        Mean of a^2 (logistic: e (1 - e)) at the synthetic rows, shape (arms, SIZE). Multiplied by
-        each arm's share if the regression is by arm.
-    dispersion : float
-        Variance of a residual per unit of curvature.
-    """
-
-    size: float
+    size: float  # Typical size of the target, for the prior
+    # Mean of a^2 (logistic: e (1 - e)) at the synthetic rows, shape (arms, SIZE). Multiplied by
+    # each arm's share if the regression is by arm.
     curvature: Matrix
-    dispersion: float
+    dispersion: float  # Variance of a residual per unit of curvature
 
 
 @dataclass(frozen=True, eq=False)

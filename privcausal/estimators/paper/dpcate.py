@@ -172,12 +172,7 @@ class PublishedDPCATE(Learner):
         """Plan one stage charged in epsilon and delta, plus stages of private nuisances.
 
         Private nuisances come from other rows, in parallel. Together they can use the whole budget
-        and are not charged again.
-
-        Raises
-        ------
-        CapabilityError, SchemaError, BudgetError
-            The theorems, or this base, do not cover the request.
+        and are not charged again. Refuse requests that the theorems, or this base, do not cover.
         """
         _check_asked(self, request, base, undeclared)
         nuisances: tuple[Stage, ...] = ()

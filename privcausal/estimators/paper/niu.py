@@ -350,10 +350,7 @@ class TwoStage(Learner):
     def first_stages(self, request: Request) -> dict[str, tuple[StageKey, FirstStage]]:
         """Stages that are learned before the effect, by name.
 
-        Raises
-        ------
-        CapabilityError
-            The propensity is not known, and there is no estimator for it.
+        Raise `CapabilityError` for an unknown propensity without an estimator.
         """
         found = {}
         for name, (key, stage) in self._first().items():
@@ -401,12 +398,8 @@ class TwoStage(Learner):
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
         """Plan stages on disjoint parts; the whole is charged once.
 
-        Raises
-        ------
-        CapabilityError, SchemaError
-            Algorithm 1 does not cover the request.
-        BudgetError
-            The estimators declare more than `eps` and `delta`.
+        Refuse requests that Algorithm 1 does not cover, and estimators that declare more than `eps`
+        and `delta`.
         """
         check_levels(request)
         refused = {

@@ -47,10 +47,7 @@ class Published(Learner):
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
         """Plan stages charged in epsilon and delta, plus stages of private nuisances.
 
-        Raises
-        ------
-        CapabilityError, SchemaError, BudgetError
-            The theorems, or this base, do not cover the request.
+        Refuse requests that the theorems, or this base, do not cover.
         """
         refused = {
             f"estimand={request.estimand!r}": request.estimand != "ATE",
