@@ -58,40 +58,24 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One line of the budget: a query, its mechanism and its cost.
+    """One line of the budget: a query, its mechanism and its cost."""
 
-    Attributes
-    ----------
-    stage, query, mechanism : str
-        For readers: ``"nuisance"``, ``"moments, p = 17"``, ``"discrete Gaussian"``.
-    neighbors : {"substitute", "add_remove"}
-    sensitivity : float
-        In the natural units of the released numbers.
-    noise_sd : float
-        Standard deviation of the noise in the same units.
-    cost : Cost
-    rows : float
-        Public share of the rows that were used, in (0, 1]; never a count.
-    unit : str
-        The protected unit: ``"row"``, or ``"patient_id (at most 3 rows)"``.
-    parallel : bool
-        True for a release on separate rows, if a release on other rows was already charged at
-        least as much. The parallel release is then charged less.
-    price : Cost, optional
-        The cost of a parallel release priced in (epsilon, delta), if it were the only one. For
-        releases priced in rho, the noise determines this cost.
-    """
-
+    # `stage`, `query`, `mechanism`: for readers: ``"nuisance"``, ``"moments, p = 17"``, ``"discrete
+    # Gaussian"``
     stage: str
     query: str
     mechanism: str
     neighbors: Neighbors
-    sensitivity: float
-    noise_sd: float
+    sensitivity: float  # In the natural units of the released numbers
+    noise_sd: float  # Standard deviation of the noise in the same units
     cost: Cost
-    rows: float = 1.0
-    unit: str = "row"
+    rows: float = 1.0  # Public share of the rows that were used, in (0, 1]; never a count
+    unit: str = "row"  # The protected unit: ``"row"``, or ``"patient_id (at most 3 rows)"``
+    # True for a release on separate rows, if a release on other rows was already charged at least
+    # as much. The parallel release is then charged less.
     parallel: bool = False
+    # The cost of a parallel release priced in (epsilon, delta), if it were the only one. For
+    # releases priced in rho, the noise determines this cost.
     price: Cost | None = None
 
     def __post_init__(self) -> None:

@@ -45,22 +45,14 @@ class BudgetExhaustedError(BudgetError):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The total of all charges of a ledger, in natural units.
+    """The total of all charges of a ledger, in natural units."""
 
-    Attributes
-    ----------
-    epsilon : float
-        The total guarantee, at the ledger's delta. It is less than the sum over fits.
-    pure_epsilon, rho, delta : float
-        Sums of the charges in each of the three currencies.
-    kind : {"proven", "published"}
-        "published" permanently, as soon as one charge relies on a published, unproven claim.
-    """
-
-    epsilon: float
+    epsilon: float  # The total guarantee, at the ledger's delta. It is less than the sum over fits.
+    # `pure_epsilon`, `rho`, `delta`: sums of the charges in each of the three currencies
     pure_epsilon: float
     rho: float
     delta: float
+    # "published" permanently, as soon as one charge relies on a published, unproven claim
     kind: Literal["proven", "published"] = "proven"
 
 

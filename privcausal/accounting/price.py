@@ -564,22 +564,14 @@ class Remaining:
     """The remaining budget under a cap, in natural units.
 
     Any one of the first three amounts may be spent, but not all of them.
-
-    Attributes
-    ----------
-    epsilon : float
-        The remaining rho, converted: the largest epsilon for a fit with Gaussian noise.
-    pure_epsilon : float
-        The remaining budget for a fit of pure epsilon.
-    rho : float
-        The remaining budget for Gaussian noise. Less may remain for a fit priced only in zCDP.
-    delta : float
-        The remaining budget for selecting labels, and the delta at which `epsilon` holds.
     """
 
+    # The remaining rho, converted: the largest epsilon for a fit with Gaussian noise
     epsilon: float
-    pure_epsilon: float
+    pure_epsilon: float  # The remaining budget for a fit of pure epsilon
+    # The remaining budget for Gaussian noise. Less may remain for a fit priced only in zCDP.
     rho: float
+    # The remaining budget for selecting labels, and the delta at which `epsilon` holds
     delta: float
 
 

@@ -227,22 +227,13 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The content of the file at one moment, with the chain already recomputed.
+    """The content of the file at one moment, with the chain already recomputed."""
 
-    Attributes
-    ----------
-    header : dict
-        ``id dataset epsilon delta allow_published``.
-    lines : tuple of dict
-        One per charge, in the order of spending. Amounts are in pico-units. Each line also says
-        whether its rho is of Gaussian noise.
-    hashes : tuple of str
-        The header's hash, then the hash of every line.
-    """
-
-    header: dict[str, Any]
+    header: dict[str, Any]  # ``id dataset epsilon delta allow_published``
+    # One per charge, in the order of spending. Amounts are in pico-units. Each line also says
+    # whether its rho is of Gaussian noise.
     lines: tuple[dict[str, Any], ...]
-    hashes: tuple[str, ...]
+    hashes: tuple[str, ...]  # The header's hash, then the hash of every line
 
 
 class Store:

@@ -32,22 +32,13 @@ class Fourier:
     p_j that sum to one (Rahimi and Recht 2007). z are the design columns given by `columns`, scaled
     to [-1, 1] by their declared ranges (indicators are 0/1). Proofs hold exactly for the kernel
     that the basis defines. `error` is the distance of this kernel from the Gaussian kernel.
-
-    Attributes
-    ----------
-    frequencies : Matrix
-        Shape (m, q).
-    shares : Vector
-        p_j, shape (m,).
-    bandwidth : float
-        h, in scaled units.
     """
 
     design: Design
     columns: Integers
-    frequencies: Matrix
-    shares: Vector
-    bandwidth: float
+    frequencies: Matrix  # Shape (m, q)
+    shares: Vector  # p_j, shape (m,)
+    bandwidth: float  # h, in scaled units
 
     cut = 1.0
 

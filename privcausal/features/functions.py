@@ -228,22 +228,14 @@ LUMP = 0.04
 
 @dataclass(frozen=True, eq=False)
 class TermBins:
-    """The bins of one term: of a numeric column, or one for each level of a factor.
+    """The bins of one term: of a numeric column, or one for each level of a factor."""
 
-    Attributes
-    ----------
-    columns : tuple of int
-        Design columns: one numeric column, or the indicators of a factor's levels.
-    bin_of : Integers or None
-        Bin of each public fine bin of a numeric column, shape (FINE_BINS,). A factor has None;
-        its bin 0 is for rows with none of its levels, and its bin k for the k-th level.
-    size : int
-        Number of bins.
-    """
-
+    # Design columns: one numeric column, or the indicators of a factor's levels
     columns: tuple[int, ...]
+    # Bin of each public fine bin of a numeric column, shape (FINE_BINS,). A factor has None; its
+    # bin 0 is for rows with none of its levels, and its bin k for the k-th level.
     bin_of: Integers | None
-    size: int
+    size: int  # Number of bins
 
     @property
     def position(self) -> Vector | None:
@@ -265,16 +257,11 @@ class TermBins:
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Public bins of all terms of a design, numbered consecutively over all axes.
-
-    Attributes
-    ----------
-    share : Vector
-        Public estimate of each bin's share of the rows, shape (M,). It sums to one on each axis.
-    """
+    """Public bins of all terms of a design, numbered consecutively over all axes."""
 
     design: Design
     axes: tuple[TermBins, ...]
+    # Public estimate of each bin's share of the rows, shape (M,). It sums to one on each axis.
     share: Vector
 
     @cached_property
@@ -435,23 +422,16 @@ class Network:
 
     f = w2' max(0, W1 z + b1) + b2, or sigmoid(f) for a share. z are the scaled design columns,
     followed by `arm` unless it is None.
-
-    Attributes
-    ----------
-    weights : Vector
-        W1 (32 x q, by rows), b1, w2, b2.
-    share : bool
-        Whether f is passed through the logistic function.
     """
 
     design: Design
-    weights: Vector
+    weights: Vector  # W1 (32 x q, by rows), b1, w2, b2
     lo: float
     hi: float
     offset: float = 0.0
     gain: float = 1.0
     arm: float | None = None
-    share: bool = False
+    share: bool = False  # Whether f is passed through the logistic function
 
     def __call__(self, rows: Rows) -> Vector:
         z = inputs(rows, self.design, self.arm)

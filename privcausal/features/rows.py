@@ -239,32 +239,18 @@ Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
 
 @dataclass(eq=False)
 class Rows:
-    """Cleaned covariates of n rows, with a cache of values computed from them.
+    """Cleaned covariates of n rows, with a cache of values computed from them."""
 
-    Attributes
-    ----------
-    frame : mapping
-        Column name to numbers inside their bounds, or to level codes (-1: undeclared level).
-    size : int
-    propensity : Vector, optional
-        The known propensity of each row.
-    by_column : bool
-        Store matrices column by column, and cache the results of `memo`. Use it for blocks of rows
-        on which many functions are evaluated. Values are the same.
-    space : Space, optional
-        Memory for large matrices while the rows are in use; see `within`.
-    before : mapping
-        Result of `remembered` from an earlier pass over the same rows.
-    keeps_matrices : bool
-        Whether the batch stays in memory, with room for its matrices.
-    """
-
+    # Column name to numbers inside their bounds, or to level codes (-1: undeclared level)
     frame: Mapping[str, Vector | Integers] = field(repr=False)
     size: int
-    propensity: Vector | None = field(default=None, repr=False)
+    propensity: Vector | None = field(default=None, repr=False)  # The known propensity of each row
     _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
     _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
+    # Store matrices column by column, and cache the results of `memo`. Use it for blocks of rows on
+    # which many functions are evaluated. Values are the same.
     by_column: bool = False
+    # Memory for large matrices while the rows are in use; see `within`
     space: Space | None = field(default=None, repr=False)
     _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
     _places: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
@@ -272,8 +258,9 @@ class Rows:
     _made: Remembered = field(default_factory=dict, repr=False)
     _asked: set[tuple[int, ...]] = field(default_factory=set, repr=False)
     _brief: Remembered = field(default_factory=dict, repr=False)
+    # Result of `remembered` from an earlier pass over the same rows
     before: Remembered = field(default_factory=dict, repr=False)
-    keeps_matrices: bool = False
+    keeps_matrices: bool = False  # Whether the batch stays in memory, with room for its matrices
 
     def __len__(self) -> int:
         return self.size

@@ -57,18 +57,12 @@ from privcausal.vault.sources import cell_table, files, memory, spark, stored
 
 @dataclass(frozen=True)
 class Changes:
-    """Rules for reading rows and for combining the rows of each unit. Holds no rows.
+    """Rules for reading rows and for combining the rows of each unit. Holds no rows."""
 
-    Attributes
-    ----------
-    domains : mapping
-        Domains of period, outcome, and treatment, in this order. They are used to clean these
-        columns.
-    labels : mapping
-        All columns that are read, and how each is read. The unit's column comes first.
-    """
-
+    # Domains of period, outcome, and treatment, in this order. They are used to clean these
+    # columns.
     domains: Mapping[str, Domain]
+    # All columns that are read, and how each is read. The unit's column comes first.
     labels: Mapping[str, memory.AsLabels]
 
     @classmethod

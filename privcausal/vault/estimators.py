@@ -26,21 +26,12 @@ from privcausal.vault.transforms import Transform
 
 @dataclass(frozen=True, eq=False)
 class Estimators:
-    """Estimators for the nuisances, with the scikit-learn interface.
+    """Estimators for the nuisances, with the scikit-learn interface."""
 
-    Attributes
-    ----------
-    propensity
-        An estimator with ``fit`` and ``predict_proba``. Not used if `known` is given.
-    outcome
-        An estimator with ``fit`` and ``predict``. It is fitted once in each arm.
-    known : Function, optional
-        The known propensity.
-    """
-
+    # An estimator with ``fit`` and ``predict_proba``. Not used if `known` is given.
     propensity: Any
-    outcome: Any
-    known: functions.Function | None = None
+    outcome: Any  # An estimator with ``fit`` and ``predict``. It is fitted once in each arm.
+    known: functions.Function | None = None  # The known propensity
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,17 +144,10 @@ class Declared(FittedEstimators):
 
     The estimator may store rows that it was fitted on. Therefore it can be called, but not copied,
     pickled, or shown.
-
-    Attributes
-    ----------
-    arm : float, optional
-        Value of the treatment, if the treatment is the first column.
-    who : str
-        The estimator's type and stage, for errors.
     """
 
-    arm: float | None = None
-    who: str = ""
+    arm: float | None = None  # Value of the treatment, if the treatment is the first column
+    who: str = ""  # The estimator's type and stage, for errors
 
     def __call__(self, rows: Rows) -> Vector:
         x = unit_columns(rows, self.design)
@@ -206,22 +190,16 @@ class DeclaredFit:
     public row: numeric columns at the midpoint of their domains, no level, treatment 0, target
     `filler`, and weight `most`. Under add_remove, an incomplete row is dropped. There, a row that
     becomes incomplete is one row fewer, and adding an incomplete row changes nothing.
-
-    Attributes
-    ----------
-    bounds : (float, float)
-        Public bounds of the target.
-    filler : float, optional
-        Target of an incomplete row. The default is the midpoint of `bounds`.
     """
 
     estimator: Any
     design: Design
     target: Transform
-    bounds: tuple[float, float]
+    bounds: tuple[float, float]  # Public bounds of the target
     weight: Transform | None = None
     most: float = 1.0
     with_treatment: bool = False
+    # Target of an incomplete row. The default is the midpoint of `bounds`.
     filler: float | None = None
     name: str = "as declared"
 

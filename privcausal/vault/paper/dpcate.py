@@ -397,19 +397,11 @@ class TanhNetwork(_Columns, SecondStage):
 
     h(x) = 2 J(queries) (H + damping I)^-1 grad g(x) (Corollary 1). H is the Hessian of the mean
     loss, from exact Hessian-vector products.
-
-    Attributes
-    ----------
-    scale : float
-        Public size of the effect: the network learns g / scale.
-    epochs : int
-        The paper does not state its value.
-    damping : float
-        Added to the Hessian after it was made positive, as a share of its largest eigenvalue.
     """
 
-    scale: float
-    epochs: int
+    scale: float  # Public size of the effect: the network learns g / scale
+    epochs: int  # The paper does not state its value
+    # Added to the Hessian after it was made positive, as a share of its largest eigenvalue
     damping: float
 
     def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage:

@@ -39,26 +39,18 @@ class PublishedEBM:
     warns that this leaks information. It also takes the types of columns from the rows: a column of
     two values is nominal. A fit's statement lists the other leaks. With `classification`, the model
     learns the probability of a 0/1 target.
-
-    Attributes
-    ----------
-    clip : bool
-        Clip targets and predictions to public bounds, which the paper does not do.
-    unclipped : (float, float)
-        Bounds in place of public ones; finite, so that their midpoint is a number.
-    weighting : {"published", "interpret"}
-        Divisor of a leaf's noisy sum if rows have weights: its noisy count of rows, or its noisy
-        sum of weights, as in current versions of interpret.
-    arm_columns : {1, 2}
-        Columns of a treatment in the first column. With 2, one for each arm follows the covariates.
     """
 
     epsilon: float
     delta: float
     classification: bool = False
+    # Divisor of a leaf's noisy sum if rows have weights: its noisy count of rows, or its noisy sum
+    # of weights, as in current versions of interpret
     weighting: Weighting = "published"
-    clip: bool = False
+    clip: bool = False  # Clip targets and predictions to public bounds, which the paper does not do
+    # Columns of a treatment in the first column. With 2, one for each arm follows the covariates.
     arm_columns: Literal[1, 2] = 1
+    # Bounds in place of public ones; finite, so that their midpoint is a number
     unclipped: ClassVar[tuple[float, float]] = (-1e100, 1e100)
     _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 

@@ -43,17 +43,10 @@ class Boosted(Opaque):
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """Current shapes, made from rounds of noisy sums. Public.
+    """Current shapes, made from rounds of noisy sums. Public."""
 
-    Attributes
-    ----------
-    constant : Vector, shape (arms,)
-    scores : Matrix, shape (arms, M)
-        Mean zero on each axis, weighted by the bins' weights.
-    """
-
-    constant: Vector
-    scores: Matrix
+    constant: Vector  # shape (arms,)
+    scores: Matrix  # Mean zero on each axis, weighted by the bins' weights, shape (arms, M)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

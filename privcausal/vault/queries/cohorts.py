@@ -22,17 +22,10 @@ class PathSize:
     H are the T - 1 orthonormal contrasts of Helmert (1876), so that ||z||^2 = sum_t (y_t - mean)^2.
     This is convex in the outcomes, so it is largest if each is at one end. With k of T outcomes at
     hi, it is (hi - lo)^2 k (T - k) / T, which is largest at k = T // 2.
-
-    Attributes
-    ----------
-    wide : tuple of str
-        Columns of the outcomes after the first period.
-    width : float
-        hi - lo.
     """
 
-    wide: tuple[str, ...]
-    width: float
+    wide: tuple[str, ...]  # Columns of the outcomes after the first period
+    width: float  # hi - lo
 
     @property
     def contrasts(self) -> Matrix:

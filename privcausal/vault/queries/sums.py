@@ -54,30 +54,17 @@ class HistogramQuery(Query):
 
 @dataclass(frozen=True, eq=False)
 class QueryBlock:
-    """Adjacent entries of a row's vector.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    added : float
-        Largest squared norm of a row's entries.
-    replaced : float, optional
-        Largest squared distance between two complete rows' entries. None means that their inner
-        product is never negative, which bounds the squared distance by twice `added`.
-    weight : float
-        Squared weight of the entries in the norm of the whole vector.
-    unit : float or array
-        Natural units of an entry of 1, by `shape` or broadcast to it.
-    matrix : int, optional
-        Each entry of `shape` is a symmetric matrix of this size. It is stored as its upper triangle
-        (row by row) and measured by its Frobenius norm.
-    """
+    """Adjacent entries of a row's vector."""
 
     shape: tuple[int, ...]
-    added: float
+    added: float  # Largest squared norm of a row's entries
+    # Largest squared distance between two complete rows' entries. None means that their inner
+    # product is never negative, which bounds the squared distance by twice `added`.
     replaced: float | None = None
-    weight: float = 1.0
-    unit: Any = 1.0
+    weight: float = 1.0  # Squared weight of the entries in the norm of the whole vector
+    unit: Any = 1.0  # Natural units of an entry of 1, by `shape` or broadcast to it
+    # Each entry of `shape` is a symmetric matrix of this size. It is stored as its upper triangle
+    # (row by row) and measured by its Frobenius norm.
     matrix: int | None = None
 
     @property

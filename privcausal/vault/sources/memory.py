@@ -223,27 +223,16 @@ Blocks: TypeAlias = Iterator[tuple[slice, Mapping[str, RawColumn]]]
 
 
 class RowSource(Opaque):
-    """Private rows, wherever they are stored.
-
-    Attributes
-    ----------
-    header : Header
-        Names and types, the only public part.
-    ordered : bool
-        Whether every reading gives the rows in the same order. Parts of the rows, and rows of a
-        unit, are identified by position, so both need a fixed order. If rows stay on Spark's
-        executors, both are identified by the unit's name instead.
-    held : bool
-        Whether all rows are in memory together.
-    absent : str
-        Message if the rows are not available here.
-    """
+    """Private rows, wherever they are stored."""
 
     __slots__ = ()
-    header: schema.Header
+    header: schema.Header  # Names and types, the only public part
+    # Whether every reading gives the rows in the same order. Parts of the rows, and rows of a unit,
+    # are identified by position, so both need a fixed order. If rows stay on Spark's executors,
+    # both are identified by the unit's name instead.
     ordered: bool
-    held: bool
-    absent: str
+    held: bool  # Whether all rows are in memory together
+    absent: str  # Message if the rows are not available here
 
     def size(self) -> int:
         """Number of rows. It is private under add_remove, so only the vault may use it."""

@@ -31,22 +31,14 @@ class RemoteSum:
 
     The part of a row depends only on the name of its unit and on `entropy`. A unit therefore keeps
     its part however often rows are computed again, or moved.
-
-    Attributes
-    ----------
-    wanted : tuple of (column, as_labels)
-    layout : Layout, optional
-        How rows are cleaned; None for a mechanism over raw columns.
-    unit : str, optional
-        The column that names the unit of each row.
     """
 
     mechanism: Together | RawMechanism
     wanted: tuple[tuple[str, bool], ...]
-    layout: Layout | None
+    layout: Layout | None  # How rows are cleaned; None for a mechanism over raw columns
     shares: tuple[float, ...] = (1.0,)
     entropy: int = 0
-    unit: str | None = None
+    unit: str | None = None  # The column that names the unit of each row
 
     @property
     def size(self) -> int:
