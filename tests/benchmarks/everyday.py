@@ -4,7 +4,7 @@
     python tests/benchmarks/everyday.py --methods private,r --set pairs_spread=.2 --out rows.csv
     python tests/benchmarks/everyday.py --show rows.csv
     python tests/benchmarks/everyday.py --show rows.csv --against other.csv
-    python tests/benchmarks/everyday.py --correlations
+    python tests/benchmarks/everyday.py --spreads --laws library --half build
     python tests/benchmarks/everyday.py --quick
 
 Laws are in `everyday_laws.py`: public data sets, random laws, and first calls. Constants are chosen
@@ -14,9 +14,11 @@ the true nuisances, without privacy; "boosted" is cross-fitted AIPW with boosted
 privacy. First calls are "dr" without bounds and "private" with them, at eps = 1 and the default
 delta. "refused" is a fit that fails before noise is drawn, "lost" one that fails after it, when its
 budget is spent. Shares are those of the squared half-width. Repetitions of a data set differ in
-their number of rows. A random law is fitted once, unless `--repeat` is given. `--correlations`
-prints what `Priors.correlation_sd` is about: the correlation of the additive parts of propensity
-and baseline, in fits almost without noise.
+their number of rows. A random law is fitted once, unless `--repeat` is given. `--spreads` prints
+what the prior spreads of `inference.priors` are about, from fits almost without noise: sds of the
+linear and the curved part of the propensity (over its sd if a quarter or more is treated) and of
+the mean outcome (over the sd of Y), their correlation, and the sds of products, curved products,
+steps and leaves over that of the additive part (root mean square of the two nuisances).
 """
 
 from __future__ import annotations
@@ -191,14 +193,34 @@ def beside(rows: pd.DataFrame, other: pd.DataFrame) -> str:
     ).round(3).to_string()  # fmt: skip
 
 
-def correlations(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) -> pd.Series:
-    """By law, the correlation of the additive parts of e(x) and the baseline, with the weight W."""
-    found, original = {}, nuisances._remainder
+def spreads(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) -> pd.DataFrame:
+    """By law, the sizes of the parts of both nuisances."""
+    found: dict[str, dict[str, float]] = {}
+    original = nuisances._remainder
 
     def kept(state: Any, part: Any, *rest: Any) -> Any:
+        if part.pair is None or part.beyond is None or one.name in found:
+            return original(state, part, *rest)
+        (psi, joint), order = part.beyond, state.features.order
         weight = nuisances.remainder_weight(state, state.features, part.e)
         e, b = (slopes * part.pair.shared for slopes in part.pair.slopes)
-        found[one.name] = (e @ weight @ b) / np.sqrt((e @ weight @ e) * (b @ weight @ b))
+        of_pair = (e @ weight @ b) / np.sqrt((e @ weight @ e) * (b @ weight @ b))
+        phi, rest_of = state.rows.phi(state.features), psi.of(state.rows)
+        even = nuisances.evenness(float(part.e(state.rows).mean()))
+        units = np.sqrt(even), np.sqrt(state.variance)
+        row = {
+            f"{name} {what}": float((phi[:, at] @ coef[at]).std()) / unit
+            for name, coef, unit in zip("eY", part.pair.mean, units, strict=True)
+            for what, at in (("linear", order == 1), ("curved", order > 1))
+        } | {"correlation": of_pair}
+        ends = np.cumsum([0, len(psi.pairs), len(psi.curved), psi.steps_of_indices])
+        for what, at in zip(KINDS, np.split(np.arange(psi.size), ends[1:]), strict=True):
+            shares = [
+                (rest_of[:, at] @ beyond[at]).std() / (phi[:, 1:] @ coef[1:]).std()
+                for beyond, coef in zip(joint.mean, part.pair.mean, strict=True)
+            ]
+            row[what] = float(np.sqrt(np.mean(np.square(shares))))
+        found[one.name] = row
         return original(state, part, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -207,7 +229,12 @@ def correlations(options: argparse.Namespace, n: int = 30_000, eps: float = 500.
             for name in laws.names(block, options.half, options.random):
                 one = laws.law(block, name, options.half)
                 fitted(one, n, 0, eps, "private")
-    return pd.Series(found)
+    table = pd.DataFrame(found).T
+    table.loc["median"], table.loc["80%"] = table.median(), table.quantile(0.8)
+    return table
+
+
+KINDS = ("products", "curved products", "steps", "leaves")
 
 
 # --- runs --------------------------------------------------------------------------------------
@@ -285,7 +312,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="append to this file, without what it has")
     parser.add_argument("--show", type=Path, nargs="+", help="run nothing: tables of these files")
     parser.add_argument("--against", type=Path, nargs="+", help="with --show: paired with these")
-    parser.add_argument("--correlations", action="store_true", help="of the library, no intervals")
+    parser.add_argument("--spreads", action="store_true", help="of the nuisances, no intervals")
     parser.add_argument("--quick", action="store_true", help="few fits")
     options = parser.parse_args(argv)
     if options.show:
@@ -295,9 +322,8 @@ def main(argv: list[str] | None = None) -> int:
         )
         print(shown(rows) if other is None else beside(rows, other))
         return 0
-    if options.correlations:
-        found = correlations(options)
-        print(found.round(2).to_string(), f"root mean square {np.sqrt(np.mean(found**2)):.2f}")
+    if options.spreads:
+        print(spreads(options).round(2).to_string())
         return 0
     if options.quick:
         options.fits, options.random, options.sizes, options.seconds = 1, 2, [500], 20

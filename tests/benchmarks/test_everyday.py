@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from importlib.util import find_spec
 from typing import Any
 
+import everyday
 import everyday_laws as laws
 import numpy as np
 import pytest
@@ -44,3 +46,11 @@ def test_halves_are_apart() -> None:
         assert not build & report
     ours, theirs = (laws.law("first", 2, half) for half in ("build", "report"))
     assert not np.allclose(ours.a, theirs.a)
+
+
+@pytest.mark.slow
+def test_the_spread_of_a_propensity_is_that_of_its_law() -> None:
+    """Random law 0: 39% are treated, so the unit is 1; a twentieth of the sd is in products."""
+    found = everyday.spreads(Namespace(laws=["random"], half="build", random=1)).loc["random 0"]
+    e = laws.law("random", 0, "build").draw(N, 0).e
+    assert 0.8 < np.hypot(found["e linear"], found["e curved"]) / e.std() < 1.2
