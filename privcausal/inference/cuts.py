@@ -425,6 +425,10 @@ def trial_window(
     return ranges.Window(Interval(low, high), most, excess)
 
 
+UNFORESEEN = 2.0
+"""Largest possible score, over the largest detected one, if the synthetic population has none as
+large. By hand."""
+
 NEAREST = 0.25
 """Least threshold that is tried, as a share of the root mean square of the scores."""
 
@@ -472,16 +476,18 @@ def score_cut(
         return min(cut, whole, key=lambda c: (noise_per_cut * c.at) ** 2 + c.bias**2)
     sparse = look is not None and look.mostly
     usual = 0.5 * variance * extremes.unit**2
-    # scores detected beyond the largest possible score contradict the synthetic population
-    ends = sizes.of_arms(extremes.largest) * sizes.factors
-    within = sizes.reach <= np.sqrt(2.0) * float(ends.max())
-    largest = largest if within else float((sizes.edges[-1] / sizes.factors).max())
+    # scores detected beyond the largest possible score contradict the synthetic population, which
+    # then has scores as much larger
+    grown, ends = 1.0, float((sizes.of_arms(extremes.largest) * sizes.factors).max())
+    if sizes.reach > np.sqrt(2.0) * ends:
+        grown = UNFORESEEN * sizes.reach / ends
+    largest = min(grown * largest, float((sizes.edges[-1] / sizes.factors).max()))
     beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual)
     start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
     # amounts among zeros: what is detected of them is not clipped
     start = max(start, look.reach * extremes.unit if look and sparse else 0.0)
     cuts = ranges.cuts_between(min(start, largest), largest)
-    most = np.array([extremes.excess(float(c)) if within else np.inf for c in cuts])
+    most = np.array([grown * extremes.excess(float(c) / grown) for c in cuts])
     over, kept = beyond(cuts)
 
     def side(sign: int) -> SideCuts:

@@ -180,6 +180,24 @@ def test_the_variance_of_outcomes_has_their_tails(shape: str) -> None:
     assert 0.5 < np.median(found) < 2
 
 
+def test_a_bound_near_the_middle_says_nothing_of_the_other_tail() -> None:
+    """Earnings of few rows, a third of them zero: what is clipped is allowed for in the median.
+
+    Up to half a standard error of the smaller arm's mean. If that no rows are below zero counted as
+    evidence against a tail above, 1.2 standard errors would be missing.
+    """
+    bounds, missing = Interval(0.0, 75.0), []
+    for seed in range(40):
+        rng = np.random.default_rng([12, seed])
+        t = (rng.random(450) < 0.4).astype(int)
+        y = np.where(rng.random(450) < 0.3, 0.0, rng.exponential(8.0, 450)).clip(0, 75)
+        found = trial_window(noisy(cells(y, t, bounds), 4.0, seed), 4.0, bounds, 2.0)
+        lost = 0.7 * 8 * np.exp(-found.interval.hi / 8)
+        allowed = found.rows[1, 1] / t.sum() * found.excess[1]
+        missing.append((lost - allowed) / (7.4 / np.sqrt(t.sum())))
+    assert np.median(missing) < 0.5
+
+
 def test_mass_at_the_ends_and_at_zero_tells_of_no_scale() -> None:
     """One row in 50 at the upper end cannot be seen: two values are never cut."""
     rng = np.random.default_rng(8)
