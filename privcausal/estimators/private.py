@@ -137,10 +137,10 @@ FIRST_EFFECT = Use(
     nu.NUISANCE_RESIDUALS, 0.06, "The first effect only centers the scores. Random laws.",
     one_contrast,
 )  # fmt: skip
-OUTCOME_LOOK = Use(
+OUTCOME_LOOK = (
     survey.OUTCOME_RANGE, 0.18, "One histogram of the outcome for both nuisances and scores. With "
     "0.12, intervals are 1.5% narrower at eps = 1, and 18% wider at eps = 0.1 in a trial of 5,000 "
-    "rows. Library.", budget.wide, learned,
+    "rows. Library.", budget.wide,
 )  # fmt: skip
 UNKNOWN_TREATMENT = Use(
     nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. Random "
@@ -205,12 +205,12 @@ class Private(AverageLearner):
         CLUSTER_USE,
         SURVIVAL_USE,
         *averages.sizes_of_scores(AVERAGE_STAGES[0], 0.10, "The maximum clipping bias falls with "
-            "its noise; 0.16 and 0.07 gave wider intervals. Library.", learned),
+            "its noise; 0.16 and 0.07 gave wider intervals. Library.", learned)[:1],  # not counts
         *averages.sizes_of_scores(AVERAGE_STAGES[0], 0.20, "With 0.10, intervals of skewed "
             "outcomes in trials of 1,000 rows cover 90% in place of 93%.", budget.known),
         Use(survey.OUTCOME_RANGE, 0.40, "With 0.18, intervals in trials of 500 rows are up to 70% "
             "wider.", budget.wide, budget.known),
-        OUTCOME_LOOK,
+        Use(*OUTCOME_LOOK, learned),
         Use(arm_stages, 0.31, "As for two arms.", learned, several_arms),
         Use(partial(arm_stages, what="residual moments"), 0.06, "As for two arms.", several_arms),
         *UNKNOWN_PROPENSITY,

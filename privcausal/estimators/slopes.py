@@ -77,7 +77,7 @@ SLOPE_USES = (
     Use(nu.NUISANCE_RESIDUALS, 0.12, "Its slope centers the scores and its mass scales them, so "
         "twice the weight in private(). By hand."),
     Use(private.AVERAGE_STAGES[1], 0.88, "The estimate itself, with its squares. Random laws."),
-    private.OUTCOME_LOOK,
+    Use(*private.OUTCOME_LOOK),
 )  # fmt: skip
 """Releases for slopes, without sizes and assignment."""
 

@@ -171,6 +171,17 @@ def test_a_treatment_without_variation_gives_no_error(value: float) -> None:
         assert np.isfinite(fit("a number", data).params["PLR"])
 
 
+def test_a_known_propensity_leaves_the_histogram_of_the_outcome() -> None:
+    """Without it, loose bounds would not be narrowed. The noise of both fits is one of a seed."""
+    data = study("two arms", 2000)
+    with seeded_noise(3):
+        found = fit("two arms", data, propensity=0.4, eps=4)
+    assert "histogram of outcome" in set(found.budget["query"])
+    with seeded_noise(3):
+        loose = fit("two arms", data, propensity=0.4, eps=4, bounds=BOUNDS | {"Y": (-400, 400)})
+    assert loose.bse.iloc[0] < 3 * found.bse.iloc[0]
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
