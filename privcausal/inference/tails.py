@@ -249,30 +249,17 @@ HIDDEN_MORE = 1e-9
 
 
 class OutcomeLaw(NamedTuple):
-    """Distances of the outcomes from the middle of their core, by side (low, high) and arm.
-
-    Attributes
-    ----------
-    ends : Vector
-        Of the cells of Y - lo, ascending from 0 to the width of the bounds, shape (K + 1,).
-    held : Matrix
-        Counts of the detected cells, by arm, shape (A, K).
-    reach, lasts : Vector
-        Of the core and of the bounds, from the middle, by side, shape (2,).
-    units : Vector
-        Of the sizes in `sizes`, by side, shape (2,).
-    sizes : SizeLaw
-        By side, then by arm, over all `rows`.
-    """
+    """Distances of the outcomes from the middle of their core, by side (low, high) and arm."""
 
     core: ranges.Core
-    ends: Vector
-    held: Matrix
+    ends: Vector  # Of the cells of Y - lo, ascending from 0 to the width of the bounds, (K + 1,)
+    held: Matrix  # Counts of the detected cells, by arm, shape (A, K)
+    # `reach`, `lasts`: of the core and of the bounds, from the middle, by side, shape (2,)
     reach: Vector
     lasts: Vector
-    units: Vector
-    sizes: SizeLaw
-    arms: Vector
+    units: Vector  # Of the sizes in `sizes`, by side, shape (2,)
+    sizes: SizeLaw  # By side, then by arm, over all `rows`
+    arms: Vector  # (Noisy) numbers of detected rows, shape (A,)
 
     @property
     def rows(self) -> float:
