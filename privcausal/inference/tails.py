@@ -233,7 +233,8 @@ def _weibull(
     if usual[0]:
         mean2 = rows * (ends[0] ** 2 + square[..., -1]) / count + near
         prior = -0.5 * (np.log(mean2.sum(axis=1) / usual[0]) / usual[1]) ** 2
-        own = -0.5 * (np.log(mean2 / shares / usual[0]) / usual[1]) ** 2
+        some = ~nowhere  # an empty side tells nothing of one law or several
+        own[:, some] = -0.5 * (np.log(mean2[:, some] / shares[some] / usual[0]) / usual[1]) ** 2
     chance = _mixed(log.sum(axis=1) + prior, log + own)
     mean, kept = (np.einsum("ga,gax->ax", chance * rows, one) for one in (over, square))
     spread = np.einsum("ga,gax->ax", chance * (rows**2 + 1 / told), over**2) - mean**2

@@ -94,7 +94,7 @@ class FitView:
     right: tuple[Pair, ...]
     effects: pd.DataFrame | None
     # One line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
-    # rows parallel. `noise_sd` is nan if there is no noise.
+    # rows parallel. `noise_sd` is nan without noise.
     budget: pd.DataFrame
     total: str  # ``"(0.5, 1e-05)-DP"``
     guarantee: tuple[str, ...]  # Sentences; `tables.odds_sentence` writes the sentence on odds
@@ -102,13 +102,13 @@ class FitView:
     epsilon: float
     delta: float
     rho: float  # nan if the fit is priced in pure epsilon
-    unit_sentence: str  # Who is protected: ``"One row is one patient."``
-    # Three plain sentences: the effect, its uncertainty, and what was protected
+    unit_sentence: str  # For whom it holds: ``"One row is one patient."``
+    # Three plain sentences: the effect, its uncertainty, and its guarantee
     headline: tuple[str, ...]
     call: str  # Python code that reproduces the fit
     neighbors: Neighbors = "substitute"
     # Maximum power of the best test between two neighboring tables at each false_alarms, both as
-    # shares. None if no trade-off function is proven.
+    # shares; or None without a proven trade-off function.
     attack: pd.DataFrame | None = None
     lead: int = 0
     alpha: float = 0.05  # Intervals are at level 1 - alpha

@@ -254,7 +254,7 @@ class RowSource(Opaque):
         return self
 
     def close(self) -> None:
-        """Close what was opened here to read the rows, typed or not; nothing that was given."""
+        """Close the files opened here to read the rows, but no source that was given."""
 
     def counted(self, statement: str, wanted: Wanted) -> Integers | None:
         """Rows of whole numbers from a query over the table `data`, shape (m, k).
