@@ -51,13 +51,6 @@ UNSEEN_SLOPE = (
     "from noise, so slopes may be far off. Check the bounds and labels, or use more rows or budget."
 )
 
-RESIDUAL_REACH = 1.5
-"""Clipping threshold of T - e for a numeric T, as a multiple of its largest detected size.
-
-Under half of the tail's excess then remains beyond the threshold and causes bias. Values from 1 to
-2 perform about equally, because noise grows with the square. By hand.
-"""
-
 LEAST_SLOPE_SHARE = 1 / 3
 """Minimum share of a slope that errors of e leave.
 
@@ -175,7 +168,9 @@ def residual_cut(
 
     Let V be the clipped T - e, and c the center of the scores V (Y - eta - c (T - e)). The slope
     errs by (theta - c) E[V (T - e - V)] / E[V^2]. Relative to theta - c, this error is at most the
-    threshold times the mean excess over the threshold, divided by the mean square (`tails`).
+    threshold times the mean excess over the threshold, divided by the mean square (`tails`). The
+    threshold is not below the largest detected size, and minimizes this error plus the last result
+    as a share of the sum of squares.
 
     e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
     which enters through its product with an error of eta.
@@ -187,11 +182,12 @@ def residual_cut(
     sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{of}|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0, 0.0  # Popoviciu (1935)
-    cut = most if anywhere else min(RESIDUAL_REACH * sizes.reach, most)
-    means = sizes.beyond(state.population.count, anywhere=anywhere)
-    excess, square = means(np.array([cut]))
-    lost = cut * float(excess[0, 0] / square[0, 0])
-    return replace(state, most=cut), float(square[0, 0]), lost, sizes.noise_sd * cut**2
+    count = state.population.count
+    cuts = np.geomspace(most if anywhere else min(sizes.reach, most), most, 200)
+    (excess,), (square,) = sizes.beyond(count, anywhere=anywhere)(cuts)
+    lost, doubt = cuts * excess / square, sizes.noise_sd * cuts**2
+    k = int(np.argmin(lost + doubt / (count * square)))
+    return replace(state, most=float(cuts[k])), float(square[k]), float(lost[k]), float(doubt[k])
 
 
 def largest_residual(domain: schema.Domain) -> float:

@@ -120,6 +120,22 @@ def test_a_dose_that_few_rows_get_has_a_slope() -> None:
     assert kept >= 3  # of 6 intervals of 95%, fewer with probability 1e-4 at 80%; noise is seeded
 
 
+def test_rows_without_a_dose_do_not_set_the_threshold() -> None:
+    """Noise hides all doses but 0, whose residuals are almost zero where e(x) is at its limit."""
+    rng = np.random.default_rng([5, 30, 3000])
+    x = rng.normal(size=(3000, 3)).clip(-4, 4)
+    some, dose = rng.random(3000) < 0.05, 2 + 0.5 * x[:, 0] + rng.normal(size=3000)
+    t = np.where(some, dose.clip(0, 8), 0.0)
+    y = x @ [1, 0.5, 0.3] + 0.5 * t + rng.normal(size=3000)
+    data = pd.DataFrame(x, columns=list("abc")).assign(T=t, Y=y)
+    bounds = dict.fromkeys("abc", (-4, 4)) | {"T": (0, 8), "Y": (-8, 12)}
+    with seeded_noise(30):
+        found = pc.private("Y ~ T | a + b + c", data, estimand="PLR", bounds=bounds, eps=1)
+    low, high = found.conf_int().iloc[0]
+    assert low <= 0.5 <= high
+    assert high - low < 20  # the width of the bounds of Y: with the largest detected size, 7e10
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TREATMENTS)
 def test_what_results_say(kind: str, tmp_path: Any) -> None:
