@@ -951,7 +951,7 @@ RESULTS: dict[str, Case] = {
         "audience",
     ),
     "no cells": (of("r", lambda f: f.cells), CapabilityError, "has no cells"),
-    "no uplift": (of("r", lambda f: f.uplift(study(), eps=1)), CapabilityError, "by cell"),
+    "no uplift": (of("r", lambda f: f.uplift(study(), eps=1)), CapabilityError, "propensity="),
     "uplift's eps": (of("adum", lambda f: f.uplift(study(), eps=0)), BudgetError, "eps"),
     "uplift's frame": (of("adum", lambda f: f.uplift([1], eps=1)), DataError, "cannot be read"),
     "overlap's eps": (of("r", lambda f: f.overlap(study(), eps=-1)), BudgetError, "eps"),

@@ -20,8 +20,10 @@ from privcausal.estimators.survey import outcome_of
 from privcausal.estimators.uplift import cell_totals
 from privcausal.estimators.words import Estimate
 from privcausal.features.design import Design
-from privcausal.features.functions import Constant, Function
+from privcausal.features.functions import Constant, Function, Ranks
 from privcausal.inference.cells import CellEffect, Curve, curves
+from privcausal.inference.effects import Answers
+from privcausal.inference.population import uniform_population
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Budget
 from privcausal.request.schema import Interval
@@ -30,6 +32,9 @@ from privcausal.typing import Frame, Kind, Matrix, Vector
 OVERLAP = StageKey("look", "propensity", heading="overlap")
 BALANCE = StageKey("look", "means", heading="balance")
 UPLIFT = StageKey("look", "cells", heading="uplift")
+
+RANKS = 10
+"""Number of ranges of the effect in uplift curves of effects without cells. By hand."""
 
 OVERLAP_CELLS = 16
 """Equal cells between the limits of e(x); one more cell on each side holds clipped values."""
@@ -133,22 +138,56 @@ def balance(
 def uplift(
     estimate: Estimate, frame: Frame, epsilon: float, ledger: accounting.Ledger | None
 ) -> UpliftCurves:
-    """Counts and sums of `frame` in the fit's cells, in pure epsilon, and the resulting curves."""
-    effect = estimate.effect
-    if not isinstance(effect, CellEffect):
-        raise CapabilityError(
-            "Uplift curves require effects by cell. Use learner='adum', not "
-            f"{estimate.plan.learner!r}."
-        )
-    request = estimate.plan.request
+    """Counts and sums of `frame` in cells of the effect, in pure epsilon, and the curves.
+
+    The cells are those of the fit, or else `RANKS` ranges of the estimated effect.
+    """
+    effect, request = estimate.effect, estimate.plan.request
+    cells = effect.partition if isinstance(effect, CellEffect) else ranks(estimate)
+    ranking = effect.value if isinstance(effect, CellEffect) else np.arange(float(cells.size))
     budget = Budget(epsilon, request.budget.delta)
     sums = vault.CellSums(
-        effect.partition, outcome_of(request, estimate.schema), request.trust.neighbors, "laplace",
+        cells, outcome_of(request, estimate.schema), request.trust.neighbors, "laplace",
         squares=isinstance(estimate.schema[request.formula.outcome], Interval),
     )  # fmt: skip
-    plan, release, kind = _look(estimate, frame, budget, ledger, UPLIFT, sums, (), pure=True)
+    plan, release, kind = _look(
+        estimate, frame, budget, ledger, UPLIFT, sums, [estimate.design], pure=True
+    )
     found = cell_totals(sums, release, request.trust.max_rows)
-    return UpliftCurves(plan, release, kind, curves(found, effect.value))
+    return UpliftCurves(plan, release, kind, curves(found, ranking))
+
+
+def ranks(estimate: Estimate) -> Ranks:
+    """Ranges of the estimated effect with equal shares of the population that the fit knows.
+
+    Raise `CapabilityError` if no effect is known at other rows, if it does not vary, or if arms
+    cannot be compared within a range because the treatment is not randomized with one probability.
+    """
+    effect, request = estimate.effect, estimate.plan.request
+    names = request.formula.effect_variables
+    if isinstance(effect, Answers) or not (effect and names):
+        raise CapabilityError(
+            "Uplift curves rank other rows by their effects, but this fit has no effect at other "
+            "points. Use pc.privcate with modifiers and without queries=. No budget was spent."
+        )
+    if not isinstance(request.propensity, int | float):
+        raise CapabilityError(
+            "Uplift curves compare the arms' means, so treatment must be randomized with one "
+            "probability. In a trial, declare propensity=. No budget was spent."
+        )
+    known = estimate.population
+    if not set(names) <= set(known.probabilities):
+        known = uniform_population(estimate.schema, names, None)
+    values = np.unique(effect(known.rows()), return_counts=True)
+    at = np.searchsorted(np.cumsum(values[1]), np.arange(1, RANKS) / RANKS * values[1].sum())
+    at = np.unique(at[at < len(values[0]) - 1])
+    if not len(at):
+        raise CapabilityError(
+            "The estimated effect is the same for all rows, so they have no rank. No budget was "
+            "spent."
+        )
+    # between two values, so that no value of the population is at a border
+    return Ranks(effect, names, (values[0][at] + values[0][at + 1]) / 2)
 
 
 def _propensity(estimate: Estimate) -> Function:

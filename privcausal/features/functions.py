@@ -10,7 +10,7 @@ depend on the shape, and its exponential differs between processors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -202,6 +202,23 @@ class Difference:
 
     def __call__(self, rows: Rows) -> Vector:
         return self.first(rows) - self.second(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Cells between the `borders` of an effect, which is a function of the row to the last bit."""
+
+    effect: Function
+    variables: tuple[str, ...]
+    borders: Vector
+
+    @property
+    def size(self) -> int:
+        return len(self.borders) + 1
+
+    def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
+        rows = Rows(frame, len(next(iter(frame.values()))))
+        return np.searchsorted(self.borders, self.effect(rows))
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class ArmPolynomials:
 
     def __call__(self, rows: Rows) -> Vector:
         phi = self.polynomials.of(rows.frame)
-        means = [np.clip(phi @ coef, -self.half, self.half) for coef in self.coef]
+        means = [np.clip(combine(phi, coef), -self.half, self.half) for coef in self.coef]
         return np.asarray(means[1] - means[0])
 
     def sd(self, rows: Rows) -> Vector:
@@ -192,7 +192,7 @@ class ArmLogits(ArmPolynomials):
 
     def __call__(self, rows: Rows) -> Vector:
         phi = self.polynomials.of(rows.frame)
-        control, treated = (expit(phi @ coef) for coef in self.coef)
+        control, treated = (expit(combine(phi, coef)) for coef in self.coef)
         return np.asarray(treated - control)
 
 

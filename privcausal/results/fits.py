@@ -712,13 +712,13 @@ class CateResult(Result):
         return effect
 
     def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> looks.Uplift:
-        """Uplift and Qini curves of treating cells in the order of their estimated effects.
+        """Uplift and Qini curves of treating rows in the order of their estimated effects.
 
+        Cells are those of learner "adum", or else ten ranges of the effect (for trials only).
         Parameters
         ----------
         frame : data frame
-            Rows, or a path to rows, for evaluating the ranking. Use rows that were not in the fit.
-            On the fit's own rows the gain looks larger than it is.
+            Rows that were not in the fit, or their path. On its own rows the gain looks larger.
         eps : float
             The cost of this evaluation in pure epsilon, in addition to the fit.
         ledger : Ledger, optional
@@ -727,7 +727,7 @@ class CateResult(Result):
         Raises
         ------
         DataError, SchemaError, BudgetError, LedgerError, CapabilityError
-            No budget was spent. `CapabilityError`: the learner has no cells.
+            No budget was spent. `CapabilityError`: no cells, and no single declared propensity.
 
         Examples
         --------

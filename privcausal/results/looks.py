@@ -515,7 +515,7 @@ LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uplift(_Look):
-    """Uplift and Qini curves of treating the cells with the largest estimated effect first."""
+    """Uplift and Qini curves of treating the rows with the largest estimated effect first."""
 
     measured: UpliftCurves
 

@@ -666,10 +666,32 @@ def test_uplift_costs_what_it_says(tmp_path: Path) -> None:
     look.plot("qini")
     with pytest.raises(BudgetError):
         made.uplift(study(seed=3), eps=0.5, ledger=ledger)
-    with pytest.raises(CapabilityError, match="learner='adum'"):
-        fit("tm").uplift(study(), eps=1)
     with pytest.raises(DataError, match="not in the data"):
         made.uplift(study().drop(columns="X"), eps=1)
+
+
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "tm", "dpcate", "auto"])
+def test_uplift_of_effects_without_cells(learner: str) -> None:
+    """Rows are treated by their estimated effects, so the area is near that of the best order."""
+    with testing.seeded_noise(5):
+        made = fit(learner, study(20_000, 1), eps=4.0, propensity=0.5)
+        look = made.uplift(study(60_000, 2), eps=4.0)
+    area = look.areas().loc["AUUC"]
+    # the best order gives 0.1506 over a continuum of ranges, and 0.149 over ten
+    assert 0.13 < area["estimate"] < 0.149 + 5 * area["std_error"]
+    assert area["conf_low"] > area["random"] + 0.05
+
+
+def test_uplift_without_an_order_is_refused() -> None:
+    constant = fit("r", formula="Y ~ T", propensity=0.5)
+    with pytest.raises(CapabilityError, match="no effect at other points"):
+        constant.uplift(study(), eps=1)
+    with pytest.raises(CapabilityError, match="one probability"):
+        fit("tm").uplift(study(), eps=1)
+    with testing.zero_noise():
+        flat = fit("r", study().assign(Y=0.0), propensity=0.5)
+    with pytest.raises(CapabilityError, match="same for all rows"):
+        flat.uplift(study(), eps=1)
 
 
 @pytest.mark.slow

@@ -216,14 +216,16 @@ def test_tables_of_cells(relation: str) -> None:
     assert str(first.summary()) == str(second.summary())
 
 
+@pytest.mark.parametrize("learner", ["adum", "r", "dr", "s", "t", "x", "tm", "dpcate"])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_a_look_at_uplift(relation: str) -> None:
-    """A release beside the fit, in the fit's cells."""
+def test_a_look_at_uplift(relation: str, learner: str) -> None:
+    """A release beside the fit, in the fit's cells or in ranges of its effect."""
     one, two = tables("adum", relation)
     with testing.seeded_noise(1):
         first = pc.privcate(
-            "Y ~ T | X1 + C(G)", one, learner="adum", bounds=BOUNDS, neighbors=relation
-        )
+            "Y ~ T | X1 + C(G)", one, learner=learner, bounds=BOUNDS, neighbors=relation,
+            propensity=0.5,
+        )  # fmt: skip
     with testing.recorded(3) as recorder:
         before = first.uplift(one, eps=1.0)
     with testing.recorded(3, recorder.calls) as again:

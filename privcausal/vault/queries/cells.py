@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privcausal.errors import CapabilityError
+from privcausal.features.functions import Ranks
 from privcausal.request.partition import (
     GRID_BITS,
     CellQuery,
@@ -193,7 +194,7 @@ class CellSums(Mechanism):
     sqrt(2) `rounding` in l2.
     """
 
-    partition: Partition
+    partition: Partition | Ranks
     outcome: Outcome
     neighbors: Neighbors
     law: Literal["laplace", "gaussian"]
