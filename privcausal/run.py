@@ -54,6 +54,10 @@ _ESTIMAND = (
     "For an average effect, use pc.private(..., estimand='ATT'). privcate() estimates the CATE, "
     "and did() the ATT."
 )
+_COHORTS = (
+    "Only did() has it. An event study has no plan: its noise depends on the spread of changes "
+    "within units. Plan one comparison: pc.plan('Y ~ T', unit='id', max_rows=1, ...)."
+)
 
 MOVED = {
     **{name: f"Write control=pc.Control({name}=...)." for name in DEFAULT.__dataclass_fields__},
@@ -69,9 +73,7 @@ MOVED = {
     "horizon": "Only pc.private and pc.plan have it, for 'Surv(days, died) ~ T'.",
     "bootstrap": "Intervals do not need a bootstrap, and each draw would spend budget.",
     "id": _UNITS,
-    "cohort": "Only did() has cohorts. An event study has no plan: its noise depends on the "
-    "spread of changes within units. Plan one comparison: pc.plan('Y ~ T', unit='id', "
-    "max_rows=1, ...).",
+    **dict.fromkeys(("cohort", "time", "periods"), _COHORTS),
     **dict.fromkeys(("cluster", "clusters", "cluster_var", "cov_kwds"), _CLUSTERS),
     **dict.fromkeys(("sample_weight", "sample_weights", "wts"), _WEIGHTED),
     **dict.fromkeys(("alpha", "level", "conf_level", "ci"), _INTERVALS),

@@ -55,7 +55,7 @@ MISTAKES: list[tuple[str, str]] = [
     (
         'private("Y ~ age | T", df, bounds=bounds)',
         "Treatment 'age' must be binary, but it has numeric bounds. If 'Y' is the "
-        "treatment, write age ~ Y.",
+        "treatment, write age ~ Y. For a slope, use estimand='PLR'.",
     ),
     (
         'private("Y ~ T | date", df, bounds=bounds)',

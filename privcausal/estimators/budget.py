@@ -477,10 +477,11 @@ def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None
     rho = fit.stage(MAGNITUDES).rho / accounting.PICO
     needed = rows_to_find(float(change / np.sqrt(2 * rho)))
     if rows < needed:
+        eps = np.ceil(100 * fit.request.budget.epsilon * needed / rows) / 100
         raise BudgetError(
             f"The data have too few rows to estimate bounds of {columns} "
             f"{'column' if columns == 1 else 'columns'} with this budget: about {needed:,.0f} rows "
-            f"are required, or eps={fit.request.budget.epsilon * needed / rows:.2g}. No budget was "
+            f"are required, or eps={eps:g}. No budget was "
             "spent. Declare the bounds of numeric columns: "
             f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}."
         )

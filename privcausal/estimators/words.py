@@ -294,8 +294,9 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return (ALLOWANCE,)
     if request.tails == "any":
         return (ANY_TAIL,)
-    clipped = "Outcomes" if estimate.plan.learner == "difference" else "Scores"
-    return f"{clipped} are assumed to fall beyond the detected ones as these fall.", ALLOWANCE
+    clipped = "outcomes" if estimate.plan.learner == "difference" else "scores"
+    rarer = f"Undetected large {clipped} are assumed to become rarer at the rate of detected ones."
+    return rarer, ALLOWANCE
 
 
 ALLOWANCE = "The maximum bias is an allowance chosen on public data sets. It is not a proven bound."
@@ -587,7 +588,7 @@ Three equally frequent treatments coded 0, 1, and 2 leave two thirds of the rows
 
 INCOMPLETE = (
     "About {share:.0%} of the rows are complete (noisy count); incomplete rows are ignored. "
-    "{coding}Check that the labels in bounds= match the data."
+    "{coding}Values are missing, or have labels that bounds= does not list."
 )
 CODING = "Values of {names} other than 0/1 count as missing; declare other labels in bounds=. "
 

@@ -134,7 +134,8 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
 
 def _context(view: FitView, *, public: bool) -> dict[str, Any]:
     sections = SECTIONS if view.treatment else OF_A_REGRESSION
-    third = "Estimates" if view.figures and view.gates is None else "Who benefits?"
+    varied = view.shapes or view.gates is not None or view.cells is not None
+    third = "Who benefits?" if varied else "Estimates"
     return {
         "view": view,
         "public": public,

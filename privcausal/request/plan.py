@@ -324,20 +324,25 @@ class PopulationShape:
     # Maximum distance of a numeric outcome's mean from its lower bound, in standard deviations. A
     # small number gives a skewed outcome.
     tail: float
+    next_level: float = 1.0  # Frequency of each level relative to that of the level before
 
 
-USUAL = PopulationShape(mean=0.26, sd=0.12, ones=0.15, correlation=0.2, confounding=0.12, tail=3.0)
+USUAL = PopulationShape(
+    mean=0.26, sd=0.12, ones=0.15, correlation=0.2, confounding=0.12, tail=3.0, next_level=0.65
+)
 """Medians of the columns of public data sets with bounds from codebooks."""
 
-CAUTIOUS = PopulationShape(mean=0.2, sd=0.08, ones=0.05, correlation=0.5, confounding=0.3, tail=1.0)
-"""Narrow and skewed columns, a skewed outcome, and strong confounding. In 9 of 10 of these data
-sets, fits have narrower intervals."""
+CAUTIOUS = PopulationShape(
+    mean=0.2, sd=0.08, ones=0.05, correlation=0.5, confounding=0.3, tail=1.0, next_level=1.6
+)
+"""Narrow and skewed columns, a rare reference level, a skewed outcome, and strong confounding. In 9
+of 10 of these data sets, fits have narrower intervals."""
 
 CLUSTER_CORRELATION = 0.1
 """Assumed correlation within clusters: common in schools, and high for health outcomes."""
 
 LEVELS = 4
-"""Assumed number of equally frequent labels in a column without declared labels."""
+"""Assumed number of labels in a column without declared labels."""
 
 WITH_EVENT = 0.6
 """Assumed share of survival times that end with the event, whatever the time."""
@@ -351,7 +356,7 @@ class Assumptions:
     """Public distribution of simulated rows: outcome, arms and covariates.
 
     Numeric covariates have beta distributions within their bounds, and `population` gives their
-    shapes. Levels are equally frequent. The propensity is a beta-distributed function of the
+    shapes and the frequencies of levels. The propensity is a beta-distributed function of the
     covariates. Given treatment and covariates, the outcome has a beta distribution over its
     range. Any standard deviation up to half the range is then possible; at half the range, each
     value is one of the two ends. Treatment has no effect, and values are never missing. Columns of

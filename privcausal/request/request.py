@@ -546,7 +546,7 @@ class Request:
             labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
         declared = f"the reference first: bounds={{{name!r}: {labels!r}}}"
         if isinstance(domain, Interval) and domain.width != 1:
-            outcome, end = self.formula.outcome, "."
+            outcome, end = self.formula.outcome, ". For a slope, use estimand='PLR'."
             if domain.width <= MOST_CODES:
                 end = f". If {name!r} has two values, declare them, {declared}."
             raise SchemaError(

@@ -182,7 +182,7 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
     if private:
         notes.append(
             "In private fits, they account for privacy noise; sampling alone is the standard error "
-            "of the first term without it."
+            "without it of the first term but the intercept."
         )
     if others:
         notes.append(

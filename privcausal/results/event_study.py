@@ -108,7 +108,7 @@ class EventStudyResult(Result):
         said = "No cohort has two periods before its treatment, so trends cannot be compared."
         if (frame.index.astype(float) < 0).any():
             p = f"p = {tables.p_value_text(self.pretrends().pvalue)}".replace("= <", "< ")
-            said = f"Test that all effects before treatment are zero (Wald): {p}."
+            said = f"Wald test that all effects before treatment are zero, given max bias: {p}."
         return (Check("Effect by time since treatment", said, frame, draw),)
 
     def _refused(self, *_: Any, **__: Any) -> Any:

@@ -132,14 +132,16 @@ def within_reach(frame: pd.DataFrame, least: Vector | float, most: Vector | floa
     """Restrict estimates and limits to their known ranges; `least` is NaN for an unknown range.
 
     An interval entirely outside its range cannot contain the true value. It is replaced by the
-    whole range, as is the interval of a missing estimate. Coverage therefore never decreases.
+    whole range, as is the interval of a missing estimate. Coverage therefore never decreases. Such
+    an interval rejects no effect.
     """
     value, low, high = (frame[c].to_numpy(float) for c in ("estimate", "conf_low", "conf_high"))
     known = ~np.isnan(least)
     outside = known & ((low > most) | (high < least) | np.isnan(value))
     value, low, high = (np.where(known, np.clip(x, least, most), x) for x in (value, low, high))
     low, high = np.where(outside, least, low), np.where(outside, most, high)
-    return frame.assign(estimate=value, conf_low=low, conf_high=high)
+    p = {"p_value": frame["p_value"].where(~outside, 1.0)} if "p_value" in frame else {}
+    return frame.assign(estimate=value, conf_low=low, conf_high=high, **p)
 
 
 def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.plan import CAUTIOUS, LEVELS, WITH_EVENT, Plan
-from privcausal.request.schema import Interval
+from privcausal.request.schema import Interval, Levels
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.guarantee import neighboring
@@ -562,13 +562,7 @@ def _assumed(result: PlanResult) -> list[str]:
             f", and the propensity explains {shape.confounding:.0%} of the variance of treatment"
         )
         parts.append(treated + (varies if has_covariates else ""))
-    columns = {*formula.variables} - {formula.outcome, formula.treatment, *formula.instruments}
-    if not columns <= {*given}:
-        parts.append(
-            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
-            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
-            f"{shape.correlation:g}"
-        )
+    parts += _covariates(planner)
     if request.weights is not None and request.weights not in given:
         parts.append("weights are spread evenly over their bounds")
     if given:
@@ -578,8 +572,9 @@ def _assumed(result: PlanResult) -> list[str]:
     if has_covariates:
         cautious += (
             f", invented covariates have a mean of {CAUTIOUS.mean:.0%}, a standard deviation of "
-            f"{CAUTIOUS.sd:.0%}, and correlations of {CAUTIOUS.correlation:g}, and an unknown "
-            f"propensity explains {CAUTIOUS.confounding:.0%} of the variance of the treatment"
+            f"{CAUTIOUS.sd:.0%}, and correlations of {CAUTIOUS.correlation:g}, first levels are "
+            f"rare, and an unknown propensity explains {CAUTIOUS.confounding:.0%} of the variance of the "
+            "treatment"
         )
     parts.append(cautious)
     parts.append("no value is missing")
@@ -591,6 +586,21 @@ def _assumed(result: PlanResult) -> list[str]:
             listed = ", ".join(tables.clean(name) for name in names)
             parts.append(f"not declared: {listed} ({kind} estimated privately)")
     return [*parts, *_dependence(planner)]
+
+
+def _covariates(planner: Planner) -> Iterator[str]:
+    formula, shape, schema = planner.request.formula, planner.assumed.population, planner.schema
+    roles = {formula.outcome, formula.treatment, formula.event, *formula.instruments}
+    invented = {*formula.variables} - roles - {*planner.assumed.like}
+    labels = {n for n in invented if isinstance(schema.get(n), Levels) or n in formula.categorical}
+    if invented - labels:
+        yield (
+            f"numeric covariates have a mean of {shape.mean:.0%} and a standard deviation of "
+            f"{shape.sd:.0%} of the width of their bounds, and correlations of "
+            f"{shape.correlation:g}"
+        )
+    if labels:
+        yield f"each level of a covariate has {shape.next_level:.0%} of the rows of the one before"
 
 
 def _dependence(planner: Planner) -> Iterator[str]:

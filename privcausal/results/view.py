@@ -56,7 +56,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     persons = "One row is one person."
     if trust.unit is not None:
         used = f"at most {trust.max_rows} rows used" if trust.panel is None else "all of its rows"
-        persons = f"One {trust.unit} is one person, with {used}."
+        persons = f"The guarantee is for one {trust.unit}, with {used}."
     numeric = named == formula.effect_on
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     changes = panel is not None and not cohorts
@@ -193,7 +193,9 @@ def _sources(result: base.ReleasedFit) -> tuple[view.VarianceSource, ...]:
 
 def _bias(result: base.ReleasedFit, z: float) -> str:
     found, at = result.estimate.averages, result._lead
-    if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
+    if found is None or result.plan.request.formula.instruments:
+        return ""
+    if not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
     of = f" of {found.names[at]}" if len(found.terms) + len(found.groups) > 1 else ""
     factor, normal = f"{found.half_widths(z)[at] / found.sd[at]:.2f}", f"{z:.2f}"
@@ -202,13 +204,14 @@ def _bias(result: base.ReleasedFit, z: float) -> str:
 
 
 def _open_set(result: base.ReleasedFit, z: float, alpha: float) -> str:
-    """The confidence set of the LATE, if it is not one finite interval."""
+    """How the interval of the LATE is made, and its confidence set if that is not finite."""
     found = result.estimate.averages
     if found is None or not result.plan.request.formula.instruments:
         return ""
     parts = late_set(found, z)
     closed = len(parts) == 1 and np.isfinite(parts[0]).all()
-    return "" if closed else f" {set_words(parts, alpha)}"
+    said = "The interval inverts the test of Anderson and Rubin, so it need not be symmetric."
+    return said if closed else f"{said} {set_words(parts, alpha)}"
 
 
 def set_words(parts: Sequence[tuple[float, float]], alpha: float) -> str:
@@ -373,7 +376,7 @@ def _public_inputs(names: list[str]) -> str:
     *most, last = names
     comma = "," * (len(most) > 1)
     said = f"{', '.join(most)}{comma} and {last}" if most else last
-    plural = len(names) > 1 or last.endswith("s")
+    plural = len(names) > 1 or (last.endswith("s") and "number of" not in last)
     inputs = "are public inputs" if plural else "is a public input"
     return f"{said[:1].upper()}{said[1:]} {inputs}; {NOISY}"
 

@@ -8,6 +8,7 @@ the result is marked NOT PRIVATE, like a fit with test noise.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,14 +114,14 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         else _covariate(places[name], schema.get(name), shape, name in formula.categorical)
         for name in others
     }
-    index = _index({name: places[name] for name in others if name in formula.variables})
+    index = _index({name: _ranks(frame[name]) for name in others if name in formula.variables})
     name = formula.assigned
     if isinstance(request.propensity, Mapping):
         labels = np.array(list(request.propensity), object)
         ends = np.cumsum(list(request.propensity.values()))[:-1]
         frame[name] = labels[np.searchsorted(ends, arms)]
     elif request.asked.dose or request.asked.arms:  # Spread evenly.
-        frame[name] = _covariate(arms, schema.get(name), shape)
+        frame[name] = _covariate(arms, schema.get(name), replace(shape, next_level=1.0))
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
         frame[name] = _coded(treated, schema.get(name))
@@ -170,14 +171,15 @@ def _bell(uniform: Vector, mean: Vector | float, variance: Vector | float) -> Ve
 def _covariate(
     uniform: Vector, domain: Domain | None, shape: PopulationShape, categorical: bool = False
 ) -> Any:
-    """A column of its usual shape; levels are equally frequent.
+    """A column of its usual shape.
 
     An undeclared column has levels if it is categorical; otherwise its bounds are [0, 1].
     """
     if domain is None and categorical:
         domain = Levels([f"level {k}" for k in range(1, LEVELS + 1)])
     if isinstance(domain, Levels):
-        return np.array(domain.labels, object)[(uniform * len(domain.labels)).astype(np.int64)]
+        ends = np.cumsum(shape.next_level ** np.arange(len(domain.labels)))
+        return np.array(domain.labels, object)[np.searchsorted(ends[:-1], uniform * ends[-1])]
     if isinstance(domain, Binary):
         return _coded(uniform >= 1 - shape.ones, domain)
     place = _bell(uniform, shape.mean, shape.sd**2)
