@@ -83,7 +83,7 @@ class EventStudy(Learner):
         )
         found = estimate_cohorts(
             comparisons(request), labels, value, sd, size.contrasts,
-            cut.bias * rows, size.width,
+            cut.bias * rows,
         )  # fmt: skip
         small = [label for label, seen in zip(labels[0], value.seen(sd), strict=True) if not seen]
         if small:

@@ -294,7 +294,8 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return (ALLOWANCE,)
     if request.tails == "any":
         return (ANY_TAIL,)
-    clipped = "outcomes" if estimate.plan.learner == "difference" else "scores"
+    own = {"difference": "outcomes", "cohorts": "paths"}
+    clipped = own.get(estimate.plan.learner, "scores")
     rarer = f"Undetected large {clipped} are assumed to become rarer at the rate of detected ones."
     return rarer, ALLOWANCE
 

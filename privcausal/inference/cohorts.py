@@ -37,7 +37,6 @@ def estimate_cohorts(
     sd: CohortTotals,
     contrasts: Matrix,
     clipped: float,
-    reach: float,
 ) -> AverageEstimate:
     """All ATT(g, t) as terms, and their averages as groups, with their joint covariance.
 
@@ -49,8 +48,7 @@ def estimate_cohorts(
     the same way. `clipped` is a bound of the total norm that clipping removes from all paths. An
     estimate changes by at most its largest derivative in a path times this bound, to first order.
 
-    A comparison of cohorts that are too small to detect is 0 with the standard error `reach`, the
-    width of the outcome's bounds. Averages leave it out.
+    A comparison of cohorts that are too small to detect has no estimate. Averages leave it out.
     """
     seen, many = value.seen(sd), len(asked)
     units = np.where(seen, value.units, 1.0)
@@ -94,13 +92,12 @@ def estimate_cohorts(
     sampling = np.einsum("kja,jab,ljb->kl", by, _moments(value, sd, seen), by, optimize=True)
     privacy = np.einsum("kja,ja,lja->kl", by, noise, by, optimize=True)
     largest = np.sqrt((by[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
-    wide = np.r_[lost, np.zeros(len(places), bool)] * reach**2
-    privacy += np.diag(wide)
-    sampling[np.isnan(estimate), np.isnan(estimate)] = np.inf
+    known = np.where(np.r_[lost, np.zeros(len(places), bool)], np.nan, estimate)
+    sampling[np.isnan(known), np.isnan(known)] = np.inf
     terms = tuple(ResultTerm("effect", one.name) for one in asked)
     return AverageEstimate(
-        terms, in_places(terms[:1], places), np.array(estimate), sampling, privacy,
-        clipped * largest, np.zeros(len(estimate)),
+        terms, in_places(terms[:1], places), known, sampling, privacy,
+        clipped * largest, np.zeros(len(known)),
         float(np.maximum(value.units, 0.0).sum()), size_sd=float(np.linalg.norm(sd.units)),
     )  # fmt: skip
 

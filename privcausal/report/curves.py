@@ -208,9 +208,13 @@ def event_plot(
     ax.margins(x=0.08)
     plots.xlabel(ax, f"time since treatment ({time})")
     ax.set_ylabel("average effect", **plots.AS_TYPED)
-    ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=plots.INK)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.2 * (high - low))  # room for the legend
+    ax.legend(
+        framealpha=1, edgecolor="none", fontsize=9, loc="upper left", ncols=2, labelcolor=plots.INK
+    )
     level = confidence(alpha)
-    said = f"thick: {level}; thin: {level} for all together; red: treatment"
+    said = f"thick: {level}; thin: {level} for all together; vertical line: treatment"
     plots.titles(ax, "Effect by time since treatment", said)
     return ax
 
@@ -246,7 +250,7 @@ def survival_plot(
     plots.xlabel(ax, time)
     ax.set_ylabel("probability of no event")
     ax.legend(frameon=False, fontsize=9, labelcolor=plots.INK)
-    area = "; gray: difference of means" if mean else ""
+    area = "; between the curves: difference of means" if mean else ""
     said = f"bands: {confidence(alpha)} simultaneous{area}"
     plots.titles(ax, "Survival by arm, not adjusted", said)
     below: dict[str, Any] = {

@@ -502,7 +502,8 @@ def gate_plot(
     """Group averages: a thin line for the interval, a thick line for its part from sampling.
 
     With `overall`, which has the same columns, this is a forest plot. Its diamond spans the
-    interval of the overall average.
+    interval of the overall average. A group without an estimate has no line, because its interval
+    is the whole range.
 
     Parameters
     ----------
@@ -511,7 +512,7 @@ def gate_plot(
     """
     whole = gates.iloc[:0] if overall is None else overall
     ax, every = row_axes(ax, [*gates.index, *whole.index])
-    places = every[: len(gates)]
+    places, gates = every[: len(gates)], gates.where(gates["estimate"].notna())
     _intervals(ax, places, gates, [*whole["conf_low"], *whole["conf_high"]])
     for place, (_, row) in zip(every[len(gates) :], whole.iterrows(), strict=True):
         _diamond(ax, place, row)

@@ -80,7 +80,8 @@ class EventStudyResult(Result):
         True
         """
         every = comparisons(self.plan.request)
-        before = [i for i, one in enumerate(every) if one.event < 0]
+        seen = np.isfinite(self.params.to_numpy())
+        before = [i for i, one in enumerate(every) if one.event < 0 and seen[i]]
         if not before:
             raise CapabilityError("No cohort has two periods before its treatment.")
         return self.wald_test(np.eye(len(self.params))[before])

@@ -140,7 +140,8 @@ def within_reach(frame: pd.DataFrame, least: Vector | float, most: Vector | floa
     outside = known & ((low > most) | (high < least) | np.isnan(value))
     value, low, high = (np.where(known, np.clip(x, least, most), x) for x in (value, low, high))
     low, high = np.where(outside, least, low), np.where(outside, most, high)
-    p = {"p_value": frame["p_value"].where(~outside, 1.0)} if "p_value" in frame else {}
+    unknown = outside & ~np.isnan(value)
+    p = {"p_value": frame["p_value"].where(~unknown, 1.0)} if "p_value" in frame else {}
     return frame.assign(estimate=value, conf_low=low, conf_high=high, **p)
 
 

@@ -436,15 +436,16 @@ class Tested(ReleasedFit):
     def _wald(self, matrix: Matrix, values: Vector, use_f: bool) -> ContrastResults:
         from statsmodels.stats.contrast import ContrastResults
 
-        found, table, terms = self._averages, self._table(), len(self._averages.terms)
-        params, bound = (table[k].to_numpy()[:terms] for k in ("estimate", "max_bias"))
+        used = np.flatnonzero(matrix.any(axis=0))  # other terms may have no estimate
+        found, table, matrix = self._averages, self._table().iloc[used], matrix[:, used]
+        params, bound = (table[k].to_numpy() for k in ("estimate", "max_bias"))
         rank, distance = len(matrix), matrix @ params - values
         if not 0 < np.linalg.matrix_rank(matrix) == rank:
             raise CapabilityError(
                 "A hypothesis follows from the others or contains no term. Leave it out."
             )
         sampling, spread = (
-            matrix @ v[:terms, :terms] @ matrix.T for v in (found.sampling, found.cov)
+            matrix @ v[np.ix_(used, used)] @ matrix.T for v in (found.sampling, found.cov)
         )
         degrees = float(np.min(found.degrees_of(np.diag(sampling), np.sqrt(np.diag(spread)))))
         statistic, away = np.nan, 0.0

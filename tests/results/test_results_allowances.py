@@ -22,7 +22,7 @@ def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None
     with seeded_noise(1):
         fitted = pc.private("Y ~ T | X1", data, bounds={"Y": (-40, 40), "X1": (0, 1)})
     assert fitted.estimate.averages.clipping[0] > 0
-    said = "Scores are assumed to fall beyond the detected ones as these fall."
+    said = "Undetected large scores are assumed to become rarer at the rate of detected ones."
     assert said in " ".join(str(fitted).split())
     path = tmp_path / "report.html"
     fitted.report(path)
@@ -30,7 +30,7 @@ def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None
     assert said in " ".join(fitted._view().methods)
     with seeded_noise(1):
         plain = pc.private("Y ~ T", data, bounds={"Y": (-40, 40)})
-    assert said.replace("Scores", "Outcomes") in " ".join(str(plain).split())
+    assert said.replace("scores", "outcomes") in " ".join(str(plain).split())
 
 
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
@@ -46,7 +46,7 @@ def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_pa
     fits["any"].save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     for fitted in (fits["any"], again):
-        assert "as these fall" not in str(fitted)
+        assert "Undetected large" not in str(fitted)
         said = "makes no assumption about tails" in str(fitted)
         assert said == (fitted.estimate.averages.clipping[0] > 0)
 
@@ -118,7 +118,7 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     with seeded_noise(1):
         fitted = pc.private("Y ~ T | X1", data, bounds={"X1": (0, 1)}, propensity=0.5)
     assert fitted.estimate.averages.clipping[0] == 0
-    assert "as these fall" not in str(fitted) + " ".join(fitted._view().methods)
+    assert "Undetected large" not in str(fitted) + " ".join(fitted._view().methods)
 
 
 @pytest.mark.slow
