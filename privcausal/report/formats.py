@@ -213,7 +213,9 @@ def _shrink(widths: list[int], texts: list[int], room: int, floor: int) -> None:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    # a long product of columns is broken between its columns
+    words = (w if len(w) <= width else w.replace(":", ": ") for w in text.split(" "))
+    return textwrap.wrap(" ".join(words), width, break_on_hyphens=False)
 
 
 def _centred(text: str) -> Iterator[str]:

@@ -572,8 +572,8 @@ def _assumed(result: PlanResult) -> list[str]:
     if has_covariates:
         cautious += (
             f", invented covariates have a mean of {CAUTIOUS.mean:.0%}, a standard deviation of "
-            f"{CAUTIOUS.sd:.0%}, correlations of {CAUTIOUS.correlation:g} and rare first levels, and "
-            f"an unknown propensity explains {CAUTIOUS.confounding:.0%} of the variance of the "
+            f"{CAUTIOUS.sd:.0%}, correlations of {CAUTIOUS.correlation:g} and rare first levels, "
+            f"and an unknown propensity explains {CAUTIOUS.confounding:.0%} of the variance of the "
             "treatment"
         )
     parts.append(cautious)
