@@ -1,10 +1,10 @@
 """Interactions of the nuisances: what additive functions of the covariates cannot express.
 
-After the additive fits, residuals of treatment and outcome are regressed on products of covariates,
-on steps of the two fitted indices, and on leaves of shallow random trees
-(`features.expansions.Interactions`). The products use the columns that matter most, chosen from
-released numbers. Marginal likelihood determines how much these regressions are shrunk. How much of
-the norm each kind of function gets follows from the noise.
+After the additive fits, residuals of treatment and outcome are regressed on products of covariates
+and on steps of the two fitted indices (`features.expansions.Interactions`). The products use the
+columns that matter most, chosen from released numbers. Marginal likelihood determines how much
+these regressions are shrunk. How much of the norm each kind of function gets follows from the
+noise.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | Non
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    numbers = PRIORS.index_steps, PRIORS.trees, PRIORS.tree_depth
-    indices, trees = expansions.random_trees(state.features, (e, y), state.rows, *numbers)
+    found = expansions.index_splits(state.features, (e, y), state.rows, PRIORS.index_steps)
+    indices, splits = found
     start = Interactions(
         state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
-        np.zeros(0), 1.0, trees,
+        np.zeros(0), 1.0, splits,
     )  # fmt: skip
     lift, left = regressed_out(start, state.rows)
     noise = nu.cross_noise(state, TREATMENT_INTERACTIONS, 1.0) / state.count
@@ -116,14 +116,13 @@ def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | Non
 
 
 def _kinds(psi: Interactions) -> list[tuple[slice, float, bool]]:
-    """Products of pairs, products with curvatures, steps of an index, and leaves of trees.
+    """Products of pairs, products with curvatures, and steps of an index.
 
     The columns of a kind have one prior variance. The prior sd of their sum is relative to the
     additive part. The columns of some kinds get equal sds.
     """
-    steps = psi.steps_of_indices
-    many = len(psi.pairs), CURVES * len(psi.curved), steps, psi.leaves - steps
-    spreads = PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread, PRIORS.leaves_spread
+    many = len(psi.pairs), CURVES * len(psi.curved), len(psi.splits)
+    spreads = PRIORS.pairs_spread, PRIORS.curved_spread, PRIORS.steps_spread
     ends = np.cumsum((0, *many)).tolist()
     return [
         (slice(ends[k], ends[k + 1]), spread, k < 2) for k, spread in enumerate(spreads) if many[k]
@@ -140,7 +139,7 @@ def _gain(start: Interactions, left: Matrix, noise: float) -> Vector:
         own = left[:, columns]
         if alike:
             gain[columns] = gains(1 / np.sqrt(own.shape[1]), own.std(axis=0))
-        else:  # a row is in one leaf of each tree
+        else:  # steps are correlated
             gain[columns] = gains(1.0, np.sqrt((own**2).sum(axis=1).mean()))
         scaled = own * gain[columns]
         spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(own)), 0.0))
@@ -163,8 +162,8 @@ def shares_of_norm(spectra: Sequence[Vector], spreads: Vector, noise: float) -> 
 
     The noise of a moment grows with the norm of the whole psi. Along an eigenvector of eigenvalue
     l, a kind with the share a of the squared norm is known with the precision a l / noise^2, beside
-    its prior variance spread^2 l. If n eps is small, the norm goes to few, likely functions. If it
-    is large, it goes to the many leaves. The shares are found by the multiplicative algorithm of
+    its prior variance spread^2 l. If n eps is small, the norm goes to few, likely functions. The
+    shares are found by the multiplicative algorithm of
     optimal design (Silvey, Titterington and Torsney 1978).
 
     Parameters

@@ -444,7 +444,7 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     errors of the fitted functions. Confounding that the features cannot express gets the sd
     `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
     other shapes confound where products do. Confounding by rougher functions gets the
-    sd `Priors.rougher_confounding` times the most that steps and leaves are expected to cause.
+    sd `Priors.rougher_confounding` times the most that steps are expected to cause.
 
     If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
     its coefficients. If the effect has error d_tau, the ATE has the additional error
@@ -467,8 +467,8 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)
         unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
-        leaf = np.arange(psi.size) >= psi.size - psi.leaves
-        own = weight * np.outer(leaf, leaf)
+        step = np.arange(psi.size) >= psi.size - len(psi.splits)
+        own = weight * np.outer(step, step)
         rougher = PRIORS.rougher_confounding * joint.expected_confounding(own)
         beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
         found = found + joint.remainder(weight, gap) + beyond

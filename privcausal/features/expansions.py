@@ -190,20 +190,13 @@ class Index:
     scale: float
 
 
-TreeSplit = tuple[int, float]
-"""A standardized column and a threshold: a linear feature j >= 0, or index ~j if j < 0."""
-
-Tree = tuple[TreeSplit, ...]
-"""One split for each level; the leaves are all combinations of sides."""
-
-
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """psi(x): products of columns and leaves of trees, with the additive features regressed out.
+    """psi(x): products of columns and steps of indices, with the additive features regressed out.
 
     Products of pairs of linear features come first. Next come, for some pairs, products with their
-    curvatures, and then the leaves of `trees`. Trees split linear features and the two indices of
-    propensity and outcome. `lift` (p, K) is the regression of the raw columns on phi in the
+    curvatures. Last come the indicators of `splits`: index k of propensity or outcome exceeds a
+    threshold. `lift` (p, K) is the regression of the raw columns on phi in the
     synthetic population. `gain` (K,) sets the sizes of the columns. Rows have the weight
     w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
     """
@@ -216,24 +209,11 @@ class Interactions:
     lift: Matrix
     gain: Vector
     cut: float
-    trees: tuple[Tree, ...] = ()
+    splits: tuple[tuple[int, float], ...] = ()
 
     @cached_property
     def size(self) -> int:
         return len(self.gain)
-
-    @property
-    def leaves(self) -> int:
-        """Number of columns from trees, the last columns.
-
-        A tree with one split has one column. The other would be its complement.
-        """
-        return sum(2 ** len(tree) if len(tree) > 1 else 1 for tree in self.trees)
-
-    @property
-    def steps_of_indices(self) -> int:
-        """Number of trees with one split, which precede the other trees."""
-        return sum(len(tree) == 1 for tree in self.trees)
 
     def of(self, rows: Rows) -> Matrix:
         """psi, shape (n, K): gain times (raw columns - phi'lift)."""
@@ -321,14 +301,9 @@ class Interactions:
             first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
             for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
                 yield np.multiply(one, two, out=out)
-        for tree in self.trees:
-            leaves = [np.full(len(rows), True)]
-            for j, at in tree:
-                above = (linear[j] if j >= 0 else indices[~j]) > at
-                leaves = [part for leaf in leaves for part in (leaf & above, leaf & ~above)]
-            for leaf in leaves if len(tree) > 1 else leaves[:1]:
-                np.copyto(out, leaf)
-                yield out
+        for k, at in self.splits:
+            np.copyto(out, indices[k] > at)
+            yield out
 
     def _indices(self, rows: Rows) -> tuple[Singles, ...]:
         """Both indices, or an empty tuple."""
@@ -346,9 +321,8 @@ class Interactions:
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
-        """Linear features that occur in a product or a tree."""
-        split = {j for tree in self.trees for j, _ in tree if j >= 0}
-        return tuple(sorted(split.union(*self.pairs, *self.curved)))
+        """Linear features that occur in a product."""
+        return tuple(sorted(set().union(*self.pairs, *self.curved)))
 
     @cached_property
     def _sums(self) -> list[Sum]:
@@ -392,39 +366,23 @@ class Interactions:
         return norm_weight(squared_norm(psi), self.cut)
 
 
-def random_trees(
-    features: FeatureMap, coefs: Sequence[Vector], rows: Rows, steps: int, number: int, depth: int
-) -> tuple[tuple[Index, Index], tuple[Tree, ...]]:
-    """Indices with these coefficients, and trees for `Interactions`.
+def index_splits(
+    features: FeatureMap, coefs: Sequence[Vector], rows: Rows, number: int
+) -> tuple[tuple[Index, Index], tuple[tuple[int, float], ...]]:
+    """Indices with these coefficients, and splits of each at `number` evenly spaced quantiles.
 
-    The first trees have one split each. They split each index at `steps` evenly spaced quantiles,
-    so that they together express any function of an index. Each of the `number` other trees
-    splits one of the two indices, in turn, and `depth` - 1 random linear features. A
-    threshold is a random quantile of the public `rows`, midway between two of their values. The
-    random numbers are public.
+    Together, the steps express any function of an index. A threshold is a quantile of the public
+    `rows`, midway between two of their values.
     """
-    rng, phi, linear = np.random.default_rng(_PUBLIC_SEED), rows.phi(features), features.order == 1
     sums = [features.total(coef)(rows) for coef in coefs]
     one, two = (
         Index(coef, float(total.mean()), float(total.std()) + 1e-12)
         for coef, total in zip(coefs, sums, strict=True)
     )
-    columns = {j: phi[:, j] / (phi[:, j].std() + 1e-12) for j in np.flatnonzero(linear).tolist()}
-    columns |= {~k: (sums[k] - of.shift) / of.scale for k, of in enumerate((one, two))}
-    shares = np.arange(1, steps + 1) / (steps + 1)
-    trees: list[Tree] = [
-        ((~k, _threshold(columns[~k], share)),) for k in (0, 1) for share in shares
-    ]
-    some = min(depth - 1, int(linear.sum()))
-    for number_of_tree in range(number):
-        others = rng.choice(np.flatnonzero(linear), some, replace=False)
-        chosen = [~(number_of_tree % 2), *others.tolist()]
-        trees.append(tuple((j, _threshold(columns[j], rng.uniform(*SPLIT_SHARES))) for j in chosen))
-    return (one, two), tuple(trees)
-
-
-SPLIT_SHARES = 0.15, 0.85
-"""Shares of the rows below a threshold: no side of a split is nearly empty."""
+    shares = np.arange(1, number + 1) / (number + 1)
+    places = [(sums[k] - of.shift) / of.scale for k, of in enumerate((one, two))]
+    splits = [(k, _threshold(place, share)) for k, place in enumerate(places) for share in shares]
+    return (one, two), tuple(splits)
 
 
 def _threshold(values: Vector, share: float) -> float:

@@ -208,8 +208,8 @@ def event_plot(
     ax.margins(x=0.08)
     plots.xlabel(ax, f"time since treatment ({time})")
     ax.set_ylabel("average effect", **plots.AS_TYPED)
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, high + 0.2 * (high - low))  # room for the legend
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.2 * (top - bottom))  # room for the legend
     ax.legend(
         framealpha=1, edgecolor="none", fontsize=9, loc="upper left", ncols=2, labelcolor=plots.INK
     )

@@ -17,8 +17,8 @@ budget is spent. Shares are those of the squared half-width. Repetitions of a da
 their number of rows. A random law is fitted once, unless `--repeat` is given. `--spreads` prints
 what the prior spreads of `inference.priors` are about, from fits almost without noise: sds of the
 linear and the curved part of the propensity (over its sd if a quarter or more is treated) and of
-the mean outcome (over the sd of Y), their correlation, and the sds of products, curved products,
-steps and leaves over that of the additive part (root mean square of the two nuisances).
+the mean outcome (over the sd of Y), their correlation, and the sds of products, curved products and
+steps over that of the additive part (root mean square of the two nuisances).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 import privcausal as pc
 from privcausal.estimators import nuisances
+from privcausal.estimators.interactions import CURVES
 from privcausal.inference.priors import PRIORS
 from privcausal.testing import recorded
 
@@ -213,7 +214,7 @@ def spreads(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) ->
             for name, coef, unit in zip("eY", part.pair.mean, units, strict=True)
             for what, at in (("linear", order == 1), ("curved", order > 1))
         } | {"correlation": of_pair}
-        ends = np.cumsum([0, len(psi.pairs), len(psi.curved), psi.steps_of_indices])
+        ends = np.cumsum([0, len(psi.pairs), CURVES * len(psi.curved)])
         for what, at in zip(KINDS, np.split(np.arange(psi.size), ends[1:]), strict=True):
             shares = [
                 (rest_of[:, at] @ beyond[at]).std() / (phi[:, 1:] @ coef[1:]).std()
@@ -234,7 +235,7 @@ def spreads(options: argparse.Namespace, n: int = 30_000, eps: float = 500.0) ->
     return table
 
 
-KINDS = ("products", "curved products", "steps", "leaves")
+KINDS = ("products", "curved products", "steps")
 
 
 # --- runs --------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@
     python tests/benchmarks/rough_laws.py --quick
 
 Three laws confound by thresholds or by hidden transforms; one has thirty columns of which four
-matter. In the two harmless laws, additive functions suffice. The constants of random trees were
-chosen on these laws. Rows and noise have seeds.
+matter. In the two harmless laws, additive functions suffice. Rows and noise have seeds.
 """
 
 from __future__ import annotations

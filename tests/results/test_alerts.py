@@ -70,7 +70,7 @@ CASES: dict[str, Any] = {
     "clip": lambda: told(rows().assign(X=lambda d: 100 + d["X"])),
     "allocation": lambda: told(rows(), propensity=0.1),
     "groups": lambda: told(rows(), bounds=BOUNDS | {"G": ["a", "b", "c", "d"]}, groups=["G"]),
-    "nuisances": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED, eps=6.0),
+    "nuisances": lambda: told(pd.concat([ruled()] * 3), "Y ~ T | X + Z", bounds=RULED),
     "products": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED),
 }  # fmt: skip
 

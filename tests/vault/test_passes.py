@@ -36,12 +36,12 @@ def batch(s: Study, rows: int, seed: int = 0) -> Batch:
 def products(s: Study) -> Interactions:
     rng = np.random.default_rng(5)
     p, linear = s.features.size, np.flatnonzero(s.features.order == 1).tolist()
-    pairs, size = ((linear[0], linear[1]),), 1 + 3 + 4
+    pairs, size = ((linear[0], linear[1]),), 1 + 3 + 2
     first, second = (Index(rng.normal(size=p), 0.1, 2.0) for _ in range(2))
     lift, gain = rng.normal(0, 0.3, (p, size)), rng.uniform(0.2, 1, size)
-    trees = (((~0, 0.2), (linear[0], -0.1)),)
+    splits = (0, 0.2), (1, -0.1)
     return Interactions(
-        s.features, (first, second), pairs, pairs, np.ones(p), lift, gain, 2.0, trees
+        s.features, (first, second), pairs, pairs, np.ones(p), lift, gain, 2.0, splits
     )
 
 
