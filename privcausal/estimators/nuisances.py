@@ -441,13 +441,7 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
-    errors of the fitted functions. Confounding that the features cannot express gets the sd
-    `Priors.unseen_confounding` times the confounding by the fitted interactions. The reason is that
-    other shapes confound where products do. Confounding by rougher functions gets the
-    sd `Priors.rougher_confounding` times the most that steps are expected to cause.
-
-    If the limits leave adjustment to the mean outcome, the sd also includes this share of each of
-    its coefficients. If the effect has error d_tau, the ATE has the additional error
+    errors of the fitted functions. If the effect has error d_tau, the ATE has the additional error
     E[(w f (1 - f) - 1) d_tau] with the fitted propensity f, and E[Y(1)] has E[w g (1 - f) d_tau].
     """
     found = Remainder(0.0, 0.0)
@@ -461,17 +455,10 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
         found = part.pair.remainder(move @ weight @ move.T, move @ gap)
-        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
-        found = found + Remainder(0.0, PRIORS.unseen_confounding * size)
     if part.beyond is not None:
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)
-        unseen = PRIORS.unseen_confounding * abs(joint.confounding(weight))
-        step = np.arange(psi.size) >= psi.size - len(psi.splits)
-        own = weight * np.outer(step, step)
-        rougher = PRIORS.rougher_confounding * joint.expected_confounding(own)
-        beyond = Remainder(0.0, float(np.hypot(unseen, rougher)))
-        found = found + joint.remainder(weight, gap) + beyond
+        found = found + joint.remainder(weight, gap)
     if tau is not None and e is part.e:
         lost = weigh * fitted * (1 - fitted) - 1
         if term.arm is not None:

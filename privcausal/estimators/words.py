@@ -296,7 +296,7 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return (ANY_TAIL,)
     own = {"difference": "outcomes", "cohorts": "paths"}
     clipped = own.get(estimate.plan.learner, "scores")
-    rarer = f"Undetected large {clipped} are assumed to become rarer at the rate of detected ones."
+    rarer = f"Undetected {clipped} are assumed to thin out as the detected ones do."
     return rarer, ALLOWANCE
 
 

@@ -145,21 +145,6 @@ class RegressionPair:
         e, b = self.slopes
         return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
 
-    def expected_confounding(self, weight: Matrix) -> float:
-        """`most_confounding` from the expected squares of the coefficients, not from their means.
-
-        It does not vanish if the moments contain little information.
-        """
-        return float(np.sqrt(np.prod([np.sum(weight * one) for one in self._squares])))
-
-    @cached_property
-    def _squares(self) -> tuple[Matrix, Matrix]:
-        """E[beta_e beta_e'] and E[beta_b beta_b'], each of shape (p, p)."""
-        p, tau, (mean, cov) = len(self.shared), self.effect, self._whole
-        second = cov + np.outer(mean, mean)
-        ee, ye = second[:p, :p], second[p:, :p]
-        return ee, second[p:, p:] - tau * (ye + ye.T) + tau**2 * ee
-
     @property
     def e_cov(self) -> Matrix:
         """Posterior covariance of beta_e, shape (p, p)."""

@@ -162,12 +162,6 @@ class Priors:
     public data sets, from how much the effect varies along e(x) (1 - e(x)). Library."""
     effect_pull: float = 1.5
     """As `nuisance_pull`, for this variance: log sds differ by 0.4. Library."""
-    unseen_confounding: float = 0.1
-    """Prior sd of confounding that fitted interactions cannot express, as a share of what they
-    express: 0.06, with an error of 0.4, over public data sets. Library."""
-    rougher_confounding: float = 0.45
-    """Prior sd of confounding by rougher functions, as a share of the most that steps are
-    expected to cause: at most 0.45 over public data sets. Library."""
     lowest_cut: float = 0.1
     """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1

@@ -107,7 +107,7 @@ def test_confounded_amounts_that_are_mostly_none() -> None:
         missed += not low <= truth <= high
         errors.append(fit.params["ATE"] - truth)
     assert missed <= 1
-    assert abs(np.mean(errors)) < 0.0015
+    assert abs(np.mean(errors)) < 0.013  # 4.9 sds of their mean; an error has the sd 0.0075
 
 
 @pytest.mark.slow

@@ -56,6 +56,18 @@ def told(frame: pd.DataFrame, formula: str = "Y ~ T | X + C(G)", **options: Any)
 
 RULED = {"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}
 
+MANY: dict[str, Any] = {f"X{k}": (-1, 1) for k in range(15)}
+
+
+def many() -> pd.DataFrame:
+    """Many rows and covariates at a small budget: little but confounding is uncertain."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.uniform(-1, 1, (50_000, len(MANY))), columns=list(MANY))
+    index = frame["X0"] + frame["X1"]
+    treated = rng.random(len(frame)) < 1 / (1 + np.exp(-1.5 * index))
+    return frame.assign(T=1 * treated, Y=2 * index + rng.normal(0, 0.1, len(frame)))
+
+
 CASES: dict[str, Any] = {
     "bounds": lambda: told(rows(), bounds={"Y": (-4, 4), "G": ["a", "b", "c"]}),
     "covariates": lambda: told(
@@ -70,7 +82,9 @@ CASES: dict[str, Any] = {
     "clip": lambda: told(rows().assign(X=lambda d: 100 + d["X"])),
     "allocation": lambda: told(rows(), propensity=0.1),
     "groups": lambda: told(rows(), bounds=BOUNDS | {"G": ["a", "b", "c", "d"]}, groups=["G"]),
-    "nuisances": lambda: told(pd.concat([ruled()] * 3), "Y ~ T | X + Z", bounds=RULED),
+    "nuisances": lambda: told(
+        many(), f"Y ~ T | {' + '.join(MANY)}", bounds={"Y": (-5, 5)} | MANY, eps=0.2
+    ),
     "products": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None
     with seeded_noise(1):
         fitted = pc.private("Y ~ T | X1", data, bounds={"Y": (-40, 40), "X1": (0, 1)})
     assert fitted.estimate.averages.clipping[0] > 0
-    said = "Undetected large scores are assumed to become rarer at the rate of detected ones."
+    said = "Undetected scores are assumed to thin out as the detected ones do."
     assert said in " ".join(str(fitted).split())
     path = tmp_path / "report.html"
     fitted.report(path)
@@ -46,7 +46,7 @@ def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_pa
     fits["any"].save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     for fitted in (fits["any"], again):
-        assert "Undetected large" not in str(fitted)
+        assert "Undetected scores" not in str(fitted)
         said = "makes no assumption about tails" in str(fitted)
         assert said == (fitted.estimate.averages.clipping[0] > 0)
 
@@ -118,12 +118,12 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     with seeded_noise(1):
         fitted = pc.private("Y ~ T | X1", data, bounds={"X1": (0, 1)}, propensity=0.5)
     assert fitted.estimate.averages.clipping[0] == 0
-    assert "Undetected large" not in str(fitted) + " ".join(fitted._view().methods)
+    assert "Undetected scores" not in str(fitted) + " ".join(fitted._view().methods)
 
 
 @pytest.mark.slow
 def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
-    """Within 15%, whatever the noise, and shown beside the whole in every output."""
+    """Within a fifth, for noise changes the weights, and beside the whole in every output."""
     study = pc.datasets.clinic(5000)
     with zero_noise():
         known = pc.private(study.formula, study.frame, bounds=study.bounds).ate["se_sampling"]
@@ -131,7 +131,7 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
         with seeded_noise(seed):
             fit = pc.private(study.formula, study.frame, bounds=study.bounds)
         row = fit.ate.iloc[0]
-        assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.15)
+        assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.2)
         assert row["std_error"] > 1.3 * row["se_sampling"]
     told = re.compile(r"(\d\.\d{3}); (\d\.\d{3}) from sampling alone")
     view, shown = fit._view(), fit.summary()
