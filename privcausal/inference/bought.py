@@ -36,6 +36,11 @@ INVENTED = 1e-5
 """Chance that noise alone makes sizes of an outcome look occupied, which makes its bounds far too
 wide."""
 
+COARSE_RUNS = 1, 2
+"""Lengths of runs of powers of four that are tested together. A longer run whose first cells hold
+rows would take empty cells beyond them for occupied: in 3% of samples of sparse amounts, bounds
+were 15 to 10,000 times too wide."""
+
 PAD = 0.25
 """The range is widened by this share of its width on each side, for tails below the noise."""
 
@@ -76,9 +81,9 @@ def coarse_range(
     zero, sd = len(rough.value) // 2, rough.noise_sd
     seen, others = rough.value > COARSE_STANDS_OUT * sd, np.arange(len(rough.value)) != zero
     if outcome:
-        seen[others] = visible_cells(rough.value[others], sd, 1, INVENTED)
+        seen[others] = visible_cells(rough.value[others], sd, 1, INVENTED, runs=COARSE_RUNS)
     sizes = rough.value[zero + 1 :] + rough.value[:zero][::-1]
-    both = visible_cells(sizes, np.sqrt(2.0) * sd, 1, INVENTED)
+    both = visible_cells(sizes, np.sqrt(2.0) * sd, 1, INVENTED, runs=COARSE_RUNS)
     both &= ~(seen[zero + 1 :] | seen[:zero][::-1])
     seen |= np.r_[both[::-1], False, both]
     if not seen[others].any() if outcome else not seen.any():

@@ -13,6 +13,7 @@ make the estimate itself, have the laws of `tails`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -51,7 +52,12 @@ noise."""
 
 
 def visible_cells(
-    counts: Vector, noise_sd: float, looks: int, error: float = ERROR, luck: float = LUCK
+    counts: Vector,
+    noise_sd: float,
+    looks: int,
+    error: float = ERROR,
+    luck: float = LUCK,
+    runs: Sequence[int] = RUNS,
 ) -> Mask:
     """Cells distinguishable from noise, alone or in a run without such cells; shape (K,).
 
@@ -63,8 +69,10 @@ def visible_cells(
     ----------
     looks : int
         Histograms of a fit that are tested in this way: they share the chances.
+    runs : sequence of int
+        Lengths of runs of cells that are tested together.
     """
-    sure, likely = (_told(counts, noise_sd, looks, chance) for chance in (luck, error))
+    sure, likely = (_told(counts, noise_sd, looks, chance, runs) for chance in (luck, error))
     if not sure.any():
         return likely
     at = np.flatnonzero(sure | likely)
@@ -74,12 +82,12 @@ def visible_cells(
     return found
 
 
-def _told(counts: Vector, noise_sd: float, looks: int, chance: float) -> Mask:
+def _told(counts: Vector, noise_sd: float, looks: int, chance: float, runs: Sequence[int]) -> Mask:
     size = len(counts)
-    tests = sum(max(size - length + 1, 0) for length in RUNS)
+    tests = sum(max(size - length + 1, 0) for length in runs)
     stands_out = float(norm.isf(chance / (looks * tests))) * noise_sd
     found = bytearray(size)  # slices of an array would take most of a fit's time
-    for length in RUNS:
+    for length in runs:
         if length > size:
             break
         totals = sliding_window_view(counts, length).sum(axis=1)

@@ -102,6 +102,18 @@ def test_what_lies_beyond_bounds_of_an_outcome_is_no_more_than_said(
     assert wrong <= binom.isf(1e-6, tables, 0.002)
 
 
+def test_rows_of_one_size_do_not_make_larger_sizes_look_occupied() -> None:
+    """Sparse amounts, and a draw of noise of one to three sds in the four cells beyond theirs."""
+    ends = Magnitudes(("Y",)).edges()
+    zero = len(ends) // 2 - 1
+    value = np.zeros(len(ends) - 1)
+    value[zero] = 63_000.0
+    first = zero + 1 + int(np.argmax(ends[zero + 2 :] > 16))  # the cell above 16
+    value[first : first + 7] = 557.0, 145.0, 56.0, 61.0, 66.0, 100.0, 45.0
+    found = coarse_range(Counts(value, 24.0, ends), "Y", 64_000, outcome=True)
+    assert found.hi <= 1024.0  # with runs of eight cells, 65,536
+
+
 def counted(y: np.ndarray, ends: np.ndarray, rng: np.random.Generator) -> Counts:
     """With noise of the sd that a fit of eps = 1 has."""
     counts = np.histogram(y, ends)[0]
