@@ -712,9 +712,8 @@ class CateResult(Result):
         return effect
 
     def uplift(self, frame: Frame, *, eps: float, ledger: Ledger | None = None) -> looks.Uplift:
-        """Uplift and Qini curves of treating rows in the order of their estimated effects.
+        """Uplift and Qini curves by cells or, in a trial, by ten ranges of the estimated effect.
 
-        Cells are those of learner "adum", or else ten ranges of the effect (for trials only).
         Parameters
         ----------
         frame : data frame
