@@ -141,6 +141,22 @@ def descent(rows: Rows, eps: float, seed: int) -> Found:
     return means.mean(axis=0)[1:] * rows.units, half[1:] * rows.units
 
 
+def on_coefficients(rows: Rows, eps: float, seed: int) -> Found:
+    """DPrivStats 0.1 (Bijalwan 2026): least squares with noise on the coefficients.
+
+    Its sensitivity is C D / lambda for |x| <= C, the width D of y, and the least eigenvalue of
+    X'X, times 3 where x is private. The eigenvalue is that of the rows, without noise, and the
+    factor is a heuristic, so the guarantee is not proven. Variances of sampling and noise add up.
+    """
+    n, d = rows.x.shape
+    gram = rows.x.T @ rows.x
+    sd = noise_sd(eps, 3 * np.sqrt(d) * 2 / np.linalg.eigvalsh(gram)[0])
+    inverse = np.linalg.inv(gram)
+    beta = inverse @ rows.x.T @ rows.y + np.random.default_rng(seed).normal(0, sd, d)
+    sampling = np.sum((rows.y - rows.x @ beta) ** 2) / (n - d) * inverse.diagonal()
+    return beta[1:] * rows.units, Z * np.sqrt(sampling + sd**2)[1:] * rows.units
+
+
 def adassp(rows: Rows, eps: float, seed: int) -> Found:
     """AdaSSP (Wang 2018, algorithm 2): ridge whose penalty follows from a noisy eigenvalue."""
     rng, d, failure = np.random.default_rng(seed), rows.x.shape[1], 0.05
@@ -180,6 +196,7 @@ METHODS: dict[str, Callable[[Rows, float, int], Found]] = {
     "sums, corrected": lambda *asked: _sums(*asked)[1],
     "BinAgg": binagg,
     "gradient descent": descent,
+    "DPrivStats": on_coefficients,
     "AdaSSP": adassp,
     "diffprivlib": diffprivlib,
 }
