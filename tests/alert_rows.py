@@ -21,6 +21,18 @@ def ruled() -> pd.DataFrame:
     return pd.DataFrame({"Y": y, "T": t, "X": x, "Z": z})
 
 
+MANY: dict[str, Any] = {f"X{k}": (-1, 1) for k in range(15)}
+
+
+def many() -> pd.DataFrame:
+    """Many rows and covariates at a small budget: little but confounding is uncertain."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.uniform(-1, 1, (50_000, len(MANY))), columns=list(MANY))
+    index = frame["X0"] + frame["X1"]
+    treated = rng.random(len(frame)) < 1 / (1 + np.exp(-1.5 * index))
+    return frame.assign(T=1 * treated, Y=2 * index + rng.normal(0, 0.1, len(frame)))
+
+
 FALSE_ALARMS: dict[str, float] = {
     "bounds": 0.0,  # declared bounds
     "covariates": 1e-3,  # a covariate of usual variation

@@ -441,7 +441,9 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
-    errors of the fitted functions. If the effect has error d_tau, the ATE has the additional error
+    errors of the fitted functions. Where the limits leave
+    adjustment to the mean outcome, the share `Priors.unadjusted` of each of its coefficients is
+    added. If the effect has error d_tau, the ATE has the additional error
     E[(w f (1 - f) - 1) d_tau] with the fitted propensity f, and E[Y(1)] has E[w g (1 - f) d_tau].
     """
     found = Remainder(0.0, 0.0)
@@ -455,6 +457,8 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
         found = part.pair.remainder(move @ weight @ move.T, move @ gap)
+        size = float(np.linalg.norm(gap * part.pair.slopes[1]))
+        found = found + Remainder(0.0, PRIORS.unadjusted * size)
     if part.beyond is not None:
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)

@@ -162,6 +162,9 @@ class Priors:
     public data sets, from how much the effect varies along e(x) (1 - e(x)). Library."""
     effect_pull: float = 1.5
     """As `nuisance_pull`, for this variance: log sds differ by 0.4. Library."""
+    unadjusted: float = 0.1
+    """Prior sd of the error of a coefficient of the mean outcome, as a share of it, where limits of
+    e(x) leave adjustment to it. With 0, limits are too tight: 22% wider in a test. By hand."""
     lowest_cut: float = 0.1
     """Without detected sizes, thresholds start at this share of the largest. Building half."""
     balance_sd: float = 0.1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from alert_rows import ruled
+from alert_rows import MANY, many, ruled
 from replay_helpers import fit
 
 import privcausal as pc
@@ -110,8 +110,8 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
     "cohorts": (COHORTS, panel),
     "overlap": (call(eps=8.0), lambda: rows(20_000, 0.5, 0.49)),
     "nuisances": (
-        call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}, eps=6.0),
-        lambda: pd.concat([ruled()] * 3, ignore_index=True),
+        call(formula=f"Y ~ T | {' + '.join(MANY)}", bounds={"Y": (-5, 5)} | MANY, eps=0.2),
+        many,
     ),
     "products": (
         call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled

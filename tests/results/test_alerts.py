@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from alert_rows import ruled
+from alert_rows import MANY, many, ruled
 
 import privcausal as pc
 from privcausal.accounting import weak_promise
@@ -55,18 +55,6 @@ def told(frame: pd.DataFrame, formula: str = "Y ~ T | X + C(G)", **options: Any)
 
 
 RULED = {"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}
-
-MANY: dict[str, Any] = {f"X{k}": (-1, 1) for k in range(15)}
-
-
-def many() -> pd.DataFrame:
-    """Many rows and covariates at a small budget: little but confounding is uncertain."""
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame(rng.uniform(-1, 1, (50_000, len(MANY))), columns=list(MANY))
-    index = frame["X0"] + frame["X1"]
-    treated = rng.random(len(frame)) < 1 / (1 + np.exp(-1.5 * index))
-    return frame.assign(T=1 * treated, Y=2 * index + rng.normal(0, 0.1, len(frame)))
-
 
 CASES: dict[str, Any] = {
     "bounds": lambda: told(rows(), bounds={"Y": (-4, 4), "G": ["a", "b", "c"]}),
