@@ -178,16 +178,16 @@ def ranks(estimate: Estimate) -> Ranks:
     known = estimate.population
     if not set(names) <= set(known.probabilities):
         known = uniform_population(estimate.schema, names, None)
-    values = np.unique(effect(known.rows()), return_counts=True)
-    at = np.searchsorted(np.cumsum(values[1]), np.arange(1, RANKS) / RANKS * values[1].sum())
-    at = np.unique(at[at < len(values[0]) - 1])
+    values, rows = np.unique(effect(known.rows()), return_counts=True)
+    at = np.searchsorted(np.cumsum(rows), np.arange(1, RANKS) / RANKS * rows.sum())
+    at = np.unique(at[at < len(values) - 1])
     if not len(at):
         raise CapabilityError(
             "The estimated effect is the same for all rows, so they have no rank. No budget was "
             "spent."
         )
     # between two values, so that no value of the population is at a border
-    return Ranks(effect, names, (values[0][at] + values[0][at + 1]) / 2)
+    return Ranks(effect, (values[at] + values[at + 1]) / 2)
 
 
 def _propensity(estimate: Estimate) -> Function:

@@ -101,8 +101,8 @@ def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | Non
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    found = expansions.index_splits(state.features, (e, y), state.rows, PRIORS.index_steps)
-    indices, splits = found
+    steps = PRIORS.index_steps
+    indices, splits = expansions.index_splits(state.features, (e, y), state.rows, steps)
     start = Interactions(
         state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
         np.zeros(0), 1.0, splits,

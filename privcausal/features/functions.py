@@ -209,7 +209,6 @@ class Ranks:
     """Cells between the `borders` of an effect, which is a function of the row to the last bit."""
 
     effect: Function
-    variables: tuple[str, ...]
     borders: Vector
 
     @property

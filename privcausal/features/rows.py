@@ -90,8 +90,7 @@ def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Ma
         known = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
     strange = [text for text in texts if text not in known]
     if strange and not (isinstance(domain, schema.Levels) and domain.other):
-        own = domain.labels if isinstance(domain, schema.Levels) else schema.level_names(domain)
-        shown = ", ".join(map(repr, own))
+        shown = ", ".join(map(repr, schema.level_names(domain)))
         raise DataError(f"Column {name!r} contains an undeclared level. Declared levels: {shown}.")
     other = known.get("other", 0)
     lookup = np.array([*(known.get(text, other) for text in texts), 0], np.int64)

@@ -13,6 +13,7 @@ from privcausal import estimators
 from privcausal.accounting import weak_promise
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.instruments import late_set
 from privcausal.prices import at_most, pair
@@ -60,6 +61,9 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     numeric = named == formula.effect_on
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     changes = panel is not None and not cohorts
+    interval = _bias(result, z)
+    if averages is not None and formula.instruments:
+        interval = _late_interval(averages, z, alpha)
     several, attack = len(request.asked.averages) > 1, None
     total = guarantee.price_text(promise.epsilon, promise.delta)
     if promise.delta == 0:
@@ -97,7 +101,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         third={"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, ""),
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=looks.variation(result, alpha) if shapes else "",
-        uncertainty=_sources(result), bias=_bias(result, z) + _open_set(result, z, alpha),
+        uncertainty=_sources(result), bias=interval,
         tails=" ".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
         total=total if estimate.real else "not private", ledger=result.ledger_line,
@@ -193,9 +197,7 @@ def _sources(result: base.ReleasedFit) -> tuple[view.VarianceSource, ...]:
 
 def _bias(result: base.ReleasedFit, z: float) -> str:
     found, at = result.estimate.averages, result._lead
-    if found is None or result.plan.request.formula.instruments:
-        return ""
-    if not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
+    if found is None or not 0 < found.clipping[at] < np.inf or not 0 < found.sd[at] < np.inf:
         return ""
     of = f" of {found.names[at]}" if len(found.terms) + len(found.groups) > 1 else ""
     factor, normal = f"{found.half_widths(z)[at] / found.sd[at]:.2f}", f"{z:.2f}"
@@ -203,11 +205,8 @@ def _bias(result: base.ReleasedFit, z: float) -> str:
     return "" if factor == normal else f"Max bias{of} from clipping: {said}."
 
 
-def _open_set(result: base.ReleasedFit, z: float, alpha: float) -> str:
+def _late_interval(found: AverageEstimate, z: float, alpha: float) -> str:
     """How the interval of the LATE is made, and its confidence set if that is not finite."""
-    found = result.estimate.averages
-    if found is None or not result.plan.request.formula.instruments:
-        return ""
     parts = late_set(found, z)
     closed = len(parts) == 1 and np.isfinite(parts[0]).all()
     said = "The interval inverts the test of Anderson and Rubin, so it need not be symmetric."
