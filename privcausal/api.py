@@ -202,8 +202,8 @@ def private(
         - ``"RR"``, ``"OR"``: the ratio of E[Y(1)] and E[Y(0)], and of their odds. The outcome must
           have two values, or be declared as 0 and 1. The result also has both means and the ATE.
         - ``"PLR"``, alone: the slope of the partially linear model Y = theta T + g(X) + u (Robinson
-          1988). For two arms this is the ATO. For a treatment with declared bounds it is the slope
-          per unit; for several declared arms there is one slope for each arm but the first.
+          1988). For two arms this is the ATO, and is called so. For a treatment with bounds it is
+          the slope per unit; for several declared arms, one slope for each but the first.
         - ``"LATE"``, alone: the effect by the instrument Z of ``"Y ~ T | X | T ~ Z"``, or by
           several, ``T ~ Z1 + Z2``, by two-stage least squares. The confidence set is that of
           Anderson and Rubin (1949): see `confidence_set`. Its ends are infinite if the first stage

@@ -27,7 +27,7 @@ from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import Budget, Clusters, Control, Request, Trust
-from privcausal.request.schema import Schema, with_levels
+from privcausal.request.schema import Domain, Interval, Levels, Schema, with_levels
 from privcausal.request.survival import events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
@@ -152,12 +152,20 @@ def request_of(
             "shares= must be a dict, for example {'nuisance': 0.4, 'effect': 0.6}."
         )
     schema = followed(Schema.of(bounds), formula, options.get("horizon"))
+    schema = transformed(with_levels(schema, formula.levels), formula)
+    if options.get("estimand") == "PLR" and _two_arms(schema.get(formula.treatment)):
+        options["estimand"] = "ATO"  # the same number: the slope of two arms (Angrist 1998)
     return Request(
-        formula, transformed(with_levels(schema, formula.levels), formula),
-        Budget(eps, delta, dict(control.shares or {})), trust, clip=control.propensity_clip,
-        split=control.split, tails=control.tails, cov_type=control.cov_type,
+        formula, schema, Budget(eps, delta, dict(control.shares or {})), trust,
+        clip=control.propensity_clip, split=control.split, tails=control.tails,
+        cov_type=control.cov_type,
         cluster=Clusters.of(control.cluster, control.max_cluster_rows), **options,
     )  # fmt: skip
+
+
+def _two_arms(domain: Domain | None) -> bool:
+    labels = domain.values if isinstance(domain, Levels) else ()
+    return not isinstance(domain, Interval) and len(labels) < 3
 
 
 def groups_of(groups: Sequence[str]) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ HARMLESS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "a tenth is treated": _fit("Y ~ R | X"),
     "survival": _fit("Surv(D, E) ~ T", estimand="RMST", horizon=9),
     "LATE": _fit("Y ~ H | X | H ~ IV", estimand="LATE", eps=4.0),
-    "PLR": _fit("Y ~ T | X", estimand="PLR"),
+    "PLR": _fit("Y ~ Z | X", estimand="PLR"),
     "weights": _fit("Y ~ T | X", weights="W"),
     "clusters": _fit("Y ~ T | X", control=pc.Control(cluster="V", max_cluster_rows=40)),
     "CATE": lambda d: pc.privcate("Y ~ T | X + B", d, bounds=HARMLESS_BOUNDS),

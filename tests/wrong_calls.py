@@ -1332,7 +1332,7 @@ PANELS: dict[str, Case] = {
             bounds={"Y": (0, 1)} | dict.fromkeys(_WIDE, (0, 1))),
         CapabilityError, "makes 1,200 columns",
     ),
-    "robust slope": robust(slope, "Y ~ T | X1", estimand="PLR"),
+    "robust slope": robust(slope, "Y ~ X1 | T", estimand="PLR"),
     "robust LATE": robust(slope, "Y ~ T | X1 | T ~ Z"),
     "robust arms": robust(slope, "Y ~ Z2 | X1", estimand="ATE", bounds=bounds(Z2=[0, 1, 2])),
     "robust trial": robust(ate, "Y ~ T"),

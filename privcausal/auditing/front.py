@@ -414,7 +414,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         "bounds": {"Y": (0, 6), "D": ["no", "yes"]},
     },
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
-    "PLR": {"learner": "private", "base": "linear", "estimand": "PLR"},
+    "PLR": {
+        "learner": "private", "base": "linear", "estimand": "PLR",
+        "bounds": {"Y": (0, 1), "X": (0, 1), "T": (0, 1)},
+    },
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},
     "several arms": {
         "learner": "private", "base": "linear",

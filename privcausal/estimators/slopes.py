@@ -2,9 +2,8 @@
 
 Partially linear model: Y = theta'T + g(X) + u (Robinson 1988), by its partialled-out score. theta
 solves sum (T - e)(Y - eta - theta'(T - e)) = 0 with e(x) = E[T | x] and eta(x) = E[Y | x]
-(Chernozhukov et al. 2018, Eq. 4.4). T has one of three forms. It is 0 or 1, and theta is then the
-ATO. It is a number, scaled to its place in its range. Or it consists of the indicators of all arms
-except the first.
+(Chernozhukov et al. 2018, Eq. 4.4). T is a number, scaled to its place in its range, or consists of
+the indicators of all arms except the first. For two arms, theta is the ATO of learner "private".
 
 Instrument: Y = theta T + g(X) + u, where E[u | X, Z] = 0 (Wright 1928). theta is the reduced form
 divided by the first stage, E[(Z - m)(Y - eta)] / E[(Z - m)(T - e)] for m(x) = E[Z | x]
@@ -26,7 +25,7 @@ from scipy.stats import norm
 from privcausal import vault
 from privcausal.estimators import averages, budget, interactions, private, survey
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import average_doubts, finish, product_alert, shown
+from privcausal.estimators.base import average_doubts, finish, product_alert
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use, several_arms
 from privcausal.estimators.words import Description, Estimate, listed
@@ -121,12 +120,7 @@ class PartiallyLinear(private.AverageLearner):
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
         session.alerts |= product_alert(state, parts[0], found, PLR, masses[0] * unit)
-        notes = average_doubts(found)
-        if request.asked.dose or request.asked.arms:
-            return finish(state, None, None, found, notes)
-        tau = functions.Constant(float(slopes[0]))
-        arms = tuple(nu.nuisance_of(part, tau, state.outcome) for part in parts[0])
-        return finish(state, None, shown(parts[0], arms), found, notes)
+        return finish(state, None, None, found, average_doubts(found))
 
 
 def _learnt(
@@ -134,11 +128,9 @@ def _learnt(
 ) -> tuple[survey.Survey, FoldsByArm, Matrix, tuple[float, float]]:
     """Nuisances by arm, the model's E[(T - e)(T - e)'], and the last two results of `residual_cut`.
 
-    These are zero unless T is a number.
+    These are zero for several arms.
     """
-    request, unknown = state.session.plan.request, (0.0, 0.0)
-    if request.asked.dose or request.asked.arms:
-        state = replace(state, floor=0.0)
+    request, state = state.session.plan.request, replace(state, floor=0.0)
     if request.asked.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
@@ -147,16 +139,11 @@ def _learnt(
         parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
         e = np.stack([own[0].e(state.rows) for own in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
-        return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), unknown
+        return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), (0.0, 0.0)
     state, _, partials = nu.additive_nuisances(state)
-    if request.asked.dose:
-        state, mass, lost, doubt = residual_cut(state, partials)
-        unknown = lost, doubt
-    else:
-        state, partials = nu.clipped(state, partials)
-        chance = partials[0].e_soft(state.rows)
-        mass = float(np.mean(chance * (1 - chance)))
-    return state, [interactions.refine(state, partials)], np.full((1, 1), mass), unknown
+    state, mass, lost, doubt = residual_cut(state, partials)
+    parts = [interactions.refine(state, partials)]
+    return state, parts, np.full((1, 1), mass), (lost, doubt)
 
 
 def residual_cut(

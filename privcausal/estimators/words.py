@@ -388,7 +388,7 @@ ESTIMANDS = {
         "With the covariates held fixed",
         "residual products (T - e)(Y - eta) over (T - e)^2",
         "Causal reading requires unconfoundedness and no interference. If the effect varies with "
-        "x, the estimate is its average weighted by Var(T | x); for two arms, this is the ATO.",
+        "x, the estimate is its average weighted by Var(T | x).",
         "Partially linear model: given the covariates, the outcome is linear in the treatment. If "
         "the slope varies with x, the estimate is its average weighted by Var(T | x).",
     ),

@@ -301,7 +301,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "split": (lambda: fit(DATA, "Y ~ T | X", control=clustered(split="crossfit")), "split="),
     "several": (lambda: fit(DATA, estimand=["ATE", "ATT"]), "Fit several estimands"),
     "ratio": (lambda: fit(DATA, estimand="RR", bounds={"Y": (0, 1)}), "Fit several estimands"),
-    "PLR": (lambda: fit(DATA, "Y ~ T | X", estimand="PLR"), "'ATE', 'ATT' and 'ATO'"),
+    "PLR": (lambda: fit(DATA, "Y ~ X | T", estimand="PLR"), "'ATE', 'ATT' and 'ATO'"),
     "effects": (
         lambda: pc.privcate("Y ~ T | X", DATA, bounds=BOUNDS, control=clustered()), "requires reg",
     ),

@@ -204,7 +204,11 @@ def test_a_plan_knows_public_weights() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
-        ({"estimand": "PLR"}, CapabilityError, "weights= requires"),
+        (
+            {"estimand": "PLR", "bounds": BOUNDS | {"T": (0, 1)}},
+            CapabilityError,
+            "weights= requires",
+        ),
         ({"control": pc.Control(cov_type="HC0")}, CapabilityError, "slopes"),
         ({"bounds": {"Y": (-8, 8), "X": (-1, 1)}}, SchemaError, "nonnegative declared bounds"),
         ({"bounds": BOUNDS | {"w": (-1, 1)}}, SchemaError, "nonnegative declared bounds"),

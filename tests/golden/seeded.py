@@ -57,14 +57,12 @@ Calls = Iterator[tuple[str, Callable[[], Any]]]
 
 def averages() -> Calls:
     make = partial(pc.private, bounds=BOUNDS)
-    for estimand in ("ATE", "ATT", "ATO", ["ATE", "ATT", "ATO"], "PLR"):
+    for estimand in ("ATE", "ATT", "ATO", ["ATE", "ATT", "ATO"]):
         for neighbors in ("substitute", "add_remove"):
-            groups = [] if estimand == "PLR" else ["ward", "age >= 65"]
+            options = {"groups": ["ward", "age >= 65"], "neighbors": neighbors}
             yield (
                 f"{estimand} {neighbors}",
-                partial(
-                    make, FORMULA, FRAME, estimand=estimand, groups=groups, neighbors=neighbors
-                ),
+                partial(make, FORMULA, FRAME, estimand=estimand, **options),
             )
     for split in ("disjoint", "crossfit"):
         yield split, partial(make, FORMULA, FRAME, control=pc.Control(split=split))

@@ -318,7 +318,7 @@ def test_event_studies(kind: str, relation: str) -> None:
         assert report.share > 0.05
 
 
-SLOPES: dict[str, Any] = {"two arms": {}, "a number": (0, 1), "several arms": ["0", "1", "2"]}
+SLOPES: dict[str, Any] = {"a number": (0, 1), "several arms": ["0", "1", "2"]}
 
 
 @pytest.mark.sample(5)
@@ -326,7 +326,7 @@ SLOPES: dict[str, Any] = {"two arms": {}, "a number": (0, 1), "several arms": ["
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("treatment", SLOPES)
 def test_slopes(treatment: str, split: str, relation: str) -> None:
-    declared = {"T": SLOPES[treatment]} if SLOPES[treatment] else {}
+    declared = {"T": SLOPES[treatment]}
     options = call(
         learner="private", estimand="PLR", control=pc.Control(split=split), neighbors=relation,
         base=BASE_OF[split], bounds=BOUNDS | declared,

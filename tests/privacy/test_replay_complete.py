@@ -63,7 +63,12 @@ CALLS: dict[str, dict[str, Any]] = {
         "formula": "Y ~ G | X1",
         "bounds": {"Y": (0, 1), "X1": (0, 1), "G": ["a", "b", "c"]},
     },
-    "slope": {"learner": "private", "base": "linear", "estimand": "PLR"},
+    "slope": {
+        "learner": "private",
+        "base": "linear",
+        "estimand": "PLR",
+        "formula": "Y ~ X2 | X1",
+    },
     "instrument": {
         "learner": "private",
         "base": "linear",

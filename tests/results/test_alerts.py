@@ -92,7 +92,9 @@ def test_each_is_told_everywhere(code: str) -> None:
 def test_products_that_confound_are_told_by_learners_and_slopes() -> None:
     calls = (
         lambda: pc.privcate("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4),
-        lambda: pc.private("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4, estimand="PLR"),
+        lambda: pc.private(
+            "Y ~ T | X + Z", ruled(), bounds=RULED | {"T": (0, 1)}, eps=4, estimand="PLR"
+        ),
         lambda: pc.private("Y ~ T | X + Z", ruled(), bounds=RULED, eps=4, estimand="ATT"),
     )
     for call in calls:
@@ -198,7 +200,6 @@ WRONG: dict[str, Any] = {
     "two labels": lambda d, e: pc.private(
         "B ~ T | X", d, bounds=BOUNDS | {"B": [0, 1]}, propensity=e
     ),
-    "PLR": lambda d, e: pc.private("Y ~ T | X", d, bounds=BOUNDS, propensity=e, estimand="PLR"),
     "LATE": lambda d, e: pc.private(
         "Y ~ B | X | B ~ T", d, bounds=BOUNDS, propensity=e, estimand="LATE"
     ),
