@@ -137,7 +137,7 @@ def for_average(request: Request) -> Learner:
     if request.estimand == "LATE":
         return LocalAverage()
     weighs = request.weights is not None or isinstance(request.propensity, str)
-    if request.formula.terms or request.asked.arms or weighs:
+    if request.formula.terms or request.arms or weighs:
         return PartiallyLinear() if request.estimand == "PLR" else Private()
     return DifferenceInMeans()
 

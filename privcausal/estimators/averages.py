@@ -288,7 +288,7 @@ AVERAGE_RANGE = StageKey("average", "outcome range")
 
 def with_meat(request: Request, _: object = None) -> bool:
     """Whether the sandwich is requested. Only an average released alone has slopes, so has meat."""
-    return request.cov_type == "HC0" and not request.asked.arms
+    return request.cov_type == "HC0" and not request.arms
 
 
 def _sized(request: Request, base: PrivateBase) -> bool:
@@ -464,7 +464,7 @@ def _vector(
     outcome's bounds. The shape contains the scores at all these points.
     """
     components, found = _components(asked), []
-    arms = range(len(state.session.plan.request.asked.arms) or 2)
+    arms = range(len(state.session.plan.request.arms) or 2)
     for k in components:
         aim = asked[k].target
         first: Any = aim.score.transforms[0] if isinstance(aim.score, vault.ByFold) else aim.score
@@ -567,7 +567,7 @@ def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple
         return [(known.value, known.value)]
     if not isinstance(request.propensity, Mapping):
         return []
-    shares = [float(request.propensity[request.asked.arms[one.arm]]) for one in targets]
+    shares = [float(request.propensity[request.arms[one.arm]]) for one in targets]
     return [(share, share) for share in shares]
 
 

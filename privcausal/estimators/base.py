@@ -243,16 +243,16 @@ def finish(
     found: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> words.Estimate:
-    session, alerts, asked = state.session, state.session.alerts, state.session.plan.request.asked
+    session, alerts, request = state.session, state.session.alerts, state.session.plan.request
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
-    if session.plan.request.formula.terms and not state.design.columns:
+    if request.formula.terms and not state.design.columns:
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
     if found is not None:
         alerts |= nuisance_alert(found)
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
-        over_all = not {"CATE", *OVER_ALL}.isdisjoint(asked.names)
+        over_all = not {"CATE", *OVER_ALL}.isdisjoint(request.estimands)
         if cut > POOR_OVERLAP and over_all and state.known is None and "arm" not in alerts:
             told = OVERLAP_NOTE.format(share=cut, clip=state.clip, other=1 - state.clip)
             if cut > MOST_CUT:

@@ -140,11 +140,11 @@ def known(request: Request, _: PrivateBase) -> bool:
 
 def one_contrast(request: Request, _: PrivateBase) -> bool:
     """Whether there are only two arms, or a dose."""
-    return not request.asked.arms
+    return not request.arms
 
 
 def several_arms(request: Request, _: PrivateBase) -> bool:
-    return bool(request.asked.arms)
+    return bool(request.arms)
 
 
 def weighted(request: Request, _: PrivateBase) -> bool:
@@ -219,9 +219,9 @@ def as_coded(schema: Schema, request: Request) -> Schema:
     """Treatment, instrument and a two-label outcome as 0/1."""
     changed: dict[str, Binary] = {}
     formula = request.formula
-    coded = (formula.event,) if request.asked.per_unit else (formula.treatment, formula.event)
+    coded = (formula.event,) if request.per_unit else (formula.treatment, formula.event)
     changed |= {name: Binary() for name in coded if isinstance(schema.get(name), Interval)}
-    treated = () if request.asked.arms else (formula.treatment,)
+    treated = () if request.arms else (formula.treatment,)
     for name in (*treated, *formula.instruments, formula.outcome, formula.event):
         domain = schema.get(name)
         if isinstance(domain, Levels):
@@ -376,7 +376,7 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
         if not bought & {*group.columns}:
             known.append(text)
     groups = len(factors.resolve_groups(known, schema))
-    averages = max(len(request.asked.arms) - 1, len(request.asked.averages), 1)
+    averages = max(len(request.arms) - 1, len(request.averages), 1)
     if groups * averages > MOST_GROUPS:
         of = f" for each of {averages} averages" if averages > 1 else ""
         raise CapabilityError(
@@ -412,9 +412,9 @@ def make_plan(
     name = request.formula.outcome
     domain = request.schema.get(name)
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
-    if request.asked.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+    if request.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
         raise CapabilityError(
-            f"{request.asked.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
+            f"{request.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
             f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
         )
     if request.weights is not None and ROW_WEIGHTS not in [need.key for need in needs]:

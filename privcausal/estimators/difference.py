@@ -116,8 +116,8 @@ class DifferenceInMeans(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
         own, trial = words.words_of(request), request.trust.panel is None
-        ratio = (words.RATIO,) if request.asked.ratios else ()
-        same = (SAME_NOTE,) if {*request.asked.averages} - {*OVER_ALL} else ()
+        ratio = (words.RATIO,) if request.ratios else ()
+        same = (SAME_NOTE,) if {*request.averages} - {*OVER_ALL} else ()
         assumed = (words.RANDOMISED,) if trial else own.identified
         return words.Description(
             title=cls.title, reading=(words.BY_LOT, *same) if trial else (own.reading,),

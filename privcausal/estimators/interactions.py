@@ -59,7 +59,7 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
     state.session.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
-    numeric = state.session.plan.request.asked.dose
+    numeric = state.session.plan.request.dose
     shares = [float(p.e_soft(state.rows).mean()) for p in partials]
     even = 1.0 if numeric else nu.evenness(float(np.mean(shares)))
     es = _regressions(

@@ -64,7 +64,7 @@ def additive_nuisances(state: Survey) -> tuple[Survey, Grams, Folds]:
 
     One pass over the rows computes all three.
     """
-    known, numbers = state.known, state.session.plan.request.asked.dose
+    known, numbers = state.known, state.session.plan.request.dose
     state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)
@@ -196,7 +196,7 @@ def _crosses(
     state: Survey, grams: Grams, stage: StageKey
 ) -> list[tuple[population.GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
-    releases = state.session.moments(stage, state.session.asked[stage])
+    releases = state.session.moments(stage, state.session.queries[stage])
     found = survey.complements([r.value for r in releases], float(releases[0].noise_sd[0]))
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
 

@@ -36,7 +36,7 @@ from privcausal.request.schema import Interval
 
 def arm_stages(request: Request, what: str = "treatment") -> list[StageKey]:
     """A stage for each arm, the reference arm first."""
-    return [StageKey("nuisance", f"{what} {arm}") for arm in request.asked.arms]
+    return [StageKey("nuisance", f"{what} {arm}") for arm in request.arms]
 
 
 def arm_indicators(request: Request) -> dict[StageKey, vault.Transform]:
@@ -86,7 +86,7 @@ def _means(
     pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
     for arm, (treatment, residual) in enumerate(pairs):
         if shares:
-            known = Constant(float(shares[request.asked.arms[arm]]))
+            known = Constant(float(shares[request.arms[arm]]))
             partials = tuple(nu.FoldFit(known, known, nu.mean(state, e.mean), None) for e in etas)
         else:
             partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
@@ -106,7 +106,7 @@ def _means(
             continue
         least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
         if least > learners.POOR_OVERLAP:
-            told = HARDLY.format(share=least, arm=request.asked.arms[arm], clip=mine.clip)
+            told = HARDLY.format(share=least, arm=request.arms[arm], clip=mine.clip)
             if least > learners.MOST_CUT:
                 state.session.alerts["overlap"] = told
             else:
@@ -218,7 +218,7 @@ class Private(AverageLearner):
     )  # fmt: skip
 
     def run(self, session: survey.FitRun) -> Estimate:
-        if session.plan.request.asked.arms:
+        if session.plan.request.arms:
             state = looked(session)
             asked, notes = arm_effects(state, AVERAGE_STAGES[1])
             found = averages.averages(state, asked, AVERAGE_STAGES)

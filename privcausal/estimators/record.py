@@ -61,6 +61,6 @@ class Record:
     zero, in a test.
     """
 
-    asked: RowRequest | CellRequest
+    call: RowRequest | CellRequest
     answers: Mapping[str, tuple[Release, ...]]
     silent: bool = False

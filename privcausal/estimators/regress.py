@@ -177,7 +177,7 @@ def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
     Rows that are hidden by noise may lie at an eighth of the range.
     """
     session, outcome, stage = state.session, state.outcome, survey.OUTCOME_RANGE
-    release = session.release(stage, session.asked[stage])
+    release = session.release(stage, session.queries[stage])
     counts, noise_sd = release.value, float(release.noise_sd[0])
     session.look_at(session.plan.request.formula.outcome, counts, noise_sd)
     hidden = noise_sd / _rows(state)

@@ -62,7 +62,7 @@ FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
 _SIZES = private.AVERAGE_STAGES[0], 0.10, "As in private(). Library."
-_DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.asked.dose)
+_DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.dose)
 SLOPE_USES = (
     private.COVARIATE_RANGES,
     *private.MOMENTS,
@@ -131,7 +131,7 @@ def _learnt(
     These are zero for several arms.
     """
     request, state = state.session.plan.request, replace(state, floor=0.0)
-    if request.asked.arms:
+    if request.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
         state, grams = nu.moments_of(state, stages)
@@ -194,7 +194,7 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
     folds = list(zip(*parts, strict=True))
     e = tuple(tuple(part.e_soft for part in fold) for fold in folds)
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
-    if not state.session.plan.request.asked.dose:
+    if not state.session.plan.request.dose:
         return vault.SlopeScores(e, eta, state.outcome, centre)
     most = largest_residual(state.session.schema[state.session.plan.request.formula.treatment])
     return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
@@ -357,7 +357,7 @@ def _widest(session: survey.FitRun, most: float) -> float:
     """Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible."""
     request = session.plan.request
     if len(request.formula.instruments) == 1:
-        return most if request.asked.dose else 0.0
+        return most if request.dose else 0.0
     domains = [session.schema[name] for name in request.formula.instruments]
     numbers = [largest_residual(d) for d in domains if isinstance(d, schema.Interval)]
     return max([1.0, *numbers]) if numbers else 0.0
@@ -393,7 +393,7 @@ def _late_learnt(
             nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
         )
 
-    taken = means(nu.TREATMENT, request.asked.per_unit)
+    taken = means(nu.TREATMENT, request.per_unit)
     e = tuple(functions.Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)
     if known is not None:
         parts = tuple(nu.FoldFit(known, known, nu.mean(state, y.mean), None) for y in etas)
@@ -403,7 +403,7 @@ def _late_learnt(
     moved = [means(stage, number) for stage, number in zip(own, numbers, strict=True)]
     pairs = [nu.paired(state, one, etas) for one in moved]
     others = [nu.paired(state, one, taken) for one in moved]
-    if request.asked.dose:
+    if request.dose:
         # Clipping Z - m causes an error of m, which enters through its products with other errors.
         state, square, *_ = residual_cut(state, pairs[0])
         return state, pairs, others, e, [square]

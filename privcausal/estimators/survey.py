@@ -76,7 +76,7 @@ class FitRun:
     # Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     beyond: ranges.Window | None = None
     # Queries that were summed before their release
-    asked: dict[StageKey, Any] = field(default_factory=dict)
+    queries: dict[StageKey, Any] = field(default_factory=dict)
     # Curves of the arms and their replicas, if the outcome is a survival time
     curves: list[tuple[ArmCurve, ArmCurve]] = field(default_factory=list)
 
@@ -117,7 +117,7 @@ class FitRun:
         The later calls must pass the same query objects.
         """
         sums, moments = sums or {}, moments or {}
-        self.asked |= {**sums, **moments}
+        self.queries |= {**sums, **moments}
         folds = self.plan.request.split == "crossfit"
         self.vault.gather(sums if folds else {**sums, **moments}, moments if folds else {})
 
@@ -171,7 +171,7 @@ class FitRun:
         self.look_for(counts, noise_sd)
         if "arm" in self.alerts or "allocation" in self.alerts:
             return
-        name, arms = self.plan.request.formula.assigned, self.plan.request.asked.arms
+        name, arms = self.plan.request.formula.assigned, self.plan.request.arms
         coding = self.schema[name]
         arm = arms[number] if arms else coding.one if isinstance(coding, Binary) else "1"
         self.note(words.allocation_alert(name, arm, counts, noise_sd, declared))
@@ -309,10 +309,10 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
 
 def _of_slopes(request: Request) -> tuple[str, ...]:
     """The treatment and the instruments, if they are numbers."""
-    taken: tuple[str, ...] = (request.formula.treatment,) if request.asked.per_unit else ()
+    taken: tuple[str, ...] = (request.formula.treatment,) if request.per_unit else ()
     several = request.formula.instruments if len(request.formula.instruments) > 1 else ()
     taken += tuple(z for z in several if isinstance(request.schema.get(z), Interval))
-    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.asked.dose else taken))
+    return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,7 +393,7 @@ class Survey:
     @property
     def residual_clip(self) -> float:
         """s with T - e in [s - 1, 1 - s]: from the limits of e, or by clipping if T is a number."""
-        return 1 - self.most if self.session.plan.request.asked.dose else self.soft_clip
+        return 1 - self.most if self.session.plan.request.dose else self.soft_clip
 
     @property
     def regressors(self) -> Regressors:
@@ -499,7 +499,7 @@ def _weights(session: FitRun) -> WeightLaw | None:
     stage, name = budget.ROW_WEIGHTS, session.plan.request.weights
     if name is None:
         return None
-    release, domain = session.release(stage, session.asked[stage]), session.schema[name]
+    release, domain = session.release(stage, session.queries[stage]), session.schema[name]
     assert isinstance(domain, Interval)
     # without covariates, the nuisances are two numbers that weights may not distort
     most = LARGEST_USUAL if session.plan.request.formula.terms else np.inf
@@ -560,7 +560,7 @@ def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | No
     if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
         session.unused(stage)
         return None
-    release = session.release(stage, session.asked[stage])
+    release = session.release(stage, session.queries[stage])
     name = session.plan.request.formula.outcome
     session.look_at(name, release.value, float(release.noise_sd[0]))
     return release

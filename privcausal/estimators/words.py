@@ -181,13 +181,13 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     """
     plan = estimate.plan
     request, words = plan.request, words_of(plan.request)
-    every = [words, *(words_of(request, name) for name in request.asked.averages[1:])]
+    every = [words, *(words_of(request, name) for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
     overlaps = dict.fromkeys(one.overlap for one in every)
     readings: tuple[str, ...] = (words.reading,)
     if any(one.reading != words.reading for one in every):
-        named = zip(request.asked.averages, every, strict=True)
+        named = zip(request.averages, every, strict=True)
         readings = tuple(f"{name}: {one.reading}" for name, one in named)
     return Description(
         title=title,
@@ -205,11 +205,11 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             "Standard errors combine sampling error, privacy noise, and nuisance estimation error. "
             "Confidence intervals and p-values allow for the largest bias that clipping the scores "
             "can cause (Armstrong and Kolesár 2018). "
-            + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.asked.bounded else ()))),
+            + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
             *((LIMITS,) if request.formula.instruments else ()),
-            *((SEVERAL,) if request.asked.arms and request.asked.jointly else ()),
-            *((TOGETHER,) if request.asked.jointly else ()),
-            *((RATIO,) if request.asked.ratios else ()),
+            *((SEVERAL,) if request.arms and request.jointly else ()),
+            *((TOGETHER,) if request.jointly else ()),
+            *((RATIO,) if request.ratios else ()),
             MISSING,
         ),
         bands=(*((bands,) if banded else ()), *((products,) if products else ())),
@@ -253,7 +253,7 @@ def _propensity_text(request: Request, clip: float) -> str:
         return f"The arms' shares are known: {_shares(request.propensity)}. "
     if request.propensity is not None:
         return f"The propensity is known to be {request.propensity:.4g}. "
-    if not request.asked.divides:
+    if not request.divides:
         return "Propensities were not clipped, because no score divides by a propensity. "
     low, high = propensity_limits(request, clip)
     soft = min(PRIORS.residual_clip, clip)
@@ -465,7 +465,7 @@ def words_of(request: Request, estimand: str = "") -> Words:
     if request.trust.panel is not None:
         return DID if request.estimand == "ATT" else EVENT_STUDY
     words = ESTIMANDS[estimand or request.estimand]
-    if request.asked.arms and not request.formula.terms:
+    if request.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
     if request.propensity is None or request.formula.instruments:
         return words
@@ -490,7 +490,7 @@ RANDOMISED = (
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in a score; only divisors (e, 1 - e) need a strong clip."""
     soft = min(PRIORS.residual_clip, clip)
-    asked = {request.estimand, *request.asked.averages}
+    asked = {request.estimand, *request.averages}
     low = clip if asked & {"CATE", *OVER_ALL} else soft
     high = soft if asked in ({"ATO"}, {"PLR"}) else clip
     return low, 1 - high
@@ -504,9 +504,9 @@ def propensity_words(request: Request, clip: float) -> str:
         if isinstance(request.propensity, str):
             return f"known, column {request.propensity}"
         return f"known, {request.propensity:.4g}"
-    if request.asked.dose or request.asked.arms:
+    if request.dose or request.arms:
         of = "instrument" if request.formula.instruments else "treatment"
-        return f"mean of the {of}" if request.asked.dose else "one for each arm"
+        return f"mean of the {of}" if request.dose else "one for each arm"
     if request.formula.instruments:
         return "of the instrument"
     low, high = propensity_limits(request, clip)

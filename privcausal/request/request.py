@@ -281,47 +281,6 @@ SLOPES = frozenset(("PLR", "LATE"))
 
 
 @dataclass(frozen=True)
-class Estimand:
-    """The kind of effect requested, known from public names and declared domains."""
-
-    names: tuple[Special | Average | Ratio, ...]  # All estimands, the first requested average first
-    # Labels of a treatment with more than two arms, the reference first; otherwise empty
-    arms: tuple[str, ...]
-    dose: bool  # Whether the compared variable (the treatment or its instrument) is numeric
-    per_unit: bool  # Whether the treatment is numeric, so that effects are per unit of treatment
-    proven: bool  # Whether the mechanism is proven here, and not a published mechanism as printed
-
-    def __str__(self) -> str:
-        return ", ".join(self.names)
-
-    @property
-    def averages(self) -> tuple[Average, ...]:
-        """The averages requested, the first one first."""
-        return tuple(a for a in self.names if a in AVERAGES)
-
-    @property
-    def ratios(self) -> tuple[Ratio, ...]:
-        return tuple(r for r in self.names if r in RATIOS)
-
-    @property
-    def jointly(self) -> bool:
-        """Whether all terms are averages from one release of their scores."""
-        several = bool(self.arms) and self.names[0] == "ATE"
-        return len(self.names) > 1 or several or self.names[0] == COHORTS
-
-    @property
-    def bounded(self) -> bool:
-        """Whether effects and limits are clipped to the width of the outcome's bounds."""
-        return self.proven and not self.per_unit and self.names[0] != "LATE"
-
-    @property
-    def divides(self) -> bool:
-        """Whether a score may divide by an estimated propensity."""
-        several = bool(self.arms) and self.names[0] == "PLR"
-        return not (self.dose or several or self.names[0] == "LATE")
-
-
-@dataclass(frozen=True)
 class Request:
     """All settings of one call. It holds no data."""
 
@@ -422,7 +381,7 @@ class Request:
             )
 
     def _check_shares(self, shares: Mapping[str, float]) -> None:
-        arms = self.asked.arms
+        arms = self.arms
         if not arms:
             raise SchemaError(
                 "propensity= by arm requires a treatment with at least three declared arms. For "
@@ -469,7 +428,7 @@ class Request:
                 "Copy it to a column with another name."
             )
         plain = self.estimand in ("ATE", "ATT", "ATO", "OLS")
-        if not plain or self.more or self.asked.arms or self.mode == "paper":
+        if not plain or self.more or self.arms or self.mode == "paper":
             raise CapabilityError(
                 "cluster= requires regress(), did(), or private() with two arms and one of the "
                 "estimands 'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
@@ -497,33 +456,33 @@ class Request:
         self._check_arms("Event", formula.event, own=False)
 
     def _check_treatment(self) -> None:
-        asked, name = self.asked, self.formula.treatment
+        name = self.formula.treatment
         if (self.estimand == "LATE") != bool(self.formula.instruments):
             raise CapabilityError(
                 "An instrument and estimand='LATE' require each other. Write "
                 "pc.private('Y ~ T | X1 + X2 | T ~ Z', data, estimand='LATE')."
             )
-        if SLOPES & {*asked.names} and (self.groups or self.more):
+        if SLOPES & {*self.estimands} and (self.groups or self.more):
             also = " For two arms, use 'ATO' instead." if self.estimand == "PLR" else ""
             raise CapabilityError(
                 f"estimand={self.estimand!r} cannot be combined with groups= or with other "
                 f"estimands.{also}"
             )
-        if asked.arms and self.more:
+        if self.arms and self.more:
             raise CapabilityError(
                 f"Treatment {name!r} has more than two arms, so estimand='ATE' cannot be combined "
                 "with other estimands."
             )
         adjusted = self.formula.terms or self.estimand == "ATE"
-        shares = asked.arms and self.estimand == "ATE" and isinstance(self.propensity, Mapping)
+        shares = self.arms and self.estimand == "ATE" and isinstance(self.propensity, Mapping)
         told = self.propensity is not None and not shares
-        if (asked.dose or asked.arms) and (told or not adjusted):
+        if (self.dose or self.arms) and (told or not adjusted):
             raise CapabilityError(
                 f"{self.formula.assigned!r} is numeric or has more than two arms. It requires "
                 "covariates, 'Y ~ T | X', and no propensity=. For several arms of a trial, give "
                 "their shares: propensity={'control': 0.5, 'low': 0.25, 'high': 0.25}."
             )
-        self._check_arms("Treatment", name, own=asked.per_unit or asked.arms)
+        self._check_arms("Treatment", name, own=self.per_unit or self.arms)
         several = len(self.formula.instruments) > 1
         if several and (self.propensity is not None or not self.formula.terms):
             raise CapabilityError(
@@ -532,7 +491,7 @@ class Request:
             )
         for instrument in self.formula.instruments:
             number = several and isinstance(self.schema.get(instrument), Interval)
-            self._check_arms("Instrument", instrument, own=asked.dose or number)
+            self._check_arms("Instrument", instrument, own=self.dose or number)
 
     def _check_arms(self, role: str, name: str, *, own: object) -> None:
         """Require two arms, unless `own` says that a number or several arms are allowed."""
@@ -560,30 +519,69 @@ class Request:
             f"declare its two labels, {declared}.{end}"
         )
 
+    @property
+    def estimands(self) -> tuple[Special | Average | Ratio, ...]:
+        """All estimands, the first requested average first."""
+        return self.estimand, *self.more
+
+    @property
+    def averages(self) -> tuple[Average, ...]:
+        """The averages requested, the first one first."""
+        return tuple(a for a in self.estimands if a in AVERAGES)
+
+    @property
+    def ratios(self) -> tuple[Ratio, ...]:
+        return tuple(r for r in self.estimands if r in RATIOS)
+
     @cached_property
-    def asked(self) -> Estimand:
-        """The kind of effect requested."""
-        domains = [self.schema.get(n) for n in (self.formula.treatment, self.formula.assigned)]
-        per_unit, dose = (self.estimand in SLOPES and isinstance(d, Interval) for d in domains)
-        dose = dose and len(self.formula.instruments) < 2  # several have clips of their own
-        labels = domains[0].labels if isinstance(domains[0], Levels) else ()
-        proven = self.mode == "proven"
-        several = proven and self.estimand in ("ATE", "PLR") and len(labels) > 2
-        names = (self.estimand, *self.more)
-        return Estimand(names, labels if several else (), dose, per_unit, proven)
+    def arms(self) -> tuple[str, ...]:
+        """Labels of a treatment with more than two arms, the reference first; otherwise empty."""
+        domain = self.schema.get(self.formula.treatment)
+        labels = domain.labels if isinstance(domain, Levels) else ()
+        several = self.mode == "proven" and self.estimand in ("ATE", "PLR") and len(labels) > 2
+        return labels if several else ()
+
+    @cached_property
+    def per_unit(self) -> bool:
+        """Whether the treatment is numeric, so that effects are per unit of treatment."""
+        return self._is_number(self.formula.treatment)
+
+    @cached_property
+    def dose(self) -> bool:
+        """Whether the compared variable, the treatment or its only instrument, is numeric."""
+        # several instruments have clips of their own
+        return self._is_number(self.formula.assigned) and len(self.formula.instruments) < 2
+
+    def _is_number(self, name: str) -> bool:
+        return self.estimand in SLOPES and isinstance(self.schema.get(name), Interval)
+
+    @property
+    def jointly(self) -> bool:
+        """Whether all terms are averages from one release of their scores."""
+        several = bool(self.arms) and self.estimand == "ATE"
+        return bool(self.more) or several or self.estimand == COHORTS
+
+    @property
+    def bounded(self) -> bool:
+        """Whether effects and limits are clipped to the width of the outcome's bounds."""
+        return self.mode == "proven" and not self.per_unit and self.estimand != "LATE"
+
+    @property
+    def divides(self) -> bool:
+        """Whether a score may divide by an estimated propensity."""
+        return self.estimand not in SLOPES
 
     @property
     def terms(self) -> tuple[ResultTerm, ...]:
         """Effects, then mean outcomes. A regression and an event study have terms of their own."""
-        asked = self.asked
         if self.formula.instruments:
             return late_terms(self.formula.instruments)
         if self.estimand in ("OLS", COHORTS):
             return ()
-        names = [f"{self.formula.treatment}[T.{arm}]" for arm in asked.arms[1:]]
-        arms = ("0", "1") if asked.ratios else asked.arms if self.estimand == "ATE" else ()
+        names = [f"{self.formula.treatment}[T.{arm}]" for arm in self.arms[1:]]
+        arms = ("0", "1") if self.ratios else self.arms if self.estimand == "ATE" else ()
         means = (ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
-        return (*(ResultTerm("effect", of) for of in names or asked.averages or ["ATE"]), *means)
+        return (*(ResultTerm("effect", of) for of in names or self.averages or ["ATE"]), *means)
 
     @property
     def arm_clip(self) -> float:

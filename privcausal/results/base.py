@@ -337,7 +337,7 @@ class ReleasedFit(Printed):
         found, terms = self._averages, len(self._averages.terms)
         alone = np.diag(np.diag(found.cov))
         alone[:terms, :terms] = found.cov[:terms, :terms]
-        if self.plan.request.asked.jointly:  # All covariances are released.
+        if self.plan.request.jointly:  # All covariances are released.
             alone = found.cov
         at = np.flatnonzero(np.r_[self._listed[:terms], np.ones(len(found.groups), bool)])
         z = frames.critical(alone[np.ix_(at, at)], alpha, simultaneous=simultaneous)
@@ -350,7 +350,7 @@ class ReleasedFit(Printed):
     def _rows(self, *, groups: bool = False) -> tuple[ResultTerm, ...]:
         """Terms of the rows of `_table`: those of the estimate, then ratios of mean outcomes."""
         own = self._averages.groups if groups else self._averages.terms
-        places, ratios = [one.place for one in own if one.arm == 0], self.plan.request.asked.ratios
+        places, ratios = [one.place for one in own if one.arm == 0], self.plan.request.ratios
         return (*own, *(ResultTerm("ratio", ratio, at) for ratio in ratios for at in places))
 
     @property
@@ -399,7 +399,7 @@ class ReleasedFit(Printed):
     @property
     def _reach(self) -> float:
         """The largest possible effect: the width of the outcome bounds, or infinity for a slope."""
-        if not self.plan.request.asked.bounded:
+        if not self.plan.request.bounded:
             return float("inf")
         low, high = self._outcomes
         return high - low
@@ -427,7 +427,7 @@ class ReleasedFit(Printed):
         >>> fit.ate.columns.tolist()
         ['estimate', 'std_error', 'max_bias', 'conf_low', 'conf_high', 'se_sampling']
         """
-        arms = max(len(self.plan.request.asked.arms) - 1, 1)
+        arms = max(len(self.plan.request.arms) - 1, 1)
         return self._table().iloc[:arms].drop(columns="p_value")
 
     @property
@@ -545,7 +545,8 @@ class ReleasedFit(Printed):
         return pd.DataFrame(
             [
                 {
-                    "learner": plan.learner, "base": plan.base, "estimand": str(plan.request.asked),
+                    "learner": plan.learner, "base": plan.base,
+                    "estimand": ", ".join(plan.request.estimands),
                     "n": np.nan if size is None else size, "epsilon": promise.epsilon,
                     "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
                     "guarantee": promise.kind, "alerts": ", ".join(self.alerts),

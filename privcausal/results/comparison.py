@@ -139,7 +139,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
     return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
         "Estimator": short if plan.base == "none" else f"{short} / {plan.base}",
-        "Estimand": str(plan.request.asked),
+        "Estimand": ", ".join(plan.request.estimands),
         # Other packages count complete rows; their number is released if rows may be incomplete.
         "n": dict(view.left).get(COMPLETE) or stat_text(fit, "N") or "private",
         "ε": stat_text(fit, "epsilon") or "",

@@ -198,7 +198,7 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
     stem, bracket, _ = name.rpartition(":")[2].partition("[")
     call = ""
     if name in (*AVERAGES, *RATIOS, *RISKS):
-        wanted = [*request.asked.averages, *request.asked.ratios, "RR" if name in RISKS else name]
+        wanted = [*request.averages, *request.ratios, "RR" if name in RISKS else name]
         call = f"estimand={wanted!r}"
     elif stem not in request.groups and (bracket or stem in request.formula.variables):
         call = f"groups={[*request.groups, stem]!r}"

@@ -456,7 +456,7 @@ def _tabulated(result: PlanResult) -> tables.Table:
     )
     # For effects by covariates, the first term is the plain average.
     first = "ATE" if request.estimand == "CATE" else request.estimand
-    asked = "ATE" if request.estimand == "CATE" else str(request.asked)
+    asked = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
     right: tuple[Pair, ...] = (("Estimand", asked), ("Estimator", learner.title or learner.name))
     if planner.has_nuisances:
         right += (
@@ -553,7 +553,7 @@ def _assumed(result: PlanResult) -> list[str]:
     parts = [outcome] if formula.outcome not in given else []
     if formula.instruments:
         parts.append("the instrument changes the treatment by half its range")
-    elif request.asked.arms:
+    elif request.arms:
         if request.propensity is None:
             parts.append("all arms are equally frequent")
     elif request.propensity is None and formula.treatment and formula.treatment not in given:

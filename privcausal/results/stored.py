@@ -86,14 +86,14 @@ def save(
     CapabilityError
         The fit has parts that are no function of its releases.
     """
-    for part in (record.asked.learner, estimate.effect):
+    for part in (record.call.learner, estimate.effect):
         if why := getattr(part, "unsaved", ""):
             raise CapabilityError(why)
     found = estimate.plan.partition
     cells = found.cells.tolist() if isinstance(found, Tabulated) else ()
     own = Own(tuple(found.names[c] if c >= 0 else None for c in cells))  # type: ignore[union-attr]
     document = {
-        "format": FORMAT, "version": VERSION, "asked": _plain(record.asked, own),
+        "format": FORMAT, "version": VERSION, "asked": _plain(record.call, own),
         "size": estimate.size, "noise": NOISES[estimate.real, record.silent],
         "prices": _prices(estimate.plan),
         "releases": {

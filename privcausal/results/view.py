@@ -64,7 +64,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     interval = _bias(result, z)
     if averages is not None and formula.instruments:
         interval = _late_interval(averages, z, alpha)
-    several, attack = len(request.asked.averages) > 1, None
+    several, attack = len(request.averages) > 1, None
     total = guarantee.price_text(promise.epsilon, promise.delta)
     if promise.delta == 0:
         total = f"epsilon {at_most(promise.epsilon)}, pure"
@@ -83,7 +83,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         ("Formula", str(formula)),
     )
     right = (
-        ("Estimand", str(request.asked)),
+        ("Estimand", ", ".join(request.estimands)),
         ("Estimator", said.title),
         *said.rows,
         ("Bounds", "some estimated privately" if bought else "declared"),
@@ -282,10 +282,10 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         else f"The standard error is {tables.error_text(row['std_error'], row['se_sampling'])}."
     )
     over = words_of(request).over
-    if request.asked.per_unit:
+    if request.per_unit:
         treatment = f"one more unit of {treatment}"
-    elif request.asked.arms:
-        treatment = f"{treatment} {request.asked.arms[1]} instead of {request.asked.arms[0]}"
+    elif request.arms:
+        treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
     value, low, high = tables.interval(row, digits=2)
     level = tables.confidence(alpha)
     between = f"with {level} confidence, the true effect is between {low} and {high}."
@@ -307,10 +307,10 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         first = f"{over}, the data do not show whether {treatment} raises or lowers {outcome}."
         second = f"The estimate is {value}; {between} {noise}"
     found = [first, second]
-    for place, arm in enumerate(request.asked.arms[2:], 1):  # not covered by the first sentence
+    for place, arm in enumerate(request.arms[2:], 1):  # not covered by the first sentence
         value, low, high = tables.interval(table.iloc[place], digits=2)
         found.append(
-            f"{request.formula.treatment} {arm} instead of {request.asked.arms[0]}: {value} "
+            f"{request.formula.treatment} {arm} instead of {request.arms[0]}: {value} "
             f"({low} to {high})."
         )
     return tuple(found)
@@ -335,7 +335,7 @@ def _protected(promise: guarantee.Guarantee) -> str:
 
 def _notes(result: base.ReleasedFit, said: estimators.Description, bought: bool) -> tuple[str, ...]:
     estimate, request = result.estimate, result.plan.request
-    clipped = said.adjusts and request.propensity is None and request.asked.divides
+    clipped = said.adjusts and request.propensity is None and request.divides
     counted = "rows" if request.trust.unit is None else "units"
     public = {
         f"the number of {counted}": estimate.size is not None,
@@ -351,7 +351,7 @@ def _notes(result: base.ReleasedFit, said: estimators.Description, bought: bool)
 
 def _unlimited(result: base.ReleasedFit) -> tuple[str, ...]:
     """The ratios whose interval has an infinite side."""
-    if not result.plan.request.asked.ratios:
+    if not result.plan.request.ratios:
         return ()
     frame = result._table()
     lacks = {"lower": frame["conf_low"] <= 0, "upper": frame["conf_high"] == np.inf}

@@ -109,7 +109,7 @@ class Batch(Opaque):
         self.taken = placed(formula.treatment) if formula.instruments else self.dose
         others = [placed(name) for name in formula.instruments[1:]]
         self.instruments = np.stack([self.dose, *others], axis=1) if others else self.dose[:, None]
-        if request.asked.arms:  # Other labels do not belong to an arm.
+        if request.arms:  # Other labels do not belong to an arm.
             complete &= self.t >= 0
         known = request.propensity
         self.rows = Rows(

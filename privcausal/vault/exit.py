@@ -126,21 +126,21 @@ class Mechanism(Query):
 class Together:
     """Sums of several mechanisms in one pass, each over its own parts of the rows."""
 
-    asked: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
+    queries: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of sums of each mechanism."""
-        return tuple(len(parts) * len(m.units) for m, parts in self.asked)
+        return tuple(len(parts) * len(m.units) for m, parts in self.queries)
 
     @property
     def width(self) -> int:
         """Largest number of columns in any matrix that a mechanism builds from the rows."""
-        return max(getattr(getattr(m, "features", None), "size", 0) for m, _ in self.asked)
+        return max(getattr(getattr(m, "features", None), "size", 0) for m, _ in self.queries)
 
     def integers(self, batch: Batch) -> Integers:
         """Exact sums over the batch, concatenated by mechanism and then by part."""
-        return np.concatenate([m.by_part(batch, parts) for m, parts in self.asked])
+        return np.concatenate([m.by_part(batch, parts) for m, parts in self.queries])
 
 
 class RawMechanism(Query):

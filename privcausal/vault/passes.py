@@ -253,7 +253,7 @@ class Passes(Opaque):
                 counted = self._counted(mechanism) if parts == (None,) else None
                 found[k] = None if counted is None else [counted]
         rest = Together(tuple(a for a, f in zip(asked, found, strict=True) if f is None))
-        if rest.asked:
+        if rest.queries:
             ends = np.cumsum(rest.sizes)[:-1]
             each = iter(np.split(self._summed(rest), ends))
             for k, (_, parts) in enumerate(asked):

@@ -120,17 +120,17 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         labels = np.array(list(request.propensity), object)
         ends = np.cumsum(list(request.propensity.values()))[:-1]
         frame[name] = labels[np.searchsorted(ends, arms)]
-    elif request.asked.dose or request.asked.arms:  # Spread evenly.
+    elif request.dose or request.arms:  # Spread evenly.
         frame[name] = _covariate(arms, schema.get(name), replace(shape, next_level=1.0))
     elif name:
         treated = arms < _propensity(request, assumed, index, frame)
         frame[name] = _coded(treated, schema.get(name))
     if formula.instruments:  # The instrument sets half of its range.
-        place = arms if request.asked.dose else np.asarray(treated, np.float64)
+        place = arms if request.dose else np.asarray(treated, np.float64)
         domain, own = schema.get(formula.treatment), places[formula.treatment]
-        taken = np.asarray((place + own) / 2 if request.asked.per_unit else own < 0.25 + place / 2)
+        taken = np.asarray((place + own) / 2 if request.per_unit else own < 0.25 + place / 2)
         frame[formula.treatment] = (
-            _covariate(taken, domain, shape) if request.asked.per_unit else _coded(taken, domain)
+            _covariate(taken, domain, shape) if request.per_unit else _coded(taken, domain)
         )
     if formula.event:
         frame[formula.event] = _coded(places[formula.event] < WITH_EVENT, schema.get(formula.event))
