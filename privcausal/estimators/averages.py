@@ -1,19 +1,16 @@
-"""Average effects for all learners: scores, their sums over the rows, clipping, and weights.
+"""Average effects for all learners: the sums of their scores over the rows, clipping, and weights.
 
-Every estimand is E[q tau(X)] / E[q] with a weight q(X). The weight is 1 for the ATE and e(X) for
-the ATT. It is e(X) (1 - e(X)) for the ATO, the effect in the overlap population (Li, Morgan and
-Zaslavsky 2018).
-
-The estimate is c + sum(score) / sum(mass). Scores are centered at a value c near the average, so
-scores are small and noise in the mass matters little. The same sums give the effects in groups and
-the best linear projection. Several averages share one release of their scores.
+The estimate is c + sum(score) / sum(mass), as in `estimands`. Scores are centered at a value c near
+the average, so scores are small and noise in the mass matters little. The same sums give the
+effects in groups and the best linear projection. Several averages share one release of their
+scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +19,12 @@ from privcausal.estimators import budget, survey
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
+from privcausal.estimators.estimands import Score, ScoreParts, Tilted
 from privcausal.estimators.nuisances import FoldFit, by_fold
 from privcausal.estimators.survey import Survey
 from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
-from privcausal.features.functions import Capped, Constant, Function, LinearFunction, Triples
+from privcausal.features.functions import Constant, Function, LinearFunction, Triples
 from privcausal.features.rows import Rows
 from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
@@ -40,13 +38,7 @@ from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Matrix, Vector
-from privcausal.vault import Outcome, OverlapScore, ScoreVector, Transform
-
-
-class Score(Transform, Protocol):
-    """A transform that can also be evaluated at covariates that belong to no row."""
-
-    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector: ...
+from privcausal.vault import Outcome, ScoreVector, Transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,27 +113,20 @@ class Target:
 
 
 def target(
-    estimand: str, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
+    estimand: Tilted, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
-    e, outcome, clip, soft = partials[0].e_soft, state.outcome, state.clip, state.soft_clip
-    chance = e(state.rows)
-    weight = chance if estimand == "ATT" else chance * (1 - chance)
+    limits = state.outcome, state.clip, state.soft_clip
+    known = [
+        ScoreParts(p.e_soft, p.eta, n.mu0, *limits)
+        for p, n in zip(partials, nuisances, strict=True)
+    ]
+    weight = estimand.tilt(known[0].e(state.rows))
     centre = _held(state, float(np.average(tau(state.rows), weights=weight)))
     scale = float(np.mean(weight))
-    scores: list[Score]
-    if estimand == "ATT":
-        e, mass = Capped(e, 1 - clip), by_fold(lambda _: vault.TreatedMass(scale), partials)
-        scores = [
-            vault.TreatedScore(Capped(p.e_soft, 1 - clip), n.mu0, outcome, clip, centre, scale)
-            for p, n in zip(partials, nuisances, strict=True)
-        ]
-    elif estimand == "ATO":
-        mass = by_fold(lambda p: vault.OverlapMass(p.e_soft, soft, scale), partials)
-        scores = [OverlapScore(p.e_soft, p.eta, outcome, soft, centre, scale) for p in partials]
-    else:
-        raise NotImplementedError(f"no score of {estimand}")
-    found = _target(state, centre, scores, mass, e)
+    scores = [estimand.score(k, centre, scale) for k in known]
+    mass = by_fold(lambda k: estimand.mass(k, scale), known)
+    found = _target(state, centre, scores, mass, estimand.limited(known[0]))
     return replace(found, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
@@ -159,11 +144,13 @@ def average_target(
     `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
     `within` a range, or for any outcome in the declared bounds.
     """
-    clip, centre = state.clip, _held(state, centre)
-    scores = [vault.Aipw(n, state.outcome, clip, Constant(centre), abs(centre)) for n in nuisances]
+    centre = _held(state, centre)
+    scores = [
+        vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
+    ]
     mass = None
     if state.known is None and state.weights is None:
-        mass = by_fold(lambda n: vault.MassBalance(n.e, clip), nuisances)
+        mass = by_fold(lambda n: vault.MassBalance(n.e, state.clip), nuisances)
     found = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None:
         return found

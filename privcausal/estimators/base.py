@@ -16,6 +16,7 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import STAGES, One, average_target, averages
 from privcausal.estimators.bases import AnyBase, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import StageWeight, Use
+from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.estimators.options import DPEBM
@@ -26,9 +27,9 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
 from privcausal.inference.ranges import outcome_edges, window_borders
 from privcausal.request.plan import Plan
-from privcausal.request.request import OVER_ALL, Request
+from privcausal.request.request import Request
 from privcausal.request.schema import Schema
-from privcausal.request.terms import ATE, ResultTerm
+from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.vault import Vault
 
 
@@ -164,10 +165,10 @@ class CateLearner(EffectLearner):
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
             target = average_target(state, scored.nuisances, centre, tau)
-            asked = [One(ATE, target, scored.remainder)]
+            asked = [One(ATE_TERM, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
-            found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE))
+            found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE_TERM))
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, learnt.effect, learnt.shown, found, notes)
 
@@ -252,7 +253,7 @@ def finish(
         alerts |= nuisance_alert(found)
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
-        over_all = not {"CATE", *OVER_ALL}.isdisjoint(request.estimands)
+        over_all = any(one in ESTIMANDS and ESTIMANDS[one].by_e for one in request.estimands)
         if cut > POOR_OVERLAP and over_all and state.known is None and "arm" not in alerts:
             told = OVERLAP_NOTE.format(share=cut, clip=state.clip, other=1 - state.clip)
             if cut > MOST_CUT:
@@ -331,7 +332,7 @@ def product_alert(
     state: survey.Survey,
     parts: Sequence[FoldFit],
     found: AverageEstimate,
-    term: ResultTerm = ATE,
+    term: ResultTerm = ATE_TERM,
     unit: float = 1.0,
 ) -> dict[str, str]:
     """An alert if interactions that the releases show confound much of a standard error.

@@ -17,6 +17,7 @@ from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
+from privcausal.estimators.estimands import ESTIMANDS, Tilted
 from privcausal.estimators.survey import FitRun
 from privcausal.estimators.survival import SURVIVAL_USE, with_noise
 from privcausal.features.design import Design
@@ -26,7 +27,7 @@ from privcausal.inference.difference import ArmTotals, agreed, estimate_differen
 from privcausal.inference.population import Population
 from privcausal.request.factors import partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
-from privcausal.request.request import OVER_ALL, Request
+from privcausal.request.request import Request
 from privcausal.request.schema import Interval
 
 WINDOW, DIFFERENCE_SUMS = StageKey("effect", "outcome"), StageKey("effect", "sums")
@@ -117,7 +118,8 @@ class DifferenceInMeans(Learner):
         request = estimate.plan.request
         own, trial = words.words_of(request), request.trust.panel is None
         ratio = (words.RATIO,) if request.ratios else ()
-        same = (SAME_NOTE,) if {*request.averages} - {*OVER_ALL} else ()
+        tilted = any(isinstance(ESTIMANDS[one], Tilted) for one in request.averages)
+        same = (SAME_NOTE,) if tilted else ()
         assumed = (words.RANDOMISED,) if trial else own.identified
         return words.Description(
             title=cls.title, reading=(words.BY_LOT, *same) if trial else (own.reading,),

@@ -9,7 +9,8 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.estimators import averages, survey
-from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder, weights
+from privcausal.estimators.estimands import ESTIMANDS, Tilted, estimand_of
+from privcausal.estimators.nuisances import Folds, compare_arms, limited, remainder
 from privcausal.features import functions
 from privcausal.features.functions import Triples
 from privcausal.inference.confounding import Remainder
@@ -17,8 +18,7 @@ from privcausal.inference.cuts import score_cut
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS
 from privcausal.request.plan import StageKey
-from privcausal.request.request import OVER_ALL
-from privcausal.request.terms import ATE, ResultTerm
+from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.typing import Vector
 
 
@@ -83,7 +83,7 @@ def weighed(
     share = float(np.mean([p.e(state.rows).mean() for p in partials]))
     if arm is None:
         compare_arms(state, partials, share)
-    term = ATE if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
+    term = ATE_TERM if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
     centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
     window = state.look.window if state.look is not None else state.outcome
     within = vault.Outcome(window.lo, window.hi)
@@ -148,7 +148,7 @@ def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions
 
 def _sampling(state: survey.Survey, parts: Folds, term: ResultTerm) -> float:
     """Sampling variance of an average whose outcomes vary as usual around their means."""
-    weigh = np.mean([weights(state, p.e, term).mean() for p in parts])
+    weigh = np.mean([estimand_of(term).error(p.e(state.rows), state.clip).mean() for p in parts])
     return float(PRIORS.outcome_noise_sd**2 * state.variance * weigh / state.population.count)
 
 
@@ -174,8 +174,8 @@ def asked_averages(
     found, risks = list[averages.One](), list[averages.One]()
     vectors = np.eye(len(effects) + bool(means))
     for term, own in zip(effects, vectors, strict=False):
-        if term.of not in OVER_ALL:
-            aim = averages.target(term.of, state, partials, nuisances, tau)
+        if isinstance(tilted := ESTIMANDS[term.of], Tilted):
+            aim = averages.target(tilted, state, partials, nuisances, tau)
             found.append(averages.One(term, aim, remainder(state, partials, term), own))
             continue
         scored = weighed(state, partials, nuisances, tau, stage)

@@ -11,6 +11,7 @@ import numpy as np
 from privcausal import vault
 from privcausal.accounting import Release
 from privcausal.estimators import survey
+from privcausal.estimators.estimands import Tilted, estimand_of
 from privcausal.estimators.survey import Grams, Survey
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
@@ -24,9 +25,9 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import outcome_window
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageKey
-from privcausal.request.request import LEAST_PROPENSITY, OVER_ALL
+from privcausal.request.request import LEAST_PROPENSITY
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE, ResultTerm
+from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.typing import Matrix, Vector
 from privcausal.vault import Cross, Transform
 
@@ -54,6 +55,10 @@ class FoldFit:
     eta: Function
     pair: RegressionPair | None
     beyond: tuple[Interactions, RegressionPair] | None = None
+
+    def propensity(self, term: ResultTerm) -> Function:
+        """The propensity that the term's scores use."""
+        return self.e_soft if isinstance(estimand_of(term), Tilted) else self.e
 
 
 Folds = tuple[FoldFit, ...]
@@ -417,7 +422,7 @@ def mixed(first: Function, second: Function) -> Function:
 
 
 def remainder(
-    state: Survey, parts: Sequence[FoldFit], term: ResultTerm = ATE, tau: Effect | None = None
+    state: Survey, parts: Sequence[FoldFit], term: ResultTerm = ATE_TERM, tau: Effect | None = None
 ) -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
@@ -438,7 +443,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
 
 
 def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
-    """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `remainder_weight`.
+    """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `Estimand.error`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
     errors of the fitted functions. Where the limits leave
@@ -449,8 +454,8 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     found = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
         return found
-    e = part.e_soft if term.of in ("ATT", "ATO") else part.e
-    weigh = weights(state, e, term)
+    e = part.propensity(term)
+    weigh = estimand_of(term).error(e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
     if part.pair is not None:
@@ -513,7 +518,7 @@ def product_confounding(state: Survey, parts: Sequence[FoldFit], term: ResultTer
     for k, part in enumerate(parts):
         if part.beyond is not None and part.beyond[1].support > FAVORED:
             psi, joint = part.beyond
-            used = part.e if term.of in OVER_ALL else part.e_soft
+            used = part.propensity(term)
             found[k] = joint.most_confounding(remainder_weight(state, psi, used, term))
     return float(np.mean(found or [0.0]))
 
@@ -527,7 +532,7 @@ def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTer
     for k, part in enumerate(parts):
         if part.beyond is not None:
             psi, joint = part.beyond
-            used = part.e if term.of in OVER_ALL else part.e_soft
+            used = part.propensity(term)
             weight = remainder_weight(state, psi, used, term)
             found[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
     return float(np.mean(found or [np.nan]))
@@ -543,48 +548,8 @@ show them in at most 5% of the fits where there are none.
 
 
 def remainder_weight(
-    state: Survey, features: Features, e: Function, term: ResultTerm = ATE
+    state: Survey, features: Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
-    """W = E[w phi phi'] over the synthetic population: the weight of errors in an average's score.
-
-    Let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y + (T - e - d_e) tau, and let
-    the effect tau be right. Then with d_b = d_y - tau d_e the mean of each score errs by
-    E[w d_e d_b]:
-
-    - ATE: Y - mu_T has mean d_b in both arms, because mu_T = eta + (T - e) tau. Further,
-      E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)). Hence w = 1 / (e (1 - e)). The part 1 / e
-      belongs to E[Y(1)], and the part 1 / (1 - e) to E[Y(0)].
-    - ATT: Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
-      and T (T - e)/(1 - e) = T. Therefore sum(score) / sum(T) has mean E[T tau]/E[T] +
-      E[d_e d_b / (1 - e)]/E[T], and w = 1 / ((1 - e) E[T]).
-    - ATO: (T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean E[h tau] + E[d_e d_y].
-      (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). The ratio therefore errs by
-      E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates. This gives
-      w = 1 / E[(T - e)^2], approximated by 1 / E[e (1 - e)].
-    - PLR: as for the ATO, but before the division, so w = 1. With several arms, the mean of the
-      score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)]. The slopes err by E[(T - e)(T - e)']^-1
-      times this vector.
-
-    If the effect has an error d_tau too, the ATE has the additional error E[d_e d_tau
-    (1 - 2e)/(e (1 - e))]. Its ratio to the balance removes the part due to a constant d_tau. The
-    additional error of the ATT is -E[d_e d_tau e/(1 - e)]/E[T], which is zero for constant d_tau
-    and e. The ATO has no additional error.
-    """
-    phi = state.rows.phi(features)
-    return np.asarray((phi.T * weights(state, e, term)) @ phi / len(phi))
-
-
-def weights(state: Survey, e: Function, term: ResultTerm) -> Vector:
-    """w at the synthetic rows."""
-    p = e(state.rows)
-    if term.of == "PLR":
-        return np.ones_like(p)
-    if term.of == "ATO":
-        return np.full_like(p, 1 / np.mean(p * (1 - p)))
-    if term.of == "ATT":
-        return np.asarray(1 / ((1 - np.minimum(p, 1 - state.clip)) * np.mean(p)))
-    if term.arm is not None:
-        return np.asarray(1 / (p if term.arm else 1 - p))
-    if term.of in OVER_ALL:
-        return np.asarray(1 / (p * (1 - p)))
-    raise NotImplementedError(f"no weights of {term}")
+    """E[w phi phi'] over the synthetic population, for w of the term's `Estimand.error`."""
+    phi, weigh = state.rows.phi(features), estimand_of(term).error(e(state.rows), state.clip)
+    return np.asarray((phi.T * weigh) @ phi / len(phi))

@@ -40,7 +40,7 @@ from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
-from privcausal.request.terms import PLR
+from privcausal.request.terms import PLR_TERM
 from privcausal.typing import Matrix, Vector
 
 # -- the partially linear model ----------------------------------------------------------------
@@ -119,7 +119,7 @@ class PartiallyLinear(private.AverageLearner):
         found = known(value, sd, slopes, bias, left, lost=lost, unit=unit)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
-        session.alerts |= product_alert(state, parts[0], found, PLR, masses[0] * unit)
+        session.alerts |= product_alert(state, parts[0], found, PLR_TERM, masses[0] * unit)
         return finish(state, None, None, found, average_doubts(found))
 
 
@@ -230,7 +230,7 @@ def _reread(state: survey.Survey, partials: nu.Folds, mass: float, slope: float)
 
     If e has error d, the slope is attenuated by the factor E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
     """
-    weight = nu.remainder_weight(state, state.features, partials[0].e_soft, PLR)
+    weight = nu.remainder_weight(state, state.features, partials[0].e_soft, PLR_TERM)
     errors = [(weight * part.pair.e_cov).sum() / mass for part in partials if part.pair is not None]
     raised = slope / max(1 - sum(errors) / len(partials), LEAST_SLOPE_SHARE)
     return nu.updated_for_effect(state, partials, functions.Constant(raised))
@@ -242,10 +242,10 @@ def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vect
     The pair of arm j covers d_j (d_y - theta_j d_j). The correlation with errors of other arms may
     be arbitrary.
     """
-    own = [nu.remainder(state, part, PLR).rms for part in parts]
+    own = [nu.remainder(state, part, PLR_TERM).rms for part in parts]
     if len(parts) == 1:
         return np.array(own)
-    weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR)
+    weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR_TERM)
     covs = [part[0].pair.e_cov for part in parts if part[0].pair is not None]
     others = np.array([[unrelated(weight, one, two).rms for two in covs] for one in covs])
     np.fill_diagonal(others, 0.0)
@@ -292,7 +292,7 @@ class LocalAverage(private.AverageLearner):
         rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
         taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
         both = instruments, treatments
-        doubts = [[nu.remainder(state, one, PLR).rms for one in each] for each in both]
+        doubts = [[nu.remainder(state, one, PLR_TERM).rms for one in each] for each in both]
         known = partial(
             instruments_of.estimate_reduced, formula.instruments, remainder=np.array(doubts),
             model=rows * np.diag(squares), size=rows, units=(widths, taken),

@@ -28,7 +28,7 @@ from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Schema
-from privcausal.request.terms import ATE
+from privcausal.request.terms import ATE_TERM
 
 # ADUM: uplift from noisy aggregates (Betlei et al. 2021), cells shrunk toward neighbors.
 
@@ -365,7 +365,7 @@ def average_of(found: CellTotals) -> AverageEstimate:
     sampling = (found.sampled / np.maximum(found.rows - 1, 1)).sum()
     privacy = np.minimum(found.mean_noise, found.half**2).sum()
     return AverageEstimate(
-        (ATE,), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
+        (ATE_TERM,), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
         np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
         size_sd=float(np.sqrt(found.count.size * found.count_variance)),
         treated=float(found.rows[1] / found.rows.sum()),

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from privcausal.accounting import Release
 from privcausal.estimators import bases
+from privcausal.estimators.estimands import DID, ESTIMANDS, EVENT_STUDY, Estimand
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Interactions
@@ -20,7 +21,7 @@ from privcausal.inference.effects import ArmPolynomials, Effect
 from privcausal.inference.population import Population
 from privcausal.inference.priors import PRIORS
 from privcausal.request.plan import Plan
-from privcausal.request.request import OVER_ALL, Request
+from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.typing import Kind, Vector
 
@@ -333,134 +334,7 @@ def _products_note(estimate: Estimate) -> str:
     )
 
 
-# Descriptions of each estimand and of the propensity.
-
-
-@dataclass(frozen=True)
-class Words:
-    """Texts about an estimand."""
-
-    # `name`, `title`: name inside a sentence, and title of a table
-    name: str
-    title: str
-    # `over`, `ratio`: first words of a sentence about the effect, and the terms whose sums form the
-    # ratios that give the averages
-    over: str = "On average"
-    ratio: str = "doubly robust scores"
-    # `reading`, `overlap`: conditions for a causal interpretation, and the overlap assumption
-    reading: str = "Causal reading requires unconfoundedness, overlap, and no interference."
-    overlap: str = "Overlap: every kind of unit could have been treated or untreated."
-    # Other assumptions under which a difference of the arms is a causal effect
-    identified: tuple[str, ...] = (
-        "No unmeasured confounding (unconfoundedness): given the listed covariates, treatment does "
-        "not depend on the potential outcomes.",
-    )
-    methods: tuple[str, ...] = ()  # Steps before all others
-
-
-ESTIMANDS = {
-    "CATE": Words(
-        "conditional average treatment effect", "Private Conditional Average Treatment Effect"
-    ),
-    "ATE": Words("average treatment effect", "Private Average Treatment Effect"),
-    "ATT": Words(
-        "average treatment effect on the treated",
-        "Private Average Treatment Effect on the Treated",
-        "On average over the treated",
-        "doubly robust scores of the treated over their number",
-        "Causal reading requires unconfoundedness and no interference. Each treated unit needs "
-        "comparable untreated units.",
-        "Overlap: every kind of treated unit could have been untreated.",
-    ),
-    "ATO": Words(
-        "average treatment effect in the overlap population",
-        "Private Overlap-Weighted Average Treatment Effect",
-        "On average over units that could have received either treatment (overlap weights)",
-        "residual products (T - e)(Y - eta) over (T - e)^2, with weights e (1 - e)",
-        "Causal reading requires unconfoundedness and no interference. The average is over the "
-        "overlap population: each unit has the weight e (1 - e).",
-        "Overlap: each unit has the weight e (1 - e). Units that are certain to be treated, or "
-        "certain to be untreated, have weight zero.",
-    ),
-    "PLR": Words(
-        "partially linear effect",
-        "Private Partially Linear Effect",
-        "With the covariates held fixed",
-        "residual products (T - e)(Y - eta) over (T - e)^2",
-        "Causal reading requires unconfoundedness and no interference. If the effect varies with "
-        "x, the estimate is its average weighted by Var(T | x).",
-        "Partially linear model: given the covariates, the outcome is linear in the treatment. If "
-        "the slope varies with x, the estimate is its average weighted by Var(T | x).",
-    ),
-    "LATE": Words(
-        "local average treatment effect",
-        "Private Local Average Treatment Effect",
-        "On average over units whose treatment the instrument changes",
-        "residual products (Z - m)(Y - eta) and (Z - m)(T - e), each over (Z - m)^2",
-        "Causal reading requires a valid instrument. Given the covariates, it must be as good as "
-        "random, affect the outcome only through the treatment, and change the treatment of all "
-        "units in the same direction, if at all.",
-        "Relevance: the instrument affects the treatment. The interval is valid even if the "
-        "instrument is weak.",
-        (
-            "Exclusion: the instrument affects the outcome only through the treatment.",
-            "Independence: given the listed covariates, the instrument does not depend on the "
-            "potential outcomes or the potential treatments.",
-            "Monotonicity: the instrument changes the treatment of all units in the same "
-            "direction, if at all. Units whose treatment changes are weighted by Var(Z | x), and "
-            "for a numeric treatment also by the size of the change.",
-        ),
-    ),
-    "RMST": Words(
-        "average effect on the restricted mean survival time",
-        "Private Effect on the Restricted Mean Survival Time",
-    ),
-    "risk": Words("average effect on the risk", "Private Effect on the Risk of an Event"),
-    "OLS": Words("best linear prediction", "Private Linear Regression", "", "", "", ""),
-}
-
-DID = replace(
-    ESTIMANDS["ATT"],
-    name="average treatment effect on the treated, by difference-in-differences",
-    title="Private Difference-in-Differences",
-    ratio="doubly robust scores of changes over the number of treated units",
-    reading="Causal reading requires conditional parallel trends, no anticipation, and no "
-    "interference. Each treated unit needs comparable untreated units.",
-    identified=(
-        "Conditional parallel trends: without treatment, treated units would on average have "
-        "changed like untreated units with the same listed covariates.",
-        "No anticipation: treatment does not affect outcomes in the period before it.",
-    ),
-    methods=(
-        "Differences in differences (Sant'Anna and Zhao 2020) were estimated from the change of "
-        "each unit's outcome between the two periods. A unit counts as missing if it was treated "
-        "in the first period, or does not have exactly one row in each period.",
-    ),
-)
-
-
-EVENT_STUDY = replace(
-    DID,
-    name="group-time average treatment effects on the treated",
-    title="Private Event Study",
-    over="On average over treated units and periods",
-    ratio="",
-    reading="Causal reading requires parallel trends, no anticipation, and no interference.",
-    identified=(
-        "Parallel trends: without treatment, the outcomes of each cohort would on average have "
-        "changed like those of its controls.",
-        DID.identified[1],
-    ),
-    methods=(
-        "ATT(g, t) is the mean change of cohort g from the period before treatment to t, less that "
-        "of the controls (Callaway and Sant'Anna 2021). Before treatment, it is the change from "
-        "the period before t. Averages over cohorts weight by size. A unit counts if it has one "
-        "row in each period, and the same cohort in all of them.",
-    ),
-)
-
-
-def words_of(request: Request, estimand: str = "") -> Words:
+def words_of(request: Request, estimand: str = "") -> Estimand:
     """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
         return DID if request.estimand == "ATT" else EVENT_STUDY
@@ -490,9 +364,11 @@ RANDOMISED = (
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in a score; only divisors (e, 1 - e) need a strong clip."""
     soft = min(PRIORS.residual_clip, clip)
-    asked = {request.estimand, *request.averages}
-    low = clip if asked & {"CATE", *OVER_ALL} else soft
-    high = soft if asked in ({"ATO"}, {"PLR"}) else clip
+    asked = [ESTIMANDS[name] for name in (request.estimand, *request.averages)]
+    low, high = (
+        clip if any(divides) else soft
+        for divides in ([one.by_e for one in asked], [one.by_rest for one in asked])
+    )
     return low, 1 - high
 
 

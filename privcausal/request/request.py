@@ -23,8 +23,6 @@ Special = Literal["CATE", "OLS", "ATT(g, t)"]
 COHORTS: Special = "ATT(g, t)"
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
-OVER_ALL: tuple[Average, ...] = ("ATE", *SURVIVAL)
-"""Averages of the effect over all rows."""
 RISKS = ("E[Y(0)]", "E[Y(1)]")
 """Names of the mean outcomes in results; risk and odds ratios compare them."""
 Mode = Literal["proven", "paper"]

@@ -46,7 +46,7 @@ class ResultTerm:
         return self.kind in ("effect", "late", "slope", "coefficient")
 
 
-ATE, PLR = ResultTerm("effect", "ATE"), ResultTerm("effect", "PLR")
+ATE_TERM, PLR_TERM = ResultTerm("effect", "ATE"), ResultTerm("effect", "PLR")
 
 
 def late_terms(instruments: Sequence[str]) -> tuple[ResultTerm, ...]:

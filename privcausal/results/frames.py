@@ -21,7 +21,7 @@ from privcausal.inference.population import Population
 from privcausal.report.view import Shape
 from privcausal.request import partition
 from privcausal.request.schema import Binary, Interval, Levels, level_names
-from privcausal.request.terms import ATE, ResultTerm
+from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.typing import Integers, Mask, Matrix, Vector
 
 _DRAWS = 20_000
@@ -154,7 +154,7 @@ def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
-    same = {row: replace(ATE, place=row.place) for row in rows if row.kind == "ratio"}
+    same = {row: replace(ATE_TERM, place=row.place) for row in rows if row.kind == "ratio"}
     forms = [row for row in rows if row.kind == "reduced form"]
     if len(forms) == 1:
         same[rows[0]] = forms[0]

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from privcausal import accounting
 from privcausal.errors import BudgetError, CapabilityError, LedgerError, is_number
 from privcausal.estimators import words
+from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.planner import (
     LEAST_EPSILON,
     LEAST_ROWS,
@@ -468,7 +469,7 @@ def _tabulated(result: PlanResult) -> tables.Table:
     said = tables.Prose((f"Assumptions: {'; '.join(_assumed(result))}.",))
     last = tables.Prose((_notes(result),))
     blocks = line, head, line, _grid(result, frame), line, *read, said, line, last
-    return tables.Table(f"Plan of a {words.ESTIMANDS[first].title}", blocks)
+    return tables.Table(f"Plan of a {ESTIMANDS[first].title}", blocks)
 
 
 def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:

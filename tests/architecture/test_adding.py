@@ -1,4 +1,7 @@
-"""A new learner needs a file of its own and a row of the registry: results know it by itself."""
+"""A new learner needs a file of its own and a row of the registry: results know it by itself.
+
+A new estimand needs its class, its score and mass, and its name.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import privcausal as pc
@@ -14,14 +18,18 @@ from privcausal.estimators import R
 from privcausal.estimators.base import CateLearner, shown
 from privcausal.estimators.base import EffectFit as Learnt
 from privcausal.estimators.budget import Use
+from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.nuisances import nuisance_of
 from privcausal.estimators.orthogonal import NUISANCE_USES, fit_nuisances
 from privcausal.estimators.survey import Survey as FitState
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
+from privcausal.request import request
 from privcausal.request.plan import Plan
-from privcausal.testing import seeded_noise
+from privcausal.testing import seeded_noise, zero_noise
+from privcausal.typing import Vector
+from privcausal.vault import OverlapMass, OverlapScore, Transform
 
 STUDY = pc.datasets.clinic(1000, 3)
 
@@ -106,3 +114,65 @@ def test_a_learner_without_a_name_here_is_described_as_most_are(fit: Any) -> Non
     assert said.title == "elsewhere"
     assert said.assumptions == R.describe(fit.estimate).assumptions
     assert said.methods[0].startswith("The estimator was elsewhere with base 'gam'.")
+
+
+# -- an estimand ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Odds:
+    """A score or mass times e / (1 - e), for e <= 1 - clip."""
+
+    base: Any
+    clip: float
+
+    @property
+    def bound(self) -> float:
+        return float(self.base.bound * (1 - self.clip) / self.clip)
+
+    def at(self, rows: Any, t: Any, y: Any) -> Vector:
+        e = np.minimum(self.base.e(rows), 1 - self.clip)
+        return np.asarray(self.base.at(rows, t, y) * e / (1 - e))
+
+    def __call__(self, batch: Any) -> Vector:
+        e = np.minimum(self.base.e(batch.rows), 1 - self.clip)
+        return np.asarray(self.base(batch) * e / (1 - e))
+
+
+@dataclass(frozen=True)
+class Sure(Tilted):
+    """E[e^2 tau] / E[e^2], the effect in those who are sure to be treated."""
+
+    by_rest = True
+
+    def tilt(self, e: Vector) -> Vector:
+        return e**2
+
+    def error(self, e: Vector, clip: float) -> Vector:
+        e = np.minimum(e, 1 - clip)
+        return np.asarray(e / (1 - e) / np.mean(e**2))
+
+    def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
+        return Odds(OverlapScore(k.e, k.eta, k.outcome, k.soft_clip, centre, scale), k.clip)
+
+    def mass(self, k: ScoreParts, scale: float) -> Transform:
+        return Odds(OverlapMass(k.e, k.soft_clip, scale), k.clip)
+
+
+def test_an_estimand_is_a_class_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate for tau = 1 + X, given the propensity, and its parts in results."""
+    monkeypatch.setattr(request, "AVERAGES", (*request.AVERAGES, "sure"))
+    monkeypatch.setitem(ESTIMANDS, "sure", Sure("effect on the sure", "Private Effect on the Sure"))
+    rng, n = np.random.default_rng(8), 20_000
+    x = rng.uniform(-1, 1, n)
+    e = 0.5 + 0.3 * x
+    t = (rng.random(n) < e) * 1.0
+    y = x + t * (1 + x) + rng.normal(0, 0.3, n)
+    data = pd.DataFrame({"Y": y, "T": t, "X": x, "e": e})
+    bounds = {"Y": (-5, 5), "X": (-1, 1), "e": (0.2, 0.8)}
+    with zero_noise():
+        found = pc.private("Y ~ T | X", data, bounds=bounds, propensity="e", estimand="sure")  # type: ignore[arg-type]
+    truth = float(np.average(1 + x, weights=e**2))
+    assert found.params["sure"] == pytest.approx(truth, abs=4 * float(found.bse["sure"]))
+    assert "Private Effect on the Sure" in words(found.summary())
+    assert (found.params["sure"] - 1) > 3 * float(found.bse["sure"])  # the ATE is 1

@@ -12,7 +12,7 @@ import pytest
 import privcausal as pc
 from privcausal.estimators import limits, nuisances
 from privcausal.inference.confounding import Remainder
-from privcausal.request.terms import ATE
+from privcausal.request.terms import ATE_TERM
 from privcausal.testing import seeded_noise
 
 BOUNDS = {"Y": (-8.0, 8.0), "T": (0.0, 1.0), "X": (-2.0, 2.0)}
@@ -84,9 +84,10 @@ def test_an_error_of_the_effect_moves_the_mean_score_as_stated(
     monkeypatch.setattr(nuisances, "_move", lambda *_: none)
     monkeypatch.setattr(nuisances, "_averaged", lambda *_: (none, none[0]))
     pair = SimpleNamespace(remainder=lambda *_: Remainder(0.0, 0.0), slopes=(none[0], none[0]))
-    part: Any = SimpleNamespace(pair=pair, beyond=None, e=lambda _: e, e_soft=None)
+    part = nuisances.FoldFit(lambda _: e, *[None] * 2, pair)  # type: ignore[arg-type]
     law: Any = SimpleNamespace(mean_sd=lambda _, lost: np.mean(lost * (tau - used)))
-    stated = nuisances.remainder(SimpleNamespace(rows=x, features=None), [part], ATE, law)  # type: ignore[arg-type]
+    state: Any = SimpleNamespace(rows=x, features=None, clip=0.1)
+    stated = nuisances.remainder(state, [part], ATE_TERM, law)
     left = f * (1 - f) * (tau - used)  # of the treated and of the controls
     estimate = np.mean(used + left / e + left / (1 - e))
     assert stated.sd == pytest.approx(abs(estimate - tau.mean()))

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal.inference.averages import AverageEstimate, with_design_effect
-from privcausal.request.terms import ATE
+from privcausal.request.terms import ATE_TERM
 from privcausal.testing import zero_noise
 
 ROWS = 4
@@ -62,7 +62,7 @@ def test_no_dependence_within_units_has_a_larger_variance() -> None:
         k, width = int(rng.integers(1, 7)), int(rng.integers(1, 5))
         rows = rng.standard_normal((k, width)) * rng.choice([1e-3, 1.0, 1e3], (k, 1))
         found = AverageEstimate(
-            (ATE,), (), np.zeros(width), rows.T @ rows, np.zeros((width, width)),
+            (ATE_TERM,), (), np.zeros(width), rows.T @ rows, np.zeros((width, width)),
             np.zeros(width), np.zeros(width), 1.0,
         )  # fmt: skip
         total = rows.sum(axis=0)

@@ -12,7 +12,7 @@ from privcausal.inference.difference import ArmTotals, estimate_difference, unse
 from privcausal.inference.ranges import Window, heights
 from privcausal.inference.tails import outcome_law
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE, Place
+from privcausal.request.terms import ATE_TERM, Place
 
 BOUNDS = Interval(0.0, 10.0)
 WHOLE = Window(BOUNDS)
@@ -38,7 +38,7 @@ def rows(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
 
 def test_without_noise_it_is_welch() -> None:
     y, t = rows(1)
-    found = estimate_difference((ATE,), (), totals(y, t), noise(0, 0, 0), WHOLE, BOUNDS)
+    found = estimate_difference((ATE_TERM,), (), totals(y, t), noise(0, 0, 0), WHOLE, BOUNDS)
     welch = ttest_ind(y[t == 1], y[t == 0], equal_var=False)
     assert found.estimate[0] == pytest.approx(y[t == 1].mean() - y[t == 0].mean())
     assert found.estimate[0] / np.sqrt(found.cov[0, 0]) == pytest.approx(welch.statistic)
@@ -54,7 +54,7 @@ def test_two_values_need_no_squares(rate: float) -> None:
     y = (rng.random(1000) < rate).astype(float)
     one = Interval(0.0, 1.0)
     value = totals(y, t, 0.5, squares=False)
-    found = estimate_difference((ATE,), (), value, noise(0, 0, None), Window(one), one)
+    found = estimate_difference((ATE_TERM,), (), value, noise(0, 0, None), Window(one), one)
     welch = ttest_ind(y[t == 1], y[t == 0], equal_var=False)
     assert found.estimate[0] / np.sqrt(found.cov[0, 0]) == pytest.approx(welch.statistic)
 
@@ -74,7 +74,7 @@ def test_stated_variance_is_that_of_the_noise(squares: bool) -> None:
             exact.count + 12 * rng.standard_normal((2, 1)),
             None if exact.square is None else exact.square + 300 * rng.standard_normal((2, 1)),
         )
-        found = estimate_difference((ATE,), (), value, sd, WHOLE, BOUNDS)
+        found = estimate_difference((ATE_TERM,), (), value, sd, WHOLE, BOUNDS)
         estimates.append(found.estimate[0])
         privacy.append(found.privacy[0, 0])
         sampling.append(found.sampling[0, 0])
@@ -92,7 +92,7 @@ def test_an_arm_that_is_not_seen_has_the_bounds_for_an_interval() -> None:
     value = totals(y, t)
     value.count[:, 0] = 500.0, 90.0
     assert unseen(value, sd)[:, 0].tolist() == [False, True]
-    found = estimate_difference((ATE,), (), value, sd, WHOLE, BOUNDS)
+    found = estimate_difference((ATE_TERM,), (), value, sd, WHOLE, BOUNDS)
     control = value.total[0, 0] / 500 + 5
     assert found.estimate[0] == pytest.approx(5 - control)
     # whatever the mean of that arm, the interval holds it
@@ -108,12 +108,12 @@ def test_groups_stand_beside_all_rows() -> None:
         *(np.hstack([getattr(p, k) for p in parts]) for k in ("total", "count", "square"))
     )
     none = ArmTotals(*(np.zeros((2, 2)) for _ in range(3)))
-    found = estimate_difference((ATE,), (Place("g"),), value, none, WHOLE, BOUNDS)
+    found = estimate_difference((ATE_TERM,), (Place("g"),), value, none, WHOLE, BOUNDS)
     alone = ttest_ind(y[g & (t == 1)], y[g & (t == 0)], equal_var=False)
     assert found.names == ("ATE", "g")
     assert found.estimate[1] / np.sqrt(found.cov[1, 1]) == pytest.approx(alone.statistic)
     few = ArmTotals(np.zeros((2, 2)), np.array([[0.0, 40.0], [0.0, 5.0]]), np.zeros((2, 2)))
-    hidden = estimate_difference((ATE,), (Place("g"),), value, few, WHOLE, BOUNDS)
+    hidden = estimate_difference((ATE_TERM,), (Place("g"),), value, few, WHOLE, BOUNDS)
     assert np.isfinite(hidden.estimate[0])
     assert np.isnan(hidden.estimate[1])
     assert hidden.cov[1, 1] == np.inf

@@ -22,7 +22,7 @@ from privcausal.inference.bought import coarse_range, fine_range
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.ranges import LookCounts
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE, Place, ResultTerm
+from privcausal.request.terms import ATE_TERM, Place, ResultTerm
 
 NOTHING, Z = Remainder(0.0, 0.0), ResultTerm("slope", "z")
 
@@ -54,7 +54,7 @@ def test_without_noise_this_is_the_mean_and_least_squares(study: tuple, robust: 
     psi, a, g = study
     value, sd = sums(psi, a, g, 0.7)
     frame = Frame(0.7, 5000.0, a, np.ones(1), 0.0, NOTHING, 0.0)
-    out = estimate_average((ATE, Z), (Place("high"),), value, sd, frame, robust=robust)[0]
+    out = estimate_average((ATE_TERM, Z), (Place("high"),), value, sd, frame, robust=robust)[0]
     slope = np.linalg.lstsq(a, psi, rcond=None)[0][1]
     group = psi[g[:, 0] == 1]
     np.testing.assert_allclose(out.estimate, [psi.mean(), slope, group.mean()], rtol=1e-10)
@@ -70,7 +70,7 @@ def test_noise_enters_by_the_delta_method() -> None:
     value = ScoreData(np.array([50.0]), hundred, empty, hundred[None], 100.0, empty, none)
     zero = np.zeros(1)
     sd = ScoreData(np.array([3.0]), zero, empty, zero[None], 4.0, empty, none)
-    out = estimate_average((ATE,), (), value, sd, frame, robust=False)[0]
+    out = estimate_average((ATE_TERM,), (), value, sd, frame, robust=False)[0]
     assert out.privacy[0, 0] == pytest.approx((3.0**2 + (0.5 * 4.0) ** 2) / 100.0**2, rel=1e-6)
 
 
@@ -84,12 +84,16 @@ def one_group(mass: float, mass_sd: float) -> tuple[ScoreData, ScoreData]:
 
 def test_a_group_is_divided_by_the_mean_mass_in_its_errors_too() -> None:
     frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0, 1e9)
-    out = estimate_average((ATE,), (Place("g"),), *one_group(800.0, 0.0), frame, robust=False)[0]
+    out = estimate_average((ATE_TERM,), (Place("g"),), *one_group(800.0, 0.0), frame, robust=False)[
+        0
+    ]
     assert out.estimate[1] == pytest.approx(0.1 / 0.8)
     assert out.sampling[0, 0] == pytest.approx(1000 / 800**2)
     assert out.sampling[1, 1] == pytest.approx((500 - 0.1**2 * 500) / (0.8 * 500) ** 2)
     assert out.privacy[1, 1] == 0.0
-    noisy = estimate_average((ATE,), (Place("g"),), *one_group(800.0, 80.0), frame, robust=False)[0]
+    noisy = estimate_average(
+        (ATE_TERM,), (Place("g"),), *one_group(800.0, 80.0), frame, robust=False
+    )[0]
     assert noisy.privacy[1, 1] == pytest.approx((0.125 * 0.1) ** 2, rel=1e-6)
 
 
@@ -132,7 +136,7 @@ def test_a_group_too_small_to_see_is_nan_with_no_end_of_error(study: tuple) -> N
     psi, a, g = study
     value, sd = sums(psi, a, np.zeros_like(g), 0.0)
     frame = Frame(0.0, 5000.0, a, np.ones(1), 0.0, NOTHING, 0.0)
-    out = estimate_average((ATE, Z), (Place("none"),), value, sd, frame, robust=False)[0]
+    out = estimate_average((ATE_TERM, Z), (Place("none"),), value, sd, frame, robust=False)[0]
     assert np.isnan(out.estimate[2]) and np.isinf(out.cov[2, 2])
 
 
@@ -212,7 +216,7 @@ def test_bounds_are_found_around_the_data_and_refused_where_all_is_noise() -> No
 def test_intervals_cover_as_they_say_whatever_the_cut_hides(noise: float, clipping: float) -> None:
     one = np.eye(1)
     found = AverageEstimate(
-        (ATE,), (), np.zeros(1), 0.5 * noise**2 * one, 0.4 * noise**2 * one,
+        (ATE_TERM,), (), np.zeros(1), 0.5 * noise**2 * one, 0.4 * noise**2 * one,
         np.array([clipping]), np.array([np.sqrt(0.1) * noise]), 100.0,
     )  # fmt: skip
     for level in (0.5, 0.8, 0.95, 0.999):

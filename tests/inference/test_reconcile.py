@@ -17,7 +17,7 @@ from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
 from privcausal.request.factors import Partitions
 from privcausal.request.schema import Interval
-from privcausal.request.terms import ATE, Place, ResultTerm
+from privcausal.request.terms import ATE_TERM, Place, ResultTerm
 
 FALSE_ALARM = 1e-6
 
@@ -80,7 +80,7 @@ def estimate(value: ScoreData, sd: ScoreData, given: Frame) -> AverageEstimate:
     size = float(np.clip(value.outer[0, 0], *given.size_limits))
     given = replace(given, size=size)
     return estimate_average(
-        (ATE, ResultTerm("slope", "z")), GROUPS, value, sd, given, robust=False
+        (ATE_TERM, ResultTerm("slope", "z")), GROUPS, value, sd, given, robust=False
     )[0]
 
 
@@ -339,8 +339,8 @@ def test_arms_agree_with_their_groups_and_variances_fall() -> None:
     assert joint is not None and better.square is not None
     for sums in (better.total, better.count, better.square):
         np.testing.assert_allclose(PARTS.identities @ sums.T, 0, atol=1e-8)
-    found = estimate_difference((ATE,), GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
-    plain = estimate_difference((ATE,), GROUPS, value, sd, Window(BOUNDS), BOUNDS)
+    found = estimate_difference((ATE_TERM,), GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
+    plain = estimate_difference((ATE_TERM,), GROUPS, value, sd, Window(BOUNDS), BOUNDS)
     assert (np.diag(found.privacy)[:6] < 0.85 * np.diag(plain.privacy)[:6]).all()
     assert found.cov[6, 6] == pytest.approx(plain.cov[6, 6])
     assert found.sampling[0, 1] > 0 and found.privacy[0, 1] > 0
@@ -355,7 +355,7 @@ def test_noise_of_arms_is_as_stated() -> None:
 
     def found(seen: ArmTotals) -> AverageEstimate:
         better, less, joint = agreed(seen, sd, PARTS)
-        return estimate_difference((ATE,), GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
+        return estimate_difference((ATE_TERM,), GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
 
     truth = found(value)
     errors = []

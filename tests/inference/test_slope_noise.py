@@ -11,7 +11,7 @@ import pytest
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.effects import estimate_slopes
 from privcausal.inference.instruments import estimate_reduced, not_collinear
-from privcausal.request.terms import PLR
+from privcausal.request.terms import PLR_TERM
 from privcausal.typing import Matrix, Vector
 
 SIZE = 1000.0
@@ -39,7 +39,7 @@ def test_slopes_on_arms_share_the_noise_of_their_products() -> None:
 
     def found(total: Vector, mass: Matrix) -> AverageEstimate:
         return estimate_slopes(
-            (PLR, PLR), (total, mass, SIZE * np.eye(2)), (*sd, np.full((2, 2), 5.0)),
+            (PLR_TERM, PLR_TERM), (total, mass, SIZE * np.eye(2)), (*sd, np.full((2, 2), 5.0)),
             np.zeros(2), 0.0, np.zeros(2), model=SIZE * np.array([[0.2, -0.1], [-0.1, 0.2]]),
             size=SIZE,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from privcausal.features.functions import NuisanceTriple
 from privcausal.inference.averages import AverageEstimate
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
-from privcausal.request.terms import ATE
+from privcausal.request.terms import ATE_TERM
 from privcausal.vault import Estimators, PublishedAte
 
 AIPW_MEAN = StageKey("effect", "AIPW mean")
@@ -93,7 +93,7 @@ class Published(Learner):
         effect, error = vault.release_published(AIPW_MEAN, VARIANCE, order)
         session.releases += [effect, error]
         found = AverageEstimate(
-            (ATE,), (), effect.value, error.value[None], np.full((1, 1), 0.0), np.zeros(1),
+            (ATE_TERM,), (), effect.value, error.value[None], np.full((1, 1), 0.0), np.zeros(1),
             np.zeros(1), float(vault.size or 0),
         )  # fmt: skip
         if isinstance(nuisances, Estimators):
