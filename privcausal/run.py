@@ -26,9 +26,16 @@ from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
-from privcausal.request.request import Budget, Clusters, Control, Request, Trust
+from privcausal.request.request import (
+    Budget,
+    Clusters,
+    Control,
+    Request,
+    Trust,
+    events_of,
+    followed,
+)
 from privcausal.request.schema import Domain, Interval, Levels, Schema, with_levels
-from privcausal.request.survival import events_of, followed
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line

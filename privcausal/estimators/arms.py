@@ -22,9 +22,8 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal import vault
-from privcausal.estimators import budget, nuisances, options, orthogonal
+from privcausal.estimators import boosting, budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
-from privcausal.estimators.boosting import recipes
 from privcausal.estimators.budget import Use, weighs_gram
 from privcausal.estimators.survey import Survey
 from privcausal.features.functions import Additive, Constant, Difference
@@ -74,7 +73,7 @@ class _Arms(CateLearner):
     )  # fmt: skip
 
     def boosted(self) -> Recipe:
-        return Recipe(recipes.ONE_STAGE, partial(recipes.s_or_t_learner, joint=False))
+        return Recipe(boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False))
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
         """Coefficients of the difference of the two arms' means, from prior variances."""
@@ -122,9 +121,9 @@ class S(_Arms):
         options.check_switch("S(interactions=)", self.interactions)
 
     def boosted(self) -> Recipe:
-        joint = partial(recipes.s_or_t_learner, joint=True)
-        learn = joint if self.interactions else recipes.constant_s_learner
-        return Recipe(recipes.MEAN_FIRST if self.interactions else recipes.ONE_STAGE, learn)
+        joint = partial(boosting.s_or_t_learner, joint=True)
+        learn = joint if self.interactions else boosting.constant_s_learner
+        return Recipe(boosting.MEAN_FIRST if self.interactions else boosting.ONE_STAGE, learn)
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
         zero, one = arms
@@ -172,7 +171,7 @@ class X(T):
     )  # fmt: skip
 
     def boosted(self) -> Recipe:
-        return Recipe(recipes.TWO_STAGES, recipes.x_learner)
+        return Recipe(boosting.TWO_STAGES, boosting.x_learner)
 
     def learn(self, state: Survey) -> EffectFit:
         known = orthogonal.fit_nuisances(state)

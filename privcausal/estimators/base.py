@@ -13,11 +13,17 @@ from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import averages as averages_of
 from privcausal.estimators import budget, survey, words
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import STAGES, One, average_target, averages
+from privcausal.estimators.averages import (
+    STAGES,
+    One,
+    WeightedNuisances,
+    average_target,
+    averages,
+    weighed,
+)
 from privcausal.estimators.bases import AnyBase, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import StageWeight, Use
 from privcausal.estimators.estimands import ESTIMANDS
-from privcausal.estimators.limits import WeightedNuisances, weighed
 from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit

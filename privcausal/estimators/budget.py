@@ -15,7 +15,7 @@ from privcausal.errors import BudgetError, CapabilityError, SchemaError
 from privcausal.estimators.bases import PrivateBase
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
-from privcausal.inference.bought import rows_to_find
+from privcausal.inference.ranges import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
 from privcausal.request.plan import Stage

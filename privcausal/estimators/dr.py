@@ -10,7 +10,7 @@ import numpy as np
 from privcausal.estimators import orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Gam
-from privcausal.estimators.boosting.recipes import TWO_STAGES, dr_learner
+from privcausal.estimators.boosting import TWO_STAGES, dr_learner
 from privcausal.estimators.budget import Use, weighs_gram
 from privcausal.estimators.nuisances import SCORE_SIZES, by_fold, nuisance_of, read_sizes, sizes_of
 from privcausal.estimators.survey import Grams, Survey

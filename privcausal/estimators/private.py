@@ -13,10 +13,9 @@ from privcausal import vault
 from privcausal.estimators import averages, budget, interactions, survey
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import One, Target
+from privcausal.estimators.averages import One, Target, asked_averages, weighed
 from privcausal.estimators.budget import Use, learned, one_contrast, products, several_arms
 from privcausal.estimators.clusters import CLUSTER_USE
-from privcausal.estimators.limits import asked_averages, weighed
 from privcausal.estimators.survival import SURVIVAL_USE, score_variance, with_noise
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Constant

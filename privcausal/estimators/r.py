@@ -21,7 +21,7 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
-from privcausal.estimators.boosting.recipes import TWO_STAGES, r_learner
+from privcausal.estimators.boosting import TWO_STAGES, r_learner
 from privcausal.estimators.budget import Use
 from privcausal.estimators.orthogonal import FittedEffect, Residuals
 from privcausal.estimators.survey import Survey

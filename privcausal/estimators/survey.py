@@ -10,16 +10,19 @@ import numpy as np
 
 from privcausal import accounting
 from privcausal.estimators import bases, budget, survival, words
+from privcausal.estimators.survival import ArmCurve
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
-from privcausal.inference import bought, ranges, tails
+from privcausal.inference import ranges, tails
 from privcausal.inference.alerts import lacks_arm
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.population import (
+    LARGEST_USUAL,
     GramEstimate,
     Population,
+    WeightLaw,
     correlated,
     feature_map,
     interval_probabilities,
@@ -27,10 +30,9 @@ from privcausal.inference.population import (
     modelled_probabilities,
     population_gram,
     shrunken,
+    weight_edges,
 )
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.survival import ArmCurve
-from privcausal.inference.weights import LARGEST_USUAL, WeightLaw, weight_edges
 from privcausal.request.factors import Group, parse_group, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
@@ -234,7 +236,7 @@ class FitRun:
         sd, ends = float(rough.noise_sd[0]), first.edges()
         sizes = {name: ranges.LookCounts(c, sd, ends) for name, c in counts.items()}
         coarse = {
-            name: bought.coarse_range(one, name, public, outcome=name == outcome)
+            name: ranges.coarse_range(one, name, public, outcome=name == outcome)
             for name, one in sizes.items()
         }
         fine = self.release(budget.GRID, Grid(names, tuple(coarse.values())))
@@ -245,7 +247,7 @@ class FitRun:
             whole = name in self.undeclared.integers
             steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
             both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
-            if bought.looks_binary(*both, whole=whole):
+            if ranges.looks_binary(*both, whole=whole):
                 found[name] = Interval(0.0, 1.0)
                 if name == outcome:
                     self.note((("binary", words.LOOKS_BINARY.format(name=name)),))
@@ -253,12 +255,12 @@ class FitRun:
                 # Noise sd of a sum over the rows for the whole budget, per unit of its range.
                 change = 1.0 if trust.neighbors == "substitute" else 0.5  # from the middle
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
-                window = bought.outcome_range(*both, float(least))
-                self.beyond = window.kept(bought.rounded(window.interval, whole))
+                window = ranges.outcome_range(*both, float(least))
+                self.beyond = window.kept(ranges.rounded(window.interval, whole))
                 found[name] = self.beyond.interval
             else:
-                seen = bought.fine_range(grid, fine_sd, range_, bought.present_rows(c, sd, public))
-                found[name] = bought.rounded(seen, whole)
+                seen = ranges.fine_range(grid, fine_sd, range_, ranges.present_rows(c, sd, public))
+                found[name] = ranges.rounded(seen, whole)
         return found
 
     def _buy_levels(self, name: str) -> Levels:

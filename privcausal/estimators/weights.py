@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from privcausal.estimators import survey, words
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.weights import LARGEST_USUAL
+from privcausal.inference.population import LARGEST_USUAL
 
 MOST_DESIGN_EFFECT = 2.0
 """Design effect of weights that raises an alert. Common surveys have 1.2 to 2."""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.inference.cohorts import PLACES
+from privcausal.estimators.cohorts import PLACES
 from privcausal.report import curves, tables
 from privcausal.report.view import Check
 from privcausal.request.cohorts import comparisons, labels_of

@@ -25,18 +25,18 @@ from privcausal.vault.queries.cells import (
     CellSums, ClusterSums, Grid, LabelSelection, Magnitudes, public_centres,
 )  # fmt: skip
 from privcausal.vault.queries.clusters import ClusterSquares
-from privcausal.vault.queries.cohorts import CohortSums, PathSize
+from privcausal.vault.queries.slopes import CohortSums, PathSize
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
     BINS, Cross, Gram, Marginals, PolynomialSums, SizeHistogram,
 )  # fmt: skip
-from privcausal.vault.queries.regression import OutlierSums, RegressionMoments, ResidualMoments
+from privcausal.vault.queries.moments import OutlierSums, RegressionMoments, ResidualMoments
 from privcausal.vault.queries.slopes import ArmMeans, InstrumentScores, SlopeScores, SlopeSums
 from privcausal.vault.queries.sums import (
     ArmHistogram, ArmHistograms, ArmSums, CutScore, Regressors, ScoreSquares, ScoreSums,
 )  # fmt: skip
-from privcausal.vault.queries.survival import FollowUp, SurvivalCounts, SurvivalScore
-from privcausal.vault.replay import Replay
+from privcausal.vault.queries.cells import FollowUp, SurvivalCounts, SurvivalScore
+from privcausal.vault.simulation import Replay
 from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file

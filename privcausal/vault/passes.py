@@ -37,7 +37,7 @@ from privcausal.vault.batch import (
 )
 from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
 from privcausal.vault.guard import Opaque
-from privcausal.vault.queries.survival import SurvivalScore
+from privcausal.vault.queries.cells import SurvivalScore
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.spark import RemoteSum, Spark

@@ -7,22 +7,27 @@ the result is marked NOT PRIVATE, like a fit with test noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape
+from privcausal.accounting.charge import Release
+from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape, Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels
 from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.vault import noise
 from privcausal.vault.admission import Source
+from privcausal.vault.exit import Query
 from privcausal.vault.noise import NoiseQuery, standard_deviation
+from privcausal.vault.paper import private
+from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.clusters import ClusterSquares
 from privcausal.vault.sources.memory import Memory
-from privcausal.vault.vault import Vault
+from privcausal.vault.vault import Answerable, Claim, Vault
 
 LATTICE, MULTIPLIER = 2039, 436
 """A rank-one lattice (Korobov) with a prime number of points. Every coordinate is uniform. Any two
@@ -240,3 +245,91 @@ def _outcome(uniform: Vector, index: Vector, assumed: Assumptions, domain: Domai
     if isinstance(domain, Interval):
         return domain.lo + domain.width * value
     return assumed.width * (value - 0.5)
+
+
+# -- replay of stored releases -----------------------------------------------------------------
+
+
+Answer = tuple[Vector, tuple[str, ...]]
+"""Released numbers, and the labels that a query selected."""
+
+MOST_LABELS = 2_000
+"""Maximum number of labels in one answer. Each becomes a column."""
+
+
+class _Told(noise.OperatingSystem):
+    """The noise of an earlier fit, of which only the scale matters."""
+
+    def __init__(self, *, real: bool, silent: bool) -> None:
+        self.real, self._silent = real, silent
+
+    def sd(self, query: noise.NoiseQuery) -> Vector:
+        return np.zeros_like(query.weights) if self._silent else super().sd(query)
+
+
+class Replay(Vault):
+    """Answers each stage with the numbers that another vault released for it.
+
+    The noise and the cost of an answer follow from the plan and the query, so no file can state
+    them. Numbers that the query could not release raise `ValueError`.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(
+        self,
+        plan: Plan,
+        size: int | None,
+        answers: Mapping[str, Sequence[Answer]],
+        *,
+        real: bool,
+        silent: bool,
+    ) -> None:
+        self._begin(plan, _Told(real=real, silent=silent), size)
+        self._left = dict(answers)
+
+    def set_layout(self, *_: Any, **__: Any) -> None:
+        """Nothing is read."""
+
+    score_survival = gather = set_layout
+
+    def check_used(self) -> None:
+        """Refuse answers that no stage asked for."""
+        _need(not self._left)
+
+    def _drawn(
+        self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
+    ) -> Sequence[Release]:
+        given = self._left.pop(stage.name)
+        _need(len(given) == len(parts))
+        return [self._checked(stage, query, *one) for one in given]
+
+    def _checked(
+        self, stage: Stage, query: Answerable, values: Vector, labels: tuple[str, ...]
+    ) -> Release:
+        if isinstance(query, Claim):
+            _need(len(values) == query.size)
+        if isinstance(query, LabelSelection):
+            _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))
+        else:
+            _need(not labels)
+        release = self._told(stage, query, values, labels)
+        _need(release.value.shape == release.noise_sd.shape and np.isfinite(values).all())
+        if isinstance(query, Query):
+            _need((np.abs(values) <= 2.0 * noise.LIMIT * query.units).all())
+        if isinstance(query, LabelSelection):
+            _need((values >= query.threshold(release.charge.noise_sd)).all())
+        return release
+
+    def _published(
+        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
+    ) -> tuple[float, float]:
+        answers = [self._left.pop(stage.name) for stage in stages]
+        ((mean,),), ((square,),) = ([values for values, _ in answer] for answer in answers)
+        _need(np.isfinite([mean, square]).all())
+        return float(mean), float(square)
+
+
+def _need(true: object) -> None:
+    if not true:
+        raise ValueError("no vault released this")

@@ -27,8 +27,7 @@ from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
 from privcausal.vault.paper import betlei, dpcate, private
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
-from privcausal.vault.queries.cells import LabelSelection
-from privcausal.vault.queries.survival import SurvivalScore
+from privcausal.vault.queries.cells import LabelSelection, SurvivalScore
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, DataError, PrivcausalError, SchemaError
-from privcausal.inference.clusters import cluster_cap, correction
+from privcausal.estimators.clusters import cluster_cap, correction
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-6, 9), "X": (0, 1), "G": ["a", "b"]}

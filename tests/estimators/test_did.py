@@ -16,7 +16,7 @@ from test_estimands import Seen, uncut
 
 import privcausal as pc
 from privcausal.errors import PrivcausalError
-from privcausal.estimators import averages, limits
+from privcausal.estimators import averages
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-5, 10), "X": (0, 1), "Z": (-1, 1), "G": ["a", "b"]}
@@ -53,7 +53,7 @@ def noiseless(frame: Any, formula: str = FORMULA, **options: Any) -> Any:
     with (
         zero_noise(),
         mock.patch.object(averages, "score_cut", uncut),
-        mock.patch.object(limits, "FACTORS", (np.inf,)),
+        mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):
         return did(frame, formula, **options)
 

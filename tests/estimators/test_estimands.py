@@ -14,7 +14,7 @@ import statsmodels.api as sm
 from learners_contract import SPLITS
 
 import privcausal as pc
-from privcausal.estimators import averages, limits
+from privcausal.estimators import averages
 from privcausal.estimators.nuisances import remainder_weight
 from privcausal.features.rows import read_points
 from privcausal.inference.cuts import Cut, Extremes
@@ -67,7 +67,7 @@ def noiseless(estimand: str, data: pd.DataFrame, **options: Any) -> Any:
     with (
         zero_noise(),
         mock.patch.object(averages, "score_cut", uncut),
-        mock.patch.object(limits, "FACTORS", (np.inf,)),
+        mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):
         return fit(estimand, data, **options)
 

@@ -9,8 +9,8 @@ import pytest
 from learners_contract import BOUNDS, FORMULA, study
 
 import privcausal as pc
-from privcausal.estimators import limits, nuisances
-from privcausal.estimators.boosting import recipes as boosted
+from privcausal.estimators import averages, nuisances
+from privcausal.estimators import boosting as boosted
 from privcausal.inference.confounding import Remainder
 from privcausal.testing import seeded_noise
 
@@ -40,7 +40,7 @@ def test_both_folds_count(learner: str) -> None:
     with (
         seeded_noise(3),
         mock.patch.object(nuisances, "_remainder", seen),
-        mock.patch.object(limits, "FACTORS", (np.inf,)),
+        mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):
         call = pc.private if learner == "private" else pc.privcate
         more = {} if learner == "private" else {"learner": learner}

@@ -13,7 +13,7 @@ import statsmodels.api as sm
 from learners_contract import BOUNDS, FORMULA, GROUPS, study
 
 import privcausal as pc
-from privcausal.estimators import S, averages, limits
+from privcausal.estimators import S, averages
 from privcausal.features.functions import ArmMean
 from privcausal.features.rows import read_points
 from privcausal.inference import cuts
@@ -44,7 +44,7 @@ def noiseless(learner: Any, base: str = "linear") -> Any:
         zero_noise(),
         mock.patch.object(cuts, "threshold_for_effect", at_the_bound),
         mock.patch.object(averages, "score_cut", uncut),
-        mock.patch.object(limits, "FACTORS", (np.inf,)),
+        mock.patch.object(averages, "FACTORS", (np.inf,)),
     ):
         return call(FORMULA, study(SIZE), base=base, eps=2.0, bounds=BOUNDS, groups=GROUPS)
 

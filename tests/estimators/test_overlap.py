@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import privcausal as pc
-from privcausal.estimators import limits, nuisances
+from privcausal.estimators import averages, nuisances
 from privcausal.inference.confounding import Remainder
 from privcausal.request.terms import ATE_TERM
 from privcausal.testing import seeded_noise
@@ -49,7 +49,7 @@ def test_what_a_limit_leaves_out_is_in_the_interval(monkeypatch: pytest.MonkeyPa
     """Rows weighed as in a difference of means: the law grows, and the truth stays inside."""
     frame = study(20_000, 1.2)
     free = fitted(frame, 2).estimate.averages
-    monkeypatch.setattr(limits, "FACTORS", (1.0,))
+    monkeypatch.setattr(averages, "FACTORS", (1.0,))
     held = fitted(frame, 2).estimate.averages
     assert held.weight == 1
     assert held.remainder[0] > 1.5 * free.remainder[0]
@@ -62,8 +62,8 @@ def test_the_least_predicted_error_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
     """Of all limits, each tried alone under the same noise, but for what the histogram adds."""
     frame, errors = study(4000, 0.5), {}
     chosen = fitted(frame, 1).estimate.averages
-    for factor in limits.FACTORS:
-        monkeypatch.setattr(limits, "FACTORS", (factor,))
+    for factor in averages.FACTORS:
+        monkeypatch.setattr(averages, "FACTORS", (factor,))
         found = fitted(frame, 1).estimate.averages
         errors[factor] = found.sd[0]
     assert chosen.weight in errors

@@ -14,7 +14,7 @@ import pytest
 import privcausal as pc
 from privcausal.estimators import averages
 from privcausal.estimators import private as several
-from privcausal.estimators.limits import WeightedNuisances as Weighed
+from privcausal.estimators.averages import WeightedNuisances as Weighed
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.inference.confounding import Remainder

@@ -12,7 +12,7 @@ import pytest
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, FormulaError, PrivcausalError, SchemaError
-from privcausal.inference.survival import arm_curve, noise_square, scores
+from privcausal.estimators.survival import arm_curve, noise_square, scores
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.vault import FollowUp, SurvivalCounts
 

@@ -20,7 +20,7 @@ from privcausal.errors import CapabilityError, SchemaError
 from privcausal.estimators import averages
 from privcausal.features.rows import Rows
 from privcausal.inference.cuts import Cut
-from privcausal.inference.weights import WeightLaw, weight_edges
+from privcausal.inference.population import WeightLaw, weight_edges
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-8, 8), "X": (-1, 1), "w": (0, 30), "G": ["a", "b"]}

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import lognorm, norm, ttest_ind
 from scipy.stats import t as student
 
+from privcausal.estimators.difference import ArmTotals, estimate_difference, unseen
 from privcausal.inference.cuts import trial_window
-from privcausal.inference.difference import ArmTotals, estimate_difference, unseen
 from privcausal.inference.ranges import Window, heights
 from privcausal.inference.tails import outcome_law
 from privcausal.request.schema import Interval

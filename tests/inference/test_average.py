@@ -18,9 +18,8 @@ from privcausal.inference.averages import (
     well_conditioned,
 )
 from privcausal.inference.averages import SumsContext as Frame
-from privcausal.inference.bought import coarse_range, fine_range
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.ranges import LookCounts
+from privcausal.inference.ranges import LookCounts, coarse_range, fine_range
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ATE_TERM, Place, ResultTerm
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privcausal.inference.bought import coarse_range, looks_binary, outcome_range
 from privcausal.inference.ranges import LookCounts as Counts
-from privcausal.inference.ranges import effective_range
+from privcausal.inference.ranges import coarse_range, effective_range, looks_binary, outcome_range
 from privcausal.request.schema import Interval
 from privcausal.vault.queries.cells import Magnitudes
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from privcausal.estimators.difference import ArmTotals, agreed, estimate_difference
 from privcausal.inference.averages import AverageEstimate, ScoreData, estimate_average
 from privcausal.inference.averages import SumsContext as Frame
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.difference import ArmTotals, agreed, estimate_difference
 from privcausal.inference.ranges import Window
 from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
 from privcausal.request.factors import Partitions

@@ -391,7 +391,7 @@ LOADED = (
         (c.crafted_files_are_refused, "a number of rows, which is private"),
     ),
     Mutant(
-        "a file adds releases", "vault.replay:Replay.check_used",
+        "a file adds releases", "vault.simulation:Replay.check_used",
         "not self._left", "True", (c.crafted_files_are_refused, "a release more"),
     ),
     Mutant(

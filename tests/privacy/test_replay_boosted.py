@@ -16,7 +16,7 @@ from replay_helpers import BOUNDS, FORMULA, HIGH, LOW, Pair, check, frame, hosti
 from test_replay import corner_pairs, neighbours
 
 import privcausal as pc
-from privcausal.estimators.boosting import recipes as boosted
+from privcausal.estimators import boosting as boosted
 from privcausal.vault.queries import boosting
 
 LEARNERS: dict[str, Any] = {

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privcausal as pc
-from privcausal.inference.bought import ZERO_CELL as ZERO
-from privcausal.inference.bought import rounded
-from privcausal.inference.ranges import Window
+from privcausal.inference.ranges import ZERO_CELL as ZERO
+from privcausal.inference.ranges import Window, rounded
 from privcausal.request.schema import Interval
 from privcausal.testing import seeded_noise
 

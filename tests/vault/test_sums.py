@@ -37,8 +37,7 @@ from privcausal.features.rows import Rows
 from privcausal.vault import Source, open_source, passes
 from privcausal.vault.batch import Batch, Layout, reads_labels
 from privcausal.vault.exit import TWO_FACTOR
-from privcausal.vault.queries.moments import Cross, Gram, row_scale
-from privcausal.vault.queries.regression import OutlierSums
+from privcausal.vault.queries.moments import Cross, Gram, OutlierSums, row_scale
 from privcausal.vault.queries.sums import ScoreSums
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.sources.spark import Spark, carried_out

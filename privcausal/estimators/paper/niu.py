@@ -42,7 +42,7 @@ from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
 from privcausal.estimators import bases, nuisances, survey, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.boosting.recipes import PROPENSITY
+from privcausal.estimators.boosting import PROPENSITY
 from privcausal.estimators.budget import LEAST_PART, StageWeight, Undeclared, check_levels
 from privcausal.estimators.paper import refuse_published
 from privcausal.features import functions

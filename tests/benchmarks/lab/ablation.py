@@ -38,7 +38,7 @@ from populations import population, sample
 from scipy.special import expit, ndtr
 
 import privcausal as pc
-from privcausal.estimators import bases, limits, nuisances, orthogonal, private, r
+from privcausal.estimators import averages, bases, nuisances, orthogonal, private, r
 from privcausal.estimators import survey as state
 from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
@@ -156,7 +156,7 @@ R_ONLY: dict[str, Without] = {
 }
 
 PRIVATE_ONLY: dict[str, Without] = {
-    "limits of weights": lambda: patch.object(limits, "FACTORS", (np.inf,)),
+    "limits of weights": lambda: patch.object(averages, "FACTORS", (np.inf,)),
     "look at the outcome": lambda: without_stages(private.Private, state.OUTCOME_RANGE),
     "sizes of scores": lambda: without_stages(private.Private, nuisances.SCORE_SIZES),
     "first effect": no_first_effect,

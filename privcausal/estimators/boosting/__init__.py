@@ -1,1 +1,0 @@
-"""Base "dpebm" (private explainable boosting): training, and its learners."""
