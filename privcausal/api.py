@@ -338,9 +338,8 @@ def did(
     Notes
     -----
     Other parameters and errors are the same as for `private`. Cohorts allow neither covariates nor
-    groups, and have no plan: noise depends on the spread of changes within units. To plan a fit of
-    two periods, plan the ATT of the changes: ``plan("Y ~ T | X", n=units, unit="id", max_rows=1,
-    estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
+    groups. To plan a fit of two periods, plan the ATT of the changes: ``plan("Y ~ T | X", n=units,
+    unit="id", max_rows=1, estimand="ATT", bounds={"Y": (lo - hi, hi - lo)})``.
 
     Examples
     --------
@@ -460,6 +459,10 @@ def plan(
     treated: float = 0.5,
     icc: float = CLUSTER_CORRELATION,
     like: pd.DataFrame | None = None,
+    time: str | None = None,
+    cohort: str | None = None,
+    periods: Any = None,
+    control_group: ControlGroup = "nevertreated",
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> results.PlanResult:
@@ -519,6 +522,11 @@ def plan(
         treatment replace `outcome_sd`, `r2`, and `treated`, except in the cautious fit, which
         invents the outcome and the treatment. Never pass private rows: the plan is
         computed from them without noise.
+    time, cohort, periods, control_group
+        As for `did` with cohorts: plans an event study of n units for its overall effect, from
+        ``"outcome ~ 1"``; `terms` has all others. `treated` is the share of units ever treated, in
+        cohorts of equal size, and `r2` the share of the outcome's variance that is constant within
+        units.
     alpha, power : float
         Intervals are at level 1 - alpha. Detectable effects are computed for this power.
 
@@ -550,11 +558,27 @@ def plan(
             "estimand= requires learner='private'. privcate() releases only the ATE."
         )
     first, more = estimands_of(estimand)
-    read = CausalFormula.regression if regression else CausalFormula.parse
+    of: Any = first if average else "OLS" if regression else "CATE"
+    staggered = time is not None or cohort is not None or periods is not None
+    others = max_rows, weights, propensity, horizon, like
+    if staggered and (cohort is None or others != (None,) * 5 or (of, *more) != ("ATE",)):
+        raise CapabilityError(
+            "time= and periods= plan an event study. They require cohort= and unit=, without "
+            "learner=, estimand=, max_rows=, weights=, propensity=, horizon=, and like=. To plan "
+            "two periods, plan the ATT of the changes."
+        )
+    read = CausalFormula.regression if regression or staggered else CausalFormula.parse
+    parsed, schema = read(formula), Schema.of(bounds)
+    if staggered:
+        of = COHORTS
+        schema, panel = cohorts_of(
+            parsed, schema, unit, time, periods, cohort, control_group, groups
+        )
+        trust = Trust(neighbors, unit, panel=panel)
+    else:
+        trust = Trust.of(neighbors, unit, max_rows)
     request = request_of(
-        read(formula), bounds, next(iter(question.epsilons), 1.0), delta,
-        Trust.of(neighbors, unit, max_rows), control,
-        estimand=first if average else "OLS" if regression else "CATE",
+        parsed, schema, next(iter(question.epsilons), 1.0), delta, trust, control, estimand=of,
         more=more, propensity=propensity, weights=weights, groups=groups_of(groups),
         horizon=horizon,
     )  # fmt: skip

@@ -341,7 +341,8 @@ def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
 
     defaults = inspect.signature(getattr(pc, job.task)).parameters
     known = inspect.signature(pc.plan).parameters
-    found = {"learner": _learner(job), **job.options}
+    studied = job.task == "did" and "cohort" in job.options
+    found = {"learner": "private" if studied else _learner(job), **job.options}
     for name in [name for name in found if name not in known]:
         if found.pop(name) != defaults[name].default:
             raise errors.CapabilityError(
@@ -354,7 +355,7 @@ def _learner(job: FileCall) -> str:
     """Name of the task for plans and audits."""
     if job.task == "did":
         raise errors.CapabilityError(
-            "did() has no plan or audit of its own. Use an average of changes: task = "
+            "did() has no plan for two periods, and no audit. Use an average of changes: task = "
             '"private" and estimand = "ATT", without time, and with bounds of the change.'
         )
     return "r" if job.task == "privcate" else job.task

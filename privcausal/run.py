@@ -62,8 +62,7 @@ _ESTIMAND = (
     "and did() the ATT."
 )
 _COHORTS = (
-    "Only did() has it. An event study has no plan: its noise depends on the spread of changes "
-    "within units. Plan one comparison: pc.plan('Y ~ T', unit='id', max_rows=1, ...)."
+    "Only did() and plan() have it, for event studies: pc.did('Y ~ 1', data, cohort='first', ...)."
 )
 
 MOVED = {

@@ -662,6 +662,10 @@ def test_differences_in_differences_of_a_file(here, capsys, suffix):
     for words in (["plan", "did.toml", "--n", "400"], ["audit", "did.toml"]):
         assert cli.main(words) == 2
         assert 'estimand = "ATT"' in capsys.readouterr().err
+    staggered = DID.replace("y ~ treated", "y ~ 1").replace("[bounds]", 'cohort = "g"\n[bounds]')
+    (here / "did.toml").write_text(staggered + 'g = ["0", "2019"]\n')
+    assert cli.main(["plan", "did.toml", "--n", "400"]) == 0
+    assert "Plan of a Private Event Study" in capsys.readouterr().out
     (here / "did.toml").write_text(DID.replace('unit = "id"', ""))
     assert cli.main(["fit", "did.toml", f"panel.{suffix}"]) == 2
     assert "did() requires the argument unit" in capsys.readouterr().err

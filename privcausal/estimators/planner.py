@@ -23,7 +23,7 @@ from privcausal.inference.intervals import covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
-from privcausal.request.request import Request
+from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.typing import Vector
 from privcausal.vault import one_blas_thread, simulate
@@ -66,7 +66,11 @@ class Forecast:
 
     @property
     def lead(self) -> int:
-        """Index of the planned term: the average effect, or the first slope of a regression."""
+        """Index of the planned term: the average effect, the first slope of a regression, or the
+        overall effect of an event study.
+        """
+        if self.plan.request.estimand == COHORTS:
+            return len(self.terms) - 1
         return int(self.plan.request.estimand == "OLS" and len(self.terms) > 1)
 
     @property
@@ -146,7 +150,7 @@ class Planner:
     @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
-        if self.request.estimand == "OLS":
+        if self.request.estimand in ("OLS", COHORTS):
             return False
         stages = self.plan(self.request.budget.epsilon).stages
         return any(stage.heading == "nuisance" for stage in stages)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from privcausal import accounting
 from privcausal.errors import BudgetError, CapabilityError, LedgerError, is_number
 from privcausal.estimators import words
-from privcausal.estimators.estimands import ESTIMANDS
+from privcausal.estimators.estimands import ESTIMANDS, EVENT_STUDY
 from privcausal.estimators.planner import (
     LEAST_EPSILON,
     LEAST_ROWS,
@@ -26,6 +26,7 @@ from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import curves, tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.plan import CAUTIOUS, LEVELS, WITH_EVENT, Plan
+from privcausal.request.request import COHORTS
 from privcausal.request.schema import Interval, Levels
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
@@ -469,7 +470,8 @@ def _tabulated(result: PlanResult) -> tables.Table:
     said = tables.Prose((f"Assumptions: {'; '.join(_assumed(result))}.",))
     last = tables.Prose((_notes(result),))
     blocks = line, head, line, _grid(result, frame), line, *read, said, line, last
-    return tables.Table(f"Plan of a {ESTIMANDS[first].title}", blocks)
+    title = ESTIMANDS[first].title if first in ESTIMANDS else EVENT_STUDY.title
+    return tables.Table(f"Plan of a {title}", blocks)
 
 
 def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
@@ -512,6 +514,8 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     if result.planner.request.estimand == "OLS":
         found = result.planner.at(*result.points[0])
         asked = tables.clean(found.terms[found.lead])
+    elif result.planner.request.estimand == COHORTS:
+        asked = "the overall effect"
     if question.sought:
         lines.append(
             f"{question.sought} is the smallest value, to three digits, with a half-width of at "
@@ -550,8 +554,14 @@ def _assumed(result: PlanResult) -> list[str]:
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
         outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
-    formula, given = request.formula, assumed.like
+    formula, given, panel = request.formula, assumed.like, request.trust.panel
     parts = [outcome] if formula.outcome not in given else []
+    if panel is not None:
+        parts.append(
+            f"{tables.share_percent(assumed.r2)} of this variance is constant within units, and "
+            f"{tables.share_percent(assumed.treated)} of the units are treated, in cohorts of "
+            "equal size"
+        )
     if formula.instruments:
         parts.append("the instrument changes the treatment by half its range")
     elif request.arms:
@@ -614,7 +624,9 @@ def _dependence(planner: Planner) -> Iterator[str]:
             f"have a correlation of {planner.assumed.icc:g}"
         )
     if trust.unit is not None:
-        yield f"each {tables.clean(trust.unit)} has {trust.max_rows} rows"
+        rows = "one row" if trust.max_rows == 1 else f"{trust.max_rows} rows"
+        period = "" if trust.panel is None else " in each period"
+        yield f"each {tables.clean(trust.unit)} has {rows}{period}"
 
 
 def _notes(result: PlanResult) -> str:

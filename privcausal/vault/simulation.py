@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privcausal.accounting.charge import Release
+from privcausal.request.panels import Staggered
 from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape, Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels
@@ -42,11 +43,13 @@ def simulate(plan: Plan, rows: int, assumed: Assumptions, *, mirrored: bool) -> 
     noise.
     """
     request = plan.request
+    panel = request.trust.panel
+    frame = _invented(request, assumed) if panel is None else _invented_panel(request, assumed)
     stretch, clusters = (1.0, 1.0), request.cluster
     if clusters is not None:  # Each invented row is a cluster of its own.
         stretch = 1 + (clusters.max_rows - 1) * assumed.icc, 1 / clusters.max_rows
     noise = Typical(rows / LATTICE, -1.0 if mirrored else 1.0, stretch)
-    vault = Vault(Source(Memory(_invented(request, assumed))), plan, noise)
+    vault = Vault(Source(Memory(frame)), plan, noise)
     if vault.size is not None:
         vault.size = rows if request.trust.unit is None else max(1, rows // request.trust.max_rows)
     return vault
@@ -150,6 +153,27 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     if unit is not None:
         frame[unit] = np.arange(LATTICE) // request.trust.max_rows
     return frame
+
+
+def _invented_panel(request: Request, assumed: Assumptions) -> dict[str, Any]:
+    """One row per unit, with its outcome in each period, and cohorts of equal size.
+
+    `Assumptions.r2` is the share of the outcome's variance that is constant within a unit.
+    """
+    panel, name = request.trust.panel, request.formula.outcome
+    assert isinstance(panel, Staggered)
+    time, cohort = (request.schema[column] for column in (panel.time, panel.cohort))
+    assert isinstance(time, Levels)
+    assert isinstance(cohort, Levels)
+    own, place, *drawn = _lattice(2 + len(panel.wide))
+    never = np.array([label not in time.labels for label in cohort.labels])
+    shares = np.where(never, 1 - assumed.treated, assumed.treated / max(np.sum(~never), 1))
+    ends, index = np.cumsum(shares / shares.sum())[:-1], _index({name: own})
+    cohorts = np.array(cohort.labels, object)[np.searchsorted(ends, place)]
+    frame: dict[str, Any] = {str(request.trust.unit): np.arange(LATTICE), panel.cohort: cohorts}
+    for column, one in zip(panel.wide, drawn, strict=True):
+        frame[column] = _outcome(one, index, assumed, panel.outcome[name])
+    return frame | {name: frame[panel.wide[-1]]}
 
 
 def _ranks(column: Any) -> Vector:

@@ -260,8 +260,8 @@ def test_results_without_nuisances_and_other_calls() -> None:
         _ = fit.ate
     with pytest.raises(PrivcausalError, match="one of"):
         fit.aggregate("group")
-    with pytest.raises(PrivcausalError, match="has no plan"):
-        pc.plan("lemp ~ 1", n=500, cohort="first.treat")  # type: ignore[call-arg]
+    with pytest.raises(PrivcausalError, match="require cohort= and unit="):
+        pc.plan("lemp ~ 1", n=500, time="year", periods=[2003, 2004])
     with pytest.raises(PrivcausalError, match="requires cohort"):
         pc.audit("Y ~ T", learner="did", bounds={"Y": (0, 1)}, unit="id", time="year")
     two = study(
@@ -269,3 +269,58 @@ def test_results_without_nuisances_and_other_calls() -> None:
     )
     with pytest.raises(PrivcausalError, match="before its treatment"):
         two.pretrends()
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+PLANNED: dict[str, Any] = {"unit": "id", "time": "t", "cohort": "g", "periods": [1, 2, 3, 4]}
+SHAPE: dict[str, Any] = {"Y": (0, 10), "g": [0, 3, 4]}
+
+
+def units(n: int, seed: int) -> pd.DataFrame:
+    """Outcomes of sd 1.5, half of whose variance is constant within units."""
+    rng = np.random.default_rng(seed)
+    first, own = rng.choice([0, 3, 4], n, p=[0.5, 0.25, 0.25]), rng.normal(5, 1.06, n)
+    waves = [
+        pd.DataFrame({
+            "id": np.arange(n), "t": t, "g": first,
+            "Y": (own + rng.normal(0, 1.06, n) + 0.5 * ((first > 0) & (t >= first))).clip(0, 10),
+        })
+        for t in PLANNED["periods"]
+    ]  # fmt: skip
+    return pd.concat(waves)
+
+
+def test_an_event_study_is_planned() -> None:
+    """Half-widths of the overall effect and of the effects by cohort, beside those of fits."""
+    for n, eps in ((1000, 1.0), (4000, 4.0)):
+        plan = pc.plan("Y ~ 1", n=n, eps=eps, bounds=SHAPE, outcome_sd=1.5, r2=0.5, **PLANNED)
+        widths = []
+        for seed in range(3):
+            with seeded_noise(seed):
+                fit = pc.did("Y ~ 1", units(n, seed), eps=eps, bounds=SHAPE, **PLANNED)
+            widths.append(fit.estimate.averages.half_widths(1.959964))
+        assert plan.terms["term"].tolist() == list(fit.estimate.averages.names)
+        ratio = np.median(widths, axis=0) / plan.terms["half-width"]
+        assert ratio.between(0.75, 1.33).all()
+        assert plan.table["half-width"][0] == plan.terms["half-width"].iloc[-1]
+        assert (plan.table["cautious"] >= plan.table["half-width"]).all()
+    text = " ".join(str(plan.summary()).split())
+    assert "Plan of a Private Event Study" in text
+    assert "interval of the overall effect" in text
+    assert "50% of this variance is constant within units" in text
+    assert "each id has one row in each period" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"cohort": None}, "require cohort="), ({"max_rows": 2}, "without learner="),
+        ({"estimand": "ATT"}, "without learner="), ({"learner": "r"}, "without learner="),
+        ({"weights": "w"}, "without learner="), ({"propensity": 0.5}, "without learner="),
+        ({"groups": ["g"]}, "no groups="),
+    ],
+)  # fmt: skip
+def test_what_a_plan_of_an_event_study_refuses(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(PrivcausalError, match=told):
+        pc.plan("Y ~ 1", n=500, bounds=SHAPE, **{**PLANNED, **options})
