@@ -482,6 +482,7 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
         "eps": tables.TableColumn("eps"),
         "half-width": tables.TableColumn("half-width", words=f"half-width of the {level} interval"),
         "cautious": tables.TableColumn("cautious", words="half-width in the widest simulated fit"),
+        "worst_case": tables.TableColumn("worst", words="cautious, most variable outcome"),
         "detectable": tables.TableColumn(
             "detectable", words=f"smallest effect detected with {power} power"
         ),
@@ -491,14 +492,23 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
             "nuisances", words="standard error from the nuisance models"
         ),
         "max_bias": tables.TableColumn("max bias", words="maximum bias from clipping"),
-        "worst_case": tables.TableColumn("worst", words="cautious, most variable outcome"),
     }
+    if not result.planner.has_nuisances:
+        del heads["se_nuisances"]
     columns = [
         (head, [_cell(name, float(value)) for value in frame[name]])
         for name, head in heads.items()
         if name in frame
     ]
+    if len(columns) > WIDEST:  # printed in two parts, whose lines have one label
+        (_, rows), (_, eps), *columns = columns
+        label = tables.TableColumn("n, eps", "left")
+        columns.insert(0, (label, [f"{n}, {e}" for n, e in zip(rows, eps, strict=True)]))
     return tables.filled("Planned intervals", *columns, frame=frame)
+
+
+WIDEST = 9
+"""Columns that fit in one line of text."""
 
 
 def _cell(name: str, value: float) -> str:
@@ -522,13 +532,15 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
             f"most {tables.point_text(question.width or 0.0)}. The cautious half-width may be "
             "larger."
         )
+    nuisances = result.planner.has_nuisances
+    errors = "nuisances: standard errors from sampling, privacy noise, and the nuisance models"
     lines.append(
         f"half-width: half the width of the {tables.confidence(question.alpha)} interval of "
         f"{asked}; cautious: half-width in the widest simulated fit, for the choice of a "
         f"budget; detectable: smallest effect detected with "
-        f"{tables.share_percent(question.power)} power; sampling, privacy, nuisances: standard "
-        "errors from sampling, privacy noise, and the nuisance models; max bias: maximum bias from "
-        "clipping."
+        f"{tables.share_percent(question.power)} power; sampling, privacy"
+        + (f", {errors}" if nuisances else ": standard errors from sampling and privacy noise")
+        + "; max bias: maximum bias from clipping."
     )
     if result.worst is not None:
         lines.append(
@@ -583,10 +595,13 @@ def _assumed(result: PlanResult) -> list[str]:
     if has_covariates:
         cautious += (
             f", invented covariates have a mean of {CAUTIOUS.mean:.0%}, a standard deviation of "
-            f"{CAUTIOUS.sd:.0%}, correlations of {CAUTIOUS.correlation:g} and rare first levels, "
-            f"and an unknown propensity explains {CAUTIOUS.confounding:.0%} of the variance of the "
-            "treatment"
+            f"{CAUTIOUS.sd:.0%}, correlations of {CAUTIOUS.correlation:g} and rare first levels"
         )
+        if formula.treatment:
+            cautious += (
+                f", and an unknown propensity explains {CAUTIOUS.confounding:.0%} of the variance "
+                "of the treatment"
+            )
     parts.append(cautious)
     parts.append("no value is missing")
     for names, kind in (

@@ -23,7 +23,7 @@ STORED = {
     "speed.csv": "speed.py", "audits.csv": "audits.py", "rivals/rivals.csv": "rivals.py",
     "cate/rows.parquet": "cate_study.py", "niu/errors.csv": "niu_study.py",
     "dpcate/runs.csv": "dpcate_study.py", "adum/verdicts.csv": "adum_study.py",
-    "lab/report.txt": "lab/run.py", "lab/ablation.txt": "lab/ablation.py",
+    "lab/report.txt": "lab/run.py", "lab/ablation.txt": "lab/ablation.py", "logit.txt": "logit.py",
 }  # fmt: skip
 """Files that a script writes, and the script."""
 
