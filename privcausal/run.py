@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
 from traceback import clear_frames
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -27,18 +27,23 @@ from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import (
+    BelowMinimum,
     Budget,
     Clusters,
     Control,
+    Mode,
+    Queries,
     Request,
+    Special,
     Trust,
     events_of,
     followed,
 )
-from privcausal.request.schema import Domain, Interval, Levels, Schema, with_levels
+from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
+from privcausal.typing import Average, Ratio
 from privcausal.vault import Source, open_vault
 
 Bounds = Mapping[str, Any] | Schema | None
@@ -139,6 +144,20 @@ def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFo
     return read(formula, header.names, quote=not header.untyped, advice=header.advice)
 
 
+class Options(TypedDict, total=False):
+    """Fields of a request that not all calls have."""
+
+    estimand: Special | Average
+    more: tuple[Average | Ratio, ...]
+    propensity: float | str | Mapping[str, float] | None
+    weights: str | None
+    groups: tuple[str, ...]
+    horizon: float | None
+    queries: Queries | None
+    mode: Mode
+    below_minimum: BelowMinimum
+
+
 def request_of(
     formula: CausalFormula,
     bounds: Bounds,
@@ -146,9 +165,9 @@ def request_of(
     delta: float,
     trust: Trust,
     control: Control,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Request:
-    """Build the request of a call; `options` are its other fields."""
+    """Build the request of a call."""
     if not isinstance(control, Control):
         raise errors.CapabilityError(
             "control= must be a pc.Control, for example pc.Control(split='crossfit')."
@@ -159,7 +178,9 @@ def request_of(
         )
     schema = followed(Schema.of(bounds), formula, options.get("horizon"))
     schema = transformed(with_levels(schema, formula.levels), formula)
-    if options.get("estimand") == "PLR" and _two_arms(schema.get(formula.treatment)):
+    domain = schema.get(formula.treatment)
+    several = isinstance(domain, Levels) and len(domain.values) > 2
+    if options.get("estimand") == "PLR" and not (several or isinstance(domain, Interval)):
         options["estimand"] = "ATO"  # the same number: the slope of two arms (Angrist 1998)
     return Request(
         formula, schema, Budget(eps, delta, dict(control.shares or {})), trust,
@@ -167,11 +188,6 @@ def request_of(
         cov_type=control.cov_type,
         cluster=Clusters.of(control.cluster, control.max_cluster_rows), **options,
     )  # fmt: skip
-
-
-def _two_arms(domain: Domain | None) -> bool:
-    labels = domain.values if isinstance(domain, Levels) else ()
-    return not isinstance(domain, Interval) and len(labels) < 3
 
 
 def groups_of(groups: Sequence[str]) -> tuple[str, ...]:

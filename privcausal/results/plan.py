@@ -566,14 +566,8 @@ def _assumed(result: PlanResult) -> list[str]:
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
         outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
-    formula, given, panel = request.formula, assumed.like, request.trust.panel
+    formula, given = request.formula, assumed.like
     parts = [outcome] if formula.outcome not in given else []
-    if panel is not None:
-        parts.append(
-            f"{tables.share_percent(assumed.r2)} of this variance is constant within units, and "
-            f"{tables.share_percent(assumed.treated)} of the units are treated, in cohorts of "
-            "equal size"
-        )
     if formula.instruments:
         parts.append("the instrument changes the treatment by half its range")
     elif request.arms:
@@ -630,13 +624,19 @@ def _covariates(planner: Planner) -> Iterator[str]:
 
 
 def _dependence(planner: Planner) -> Iterator[str]:
-    clusters, trust = planner.request.cluster, planner.request.trust
+    clusters, trust, assumed = planner.request.cluster, planner.request.trust, planner.assumed
+    if trust.panel is not None:
+        yield (
+            f"{tables.share_percent(assumed.r2)} of the outcome's variance is constant within "
+            f"units, and {tables.share_percent(assumed.treated)} of the units are treated, in "
+            "cohorts of equal size"
+        )
     if planner.request.formula.event:
         yield f"{WITH_EVENT:.0%} of the times end with the event"
     if clusters is not None:
         yield (
             f"each {tables.clean(clusters.column)} has {clusters.max_rows} rows, whose influences "
-            f"have a correlation of {planner.assumed.icc:g}"
+            f"have a correlation of {assumed.icc:g}"
         )
     if trust.unit is not None:
         rows = "one row" if trust.max_rows == 1 else f"{trust.max_rows} rows"

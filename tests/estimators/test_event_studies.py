@@ -308,7 +308,7 @@ def test_an_event_study_is_planned() -> None:
     text = " ".join(str(plan.summary()).split())
     assert "Plan of a Private Event Study" in text
     assert "interval of the overall effect" in text
-    assert "50% of this variance is constant within units" in text
+    assert "50% of the outcome's variance is constant within units" in text
     assert "each id has one row in each period" in text
 
 
