@@ -15,6 +15,7 @@ from privcausal.estimators.cohorts import EventStudy
 from privcausal.estimators.difference import DifferenceInMeans
 from privcausal.estimators.dpcate import DPCATE
 from privcausal.estimators.dr import DR
+from privcausal.estimators.instruments import LocalAverage
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
 from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
@@ -22,7 +23,7 @@ from privcausal.estimators.paper.private import Published
 from privcausal.estimators.private import Private
 from privcausal.estimators.r import Auto, R
 from privcausal.estimators.regress import LeastSquares
-from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
+from privcausal.estimators.slopes import PartiallyLinear
 from privcausal.estimators.uplift import ADUM, TM
 from privcausal.estimators.words import Description, Estimate
 from privcausal.request.request import AVERAGES, COHORTS, Request

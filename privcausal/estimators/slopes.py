@@ -1,15 +1,9 @@
-"""Slopes: the partially linear model, and the effect by an instrument.
+"""Slopes of the partially linear model.
 
-Partially linear model: Y = theta'T + g(X) + u (Robinson 1988), by its partialled-out score. theta
-solves sum (T - e)(Y - eta - theta'(T - e)) = 0 with e(x) = E[T | x] and eta(x) = E[Y | x]
+Y = theta'T + g(X) + u (Robinson 1988), by its partialled-out score. theta solves
+sum (T - e)(Y - eta - theta'(T - e)) = 0 with e(x) = E[T | x] and eta(x) = E[Y | x]
 (Chernozhukov et al. 2018, Eq. 4.4). T is a number, scaled to its place in its range, or consists of
 the indicators of all arms except the first. For two arms, theta is the ATO of learner "private".
-
-Instrument: Y = theta T + g(X) + u, where E[u | X, Z] = 0 (Wright 1928). theta is the reduced form
-divided by the first stage, E[(Z - m)(Y - eta)] / E[(Z - m)(T - e)] for m(x) = E[Z | x]
-(Chernozhukov et al. 2018, Eq. 4.8). This is two-stage least squares with controls that need not be
-linear. If effects differ, theta is an average over the units whose treatment the instrument
-changes, weighted by Var(Z | x) (Imbens and Angrist 1994; Angrist and Imbens 1995).
 """
 
 from __future__ import annotations
@@ -20,7 +14,6 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import norm
 
 from privcausal import vault
 from privcausal.estimators import averages, budget, interactions, private, survey
@@ -28,22 +21,18 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, product_alert
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use, several_arms
-from privcausal.estimators.words import Description, Estimate, listed
+from privcausal.estimators.words import Estimate
 from privcausal.features import functions
 from privcausal.inference import effects
-from privcausal.inference import instruments as instruments_of
 from privcausal.inference.averages import FEW_SDS, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
 from privcausal.inference.priors import PRIORS
-from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
 from privcausal.request.terms import PLR_TERM
 from privcausal.typing import Matrix, Vector
-
-# -- the partially linear model ----------------------------------------------------------------
 
 UNSEEN_SLOPE = (
     "Given the covariates, the treatment or one of its arms varies too little to be distinguished "
@@ -61,8 +50,8 @@ SLOPE_SIZES = StageKey("effect", "residual sizes")
 FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
-_SIZES = private.AVERAGE_STAGES[0], 0.10, "As in private(). Library."
-_DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.dose)
+SIZES = private.AVERAGE_STAGES[0], 0.10, "As in private(). Library."
+DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.dose)
 SLOPE_USES = (
     private.COVARIATE_RANGES,
     *private.MOMENTS,
@@ -86,11 +75,11 @@ class PartiallyLinear(private.AverageLearner):
     title: ClassVar[str] = "partialling-out (PLR)"
     uses: ClassVar[tuple[Use, ...]] = (
         *SLOPE_USES,
-        Use(*_SIZES, _sized_first),
+        Use(*SIZES, _sized_first),
         Use(lambda own: private.arm_stages(own)[1:], 0.31, "As for two arms.", several_arms),
         *private.UNKNOWN_PROPENSITY,
-        Use(*_SIZES, lambda request, base: not _sized_first(request, base)),
-        _DOSES,
+        Use(*SIZES, lambda request, base: not _sized_first(request, base)),
+        DOSES,
     )
 
     def run(self, session: survey.FitRun) -> Estimate:
@@ -250,171 +239,3 @@ def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vect
     others = np.array([[unrelated(weight, one, two).rms for two in covs] for one in covs])
     np.fill_diagonal(others, 0.0)
     return np.asarray(np.linalg.norm(np.column_stack([own, others * np.abs(slopes)]), axis=1))
-
-
-LEAST_INSTRUMENT = 1e-3
-"""Least E[(Z - m)^2] of the model, for Z in [0, 1]: noise may leave a chance of 0 or 1. By hand."""
-
-WEAK = (
-    "The first stage cannot be distinguished from zero, so the LATE has no finite interval. Use "
-    "more rows or budget, narrower bounds, or a stronger instrument."
-)
-
-
-def instrument_stages(request: Request) -> list[StageKey]:
-    """A stage for each instrument."""
-    names = request.formula.instruments
-    if len(names) == 1:
-        return [StageKey("nuisance", "instrument")]
-    return [StageKey("nuisance", f"instrument {name}") for name in names]
-
-
-@dataclass(frozen=True)
-class LocalAverage(private.AverageLearner):
-    """Two-stage least squares on residuals, with the limits of Anderson and Rubin (1949)."""
-
-    name: ClassVar[str] = "late"
-    title: ClassVar[str] = "two-stage least squares (2SLS)"
-    uses: ClassVar[tuple[Use, ...]] = (
-        *SLOPE_USES,
-        Use(*_SIZES),
-        _DOSES,
-        Use(instrument_stages, 0.31, "As the treatment. By hand.", budget.learned),
-        Use(nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. "
-            "Random laws."),
-    )  # fmt: skip
-
-    def run(self, session: survey.FitRun) -> Estimate:
-        request, formula = session.plan.request, session.plan.request.formula
-        state = replace(private.looked(session), floor=0.0)
-        state, instruments, treatments, e, squares = _late_learnt(state)
-        squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
-        rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
-        taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
-        both = instruments, treatments
-        doubts = [[nu.remainder(state, one, PLR_TERM).rms for one in each] for each in both]
-        known = partial(
-            instruments_of.estimate_reduced, formula.instruments, remainder=np.array(doubts),
-            model=rows * np.diag(squares), size=rows, units=(widths, taken),
-        )  # fmt: skip
-        # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
-        scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
-        scores = vault.InstrumentScores(
-            tuple(tuple(p.e_soft for p in each) for each in zip(*instruments, strict=True)),
-            tuple((one,) for one in e), tuple((part.eta,) for part in instruments[0]),
-            state.outcome, 0.0, scale, largest_residual(domain), _widest(session, state.most),
-        )  # fmt: skip
-        square = float(np.sum(squares))
-        sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        value, sd = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
-        first = known(value, sd, (0.0, scale), 0.0)
-        # The limits are valid for any center. A good center makes the scores small.
-        strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
-        seen = (np.abs(strong) > FEW_SDS * np.split(sd_of, 2)[1]).any()
-        reach = 2 * state.outcome.bound
-        centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
-        scale *= _ratio(np.diag(value[2]), np.diag(sd[2]))
-        sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
-        value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
-        own = known(value, sd, (centre, scale), bias)
-        own = with_design_effect(own, request.trust.max_rows)
-        own = replace(own, size_sd=state.population.count_sd)
-        low, high = instruments_of.late_limits(own, float(norm.ppf(0.975)))
-        slopes = zip(formula.instruments, own.estimate[1:].tolist(), strict=False)
-        if same := [name for name, slope in slopes if np.isnan(slope)]:
-            session.alerts["collinear"] = REDUNDANT.format(names=listed(same))
-        if np.isnan(low):
-            session.alerts["instrument"] = CONTRADICT
-        elif np.isinf(low) or np.isinf(high):
-            session.alerts["instrument"] = WEAK
-        return finish(state, None, None, own, average_doubts(own))
-
-    @classmethod
-    def describe(cls, estimate: Estimate) -> Description:
-        said, found = super().describe(estimate), estimate.averages
-        if found is None:
-            return said
-        tests = instruments_of.instrument_tests(found)
-        p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
-        agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
-        strength = ("First-stage F", f"{tests.strength:.1f} (noisy)")
-        return replace(said, rows=(*said.rows, strength, *agree))
-
-
-REDUNDANT = (
-    "Given the covariates, {names} cannot be distinguished from combinations of the instruments "
-    "before. The fit left them out, so their slopes have no estimates. Remove them from the "
-    "formula, or use more rows or budget."
-)
-
-CONTRADICT = (
-    "The instruments contradict each other: no effect is compatible with all of them, so there is "
-    "no interval. At least one of them may affect the outcome in another way, or effects differ."
-)
-
-
-def _widest(session: survey.FitRun, most: float) -> float:
-    """Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible."""
-    request = session.plan.request
-    if len(request.formula.instruments) == 1:
-        return most if request.dose else 0.0
-    domains = [session.schema[name] for name in request.formula.instruments]
-    numbers = [largest_residual(d) for d in domains if isinstance(d, schema.Interval)]
-    return max([1.0, *numbers]) if numbers else 0.0
-
-
-def _ratio(squares: Vector, sd: Vector) -> float:
-    """Root of the ratio of two noisy sums of squares, each raised by its noise.
-
-    The first half of the squares belongs to the outcome, the other half to the treatment. If both
-    scores have a similar size, the noise of each is sqrt(2) times its noise alone.
-    """
-    one, two = (np.maximum(squares, 0.0) + sd).reshape(2, -1).sum(axis=1)
-    return float(np.sqrt(one / two)) if two > 0 else 1.0
-
-
-def _late_learnt(
-    state: survey.Survey,
-) -> tuple[survey.Survey, FoldsByArm, FoldsByArm, tuple[functions.Function, ...], list[float]]:
-    """Nuisances of instruments and treatment by fold, e(x), and the model's E[(Z - m)^2].
-
-    The second nuisances pair each instrument with the treatment in place of the outcome.
-    """
-    request, known = state.session.plan.request, state.known
-    stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Received()}
-    own, names = instrument_stages(request), request.formula.instruments
-    if known is None:
-        stages = {stage: vault.Instrument(k) for k, stage in enumerate(own)} | stages
-    state, grams = nu.moments_of(state, stages)
-    etas = nu.outcomes(state, grams)
-
-    def means(stage: StageKey, number: bool) -> list[Posterior]:
-        return (
-            nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
-        )
-
-    taken = means(nu.TREATMENT, request.per_unit)
-    e = tuple(functions.Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)
-    if known is not None:
-        parts = tuple(nu.FoldFit(known, known, nu.mean(state, y.mean), None) for y in etas)
-        chance = known(state.rows)
-        return state, [parts], [parts], e, [float(np.mean(chance * (1 - chance)))]
-    numbers = [isinstance(state.session.schema[name], schema.Interval) for name in names]
-    moved = [means(stage, number) for stage, number in zip(own, numbers, strict=True)]
-    pairs = [nu.paired(state, one, etas) for one in moved]
-    others = [nu.paired(state, one, taken) for one in moved]
-    if request.dose:
-        # Clipping Z - m causes an error of m, which enters through its products with other errors.
-        state, square, *_ = residual_cut(state, pairs[0])
-        return state, pairs, others, e, [square]
-    squares = []
-    for one, number in zip(pairs, numbers, strict=True):
-        chance = one[0].e_soft(state.rows)
-        spread = float(np.mean(chance * (1 - chance)))
-        squares.append(NUMBER_SHARE * spread if number else spread)
-    return state, pairs, others, e, squares
-
-
-NUMBER_SHARE = 0.25
-"""Variance of a numeric instrument around its mean, relative to its largest possible variance, as a
-prior: that of a value spread over half of its range."""

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators import diagnostics
+from privcausal.estimators import diagnostics, instruments
 from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
-from privcausal.inference import effects, instruments
+from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.report import curves, document, plots, tables
 from privcausal.report.summary import TIDY, Summary, summarize

@@ -12,9 +12,9 @@ from scipy.stats import norm
 
 from privcausal import accounting
 from privcausal.errors import CapabilityError, Strict, is_number
-from privcausal.estimators import Estimate, survival
+from privcausal.estimators import Estimate, instruments, survival
 from privcausal.features.rows import Rows
-from privcausal.inference import effects, instruments
+from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population

@@ -11,11 +11,11 @@ import pandas as pd
 
 from privcausal import estimators
 from privcausal.accounting import weak_promise
+from privcausal.estimators.instruments import late_set
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.inference.instruments import late_set
 from privcausal.prices import at_most, pair
 from privcausal.report import tables, view
 from privcausal.request.plan import Plan

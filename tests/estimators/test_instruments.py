@@ -16,9 +16,9 @@ import privcausal as pc
 from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import slopes
+from privcausal.estimators.instruments import instrument_tests, late_limits, late_set
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut
-from privcausal.inference.instruments import instrument_tests, late_limits, late_set
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import late_terms
 from privcausal.testing import seeded_noise, zero_noise

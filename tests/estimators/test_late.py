@@ -13,9 +13,9 @@ import pytest
 
 import privcausal as pc
 from privcausal.estimators import slopes as plr
+from privcausal.estimators.instruments import late_limits
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut, Extremes
-from privcausal.inference.instruments import late_limits
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import late_terms
 from privcausal.testing import seeded_noise, zero_noise

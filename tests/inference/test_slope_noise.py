@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcausal.estimators.instruments import estimate_reduced, not_collinear
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.effects import estimate_slopes
-from privcausal.inference.instruments import estimate_reduced, not_collinear
 from privcausal.request.terms import PLR_TERM
 from privcausal.typing import Matrix, Vector
 
