@@ -1,9 +1,10 @@
 """Effects by instruments: two-stage least squares, and the confidence set of Anderson and Rubin.
 
-Y = theta T + g(X) + u, where E[u | X, Z] = 0 (Wright 1928). theta is the reduced form divided by the
-first stage, E[(Z - m)(Y - eta)] / E[(Z - m)(T - e)] for m(x) = E[Z | x] (Chernozhukov et al. 2018,
-Eq. 4.8). This is two-stage least squares with controls that need not be linear. If effects differ, theta is an average over the units whose treatment the instrument
-changes, weighted by Var(Z | x) (Imbens and Angrist 1994; Angrist and Imbens 1995).
+Y = theta T + g(X) + u, where E[u | X, Z] = 0 (Wright 1928). theta is the reduced form divided by
+the first stage, E[(Z - m)(Y - eta)] / E[(Z - m)(T - e)] for m(x) = E[Z | x] (Chernozhukov et al.
+2018, Eq. 4.8). This is two-stage least squares with controls that need not be linear. If effects
+differ, theta is an average over the units whose treatment the instrument changes, weighted by
+Var(Z | x) (Imbens and Angrist 1994; Angrist and Imbens 1995).
 
 An effect theta is in the set if the reduced forms less theta times the first stages are compatible
 with zero, for all instruments together (Anderson and Rubin 1949). The set is valid for weak
