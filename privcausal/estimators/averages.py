@@ -169,28 +169,28 @@ SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
 """Prior sds of the mean mass: of a mass that counts rows, and of a mass with survey weights."""
 
 
-def arm_target(state: Survey, nuisances: Triples, arm: int, mass: Transform | None) -> Target:
-    """Target of E[Y(0)] or E[Y(1)] over the ATE's `mass`.
-
-    The difference of the two targets is the target of the ATE.
-    """
-    centre, scores = _arm_scores(state, nuisances, arm)
-    return _target(state, centre, scores, mass, nuisances[0].e)
-
-
-def one_arm_target(
-    state: Survey, nuisances: Triples, arm: int, mass: Transform, within: Outcome | None = None
+def arm_target(
+    state: Survey,
+    nuisances: Triples,
+    arm: int,
+    mass: Transform | None,
+    within: Outcome | None = None,
+    *,
+    several: bool = False,
 ) -> Target:
-    """Target of the mean outcome in one of several arms, with all other arms as the control."""
-    centre, scores = _arm_scores(state, nuisances, 1)
-    several = [vault.OfArm(score, arm) for score in scores]
-    found = _target(state, centre, several, mass, nuisances[0].e, within)
+    """Target of a mean outcome: E[Y(0)] or E[Y(1)], whose difference is the ATE over its `mass`.
+
+    With `several` arms, all others than `arm` are its control.
+    """
+    treated = 1 if several else arm
+    centre = float(np.mean([(n.mu1 if treated else n.mu0)(state.rows).mean() for n in nuisances]))
+    limits = state.outcome, state.clip, treated, centre
+    scores: list[Any] = [vault.ArmScore(n, *limits) for n in nuisances]
+    if not several:
+        return _target(state, centre, scores, mass, nuisances[0].e, within)
+    scores = [vault.OfArm(score, arm) for score in scores]
+    found = _target(state, centre, scores, mass, nuisances[0].e, within)
     return replace(found, mass_spread=SAME_MASS_SD, arm=arm)
-
-
-def _arm_scores(state: Survey, nuisances: Triples, arm: int) -> tuple[float, list[vault.ArmScore]]:
-    centre = float(np.mean([(n.mu1 if arm else n.mu0)(state.rows).mean() for n in nuisances]))
-    return centre, [vault.ArmScore(n, state.outcome, state.clip, arm, centre) for n in nuisances]
 
 
 def _target(
@@ -697,7 +697,7 @@ def weighed(
         if arm is None:
             aim = average_target(state, scored, centre, within=within)
         else:
-            aim = one_arm_target(state, scored, *arm, within)
+            aim = arm_target(state, scored, *arm, within, several=True)
         rest = remainder(state, parts, term, tau)
         loss = rest.rms**2 + _noise(state, aim, stage) + _sampling(state, parts, term)
         if found is None or loss < best:

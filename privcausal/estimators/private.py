@@ -99,7 +99,7 @@ def _means(
         tau = nu.residual_effect(mine, grams, partials, asked)
         nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
         scored = weighed(mine, partials, nuisances, tau, stage, (arm, mass))
-        target = averages.one_arm_target(mine, scored.nuisances, arm, mass)
+        target = averages.arm_target(mine, scored.nuisances, arm, mass, several=True)
         found.append((target, scored.remainder))
         if shares:  # known shares are not clipped
             continue
