@@ -524,9 +524,8 @@ def plan(
         computed from them without noise.
     time, cohort, periods, control_group
         As for `did` with cohorts: plans an event study of n units for its overall effect, from
-        ``"outcome ~ 1"``; `terms` has all others. `treated` is the share of units ever treated, in
-        cohorts of equal size, and `r2` the share of the outcome's variance that is constant within
-        units.
+        ``"outcome ~ 1"``; `terms` has all others. `treated` is the share of units ever treated, and
+        `r2` the share of the outcome's variance that is constant within units.
     alpha, power : float
         Intervals are at level 1 - alpha. Detectable effects are computed for this power.
 
@@ -560,8 +559,9 @@ def plan(
     first, more = estimands_of(estimand)
     of: Any = first if average else "OLS" if regression else "CATE"
     staggered = time is not None or cohort is not None or periods is not None
-    others = max_rows, weights, propensity, horizon, like
-    if staggered and (cohort is None or others != (None,) * 5 or (of, *more) != ("ATE",)):
+    others = (max_rows, weights, propensity, horizon, like)
+    given = any(one is not None for one in others) or (of, *more) != ("ATE",)
+    if staggered and (cohort is None or given):
         raise CapabilityError(
             "time= and periods= plan an event study. They require cohort= and unit=, without "
             "learner=, estimand=, max_rows=, weights=, propensity=, horizon=, and like=. To plan "

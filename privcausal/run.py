@@ -123,8 +123,10 @@ def strict(call: Callable[P, R], moved: Mapping[str, str] = MOVED) -> Callable[P
                     f"{call.__name__}() accepts only {' and '.join(first)} by position. {instead}"
                 )
             if "bounds" in options:  # first, because it may have been swapped with the data
-                events = events_of(data[0] if data else options.get("formula"))
-                options["bounds"] = Schema.of(options["bounds"], events)
+                cohort = options.get("cohort")  # a column of labels, as an event is
+                labels = [cohort] if isinstance(cohort, str) else []
+                labels += events_of(data[0] if data else options.get("formula"))
+                options["bounds"] = Schema.of(options["bounds"], labels)
             return call(
                 *map(errors.as_plain, data), **{k: errors.as_plain(v) for k, v in options.items()}
             )

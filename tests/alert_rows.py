@@ -44,6 +44,7 @@ FALSE_ALARMS: dict[str, float] = {
     "overlap": 0.01,  # propensities between 0.15 and 0.85, n eps = 2,000
     "clip": 0.01,  # bounds beyond all values, or a column of two values at its bounds
     "nuisances": 0.01,  # confounding by a sum of functions, n eps = 2,000
+    "noise": 0.0,  # n eps = 200
     "products": 0.01,  # additive confounding
     "groups": 0.002,  # groups of six noise sds
     "cohorts": 0.002,  # cohorts of six noise sds

@@ -31,6 +31,7 @@ from privcausal.features.functions import Triples
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
+from privcausal.inference.intervals import USUAL_Z
 from privcausal.inference.ranges import outcome_edges, window_borders
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
@@ -257,6 +258,9 @@ def finish(
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
     if found is not None:
         alerts |= nuisance_alert(found)
+        wide = request.bounded and USUAL_Z * float(found.sd[0]) > HIDDEN * 2 * state.outcome.bound
+        if wide and "arm" not in alerts:
+            alerts["noise"] = HIDDEN_ALERT.format(estimand=found.terms[0])
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
         over_all = any(one in ESTIMANDS and ESTIMANDS[one].by_e for one in request.estimands)
@@ -268,6 +272,15 @@ def finish(
                 notes = (told, *notes)
     return session.finished(state.design, state.population, effect, nuisances, found, notes)
 
+
+HIDDEN = 0.9
+"""Half-width of an interval, over the width of the outcome's range, above which there is an alert:
+it then contains almost all possible effects. By hand."""
+
+HIDDEN_ALERT = (
+    "Noise hides the {estimand}: its interval contains almost all possible effects. Use more rows "
+    "or budget, or narrower bounds."
+)
 
 COVARIATES_ALERT = (
     "No covariates remain, so the estimate is unadjusted. No level or range of {names} could be "

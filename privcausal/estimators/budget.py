@@ -477,14 +477,22 @@ def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None
     rho = fit.stage(MAGNITUDES).rho / accounting.PICO
     needed = rows_to_find(float(change / np.sqrt(2 * rho)))
     if rows < needed:
-        eps = np.ceil(100 * fit.request.budget.epsilon * needed / rows) / 100
+        eps, delta = fit.request.budget.epsilon, fit.request.budget.delta
+        enough = accounting.rho_of(eps, delta, fit.gdp) * (needed / rows) ** 2
+        while accounting.rho_of(eps, delta, fit.gdp) < enough and eps < LARGEST_REMEDY:
+            eps = math.ceil(101 * eps) / 100
         raise BudgetError(
             f"The data have too few rows to estimate bounds of {columns} "
             f"{'column' if columns == 1 else 'columns'} with this budget: about {needed:,.0f} rows "
             f"are required, or eps={eps:g}. No budget was "
             "spent. Declare the bounds of numeric columns: "
-            f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}."
+            f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}, and [0, 1] if it has no other "
+            "values."
         )
+
+
+LARGEST_REMEDY = 32.0
+"""Largest epsilon that an error message names."""
 
 
 def _selection_delta(request: Request, undeclared: Undeclared) -> int:

@@ -178,8 +178,8 @@ ESTIMANDS: dict[str, Estimand] = {
         "Private Average Treatment Effect on the Treated",
         "On average over the treated",
         "doubly robust scores of the treated over their number",
-        "Causal reading requires unconfoundedness and no interference. Each treated unit needs "
-        "comparable untreated units.",
+        "Causal reading requires unconfoundedness, overlap, and no interference. Each treated unit "
+        "needs comparable untreated units.",
         "Overlap: every kind of treated unit could have been untreated.",
     ),
     "ATO": ATO(
@@ -188,7 +188,8 @@ ESTIMANDS: dict[str, Estimand] = {
         "On average over units that could have received either treatment (overlap weights)",
         "residual products (T - e)(Y - eta) over (T - e)^2, with weights e (1 - e)",
         "Causal reading requires unconfoundedness and no interference. The average is over the "
-        "overlap population: each unit has the weight e (1 - e).",
+        "overlap population: each unit has the weight e (1 - e). It is also the slope of the "
+        "partially linear model (PLR).",
         "Overlap: each unit has the weight e (1 - e). Units that are certain to be treated, or "
         "certain to be untreated, have weight zero.",
     ),

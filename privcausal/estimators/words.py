@@ -185,10 +185,12 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     every = [words, *(words_of(request, name) for name in request.averages[1:])]
     banded = request.estimand == "CATE" and request.mode == "proven"
     products = _products_note(estimate)
-    overlaps = dict.fromkeys(one.overlap for one in every)
+    named = [*zip(request.averages or (request.estimand,), every, strict=True)]
+    overlaps = dict.fromkeys(
+        f"{name}: {one.overlap}" if len(named) > 1 else one.overlap for name, one in named
+    )
     readings: tuple[str, ...] = (words.reading,)
     if any(one.reading != words.reading for one in every):
-        named = zip(request.averages, every, strict=True)
         readings = tuple(f"{name}: {one.reading}" for name, one in named)
     return Description(
         title=title,
@@ -337,7 +339,13 @@ def _products_note(estimate: Estimate) -> str:
 def words_of(request: Request, estimand: str = "") -> Estimand:
     """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
-        return DID if request.estimand == "ATT" else EVENT_STUDY
+        own = DID if request.estimand == "ATT" else EVENT_STUDY
+        if request.formula.terms:
+            return own
+        plain = own.identified[0].replace("Conditional parallel", "Parallel")
+        plain = plain.replace(" with the same listed covariates", "")
+        reading = own.reading.replace("conditional parallel", "parallel")
+        return replace(own, reading=reading, identified=(plain, *own.identified[1:]))
     words = ESTIMANDS[estimand or request.estimand]
     if request.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))

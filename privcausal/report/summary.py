@@ -183,7 +183,7 @@ def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
     return found
 
 
-RHO = "rho is the cost in zero-concentrated DP. It adds up over releases to {}."
+RHO = "rho is the cost in zero-concentrated DP, rounded up. All releases cost {}."
 
 
 def _of_first(view: FitView) -> str:

@@ -319,9 +319,12 @@ def _course(values: Vector) -> list[int]:
 
 
 def error_text(std_error: float, se_sampling: float) -> str:
-    """A standard error beside its part from sampling: ``0.0290; 0.0130 from sampling alone``."""
+    """A standard error beside its part from sampling: ``0.0290; up to 0.0130 from sampling``.
+
+    Sampling variances are noisy, and raised by their noise.
+    """
     whole, alone = alike([std_error, se_sampling], std_error)
-    return f"{whole}; {alone} from sampling alone"
+    return f"{whole}; up to {alone} from sampling"
 
 
 def interval_sentence(view: FitView) -> str:

@@ -469,6 +469,7 @@ class ReleasedFit(Printed):
         - overlap: most propensities reach the clipping limits.
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
+        - noise: the interval contains almost all possible effects.
         - products: products of covariates or thresholds confound in these data.
         - groups: some groups have no estimate.
         - cohorts: some cohorts are too small to detect.

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from privcausal.accounting import Events, total_epsilon
 from privcausal.errors import CapabilityError, named
 from privcausal.report import summary, tables
+from privcausal.request.request import COHORTS
 from privcausal.results.exchange import ForMaketables, stat_text
 from privcausal.results.fits import Result
 from privcausal.results.frames import check_alpha, quantile
@@ -31,7 +32,7 @@ def compare(
     statistic: summary.Statistic = "std_error",
     groups: bool = False,
     alpha: float = 0.05,
-    title: str = "Comparison of Effect Estimates",
+    title: str | None = None,
     labels: tables.Labels | None = None,
 ) -> summary.Comparison:
     """Combine several fits in one table, as text, LaTeX, HTML, Markdown or a Word document.
@@ -60,7 +61,7 @@ def compare(
         Whether to add rows for the averages of the declared groups.
     alpha : float
         Confidence intervals are at level 1 - alpha.
-    title : str
+    title : str, optional
     labels : dict, optional
         Display names of columns: ``{"dth30": "30-day mortality"}``.
 
@@ -124,12 +125,19 @@ def compare(
     kinds = {fit.guarantee.kind for fit in private.values()}
     others = [tables.clean(name) for name in named if name not in private]
     notes = _notes(list(private.values()), others)
+    linear = all(fit.plan.request.estimand == "OLS" for fit in private.values())
+    title = title or f"Comparison of {'Coefficients' if linear and private else 'Effect Estimates'}"
     return summary.compared(frame, facts, kinds, title, statistic, alpha, notes)
 
 
 def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
     frame = fit._tests(alpha)[slopes | fit._listed].reset_index()
-    if groups and fit._averages.groups:
+    if fit.plan.request.estimand == COHORTS:  # averages first, and on request all ATT(g, t)
+        places = [row.place.factor for row in fit._rows(groups=True)]
+        means = fit._tests(alpha, groups=True).reset_index()
+        means = means[slopes | np.isin(places, ["overall", "event"])]
+        frame = pd.concat([means.iloc[::-1], frame], ignore_index=True) if slopes else means[::-1]
+    elif groups and fit._averages.groups:
         frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()
     title = view.right[1][1]
@@ -181,8 +189,8 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
     notes = []
     if private:
         notes.append(
-            "In private fits, they account for privacy noise; sampling alone is the standard error "
-            "without it of the first term but the intercept."
+            "In private fits, they include the privacy noise. Sampling alone: standard error of "
+            "the first term, after the intercept, without this noise."
         )
     if others:
         notes.append(

@@ -74,6 +74,8 @@ class EventStudyResult(Result):
     def pretrends(self) -> Any:
         """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.
 
+        The p-value allows for the maximum bias of clipping, which the statistic does not contain.
+
         Examples
         --------
         >>> bool(0 <= fit.pretrends().pvalue <= 1)

@@ -579,7 +579,8 @@ class RegressionResult(Result):
             return shown
         line, draw = known["line"][0](), known["line"][1]
         said = LINE.format(tables.relabelled(str(line.index.name), labels))
-        return *shown, Check("Fitted line", said, line.iloc[::8], draw)
+        grid = line.iloc[::8].rename(index="{:.6g}".format)
+        return *shown, Check("Fitted line", said, grid, draw)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(

@@ -528,9 +528,8 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
         asked = "the overall effect"
     if question.sought:
         lines.append(
-            f"{question.sought} is the smallest value, to three digits, with a half-width of at "
-            f"most {tables.point_text(question.width or 0.0)}. The cautious half-width may be "
-            "larger."
+            f"{question.sought} is within 1% of the smallest value with a half-width of at most "
+            f"{tables.point_text(question.width or 0.0)}. The cautious half-width may be larger."
         )
     nuisances = result.planner.has_nuisances
     errors = "nuisances: standard errors from sampling, privacy noise, and the nuisance models"
@@ -628,8 +627,8 @@ def _dependence(planner: Planner) -> Iterator[str]:
     if trust.panel is not None:
         yield (
             f"{tables.share_percent(assumed.r2)} of the outcome's variance is constant within "
-            f"units, and {tables.share_percent(assumed.treated)} of the units are treated, in "
-            "cohorts of equal size"
+            f"units, {tables.share_percent(assumed.treated)} of the units are treated, and each "
+            f"cohort has {assumed.population.next_level:.0%} of the units of the one before"
         )
     if planner.request.formula.event:
         yield f"{WITH_EVENT:.0%} of the times end with the event"

@@ -141,7 +141,7 @@ def _arms(treatment: str, schema: Schema) -> tuple[tuple[str, str], ...]:
     if isinstance(coding, Interval):
         return (("Treatment", f"{treatment} in {_range(getattr(coding, 'raw', coding))}"),)
     if isinstance(coding, Levels):
-        arms = f"{len(coding.labels)} arms vs. {coding.labels[0]}"
+        arms = f"{len(coding.labels) - 1} arms vs. {coding.labels[0]}"
     if isinstance(coding, Binary):
         arms = f"{coding.one} vs. {coding.zero}"
     return (("Treatment", f"{treatment} ({arms})"),)
@@ -304,7 +304,8 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         first = f"{over}, {treatment} {verb} {outcome} by {value.lstrip('-')}."
         second = f"{between[:1].upper()}{between[1:]} {noise}"
     else:  # The direction of the effect is not established.
-        first = f"{over}, the data do not show whether {treatment} raises or lowers {outcome}."
+        over = f"{over[:1].lower()}{over[1:]}"
+        first = f"The data do not show whether {treatment} raises or lowers {outcome} {over}."
         second = f"The estimate is {value}; {between} {noise}"
     found = [first, second]
     for place, arm in enumerate(request.arms[2:], 1):  # not covered by the first sentence

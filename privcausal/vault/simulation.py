@@ -156,7 +156,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
 
 
 def _invented_panel(request: Request, assumed: Assumptions) -> dict[str, Any]:
-    """One row per unit, with its outcome in each period, and cohorts of equal size.
+    """One row per unit, with its outcome in each period; cohorts differ in size as levels do.
 
     `Assumptions.r2` is the share of the outcome's variance that is constant within a unit.
     """
@@ -167,7 +167,8 @@ def _invented_panel(request: Request, assumed: Assumptions) -> dict[str, Any]:
     assert isinstance(cohort, Levels)
     own, place, *drawn = _lattice(2 + len(panel.wide))
     never = np.array([label not in time.labels for label in cohort.labels])
-    shares = np.where(never, 1 - assumed.treated, assumed.treated / max(np.sum(~never), 1))
+    sizes = np.where(never, 0.0, assumed.population.next_level ** np.arange(len(never)))
+    shares = np.where(never, 1 - assumed.treated, assumed.treated * sizes / max(sizes.sum(), 1e-9))
     ends, index = np.cumsum(shares / shares.sum())[:-1], _index({name: own})
     cohorts = np.array(cohort.labels, object)[np.searchsorted(ends, place)]
     frame: dict[str, Any] = {str(request.trust.unit): np.arange(LATTICE), panel.cohort: cohorts}

@@ -291,6 +291,19 @@ def units(n: int, seed: int) -> pd.DataFrame:
     return pd.concat(waves)
 
 
+def test_two_numbers_are_labels_of_cohorts() -> None:
+    with seeded_noise(1):
+        one, two = (
+            pc.did("Y ~ 1", units(500, 1), eps=8, bounds=SHAPE | {"g": given}, **PLANNED)
+            for given in ([0, 3], ["0", "3"])
+        )
+    assert one.params.index.tolist() == two.params.index.tolist()
+    table = pc.compare({"study": one})
+    assert table.frame["term"].tolist()[0] == "overall"
+    assert "event[0]" in table.frame["term"].tolist()
+    assert pc.compare({"study": one}, terms=["ATT(3, 3)", "overall"]).frame.shape[0] == 2
+
+
 def test_an_event_study_is_planned() -> None:
     """Half-widths of the overall effect and of the effects by cohort, beside those of fits."""
     for n, eps in ((1000, 1.0), (4000, 4.0)):
@@ -319,6 +332,7 @@ def test_an_event_study_is_planned() -> None:
         ({"estimand": "ATT"}, "without learner="), ({"learner": "r"}, "without learner="),
         ({"weights": "w"}, "without learner="), ({"propensity": 0.5}, "without learner="),
         ({"groups": ["g"]}, "no groups="),
+        ({"like": pd.DataFrame({"Y": [1.0]})}, "without learner="),
     ],
 )  # fmt: skip
 def test_what_a_plan_of_an_event_study_refuses(options: dict[str, Any], told: str) -> None:

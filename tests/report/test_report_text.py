@@ -58,7 +58,7 @@ def test_text_keeps_to_its_columns(name: str) -> None:
 def test_an_average_takes_thirty_lines_at_most() -> None:
     text = str(summarize(ate_view()))
     assert len(text.splitlines()) <= 30
-    assert "Std err: 0.0224; 0.0136 from sampling alone." in text.splitlines()
+    assert "Std err: 0.0224; up to 0.0136 from sampling." in text.splitlines()
     first = "[1] The number of rows, the bounds, and the clipping limits are public inputs;"
     assert first in text.splitlines()
 

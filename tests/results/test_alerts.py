@@ -63,6 +63,7 @@ CASES: dict[str, Any] = {
         bounds={"Y": (-4, 4)}, eps=0.2,
     ),
     "arm": lambda: told(rows(chance=1.0)),
+    "noise": lambda: told(rows(40), bounds=BOUNDS | {"Y": (-1, 1)}, eps=0.3),
     "levels": lambda: told(rows(), bounds=BOUNDS | {"G": ["a", "b", "c", "d"]}),
     "complete": lambda: told(rows(chance=0.7).assign(T=lambda d: d["T"] + 1)),
     "overlap": lambda: told(rows(20_000, 0.5, 0.49), eps=8.0),

@@ -133,7 +133,7 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
         row = fit.ate.iloc[0]
         assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.2)
         assert row["std_error"] > 1.3 * row["se_sampling"]
-    told = re.compile(r"(\d\.\d{3}); (\d\.\d{3}) from sampling alone")
+    told = re.compile(r"(\d\.\d{3}); up to (\d\.\d{3}) from sampling")
     view, shown = fit._view(), fit.summary()
     for text in (
         str(shown),
@@ -165,7 +165,7 @@ def test_notes_name_the_allowance_and_the_estimand(clipping: float, remainder: f
     [
         (-30, "lowers recovery by "),
         (30, "raises recovery by "),
-        (0, "do not show whether programme raises or lowers recovery."),
+        (0, "do not show whether programme raises or lowers recovery on average."),
     ],
 )
 def test_the_headline_gives_a_direction_only_where_the_interval_has_one(

@@ -254,7 +254,8 @@ class Marginals(HistogramQuery, Mechanism):
 
     @property
     def query(self) -> str:
-        return f"{len(self.variables)} histograms" if self.variables else "count"
+        many = len(self.variables)
+        return f"{many} histogram{'s' * (many > 1)}" if many else "count"
 
     @property
     def sizes(self) -> tuple[int, ...]:
