@@ -416,6 +416,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {
         "learner": "private", "base": "linear", "estimand": "PLR",
+        "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]},
+    },
+    "dose": {
+        "learner": "private", "base": "linear", "estimand": "PLR",
         "bounds": {"Y": (0, 1), "X": (0, 1), "T": (0, 1)},
     },
     "together": {"learner": "private", "base": "linear", "estimand": ["ATE", "ATT", "RR"]},

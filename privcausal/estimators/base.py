@@ -258,8 +258,8 @@ def finish(
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
     if found is not None:
         alerts |= nuisance_alert(found)
-        wide = request.bounded and USUAL_Z * float(found.sd[0]) > HIDDEN * 2 * state.outcome.bound
-        if wide and "arm" not in alerts:
+        half, reach = USUAL_Z * float(found.sd[0]), 2 * state.outcome.bound
+        if request.bounded and half > MOST_EFFECTS * reach and "arm" not in alerts:
             alerts["noise"] = HIDDEN_ALERT.format(estimand=found.terms[0])
         if state.known is None:  # a known propensity was declared, not counted
             found = replace(found, treated=float(np.mean(e)))
@@ -273,7 +273,7 @@ def finish(
     return session.finished(state.design, state.population, effect, nuisances, found, notes)
 
 
-HIDDEN = 0.9
+MOST_EFFECTS = 0.9
 """Half-width of an interval, over the width of the outcome's range, above which there is an alert:
 it then contains almost all possible effects. By hand."""
 
