@@ -528,6 +528,8 @@ def _levels_of(result: ReleasedFit, name: str) -> dict[str, str]:
     }
     if result.plan.request.estimand == COHORTS:
         groups.pop("average", None)
+    if groups:  # before slopes of the projection, which hold other modifiers fixed
+        return groups
     for stem in (name, f"C({name})"):
         coded = re.compile(rf"{re.escape(stem)}\[(T\.)?(.*)\]")
         own = [(m, row) for row in found.terms if (m := coded.fullmatch(str(row)))]
@@ -537,8 +539,6 @@ def _levels_of(result: ReleasedFit, name: str) -> dict[str, str]:
             levels = () if isinstance(domain, Interval) else level_names(domain)
             reference = [level for level in levels if own[0][0][1] and level not in terms]
             return dict.fromkeys(reference[:1], "") | terms
-        if groups:
-            return groups
     known = sorted({re.sub(r"\[.*", "", name) for name in found.names if "[" in name})
     listed = ", ".join(map(repr, map(tables.clean, known))) or "none"
     raise CapabilityError(f"{tables.clean(name)!r} is not a factor of this fit. Choices: {listed}.")

@@ -212,6 +212,14 @@ def test_levels_are_compared_in_pairs(kind: str) -> None:
     assert told.tidy()["term"].tolist() == frame.index.tolist()
 
 
+def test_groups_are_compared_before_slopes() -> None:
+    with seeded_noise(3):
+        fit = pc.privcate(TRIAL.formula, TRIAL.frame, groups=["ward"], **GIVEN)
+    pairs = fit.t_test_pairwise("ward").frame
+    one = fit.contrast("ward[west] - ward[north]").frame
+    assert pairs.loc["west-north", "estimate"] == one["estimate"].iloc[0]
+
+
 def test_arms_are_compared_in_pairs() -> None:
     arm = np.random.default_rng(1).choice(["a", "b", "c"], len(TRIAL.frame))
     levels = TRIAL.bounds | {"arm": ["a", "b", "c"]}
