@@ -18,8 +18,9 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, resolve_domains
+from privcausal.estimators.instruments import late_limits
 from privcausal.estimators.words import Estimate
-from privcausal.inference.intervals import covering
+from privcausal.inference.intervals import USUAL_Z, covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
@@ -252,8 +253,11 @@ def _variances(estimate: Estimate) -> np.ndarray:
             "This fit releases no average effects and therefore has no intervals to plan. Set "
             "shares={'average': ...} to a share above 0."
         )
-    random = np.diag(found.sampling), np.diag(found.privacy)
-    return np.stack([*random, found.clipping**2, found.remainder**2])
+    parts = np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2
+    variances = np.stack(parts)
+    if estimate.plan.request.formula.instruments:  # as in a fit, the set may be unbounded
+        variances[0, 0] += 0.0 if np.isfinite(late_limits(found, USUAL_Z)).all() else np.inf
+    return variances
 
 
 def _half_width(variances: np.ndarray, alpha: float) -> Vector:

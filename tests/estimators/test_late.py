@@ -237,3 +237,16 @@ def test_privcate_has_no_instruments() -> None:
 def test_controls_of_their_own_stand_before_the_first_stage() -> None:
     read = pc.request.formula.CausalFormula.parse("Y ~ T | A | B | T ~ Z")
     assert (read.instruments, [str(t) for t in read.controls]) == (("Z",), ["B"])
+
+
+def test_a_plan_is_infinite_where_the_set_is() -> None:
+    """Half-widths fall with eps, and are infinite where the first stage is hidden by noise."""
+    plan = pc.plan(
+        FORMULA, n=400, eps=[0.1, 0.3, 1, 4, 16], bounds=DECLARED["numbers"], estimand="LATE"
+    )
+    half = plan.table["half-width"].to_numpy()
+    assert np.isinf(half[0])
+    assert np.isfinite(half[-1])
+    assert (np.diff(half[np.isfinite(half)]) <= 0).all()
+    assert (plan.table["cautious"] >= half).all()
+    assert "no finite interval" in " ".join(str(plan.summary()).split())
