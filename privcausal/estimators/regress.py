@@ -84,11 +84,13 @@ class LeastSquares(Learner):
         request = estimate.plan.request
         robust, found = request.cov_type != "nonrobust", estimate.averages
         robust |= request.cluster is not None
+        r2 = np.nan if found is None else found.r2
+        explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
         return words.Description(
             title=cls.title if request.weights is None else "weighted least squares",
             rows=(
                 ("Covariance", request.cov_type),
-                *(() if found is None else (("R-squared (noisy)", f"{found.r2:.3f}"),)),
+                *(() if found is None else (("R-squared (noisy)", explained),)),
             ),
             reading=(COEFFICIENT_READING,),
             assumptions=(

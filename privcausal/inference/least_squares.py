@@ -606,14 +606,21 @@ def estimate_coefficients(
     sampling += np.diag(np.maximum(least - half**2, 0.0) / USUAL_Z**2)
     return averages.AverageEstimate(
         terms, (), estimate, sampling, privacy, clipped, np.zeros(len(terms)), count, moved=moved,
-        r2=_explained(estimate, lift, rest),
+        r2=_explained(estimate, lift, rest, privacy),
     )  # fmt: skip
 
 
-def _explained(estimate: Vector, lift: Matrix, rest: SecondFit) -> float:
-    """R squared: u = lift'x for the natural columns x, the first of which is 1."""
+def _explained(estimate: Vector, lift: Matrix, rest: SecondFit, privacy: Matrix) -> float:
+    """R squared: u = lift'x for the natural columns x, the first of which is 1.
+
+    What noise in the coefficients adds to the variance of the fit is subtracted. If it is more
+    than half of this variance, R squared is NaN.
+    """
     back = np.linalg.pinv(lift)
     second = back.T @ rest.gram @ back  # of x x', up to a factor
     square, second = rest.square / float(second[0, 0]), second / second[0, 0]
-    fitted = float(estimate @ second @ estimate) - float(second[0] @ estimate) ** 2
-    return max(fitted, 0.0) / max(max(fitted, 0.0) + square, TINY)
+    centred = second - np.outer(second[0], second[0])
+    whole, noise = float(estimate @ centred @ estimate), float(np.trace(centred @ privacy))
+    if noise > 0.5 * whole:
+        return np.nan
+    return (whole - noise) / max(whole - noise + square, TINY)

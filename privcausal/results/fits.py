@@ -510,7 +510,7 @@ class RegressionResult(Result):
 
     @property
     def rsquared(self) -> float:
-        """Share of the outcome's variance that the columns explain, from the released moments.
+        """Share of the outcome's variance that the columns explain, or NaN if noise hides it.
 
         Examples
         --------

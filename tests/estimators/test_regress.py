@@ -515,3 +515,18 @@ def test_outcomes_that_mostly_have_one_value(share: float, bounds: tuple[float, 
         (low, high), known = fit.conf_int().loc["x"], smf.ols("y ~ x", data).fit()
         assert (high - low) / 2 > 1.1 * 1.96 * known.bse["x"]
         assert low < known.params["x"] < high
+
+
+def test_noise_does_not_count_as_explained() -> None:
+    """Of 30 fits of rows that nothing explains, most are hidden; a clear R squared is unbiased."""
+    found = []
+    for seed in range(15):
+        with seeded_noise(seed):
+            few = pc.regress("y ~ a + b", table(40, seed), bounds=BOUNDS, eps=0.3)
+            found.append(pc.regress("y ~ a + b", table(3000, seed), bounds=BOUNDS, eps=2).rsquared)
+        if np.isnan(few.rsquared):
+            assert "hidden by noise" in str(few.summary())
+    known = smf.ols("y ~ a + b", ROWS).fit().rsquared
+    assert np.median(found) == pytest.approx(known, abs=0.05)
+    with seeded_noise(1):
+        assert np.isnan(pc.regress("y ~ a + b", table(40, 1), bounds=BOUNDS, eps=0.05).rsquared)
