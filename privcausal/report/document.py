@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -208,7 +208,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
     if view.treatment and effects is not None:
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     return {
-        "effects": shown(effects, tables.effect_grid),
+        "effects": shown(effects, partial(tables.effect_grid, caption=view.third or "Effects")),
         "slopes": shown(slopes, tables.slope_grid),
         "groups": shown(view.gates, tables.gate_grid),
         "cells": shown(view.cells, tables.cell_grid),

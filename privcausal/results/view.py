@@ -307,13 +307,11 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         over = f"{over[:1].lower()}{over[1:]}"
         first = f"The data do not show whether {treatment} raises or lowers {outcome} {over}."
         second = f"The estimate is {value}; {between} {noise}"
-    found = [first, second]
-    for place, arm in enumerate(request.arms[2:], 1):  # not covered by the first sentence
+    found, treatment = [first, second], request.formula.treatment
+    others = [f"{treatment} {arm} instead of {request.arms[0]}" for arm in request.arms[2:]]
+    for place, name in enumerate([*others, *request.averages[1:]], 1):  # not covered above
         value, low, high = tables.interval(table.iloc[place], digits=2)
-        found.append(
-            f"{request.formula.treatment} {arm} instead of {request.arms[0]}: {value} "
-            f"({low} to {high})."
-        )
+        found.append(f"{name}: {value} ({low} to {high}).")
     return tuple(found)
 
 
