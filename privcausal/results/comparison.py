@@ -133,10 +133,11 @@ def compare(
 def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
     frame = fit._tests(alpha)[slopes | fit._listed].reset_index()
     if fit.plan.request.estimand == COHORTS:  # averages first, and on request all ATT(g, t)
-        places = [row.place.factor for row in fit._rows(groups=True)]
+        places = np.array([row.place.factor for row in fit._rows(groups=True)])
         means = fit._tests(alpha, groups=True).reset_index()
-        means = means[slopes | np.isin(places, ["overall", "event"])]
-        frame = pd.concat([means.iloc[::-1], frame], ignore_index=True) if slopes else means[::-1]
+        shown = [means[places == "overall"], means[places == "event"]]
+        shown += [means[np.isin(places, ["cohort", "calendar"])], frame] * slopes
+        frame = pd.concat(shown, ignore_index=True)
     elif groups and fit._averages.groups:
         frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()
