@@ -528,7 +528,7 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
         asked = "the overall effect"
     if question.sought:
         lines.append(
-            f"{question.sought} is within 1% of the smallest value with a half-width of at most "
+            f"{question.sought} is close to the smallest value with a half-width of at most "
             f"{tables.point_text(question.width or 0.0)}. The cautious half-width may be larger."
         )
     nuisances = result.planner.has_nuisances
