@@ -79,12 +79,12 @@ spec file:
   formula = "visit ~ mailed | age + C(region) | income"
   eps = 1.0            # and other arguments of the call: learner, groups, unit, ...
   task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
-                       # or "did" (with unit, time, and periods = [2018, 2019])
+                       # or "did" (with unit, time, and periods; or also cohort)
   complete = false     # true: the columns used cannot have missing values
 
   [bounds]             # public domains; part of the budget estimates any others
-  visit = [0, 1]
-  age = [18, 95]
+  visit = ["0", "1"]   # two values
+  age = [18, 95]       # a range
   region = ["N", "S"]
 
   [learner]            # or learner = "adum"; the same for [base]
