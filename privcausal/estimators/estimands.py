@@ -254,6 +254,17 @@ DID = replace(
     ),
 )
 
+UNADJUSTED_DID = replace(
+    DID,
+    reading="Causal reading requires parallel trends, no anticipation, and no interference. Each "
+    "treated unit needs comparable untreated units.",
+    identified=(
+        "Parallel trends: without treatment, treated units would on average have changed like "
+        "untreated units.",
+        DID.identified[1],
+    ),
+)
+
 
 EVENT_STUDY = replace(
     DID,

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from privcausal.accounting import Release
 from privcausal.estimators import bases
-from privcausal.estimators.estimands import DID, ESTIMANDS, EVENT_STUDY, Estimand
+from privcausal.estimators.estimands import DID, ESTIMANDS, EVENT_STUDY, UNADJUSTED_DID, Estimand
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Interactions
@@ -339,13 +339,8 @@ def _products_note(estimate: Estimate) -> str:
 def words_of(request: Request, estimand: str = "") -> Estimand:
     """Texts for a request's first estimand, or for another estimand of the request."""
     if request.trust.panel is not None:
-        own = DID if request.estimand == "ATT" else EVENT_STUDY
-        if request.formula.terms:
-            return own
-        plain = own.identified[0].replace("Conditional parallel", "Parallel")
-        plain = plain.replace(" with the same listed covariates", "")
-        reading = own.reading.replace("conditional parallel", "parallel")
-        return replace(own, reading=reading, identified=(plain, *own.identified[1:]))
+        adjusted = DID if request.formula.terms else UNADJUSTED_DID
+        return adjusted if request.estimand == "ATT" else EVENT_STUDY
     words = ESTIMANDS[estimand or request.estimand]
     if request.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))

@@ -244,12 +244,8 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
         hypotheses = backticked(hypotheses, terms)
         if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
             raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
-    plain = [f"term{place}" for place in range(len(terms))]  # a term may contain "="
-    if isinstance(hypotheses, str):
-        for term, name in zip(terms, plain, strict=True):
-            hypotheses = hypotheses.replace(f"`{term}`", name)
     try:
-        found = LinearConstraints.from_spec(hypotheses, variable_names=plain)
+        found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
     except Exception:
         known = ", ".join(repr(tables.clean(term)) for term in terms[:10])
         raise CapabilityError(

@@ -112,18 +112,18 @@ def test_few_treated_unlike_the_controls_are_told() -> None:
 
 @pytest.mark.slow
 def test_a_summary_with_much_that_is_serious_is_short() -> None:
-    """With real noise, 2% of the fits have two alerts: four in a row have a chance of 2e-7."""
+    """With real noise, 3% of the fits have two alerts or 33 lines: four in a row, 8e-7."""
     frame = rows().assign(X=lambda d: 100 + d["X"], Z=rows()["X"])
     frame.loc[frame["G"] != "a", "Y"] = np.nan
     bounds = {"X": (-1, 1), "G": ["a", "b", "c", "d", "e", "f"]}
     for _ in range(4):
         with pytest.warns(pc.PrivcausalWarning):  # with its own noise: a guarantee takes more lines
             fit = pc.private("Y ~ T | X + Z + C(G)", frame, bounds=bounds, eps=8.0)
-        if len(fit.alerts) >= 3:
+        lines = str(fit.summary()).splitlines()
+        if len(fit.alerts) >= 3 and len(lines) <= 32:
             break
     assert len(fit.alerts) >= 3
-    lines = str(fit.summary()).splitlines()
-    assert len(lines) <= 34
+    assert len(lines) <= 32
     assert any(f"{len(fit.alerts) - 1} more alerts: see fit.alerts." in line for line in lines)
     whole = " ".join(str(fit.summary(full=True)).split())
     assert all(" ".join(text.split()) in whole for text in fit.alerts.values())
