@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcausal import vault
+from privcausal.accounting.charge import Release
 from privcausal.estimators import budget, survey
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use
@@ -35,10 +36,11 @@ from privcausal.features.functions import Constant, Function, LinearFunction, Tr
 from privcausal.features.rows import Rows
 from privcausal.inference import averages as estimates
 from privcausal.inference import cuts as cuts_of
-from privcausal.inference.averages import AverageEstimate, JointAverage, JointData, SumsContext
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import Cut, score_cut
 from privcausal.inference.effects import Effect
+from privcausal.inference.noisy import Reading
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
@@ -339,44 +341,31 @@ def averages(
     chosen, noise = _chosen(state, asked, stages)
     sums, squares = _queries(state, asked, chosen, noise)
     session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
-    found_sums = session.release(stages[1], sums)
-    value, sd = (_read(sums, sums.split(x)) for x in (found_sums.value, found_sums.noise_sd))
-    if squares is not None:
-        second = session.release(stages[2], squares)
-        pairs = map(squares.split, (second.value, second.noise_sd))
-        value, sd = (
-            replace(one, square=square, meat=meat)
-            for one, (square, meat) in zip((value, sd), pairs, strict=True)
-        )
+    release = session.release(stages[1], sums)
     # This matrix turns the released scores into the scores of the components.
     back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
-    limits = size_limits(state, float(sd.size[0, 0]), session.plan.stage(stages[1]).rows)
-    columns, z = state.linear.columns, state.rows.scaled(state.linear)
-    points = np.hstack([np.ones((len(z), 1)), state.regressors.alpha * z])
-    units = state.regressors.alpha * np.array([c.per_unit for c in columns])
-    parts = partitions(state.groups, session.schema, request.needed)
-    lost = 0.0 if session.beyond is None else session.beyond.lost
+    totals = _totals(state, sums, release, stages[1])
+    if squares is not None:
+        more = session.release(stages[2], squares)
+        square, meat = map(Reading, *map(squares.split, (more.value, more.noise_sd)))
+        totals = replace(totals, square=square, meat=meat)
+    lost = 0.0 if session.beyond is None else session.beyond.lost / state.population.count
     masses, found = list(_by_mass(asked)), []
     for (term, aim, doubt, own), cut in zip(asked, chosen, strict=True):
-        place, mass_spread = 0, SAME_MASS_SD if limits[0] == limits[1] else 1.0
+        place, mass_spread = 0, SAME_MASS_SD if totals.limits[0] == totals.limits[1] else 1.0
         if aim.mass is not None:
             place, mass_spread = 1 + masses.index(id(aim.mass)), aim.spread
-        frame = SumsContext(
-            aim.centre + cut.middle, float(np.clip(value.size[0, 0], *limits)), points, units,
-            cut.bias + aim.extremes.unit_most * lost / state.population.count, doubt,
+        found.append(estimates.ScoreAverage(
+            (term, *(c.slope for c in state.linear.columns)), own @ back, place,
+            aim.centre + cut.middle, cut.bias + aim.extremes.unit_most * lost, doubt,
             PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
-            aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, parts, limits,
-            cut.middle,
-        )  # fmt: skip
-        terms = (term, *(c.slope for c in columns))
-        found.append(JointAverage(terms, own @ back, place, frame))
-    groups, robust = tuple(g.place for g in state.groups), request.cov_type == "HC0"
-    estimate = estimates.estimate_averages(found, groups, value, sd, robust=robust)
-    scores: list[ClusterScore] = []
+            aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, cut.middle,
+        ))  # fmt: skip
+    groups, scores = tuple(g.place for g in state.groups), list[ClusterScore]()
+    estimate = estimates.estimate_averages(found, groups, totals, robust=request.cov_type == "HC0")
     if request.cluster is not None:  # a single average
-        aim, total = asked[0].target, estimates.total_mass(value, sd, found[0])
-        first = vault.CutScore(aim.score, chosen[0].at, chosen[0].middle)
-        scores = influences(estimate, first, aim.mass, found[0].frame.centre, total)
+        first = vault.CutScore(asked[0].target.score, chosen[0].at, chosen[0].middle)
+        scores = influences(estimate, first, asked[0].target.mass, found[0].centre)
     estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
     return with_weights(state, replace(estimate, weight=weight))
 
@@ -403,18 +392,31 @@ def _queries(
     return vault.ScoreSums(scores, masses, regressors, neighbors, by_group, squares=True), None
 
 
-def _read(sums: vault.ScoreSums, parts: Sequence[Matrix]) -> JointData:
+def _totals(
+    state: Survey, sums: vault.ScoreSums, release: Release, stage: StageKey
+) -> estimates.ScoreTotals:
     """Parts of a release; a mass without group sums is NaN in the groups.
 
     With a single score, the groups have sums of either rows or masses. These sums serve as both.
     """
-    score, *square, outer, masses, of_groups = parts
-    width = len(outer)
-    size = np.full((1 + len(masses), 1 + of_groups.shape[1]), np.nan)
-    size[:, 0] = outer[0, 0], *masses
-    size[list(sums.by_group) if len(score) > 1 else slice(None), 1:] = of_groups
-    of_scores, none = np.delete(score, np.s_[1:width], axis=1), np.zeros((0, 0))
-    return JointData(of_scores, size, square[0] if square else none, score[0, 1:width], outer, none)
+    read, session = [], state.session
+    for part in (release.value, release.noise_sd):
+        all_, *squares, outer, masses, of_groups = sums.split(part)
+        width, none = len(outer), np.zeros((0, 0))
+        sizes = np.full((1 + len(masses), 1 + of_groups.shape[1]), np.nan)
+        sizes[:, 0] = outer[0, 0], *masses
+        sizes[list(sums.by_group) if len(all_) > 1 else slice(None), 1:] = of_groups
+        own = np.delete(all_, np.s_[1:width], axis=1)
+        read.append((own, sizes, *(squares or [none]), all_[0, 1:width], outer, none))
+    score, size, square, slope, products, meat = map(Reading, *read)
+    alpha, z = state.regressors.alpha, state.rows.scaled(state.linear)
+    return estimates.ScoreTotals(
+        score, size, square, slope, products, meat,
+        points=np.hstack([np.ones((len(z), 1)), alpha * z]),
+        units=alpha * np.array([c.per_unit for c in state.linear.columns]),
+        parts=partitions(state.groups, session.schema, session.plan.request.needed),
+        limits=size_limits(state, float(size.sd[0, 0]), session.plan.stage(stage).rows),
+    )  # fmt: skip
 
 
 def _components(asked: Sequence[One]) -> list[int]:

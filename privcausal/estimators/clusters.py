@@ -132,9 +132,9 @@ class ClusterScore:
 
 
 def influences(
-    found: AverageEstimate, score: CutScore, mass: Transform | None, centre: float, total: float
+    found: AverageEstimate, score: CutScore, mass: Transform | None, centre: float
 ) -> list[ClusterScore]:
-    """Scores of an average and its groups, whose masses are shares of the `total` mass.
+    """Scores of an average and its groups, whose masses are shares of the total mass.
 
     The estimates are ratios of sums of the clipped `score` and of the `mass`, plus the `centre`.
     """
@@ -143,7 +143,7 @@ def influences(
         mean = float(np.nan_to_num(found.estimate[place] - centre))
         own = Influence(score.score, mass, mean)
         own_cut = CutScore(own, score.cut + abs(mean), score.middle)
-        out.append(ClusterScore(own_cut, place, share * total, share * found.size))
+        out.append(ClusterScore(own_cut, place, share * found.mass, share * found.size))
     return out
 
 

@@ -20,6 +20,7 @@ from privcausal.estimators.survey import FitRun
 from privcausal.features.design import Design
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.cuts import Cut, Extremes, score_cut
+from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.cohorts import CohortEffect, comparisons, labels_of
 from privcausal.request.panels import Staggered
@@ -33,90 +34,97 @@ from privcausal.typing import Mask, Matrix, Vector
 
 
 class CohortTotals(NamedTuple):
-    """Sums over the units of J cohorts, or the noise sds of their entries.
+    """Sums over the units of J cohorts.
 
-    `path` are sums of paths, shape (J, d); `units` counts, shape (J,); and `square` sums of outer
-    products, shape (J, d, d).
+    `path` are sums of w = (1, z) for the path z of a unit, shape (J, 1 + d), and `square` sums of
+    z z', shape (J, d, d).
     """
 
-    path: Matrix
-    units: Vector
-    square: Vector
+    path: Reading
+    square: Reading
 
-    def seen(self, sd: CohortTotals) -> Mask:
+    @property
+    def units(self) -> Vector:
+        return self.path.value[:, 0]
+
+    @property
+    def seen(self) -> Mask:
         """Cohorts with enough units to distinguish from noise, shape (J,)."""
-        return np.asarray(self.units > FEW_SDS * sd.units)
+        return np.asarray(self.units > FEW_SDS * self.path.sd[:, 0])
 
 
 def estimate_cohorts(
     asked: Sequence[CohortEffect],
     labels: tuple[tuple[str, ...], tuple[str, ...]],
-    value: CohortTotals,
-    sd: CohortTotals,
+    sums: CohortTotals,
     contrasts: Matrix,
     clipped: float,
 ) -> AverageEstimate:
     """All ATT(g, t) as terms, and their averages as groups, with their joint covariance.
 
-    Estimates are functions of the sums of w = (1, z) by cohort, for the path z of a unit. Let G_j
-    be the derivative of all estimates in the sums of cohort j, shape (m, 1 + d). The estimates do
-    not change if all sums are multiplied by a number, so the sampling covariance is the sum of
-    G_j (sum w w') G_j' over the cohorts. It contains the error of the cohorts' shares, as the
-    influence functions of Callaway and Sant'Anna (2021, Section 4) do. The noise of sums enters in
-    the same way. `clipped` is a bound of the total norm that clipping removes from all paths. An
-    estimate changes by at most its largest derivative in a path times this bound, to first order.
+    Estimates are functions of the sums of w by cohort. Let G_j be the derivative of all estimates
+    in the sums of cohort j, shape (m, 1 + d). The estimates do not change if all sums are
+    multiplied by a number, so the sampling covariance is the sum of G_j (sum w w') G_j' over the
+    cohorts. It contains the error of the cohorts' shares, as the influence functions of Callaway
+    and Sant'Anna (2021, Section 4) do. `clipped` is a bound of the total norm that clipping removes
+    from all paths. An estimate changes by at most its largest derivative in a path times this
+    bound, to first order.
 
     A comparison of cohorts that are too small to detect has no estimate. Averages leave it out.
     """
-    seen, many = value.seen(sd), len(asked)
-    units = np.where(seen, value.units, 1.0)
-    estimate, slope = [0.0] * many, list(np.zeros((many, len(units), 1 + len(contrasts))))
-    lost = np.array([not (seen[a.cohort] and seen[[*a.controls]].any()) for a in asked])
-    for k, one in enumerate(asked):
+    seen, (w,) = sums.seen, Noisy.inputs(sums.path)
+    units, none = w[:, 0], np.zeros(w.slope.shape[-1])
+    unknown = Noisy(np.asarray(np.nan), none, w.noise)
+
+    def change(one: CohortEffect, cohorts: Sequence[int]) -> Noisy:
         along = contrasts[:, one.period] - contrasts[:, one.base]
+        return along @ w[cohorts, 1:].sum() / units[cohorts].sum()
+
+    def effect(one: CohortEffect) -> Noisy:
         pool = [c for c in one.controls if seen[c]]
-        for sign, own in () if lost[k] else ((1.0, [one.cohort]), (-1.0, pool)):
-            change = float(along @ value.path[own].sum(axis=0)) / units[own].sum()
-            estimate[k] += sign * change
-            slope[k][own] += sign * np.r_[-change, along] / units[own].sum()
+        known = seen[one.cohort] and pool
+        return change(one, [one.cohort]) - change(one, pool) if known else unknown
+
+    found = [effect(one) for one in asked]
+    lost, after = np.isnan([one.value for one in found]), [one.event >= 0 for one in asked]
     places = list[Place]()
 
     def average(place: Place, of: Sequence[int], cohorts: Sequence[int] = ()) -> None:
         """Add the mean of the estimates `of`, weighted by the sizes of `cohorts` if given."""
         places.append(place)
-        weights = units[[*cohorts]] if cohorts else np.ones(len(of))
-        mean = float(np.average([estimate[k] for k in of], weights=weights)) if of else np.nan
-        own = sum((w * slope[k] for w, k in zip(weights, of, strict=True)), 0 * slope[0])
-        for k, cohort in zip(of, cohorts, strict=False):
-            own[cohort, 0] += estimate[k] - mean
-        estimate.append(mean)
-        slope.append(own / max(weights.sum(), 1.0))
+        every = Noisy.joined([found[k] for k in of] or [unknown])
+        if cohorts:
+            weights = units[[*cohorts]]
+            found.append((every * weights).sum() / weights.sum())
+        else:
+            found.append(every.sum() / len(every.value))
 
     for kind, place_of in PLACES.items():
-        found = list[tuple[int, int]]()
-        for at in sorted({place_of(a) for a in asked if a.event >= 0 or kind == "event"}):
-            inside = [k for k, a in enumerate(asked) if place_of(a) == at]
-            of = [k for k in inside if not lost[k] and (asked[k].event >= 0 or kind == "event")]
+        inside, means = dict[float, list[int]](), list[tuple[int, int]]()
+        for k, one in enumerate(asked):
+            if after[k] or kind == "event":
+                inside.setdefault(place_of(one), []).append(k)
+        for at, every in sorted(inside.items()):
+            of = [k for k in every if not lost[k]]
             label = f"{at:.10g}" if kind == "event" else labels[kind == "calendar"][int(at)]
             average(Place(kind, label), of, [asked[k].cohort for k in of])
-            if of and asked[of[0]].event >= 0:
-                found.append((len(estimate) - 1, asked[of[0]].cohort))
-        means, cohorts = [k for k, _ in found], [g for _, g in found]
-        average(Place(kind, "average"), means, cohorts if kind == "cohort" else ())
-    after = [k for k, a in enumerate(asked) if a.event >= 0 and not lost[k]]
-    average(Place("overall"), after, [asked[k].cohort for k in after])
+            if of and after[of[0]]:
+                means.append((len(found) - 1, asked[of[0]].cohort))
+        cohorts = [cohort for _, cohort in means]
+        average(Place(kind, "average"), [k for k, _ in means], cohorts if kind == "cohort" else ())
+    of = [k for k in range(len(asked)) if after[k] and not lost[k]]
+    average(Place("overall"), of, [asked[k].cohort for k in of])
 
-    by, noise = np.stack(slope), np.concatenate([sd.units[:, None], sd.path], axis=1) ** 2
-    sampling = np.einsum("kja,jab,ljb->kl", by, _moments(value, sd, seen), by, optimize=True)
-    privacy = np.einsum("kja,ja,lja->kl", by, noise, by, optimize=True)
+    theta = Noisy.joined(found)
+    by = theta.slope.reshape(-1, *w.value.shape)
+    sampling = np.einsum("kja,jab,ljb->kl", by, _moments(sums), by, optimize=True)
+    sampling[np.isnan(theta.value), np.isnan(theta.value)] = np.inf
     largest = np.sqrt((by[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
-    known = np.where(np.r_[lost, np.zeros(len(places), bool)], np.nan, estimate)
-    sampling[np.isnan(known), np.isnan(known)] = np.inf
     terms = tuple(ResultTerm("effect", one.name) for one in asked)
     return AverageEstimate(
-        terms, in_places(terms[:1], places), known, sampling, privacy,
-        clipped * largest, np.zeros(len(known)),
-        float(np.maximum(value.units, 0.0).sum()), size_sd=float(np.linalg.norm(sd.units)),
+        terms, in_places(terms[:1], places), theta.value, sampling, theta.cov,
+        clipped * largest, np.zeros(len(largest)), float(np.maximum(sums.units, 0.0).sum()),
+        size_sd=float(np.linalg.norm(sums.path.sd[:, 0])),
     )  # fmt: skip
 
 
@@ -128,20 +136,21 @@ PLACES: dict[str, Callable[[CohortEffect], float]] = {
 """Kinds of averages, and the place of a comparison in each."""
 
 
-def _moments(value: CohortTotals, sd: CohortTotals, seen: Mask) -> Vector:
+def _moments(sums: CohortTotals) -> Vector:
     """Sums of w w' by cohort for w = (1, z), shape (J, 1 + d, 1 + d); zero if not detected.
 
     A cohort's covariance of z is its own so far as it differs from the covariance within all
     cohorts by more than the noise. One noise sd is added along every direction, as in
     `averages.raised`, because standard errors that are too small as often as too large undercover.
     """
-    out = np.zeros((len(seen), *(1 + value.path.shape[1],) * 2))
-    at, entry = np.flatnonzero(seen), float(sd.square.max())
-    units, path = value.units[at], value.path[at]
-    inside = value.square[at] - np.einsum("ja,jb,j->jab", path, path, 1 / units)
+    value, square = sums.path.value, sums.square
+    out = np.zeros((*value.shape, value.shape[1]))
+    at, entry = np.flatnonzero(sums.seen), float(square.sd.max())
+    units, path = value[at, 0], value[at, 1:]
+    inside = square.value[at] - np.einsum("ja,jb,j->jab", path, path, 1 / units)
     pooled, pooled_sd = inside.sum(axis=0) / max(units.sum(), 1.0), entry * np.sqrt(len(at))
-    for j, n, total, square in zip(at, units, path, inside, strict=True):
-        gap, noise = square / n - pooled, float((sd.square[j] ** 2).mean()) / n**2
+    for j, n, total, own in zip(at, units, path, inside, strict=True):
+        gap, noise = own / n - pooled, float((square.sd[j] ** 2).mean()) / n**2
         share = signal_share(gap.ravel(), noise)
         spread = np.hypot(share * entry / n, (1 - share) * pooled_sd / units.sum())
         out[j] = np.outer(np.r_[n, total], np.r_[n, total]) / n
@@ -202,15 +211,13 @@ class EventStudy(Learner):
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.at)
         release = session.release(COHORT_SUMS, sums)
-        value, sd = (
-            CohortTotals(path, units[:, 0], square)
-            for path, units, square in map(sums.split, (release.value, release.noise_sd))
-        )
+        path, units, square = zip(*map(sums.split, (release.value, release.noise_sd)), strict=True)
+        w = Reading(*map(np.hstack, zip(units, path, strict=True)))
+        totals = CohortTotals(w, Reading(*square))
         found = estimate_cohorts(
-            comparisons(request), labels, value, sd, size.contrasts,
-            cut.bias * rows,
-        )  # fmt: skip
-        small = [label for label, seen in zip(labels[0], value.seen(sd), strict=True) if not seen]
+            comparisons(request), labels, totals, size.contrasts, cut.bias * rows
+        )
+        small = [label for label, seen in zip(labels[0], totals.seen, strict=True) if not seen]
         if small:
             names = words.listed(small)
             session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)

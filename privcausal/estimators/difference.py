@@ -5,8 +5,9 @@ The private version of ``smf.ols("Y ~ T", data).fit(cov_type="HC2")`` (Neyman 19
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -24,9 +25,16 @@ from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference import cuts, ranges
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.population import Population
 from privcausal.inference.ranges import Window
-from privcausal.inference.reconcile import joint_sampling, reconcile, terms_first, upheld
+from privcausal.inference.reconcile import (
+    joint_sampling,
+    reconciled,
+    reconciling,
+    terms_first,
+    upheld,
+)
 from privcausal.request.factors import Partitions, partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
@@ -42,107 +50,119 @@ from privcausal.typing import Mask, Matrix, Vector
 
 @dataclass(frozen=True, eq=False)
 class ArmTotals:
-    """Noisy sums over the rows of the control and the treated arm, shape (2, 1 + G) each.
+    """Noisy sums over the rows of one arm, shape (1 + G,): over all rows, then over the groups.
 
-    The columns are all rows, then the groups. `total` sums Y minus the middle of the clipping
-    interval, and `square` its square. If the outcome has two values, the square is known and
-    `square` is None.
+    `total` sums Y minus the middle of the clipping interval, and `square` its square. If the
+    outcome has two values, the square is known and `square` is None.
     """
 
-    total: Matrix
-    count: Matrix
-    square: Matrix | None
+    total: Noisy
+    count: Noisy
+    square: Reading | None = None
+
+    @cached_property
+    def unseen(self) -> Mask:
+        """Where there are too few rows to distinguish from the noise."""
+        return np.asarray(self.count.value <= FEW_SDS * self.count.sd)
+
+    def mean(self, window: Interval) -> tuple[Noisy, Vector]:
+        """Mean outcomes, and their sampling variances."""
+        middle, half = window.mid, 0.5 * window.width
+        least = np.maximum(FEW_SDS * self.count.sd, 1.0)
+        rows = self.count.held(np.maximum(self.count.value, least))
+        most = half * rows.value
+        mean = self.total.held(np.clip(self.total.value, -most, most)) / rows
+        square, square_sd = np.full(rows.value.shape, half**2), np.zeros(rows.value.shape)
+        if self.square is not None:
+            square = np.clip(self.square.value / rows.value, 0.0, half**2)
+            square_sd = self.square.sd / rows.value
+        # Every variance is at least zero, and raised by one sd of its own noise (see
+        # `averages.raised`). This noise combines the noise of the square and of mean^2. The noise's
+        # variance also makes mean^2 too large. A floor relative to the square would depend on the
+        # distance of the mean from the middle of the window.
+        slack = np.hypot(square_sd, 2 * np.abs(mean.value) * mean.sd)
+        centred = np.maximum(mean.value**2 - mean.sd**2, 0.0)
+        variance = np.maximum(square - centred, 0.0) + slack
+        return mean + middle, variance / np.maximum(rows.value - 1, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class JointNoise:
-    """Noise covariances of reconciled totals and counts, shape (2, 1 + G, 1 + G) each.
+def arm_totals(
+    value: tuple[Matrix, Matrix, Matrix | None],
+    sd: tuple[Matrix, Matrix, Matrix | None],
+    parts: Partitions | None = None,
+) -> tuple[list[ArmTotals], Matrix]:
+    """Sums by arm, and the identities that they satisfy, shape (q, 1 + G).
 
-    Each arm's sums over all rows and the groups satisfy `identities`.
+    If groups partition the rows, the sums of each arm over the groups are made to add up. `value`
+    and `sd` hold totals, counts, and squares, shape (2, 1 + G) each.
     """
-
-    total: Vector
-    count: Vector
-    identities: Matrix
-
-
-def agreed(
-    value: ArmTotals, sd: ArmTotals, parts: Partitions
-) -> tuple[ArmTotals, ArmTotals, JointNoise | None]:
-    """Sums of each arm, made to add up over groups that partition the rows; noise sds; joint noise.
-
-    If no groups partition the rows, the sums are unchanged and the joint noise is None.
-    """
-    rows, rows_sd = value.count.sum(axis=0), np.sqrt((sd.count**2).sum(axis=0))
-    identities = upheld(parts, rows, rows_sd, FEW_SDS)
+    readings = [Reading(x, s) for x, s in zip(value[:2], sd[:2], strict=True)]
+    total, count = Noisy.inputs(*readings)
+    arms = [ArmTotals(total[arm], count[arm]) for arm in (0, 1)]
+    if value[2] is not None and sd[2] is not None:
+        squares = [Reading(*one) for one in zip(value[2], sd[2], strict=True)]
+        arms = [replace(arm, square=one) for arm, one in zip(arms, squares, strict=True)]
+    rows, none = count.sum(), np.zeros((0, count.value.shape[1]))
+    identities = none if parts is None else upheld(parts, rows.value, rows.sd, FEW_SDS)
     if not len(identities):
-        return value, sd, None
-
-    def both(reading: Matrix, noise: Matrix) -> tuple[Matrix, Matrix, Vector]:
-        arms = [reconcile(x, s, identities) for x, s in zip(reading, noise, strict=True)]
-        found, covs = (np.stack(one) for one in zip(*arms, strict=True))
-        return found, np.sqrt(np.maximum(np.einsum("ajj->aj", covs), 0.0)), covs
-
-    total, total_sd, total_cov = both(value.total, sd.total)
-    count, count_sd, count_cov = both(value.count, sd.count)
-    value = replace(value, total=total, count=count)
-    sd = replace(sd, total=total_sd, count=count_sd)
-    if value.square is not None and sd.square is not None:
-        square, square_sd, _ = both(value.square, sd.square)
-        value, sd = replace(value, square=square), replace(sd, square=square_sd)
-    return value, sd, JointNoise(total_cov, count_cov, identities)
-
-
-def unseen(value: ArmTotals, sd: ArmTotals) -> Mask:
-    """Which arms (of all rows, of each group) have too few rows to distinguish from the noise."""
-    return np.asarray(value.count <= FEW_SDS * sd.count)
+        return arms, none
+    return [
+        ArmTotals(
+            reconciled(arm.total, identities), reconciled(arm.count, identities),
+            arm.square and arm.square.through(reconciling(arm.square.sd, identities)),
+        )
+        for arm in arms
+    ], identities  # fmt: skip
 
 
 def estimate_difference(
     terms: tuple[ResultTerm, ...],
     groups: tuple[Place, ...],
-    value: ArmTotals,
-    sd: ArmTotals,
+    arms: Sequence[ArmTotals],
+    identities: Matrix,
     window: Window,
     bounds: Interval,
-    noise: JointNoise | None = None,
 ) -> AverageEstimate:
     """Treated minus control mean, overall and in each group, with the parts of its variance.
 
     A group has no estimate if one of its arms has too few rows to detect. If an arm as a whole has
     too few rows, its mean is the middle of the bounds, with a standard error of half their width.
-    `value` has the sums and `sd` the noise sds of their entries. If `noise` is given, the sums were
-    reconciled, and the average and groups have covariances. `terms` are the difference under one or
-    several names, and the means of the arms. Each term has its own groups.
+    If the sums were reconciled, the average and groups have covariances. `terms` are the difference
+    under one or several names, and the means of the arms. Each term has its own groups.
     """
-    mean, sampling, privacy = _means(value, sd, window.interval)
-    lost = unseen(value, sd)
-    mean[lost], sampling[lost], privacy[lost] = np.nan, np.inf, 0.0
-    arms = lost[:, 0]
-    mean[arms, 0], sampling[arms, 0], privacy[arms, 0] = bounds.mid, 0.0, 0.25 * bounds.width**2
-    parts = [(np.diag(s), np.diag(p)) for s, p in zip(sampling, privacy, strict=True)]
-    if noise is not None:
-        parts = _joint(value, lost, mean - window.interval.mid, sampling, privacy, noise)
-    rows = float(max(value.count[:, 0].sum(), 1.0))
-    empty = lost.any(axis=0)
-    bias = np.where(empty, 0.0, window.bias(value.count))
-    signs = {0: (1.0, 0.0), 1: (0.0, 1.0), None: (-1.0, 1.0)}
-    arms = np.array([signs[term.arm] for term in terms])
-    order = terms_first(len(terms), len(groups) + 1)
-    sampled, noisy = (
-        sum((_spread(w, part[kind]) for w, part in zip(arms.T, parts, strict=True)), np.zeros(1))
-        for kind in (0, 1)
-    )
-    both = np.where(arms[:, :, None] == 0, 0.0, arms[:, :, None] * mean).sum(axis=1)
-    shares = np.maximum(value.count[:, 1:].sum(axis=0), 0.0) / rows
+    count, order = _counts(arms), terms_first(len(terms), 1 + len(groups))
+    signs = {0: (1.0, 0.0), 1: (0.0, 1.0), None: (-1.0, 1.0)}  # of both arms, by a term's arm
+    weights = np.array([signs[term.arm] for term in terms]).T
+    means, sampling, privacy = list[Noisy](), np.zeros((1, 1)), np.zeros((1, 1))
+    for arm, weight in zip(arms, weights, strict=True):
+        mean, variance = arm.mean(window.interval)
+        fill, lost = np.where(arm.unseen, np.nan, 0.0), np.where(arm.unseen, np.inf, variance)
+        none = np.zeros(len(fill))
+        if arm.unseen[0]:
+            fill[0], lost[0], none[0] = bounds.mid, 0.0, 0.25 * bounds.width**2
+        means.append(mean * ~arm.unseen + fill)
+        rows = np.where(arm.unseen, 1.0, arm.count.value)
+        share = rows[None, 1:] / rows[0]
+        joint = joint_sampling(lost[:1, None], lost[1:, None, None], share, identities)
+        sampling = sampling + _spread(weight, joint)
+        privacy = privacy + _spread(weight, np.diag(none))
+    by_arm = {0: means[0], 1: means[1], None: means[1] - means[0]}
+    found = Noisy.joined([by_arm[term.arm] for term in terms])[order]
+    at, size = np.ix_(order, order), float(max(count[:, 0].sum(), 1.0))
+    empty = np.any([arm.unseen for arm in arms], axis=0)
+    bias = np.where(empty, 0.0, window.bias(count))
+    shares = np.maximum(count[:, 1:].sum(axis=0), 0.0) / size
+    noise = np.linalg.norm([arm.count.sd for arm in arms], axis=0)
     return AverageEstimate(
-        terms, in_places(terms, groups), both.ravel()[order], sampled[np.ix_(order, order)],
-        noisy[np.ix_(order, order)], np.tile(bias, len(terms))[order], np.zeros(len(order)), rows,
-        size_sd=float(np.linalg.norm(sd.count[:, 0])),
-        treated=float(np.clip(value.count[1, 0] / rows, 0.0, 1.0)),
-        shares=np.tile(shares, len(terms)),
-        shares_sd=np.tile(np.linalg.norm(sd.count[:, 1:], axis=0) / rows, len(terms)),
+        terms, in_places(terms, groups), found.value, sampling[at], privacy[at] + found.cov,
+        np.tile(bias, len(terms))[order], np.zeros(len(order)), size,
+        size_sd=float(noise[0]), treated=float(np.clip(count[1, 0] / size, 0.0, 1.0)),
+        shares=np.tile(shares, len(terms)), shares_sd=np.tile(noise[1:] / size, len(terms)),
     )  # fmt: skip
+
+
+def _counts(arms: Sequence[ArmTotals]) -> Matrix:
+    return np.stack([arm.count.value for arm in arms])
 
 
 def _spread(weight: Vector, cov: Matrix) -> Matrix:
@@ -152,43 +172,6 @@ def _spread(weight: Vector, cov: Matrix) -> Matrix:
     lost = np.kron(weight != 0, ~np.isfinite(np.diag(cov)))
     out[lost, lost] = np.inf
     return np.asarray(out)
-
-
-def _joint(
-    value: ArmTotals, lost: Mask, mean: Matrix, sampling: Matrix, privacy: Matrix, noise: JointNoise
-) -> list[tuple[Matrix, Matrix]]:
-    """Sampling and privacy covariances of each arm's means; no row is in both arms."""
-    lost = lost | np.r_[False, lost[:, 1:].any(axis=0)]
-    rows = np.where(lost, 1.0, value.count)
-    found = []
-    for arm in (0, 1):
-        by_total = np.where(lost[arm], 0.0, 1.0 / rows[arm])
-        by_count = np.where(lost[arm], 0.0, -mean[arm] / rows[arm])
-        own = by_total[:, None] * noise.total[arm] * by_total
-        own += by_count[:, None] * noise.count[arm] * by_count
-        np.fill_diagonal(own, privacy[arm])
-        variances = np.where(lost[arm, 1:], np.inf, sampling[arm, 1:])
-        first, share = sampling[arm, :1, None], rows[arm, 1:] / rows[arm, 0]
-        found.append((joint_sampling(first, variances, share, noise.identities), own))
-    return found
-
-
-def _means(value: ArmTotals, sd: ArmTotals, window: Interval) -> tuple[Matrix, Matrix, Matrix]:
-    """Means with their sampling and privacy variances, shape (2, 1 + G) each."""
-    middle, half = window.mid, 0.5 * window.width
-    rows = np.maximum(value.count, np.maximum(FEW_SDS * sd.count, 1.0))
-    mean = np.clip(value.total / rows, -half, half)
-    privacy = (sd.total**2 + (mean * sd.count) ** 2) / rows**2  # delta method
-    square, square_sd = np.full(rows.shape, half**2), np.zeros(rows.shape)
-    if value.square is not None and sd.square is not None:
-        square, square_sd = np.clip(value.square / rows, 0.0, half**2), sd.square / rows
-    # Every variance is at least zero, and raised by one sd of its own noise (see
-    # `averages.raised`). This noise combines the noise of the square and of mean^2. The noise's
-    # variance also makes mean^2 too large. A floor relative to the square would depend on the
-    # distance of the mean from the middle of the window.
-    slack = np.hypot(square_sd, 2 * np.abs(mean) * np.sqrt(privacy))
-    variance = np.maximum(square - np.maximum(mean**2 - privacy, 0.0), 0.0) + slack
-    return mean + middle, variance / np.maximum(rows - 1, 1), privacy
 
 
 # -- the learner -------------------------------------------------------------------------------
@@ -257,21 +240,21 @@ class DifferenceInMeans(Learner):
         cut = _window(session, bounds, rough)
         sums = replace(rough, windows=(cut.interval, cut.interval))
         release = session.release(DIFFERENCE_SUMS, sums)
-        value, sd = (ArmTotals(*sums.split(part)) for part in (release.value, release.noise_sd))
-        arms, count_sd = value.count[:, 0], float(sd.count[:, 0].max())
-        session.look_for(arms, count_sd)
+        value, sd = sums.split(release.value), sums.split(release.noise_sd)
+        rows, count_sd = value[1][:, 0], float(sd[1][:, 0].max())
+        session.look_for(rows, count_sd)
         if isinstance(request.propensity, float):
-            session.look_at_arms(arms, count_sd, (request.propensity,) * 2)
-        value, sd, noise = agreed(value, sd, partitions(groups, schema, request.needed))
+            session.look_at_arms(rows, count_sd, (request.propensity,) * 2)
+        arms, identities = arm_totals(value, sd, partitions(groups, schema, request.needed))
         places = tuple(g.place for g in groups)
-        found = estimate_difference(request.terms, places, value, sd, cut, bounds, noise)
+        found = estimate_difference(request.terms, places, arms, identities, cut, bounds)
         if session.beyond is not None:
-            bias = session.beyond.bias(value.count)
+            bias = session.beyond.bias(_counts(arms))
             found = replace(found, clipping=found.clipping + bias)
-        scores = [] if request.cluster is None else _influences(value, cut.interval, bounds)
+        scores = [] if request.cluster is None else _influences(arms, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
-        if unseen(value, sd)[:, 0].any():
+        if any(arm.unseen[0] for arm in arms):
             session.alerts.setdefault("arm", HIDDEN_ARM)
         population = Population(schema, {}, np.eye(0), found.size)
         return session.finished(Design((), schema, full_rank=True), population, averages=found)
@@ -296,22 +279,25 @@ LEAST_ARM = 1e-3
 """Least share of an arm in the influences of its rows. A guard."""
 
 
-def _influences(value: ArmTotals, window: Interval, bounds: Interval) -> list[ClusterScore]:
+def _influences(
+    arms: Sequence[ArmTotals], window: Interval, bounds: Interval
+) -> list[ClusterScore]:
     """Influences of rows on the difference and on its groups: residuals by arm over its share.
 
     An arm that cannot be detected has the mean of the window.
     """
     outcome, scores = vault.Outcome(bounds.lo, bounds.hi), []
-    for place, (total, count) in enumerate(zip(value.total.T, value.count.T, strict=True)):
-        arms = np.maximum(count, 1.0)
-        share = float(np.clip(arms[1] / arms.sum(), LEAST_ARM, 1 - LEAST_ARM))
-        means = window.mid + np.clip(total / arms, -window.width / 2, window.width / 2)
+    totals = np.stack([arm.total.value for arm in arms])
+    for place, (total, count) in enumerate(zip(totals.T, _counts(arms).T, strict=True)):
+        rows = np.maximum(count, 1.0)
+        share = float(np.clip(rows[1] / rows.sum(), LEAST_ARM, 1 - LEAST_ARM))
+        means = window.mid + np.clip(total / rows, -window.width / 2, window.width / 2)
         mu0, mu1, e = (Constant(float(x)) for x in (*means, share))
         model, centre = NuisanceTriple(mu0=mu0, mu1=mu1, e=e), Constant(float(means[1] - means[0]))
         aipw = vault.Aipw(model, outcome, min(share, 1 - share), centre)
         ends = np.abs(np.array([[window.lo], [window.hi]]) - means).max(axis=0)
         cut = float((ends / (1 - share, share)).max())
-        scores.append(ClusterScore(vault.CutScore(aipw, cut), place, *[float(arms.sum())] * 2))
+        scores.append(ClusterScore(vault.CutScore(aipw, cut), place, *[float(rows.sum())] * 2))
     return scores
 
 

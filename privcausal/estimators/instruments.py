@@ -44,6 +44,7 @@ from privcausal.features import functions
 from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, AverageEstimate, with_design_effect
 from privcausal.inference.intervals import covering, p_value
+from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.regression import Posterior
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
@@ -59,8 +60,7 @@ SET_ANGLES = 720
 
 def estimate_reduced(
     instruments: Sequence[str],
-    value: effects.VectorSums,
-    sd: effects.VectorSums,
+    sums: effects.SlopeTotals,
     centre: tuple[float, float],
     bias: float,
     remainder: Matrix,
@@ -83,39 +83,34 @@ def estimate_reduced(
     row is by the delta method, which also holds if instruments have different effects (Lee 2018);
     for its limits see `late_set`.
     """
-    total, mass, square = value
-    mass, mass_sd = effects.posterior_mass(mass, sd[1], model, size)
-    used = not_collinear(mass, mass_sd)
-    both = np.r_[used, used + len(mass)]
-    mass, mass_sd, model = (m[np.ix_(used, used)] for m in (mass, mass_sd, model))
-    total, noise_sd, remainder = total[both], sd[0][both], remainder[:, used]
-    square, square_sd = (m[np.ix_(both, both)] for m in (square, sd[2]))
-    inverse = effects.bounded_inverse(mass, mass_sd, model, size)
+    used = not_collinear(effects.posterior_mass(sums.mass, model, size))
+    both, square = np.r_[used, used + len(model)], np.ix_(used, used)
+    sums = effects.SlopeTotals(
+        sums.score.at(both), sums.mass.at(square), sums.square.at(np.ix_(both, both))
+    )
     (c, k), taken, by, many = centre, units[1], np.array(units[0])[used], len(used)
-    back = np.kron(np.array([[1.0, c / k], [0.0, taken / k]]), inverse) / np.tile(by, 2)[:, None]
-    slopes = back @ total
-    reduced, first = np.split(slopes, 2)
+    score, mass, inverse = sums.solvable(model[square], size)
+    outcome, treatment = score[:many] + score[many:] * (c / k), score[many:] * (taken / k)
+    reduced, first = (mass.solve(one, inverse) / by for one in (outcome, treatment))
     # the covariance of each instrument with the treatment, up to a factor
-    along = by * total[many:]
-    norm = float(np.linalg.norm(along)) or 1.0
-    along = along / norm if along.any() else np.ones(many)
-    strength = float(along @ first)
-    late = float(along @ reduced) / strength if strength else 0.0
-    by_slopes = np.vstack([np.r_[along, -late * along] / (strength or 1e-300), np.eye(2 * many)])
+    along = score[many:] * by
+    if not along.value.any():
+        along = along.held(np.ones(many))
+    above, strength = (along * reduced).sum(), (along * first).sum()
+    if not strength.value:
+        above, strength = above.held(0.0), strength.held(1e-300)
+    late = above / strength
+    found = Noisy.joined([late, reduced, first])
+    shares = along.value / strength.value
+    by_slopes = np.vstack([np.r_[shares, -late.value * shares], np.eye(2 * many)])
     size_of = size * np.abs(inverse) / by[:, None]
-    errors = np.r_[size_of @ remainder[0], size_of @ remainder[1] * taken]
-    common = effects.mass_changes(np.stack([reduced, first]) * by, inverse, mass_sd)
-    common = by_slopes @ (common / np.tile(by, 2)[:, None])
-    back, errors = by_slopes @ back, np.abs(by_slopes) @ errors
-    # the weights of the instruments change with the covariances
-    back[0, many:] += by * (reduced - late * first) / (norm * (strength or 1e-300))
+    errors = np.r_[size_of @ remainder[0, used], size_of @ remainder[1, used] * taken]
     # scale all scores to the same unit, or the floor of the largest would apply to the others
-    unit = np.sqrt(np.maximum(np.diag(square), np.diag(square_sd)))
-    units_ = np.outer(unit, unit)
-    scaled = total / unit, square / units_, square_sd / units_
-    spread = units_ * effects.raised_covariance(*scaled, size)
-    sampling = back @ spread @ back.T
-    privacy = back @ np.diag(noise_sd**2) @ back.T + common @ common.T
+    unit = np.sqrt(np.maximum(np.diag(sums.square.value), np.diag(sums.square.sd)))
+    scaled = sums.square.over(np.outer(unit, unit))
+    spread = effects.raised_covariance(sums.score.value / unit, scaled, size)
+    back = found.slope[:, : 2 * many]  # derivatives in the scores
+    sampling = back @ (np.outer(unit, unit) * spread) @ back.T
     moved, at, terms = size * bias * back, np.r_[0, 1 + both], late_terms(instruments)
 
     def placed(values: Vector, fill: float = 0.0) -> Vector:
@@ -126,28 +121,28 @@ def estimate_reduced(
 
     unknown = np.diag(placed(np.zeros(len(at)), np.inf))
     return AverageEstimate(
-        terms, (), placed(np.r_[late, slopes], np.nan), placed(placed(sampling).T) + unknown,
-        placed(placed(privacy).T), placed(np.linalg.norm(moved, axis=1)), placed(errors), size,
-        moved=placed(moved),
+        terms, (), placed(found.value, np.nan), placed(placed(sampling).T) + unknown,
+        placed(placed(found.cov).T), placed(np.linalg.norm(moved, axis=1)),
+        placed(np.abs(by_slopes) @ errors), size, moved=placed(moved),
     )  # fmt: skip
 
 
-def not_collinear(mass: Matrix, sd: Matrix) -> Integers:
+def not_collinear(mass: Reading) -> Integers:
     """Positions of instruments that are not combinations of earlier instruments.
 
-    `sd` has the sds of the entries of `mass`, the sum d d'. An instrument is excluded if noise may
-    explain its distance from all combinations of the instruments in use.
+    `mass` is the sum d d'. An instrument is excluded if noise may explain its distance from all
+    combinations of the instruments in use.
     """
-    scale = np.sqrt(np.maximum(np.diag(mass), np.diag(sd)))
+    scale = np.sqrt(np.maximum(np.diag(mass.value), np.diag(mass.sd)))
     scale = np.where(scale > 0, scale, 1.0)
-    gram, error = mass / np.outer(scale, scale), sd / np.outer(scale, scale)
+    gram, error = mass.over(np.outer(scale, scale))
     used = list[int]()
-    for k in range(len(mass)):
-        apart = np.zeros(len(mass))
+    for k in range(len(gram)):
+        apart = np.zeros(len(gram))
         apart[k] = 1.0
         apart[used] = -np.linalg.lstsq(gram[np.ix_(used, used)], gram[used, k], rcond=None)[0]
         apart /= np.linalg.norm(apart)
-        weights = np.outer(apart, apart) * (2 - np.eye(len(mass)))
+        weights = np.outer(apart, apart) * (2 - np.eye(len(gram)))
         noise = float(np.linalg.norm(np.triu(weights * error)))
         if apart @ gram @ apart > max(FEW_SDS * noise, effects.LEAST_DISTINCT):
             used.append(k)
@@ -359,17 +354,17 @@ class LocalAverage(private.AverageLearner):
         )  # fmt: skip
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        value, sd = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
-        first = known(value, sd, (0.0, scale), 0.0)
+        found = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
+        first = known(found, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
         strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
         seen = (np.abs(strong) > FEW_SDS * np.split(sd_of, 2)[1]).any()
         reach = 2 * state.outcome.bound
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
-        scale *= _ratio(np.diag(value[2]), np.diag(sd[2]))
+        scale *= _ratio(*map(np.diag, found.square))
         sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
-        value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
-        own = known(value, sd, (centre, scale), bias)
+        found = released_slopes(state, private.AVERAGE_STAGES[1], sums)
+        own = known(found, (centre, scale), bias)
         own = with_design_effect(own, request.trust.max_rows)
         own = replace(own, size_sd=state.population.count_sd)
         low, high = late_limits(own, float(norm.ppf(0.975)))

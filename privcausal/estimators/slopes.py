@@ -27,6 +27,7 @@ from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
+from privcausal.inference.noisy import Reading
 from privcausal.inference.priors import PRIORS
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
@@ -93,19 +94,19 @@ class PartiallyLinear(private.AverageLearner):
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
-        value, sd = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
-        slopes = np.clip(known(value, sd, none, 0.0, none).estimate, -reach, reach)
-        mass, mass_sd = effects.posterior_mass(value[1], sd[1], model, rows, doubt)
-        own_shares = np.diag(mass + mass_sd) / rows  # not less than the rows may have
+        totals = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
+        slopes = np.clip(known(totals, none, 0.0, none).estimate, -reach, reach)
+        mass = effects.posterior_mass(totals.mass, model, rows, doubt)
+        own_shares = np.diag(mass.value + mass.sd) / rows  # not less than the rows may have
         typical = float(own_shares.sum())
         masses = np.maximum(own_shares, PRIORS.least_mass * typical).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
         sums, bias = cut_sums(state, _scores(state, parts, slopes), typical)
-        value, sd = released_slopes(state, private.AVERAGE_STAGES[1], sums)
-        if (np.diag(value[1]) <= FEW_SDS * np.diag(sd[1])).any():
+        totals = released_slopes(state, private.AVERAGE_STAGES[1], sums)
+        if (np.diag(totals.mass.value) <= FEW_SDS * np.diag(totals.mass.sd)).any():
             session.alerts["treatment"] = UNSEEN_SLOPE
         left = _remainders(state, parts, slopes)
-        found = known(value, sd, slopes, bias, left, lost=lost, unit=unit)
+        found = known(totals, slopes, bias, left, lost=lost, unit=unit)
         found = with_design_effect(found, request.trust.max_rows)
         found = replace(found, size_sd=state.population.count_sd)
         session.alerts |= product_alert(state, parts[0], found, PLR_TERM, masses[0] * unit)
@@ -191,10 +192,11 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
 
 def released_slopes(
     state: survey.Survey, stage: StageKey, sums: vault.SlopeSums
-) -> tuple[effects.VectorSums, effects.VectorSums]:
-    """Sums and their noise sds."""
+) -> effects.SlopeTotals:
+    """Sums with their noise sds."""
     release = state.session.release(stage, sums)
-    return sums.split(release.value), sums.split(release.noise_sd)
+    parts = zip(sums.split(release.value), sums.split(release.noise_sd), strict=True)
+    return effects.SlopeTotals(*(Reading(*part) for part in parts))
 
 
 def cut_sums(

@@ -39,6 +39,7 @@ from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.intervals import covering
+from privcausal.inference.noisy import Noisy, Reading, symmetric_matrix
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Integers, Mask, Matrix, Vector
@@ -339,14 +340,31 @@ def _extremes(
 # One release of vector scores. As in `averages`, covariances add sampling, privacy noise, and
 # allowances.
 
-VectorSums = tuple[Vector, Matrix, Matrix]
-"""Sums of the scores s, of d d' and of s s', for residuals d of several treatments."""
+
+class SlopeTotals(NamedTuple):
+    """Sums of the scores s, of d d' and of s s', for residuals d of several treatments."""
+
+    score: Reading
+    mass: Reading
+    square: Reading
+
+    def solvable(
+        self, model: Matrix, size: float, doubt: float = 0.0
+    ) -> tuple[Noisy, Noisy, Matrix]:
+        """The sums of the scores and of d d' with its posterior, and an inverse of the latter.
+
+        An entry (i, j) of d d' is also the entry (j, i), and both have its noise.
+        """
+        mass = posterior_mass(self.mass, model, size, doubt)
+        inverse = bounded_inverse(mass, model, size)
+        at = np.triu_indices(len(model))
+        score, upper = Noisy.inputs(self.score, Reading(mass.value[at], mass.sd[at]))
+        return score, symmetric_matrix(upper), inverse
 
 
 def estimate_slopes(
     terms: tuple[ResultTerm, ...],
-    value: VectorSums,
-    sd: VectorSums,
+    sums: SlopeTotals,
     centre: Vector,
     bias: float,
     remainder: Vector,
@@ -366,25 +384,17 @@ def estimate_slopes(
     `model` is sum d d' as the nuisance models predict it, and serves as a prior; see
     `posterior_mass`.
     """
-    total, mass, square = value
-    mass, mass_sd = posterior_mass(mass, sd[1], model, size, doubt)
-    inverse = bounded_inverse(mass, mass_sd, model, size)
-    left = inverse @ total
-    meat = raised_covariance(total, square, sd[2], size)
-    sampling = inverse @ meat @ inverse / unit**2
-    noise = inverse @ np.diag(sd[0] ** 2) @ inverse
-    moved = mass_changes(left[None], inverse, mass_sd)
-    privacy = (noise + moved @ moved.T) / unit**2
-    theta = (centre + left) / unit
+    score, mass, inverse = sums.solvable(model, size, doubt)
+    left = mass.solve(score, inverse) / unit
+    sampling = inverse @ raised_covariance(sums.score.value, sums.square, size) @ inverse / unit**2
     clipping = size * bias * np.linalg.norm(inverse, axis=1) / unit
-    clipping += lost * (np.abs(left) / unit + np.sqrt(np.diag(sampling + privacy)))
+    clipping += lost * (np.abs(left.value) + np.sqrt(np.diag(sampling + left.cov)))
     errors = size * np.abs(inverse) @ remainder / unit
-    return AverageEstimate(terms, (), theta, sampling, privacy, clipping, errors, size)
+    theta = centre / unit + left.value
+    return AverageEstimate(terms, (), theta, sampling, left.cov, clipping, errors, size)
 
 
-def posterior_mass(
-    mass: Matrix, noise_sd: Matrix, model: Matrix, size: float, doubt: float = 0.0
-) -> tuple[Matrix, Matrix]:
+def posterior_mass(mass: Reading, model: Matrix, size: float, doubt: float = 0.0) -> Reading:
     """The sum d d', shrunk towards the `model`, and the sds of its entries.
 
     The model has the relative sd `PRIORS.mass_sd`, or the sd `doubt` if that is more, or the sd
@@ -392,16 +402,17 @@ def posterior_mass(
     """
     scale = np.sqrt(np.maximum(np.diag(model), 1e-6 * size))
     least = np.maximum(PRIORS.mass_sd * np.outer(scale, scale), doubt) ** 2
-    keep = 1 / (1 + noise_sd**2 / np.maximum(least, (mass - model) ** 2 - noise_sd**2))
-    return model + keep * (mass - model), np.sqrt(keep) * noise_sd
+    gap = mass.value - model
+    keep = 1 / (1 + mass.sd**2 / np.maximum(least, gap**2 - mass.sd**2))
+    return Reading(model + keep * gap, np.sqrt(keep) * mass.sd)
 
 
-def bounded_inverse(mass: Matrix, sd: Matrix, model: Matrix, size: float) -> Matrix:
+def bounded_inverse(mass: Reading, model: Matrix, size: float) -> Matrix:
     """Inverse of the sum d d', whose eigenvalues relative to the `model` are above their noise."""
     own = np.maximum(np.diag(model), 1e-6 * size)
-    relative = float(np.linalg.norm(sd / np.sqrt(np.outer(own, own))))
+    relative = float(np.linalg.norm(mass.sd / np.sqrt(np.outer(own, own))))
     floor = np.clip(FEW_SDS * relative, LEAST_DISTINCT, PRIORS.eigenvalues[0])
-    values, vectors = eigh(mass, model + np.diag(1e-3 * own))
+    values, vectors = eigh(mass.value, model + np.diag(1e-3 * own))
     return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
 
 
@@ -410,26 +421,12 @@ LEAST_DISTINCT = 1e-3
 equal instruments may leave less. By hand."""
 
 
-def mass_changes(slopes: Matrix, inverse: Matrix, sd: Matrix) -> Matrix:
-    """Changes of all slopes by one sd of each entry of sum d d', as columns.
-
-    A change E of the sum changes slopes s, one row of `slopes` (k, J), by -inverse E s. An entry
-    (i, j) is also the entry (j, i), so E has both.
-    """
-    columns = []
-    for i, j in zip(*np.triu_indices(len(sd)), strict=True):
-        error = np.zeros(sd.shape)
-        error[i, j] = error[j, i] = sd[i, j]
-        columns.append(-(slopes @ error @ inverse).ravel())
-    return np.stack(columns, axis=1)
-
-
-def raised_covariance(total: Vector, square: Matrix, noise_sd: Matrix, size: float) -> Matrix:
+def raised_covariance(total: Vector, square: Reading, size: float) -> Matrix:
     """Covariance of the sum of s, raised by its own noise."""
-    values, vectors = np.linalg.eigh(square - np.outer(total, total) / size)
+    values, vectors = np.linalg.eigh(square.value - np.outer(total, total) / size)
     # eigenvalues of a noisy matrix err by about sqrt(J) sd
-    lift = float(noise_sd.mean()) * np.sqrt(len(total))
-    least = PRIORS.least_spread * float(np.trace(square)) / len(total)
+    lift = float(square.sd.mean()) * np.sqrt(len(total))
+    least = PRIORS.least_spread * float(np.trace(square.value)) / len(total)
     return np.asarray((vectors * (np.maximum(values, max(least, 0.0)) + lift)) @ vectors.T)
 
 

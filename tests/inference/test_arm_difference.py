@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import lognorm, norm, ttest_ind
 from scipy.stats import t as student
 
-from privcausal.estimators.difference import ArmTotals, estimate_difference, unseen
+from privcausal.estimators.difference import arm_totals, estimate_difference
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import trial_window
 from privcausal.inference.ranges import Window, heights
 from privcausal.inference.tails import outcome_law
@@ -18,16 +21,25 @@ BOUNDS = Interval(0.0, 10.0)
 WHOLE = Window(BOUNDS)
 
 
-def totals(y: np.ndarray, t: np.ndarray, middle: float = 5.0, *, squares: bool = True) -> ArmTotals:
+Sums = tuple[Any, Any, Any]
+"""Totals, counts and squares by arm and place."""
+
+
+def totals(y: np.ndarray, t: np.ndarray, middle: float = 5.0, *, squares: bool = True) -> Sums:
     arms = [y[t == arm] - middle for arm in (0, 1)]
     total = np.array([[a.sum()] for a in arms])
     count = np.array([[float(len(a))] for a in arms])
-    return ArmTotals(total, count, np.array([[(a**2).sum()] for a in arms]) if squares else None)
+    return total, count, np.array([[(a**2).sum()] for a in arms]) if squares else None
 
 
-def noise(total: float, count: float, square: float | None) -> ArmTotals:
+def noise(total: float, count: float, square: float | None) -> Sums:
     one = np.ones((2, 1))
-    return ArmTotals(total * one, count * one, None if square is None else square * one)
+    return total * one, count * one, None if square is None else square * one
+
+
+def estimated(value: Sums, sd: Sums, window: Window = WHOLE, *groups: Place) -> AverageEstimate:
+    bounds = BOUNDS if window is WHOLE else window.interval
+    return estimate_difference((ATE_TERM,), groups, *arm_totals(value, sd), window, bounds)
 
 
 def rows(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +50,7 @@ def rows(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
 
 def test_without_noise_it_is_welch() -> None:
     y, t = rows(1)
-    found = estimate_difference((ATE_TERM,), (), totals(y, t), noise(0, 0, 0), WHOLE, BOUNDS)
+    found = estimated(totals(y, t), noise(0, 0, 0))
     welch = ttest_ind(y[t == 1], y[t == 0], equal_var=False)
     assert found.estimate[0] == pytest.approx(y[t == 1].mean() - y[t == 0].mean())
     assert found.estimate[0] / np.sqrt(found.cov[0, 0]) == pytest.approx(welch.statistic)
@@ -54,7 +66,7 @@ def test_two_values_need_no_squares(rate: float) -> None:
     y = (rng.random(1000) < rate).astype(float)
     one = Interval(0.0, 1.0)
     value = totals(y, t, 0.5, squares=False)
-    found = estimate_difference((ATE_TERM,), (), value, noise(0, 0, None), Window(one), one)
+    found = estimated(value, noise(0, 0, None), Window(one))
     welch = ttest_ind(y[t == 1], y[t == 0], equal_var=False)
     assert found.estimate[0] / np.sqrt(found.cov[0, 0]) == pytest.approx(welch.statistic)
 
@@ -69,12 +81,10 @@ def test_stated_variance_is_that_of_the_noise(squares: bool) -> None:
     exact, sd = totals(y, t, squares=squares), noise(60.0, 12.0, 300.0 if squares else None)
     estimates, privacy, sampling = [], [], []
     for _ in range(4000):
-        value = ArmTotals(
-            exact.total + 60 * rng.standard_normal((2, 1)),
-            exact.count + 12 * rng.standard_normal((2, 1)),
-            None if exact.square is None else exact.square + 300 * rng.standard_normal((2, 1)),
-        )
-        found = estimate_difference((ATE_TERM,), (), value, sd, WHOLE, BOUNDS)
+        found = estimated(tuple(
+            None if one is None else one + spread * rng.standard_normal((2, 1))
+            for one, spread in zip(exact, (60, 12, 300), strict=True)
+        ), sd)  # fmt: skip
         estimates.append(found.estimate[0])
         privacy.append(found.privacy[0, 0])
         sampling.append(found.sampling[0, 0])
@@ -90,10 +100,10 @@ def test_an_arm_that_is_not_seen_has_the_bounds_for_an_interval() -> None:
     y[t == 1] = 10.0
     sd = noise(400.0, 40.0, 4000.0)
     value = totals(y, t)
-    value.count[:, 0] = 500.0, 90.0
-    assert unseen(value, sd)[:, 0].tolist() == [False, True]
-    found = estimate_difference((ATE_TERM,), (), value, sd, WHOLE, BOUNDS)
-    control = value.total[0, 0] / 500 + 5
+    value[1][:, 0] = 500.0, 90.0
+    assert [arm.unseen.tolist() for arm in arm_totals(value, sd)[0]] == [[False], [True]]
+    found = estimated(value, sd)
+    control = value[0][0, 0] / 500 + 5
     assert found.estimate[0] == pytest.approx(5 - control)
     # whatever the mean of that arm, the interval holds it
     half = norm.ppf(0.975) * np.sqrt(found.cov[0, 0])
@@ -104,16 +114,14 @@ def test_groups_stand_beside_all_rows() -> None:
     y, t = rows(5, 400)
     g = np.arange(400) % 4 == 0
     parts = [totals(y, t), totals(y[g], t[g])]
-    value = ArmTotals(
-        *(np.hstack([getattr(p, k) for p in parts]) for k in ("total", "count", "square"))
-    )
-    none = ArmTotals(*(np.zeros((2, 2)) for _ in range(3)))
-    found = estimate_difference((ATE_TERM,), (Place("g"),), value, none, WHOLE, BOUNDS)
+    value = tuple(map(np.hstack, zip(*parts, strict=True)))
+    none = tuple(np.zeros((3, 2, 2)))
+    found = estimated(value, none, WHOLE, Place("g"))
     alone = ttest_ind(y[g & (t == 1)], y[g & (t == 0)], equal_var=False)
     assert found.names == ("ATE", "g")
     assert found.estimate[1] / np.sqrt(found.cov[1, 1]) == pytest.approx(alone.statistic)
-    few = ArmTotals(np.zeros((2, 2)), np.array([[0.0, 40.0], [0.0, 5.0]]), np.zeros((2, 2)))
-    hidden = estimate_difference((ATE_TERM,), (Place("g"),), value, few, WHOLE, BOUNDS)
+    few = none[0], np.array([[0.0, 40.0], [0.0, 5.0]]), none[0]
+    hidden = estimated(value, few, WHOLE, Place("g"))
     assert np.isfinite(hidden.estimate[0])
     assert np.isnan(hidden.estimate[1])
     assert hidden.cov[1, 1] == np.inf

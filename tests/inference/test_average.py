@@ -12,13 +12,14 @@ from privcausal.errors import BudgetError
 from privcausal.inference import cuts
 from privcausal.inference.averages import (
     AverageEstimate,
-    ScoreData,
-    estimate_average,
+    ScoreAverage,
+    ScoreTotals,
+    estimate_averages,
     shrunken_mass,
     well_conditioned,
 )
-from privcausal.inference.averages import SumsContext as Frame
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.noisy import Reading
 from privcausal.inference.ranges import LookCounts, coarse_range, fine_range
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ATE_TERM, Place, ResultTerm
@@ -26,18 +27,22 @@ from privcausal.request.terms import ATE_TERM, Place, ResultTerm
 NOTHING, Z = Remainder(0.0, 0.0), ResultTerm("slope", "z")
 
 
-def sums(
-    psi: np.ndarray, a: np.ndarray, g: np.ndarray, centre: float
-) -> tuple[ScoreData, ScoreData]:
+def exact(value: Any) -> Reading:
+    value = np.asarray(value, float)
+    return Reading(value, np.zeros(value.shape))
+
+
+def sums(psi: np.ndarray, a: np.ndarray, g: np.ndarray, centre: float) -> ScoreTotals:
     x, h = psi - centre, np.c_[np.ones(len(psi)), g]
-    value = ScoreData(
-        h.T @ x, h.T @ x**2, a[:, 1:].T @ x, a.T @ a, float(len(x)), g.sum(axis=0),
-        (a.T * x**2) @ a,
+    sizes, outer = h.sum(axis=0), exact(a.T @ a)
+    return ScoreTotals(
+        exact((h.T @ x)[None]), exact([sizes, sizes]), exact((h.T @ x**2)[:, None, None]),
+        exact(a[:, 1:].T @ x), outer, exact((a.T * x**2) @ a), a, np.ones(a.shape[1] - 1),
     )  # fmt: skip
-    k, none = a.shape[1], np.zeros(h.shape[1])
-    outer = np.zeros((k, k))
-    zero = ScoreData(none, none, np.zeros(k - 1), outer, 0.0, none[1:], outer)
-    return value, zero
+
+
+def average(*terms: ResultTerm, centre: float = 0.0, **options: Any) -> ScoreAverage:
+    return ScoreAverage(terms or (ATE_TERM,), np.ones(1), 1, centre, 0.0, NOTHING, 0.0, **options)
 
 
 @pytest.fixture
@@ -51,9 +56,8 @@ def study() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("robust", [False, True])
 def test_without_noise_this_is_the_mean_and_least_squares(study: tuple, robust: bool) -> None:
     psi, a, g = study
-    value, sd = sums(psi, a, g, 0.7)
-    frame = Frame(0.7, 5000.0, a, np.ones(1), 0.0, NOTHING, 0.0)
-    out = estimate_average((ATE_TERM, Z), (Place("high"),), value, sd, frame, robust=robust)[0]
+    asked = [average(ATE_TERM, Z, centre=0.7)]
+    out = estimate_averages(asked, (Place("high"),), sums(psi, a, g, 0.7), robust=robust)
     slope = np.linalg.lstsq(a, psi, rcond=None)[0][1]
     group = psi[g[:, 0] == 1]
     np.testing.assert_allclose(out.estimate, [psi.mean(), slope, group.mean()], rtol=1e-10)
@@ -63,64 +67,60 @@ def test_without_noise_this_is_the_mean_and_least_squares(study: tuple, robust: 
     assert spread[2] == pytest.approx(group.std() / np.sqrt(len(group)), rel=0.02)
 
 
+def given(score: Any, square: Any, size: Any, sd: tuple[float, float]) -> ScoreTotals:
+    """Sums by place, exact but for the score and mass of all rows."""
+    noise = [np.zeros(np.shape(one)) for one in (score, size)]
+    noise[0][0], noise[1][1, 0] = sd
+    empty, outer = np.zeros((0, 0)), exact([[size[0][0]]])
+    return ScoreTotals(
+        Reading(np.array([score]), noise[0][None]), Reading(np.array(size), noise[1]),
+        exact(np.reshape(square, (-1, 1, 1))), exact([]), outer, exact(empty), np.ones((10, 1)),
+        np.zeros(0),
+    )  # fmt: skip
+
+
 def test_noise_enters_by_the_delta_method() -> None:
-    frame = Frame(0.0, 100.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0, 1e9)
-    empty, none, hundred = np.zeros(0), np.zeros((0, 0)), np.array([100.0])
-    value = ScoreData(np.array([50.0]), hundred, empty, hundred[None], 100.0, empty, none)
-    zero = np.zeros(1)
-    sd = ScoreData(np.array([3.0]), zero, empty, zero[None], 4.0, empty, none)
-    out = estimate_average((ATE_TERM,), (), value, sd, frame, robust=False)[0]
+    sums = given([50.0], [100.0], [[100.0], [100.0]], (3.0, 4.0))
+    out = estimate_averages([average(mass_spread=1e9)], (), sums)
     assert out.privacy[0, 0] == pytest.approx((3.0**2 + (0.5 * 4.0) ** 2) / 100.0**2, rel=1e-6)
 
 
-def one_group(mass: float, mass_sd: float) -> tuple[ScoreData, ScoreData]:
+def one_group(mass: float, mass_sd: float) -> AverageEstimate:
     """1000 rows of mean score 0 and a group of 500, of mean score 0.1 and mean square 1."""
-    none, empty, zero, size = np.zeros((0, 0)), np.zeros(0), np.zeros(2), np.array([1000.0, 500.0])
-    outer, score = np.array([[1000.0]]), np.array([0.0, 50.0])
-    value = ScoreData(score, size, empty, outer, mass, size[1:], none)
-    return value, ScoreData(zero, zero, empty, 0 * outer, mass_sd, zero[1:], none)
+    sizes = [[1000.0, 500.0], [mass, np.nan]]
+    sums = given([0.0, 50.0], [1000.0, 500.0], sizes, (0.0, mass_sd))
+    return estimate_averages([average(mass_spread=1e9)], (Place("g"),), sums)
 
 
 def test_a_group_is_divided_by_the_mean_mass_in_its_errors_too() -> None:
-    frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0, 1e9)
-    out = estimate_average((ATE_TERM,), (Place("g"),), *one_group(800.0, 0.0), frame, robust=False)[
-        0
-    ]
+    out = one_group(800.0, 0.0)
     assert out.estimate[1] == pytest.approx(0.1 / 0.8)
     assert out.sampling[0, 0] == pytest.approx(1000 / 800**2)
     assert out.sampling[1, 1] == pytest.approx((500 - 0.1**2 * 500) / (0.8 * 500) ** 2)
     assert out.privacy[1, 1] == 0.0
-    noisy = estimate_average(
-        (ATE_TERM,), (Place("g"),), *one_group(800.0, 80.0), frame, robust=False
-    )[0]
-    assert noisy.privacy[1, 1] == pytest.approx((0.125 * 0.1) ** 2, rel=1e-6)
+    assert one_group(800.0, 80.0).privacy[1, 1] == pytest.approx((0.125 * 0.1) ** 2, rel=1e-6)
 
 
 def test_mass_is_pulled_to_its_prior_by_noise() -> None:
-    frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0)
-    assert shrunken_mass(1300.0, 0.0, frame)[0] == pytest.approx(1300.0)
-    mass, sd = shrunken_mass(1300.0, 1e6, frame)
+    spread = average().mass_spread
+    assert shrunken_mass(exact(1300.0), 1000.0, spread)[0] == pytest.approx(1300.0)
+    mass, sd = shrunken_mass(Reading(np.array(1300.0), np.array(1e6)), 1000.0, spread)
     assert mass == pytest.approx(1000.0, abs=1e-2) and sd <= 100.0
 
 
 def test_a_mass_is_never_nothing() -> None:
-    frame = Frame(0.0, 1000.0, np.ones((10, 1)), np.zeros(0), 0.0, NOTHING, 0.0)
-    assert shrunken_mass(0.0, 0.0, frame)[0] == pytest.approx(20.0)
+    assert shrunken_mass(exact(0.0), 1000.0, 0.1)[0] == pytest.approx(20.0)
 
 
 def test_what_a_cut_took_of_the_slope_is_given_back(study: tuple) -> None:
     """Estimate and error grow alike, also in groups that have masses of their own."""
     psi, a, g = study
-    value, sd = sums(psi, a[:, :1], g, 0.7)
+    att, masses = ResultTerm("effect", "ATT"), {"mass_spread": 0.3, "group_masses": True}
     found = [
-        estimate_average(
-            (ResultTerm("effect", "ATT"),), (Place("high"),), value, sd,
-            Frame(
-                0.7, 5000.0, a[:, :1], np.zeros(0), 0.0, NOTHING, 0.0, 0.3,
-                group_masses=True, kept=kept,
-            ),
-            robust=False,
-        )[0]
+        estimate_averages(
+            [average(att, centre=0.7, kept=kept, **masses)], (Place("high"),),
+            sums(psi, a[:, :1], g, 0.7),
+        )
         for kept in (1.0, 0.8)
     ]  # fmt: skip
     whole, less = (out.estimate - 0.7 for out in found)
@@ -133,9 +133,8 @@ def test_what_a_cut_took_of_the_slope_is_given_back(study: tuple) -> None:
 
 def test_a_group_too_small_to_see_is_nan_with_no_end_of_error(study: tuple) -> None:
     psi, a, g = study
-    value, sd = sums(psi, a, np.zeros_like(g), 0.0)
-    frame = Frame(0.0, 5000.0, a, np.ones(1), 0.0, NOTHING, 0.0)
-    out = estimate_average((ATE_TERM, Z), (Place("none"),), value, sd, frame, robust=False)[0]
+    none = sums(psi, a, np.zeros_like(g), 0.0)
+    out = estimate_averages([average(ATE_TERM, Z)], (Place("none"),), none)
     assert np.isnan(out.estimate[2]) and np.isinf(out.cov[2, 2])
 
 

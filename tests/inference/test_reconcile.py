@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privcausal.estimators.difference import ArmTotals, agreed, estimate_difference
-from privcausal.inference.averages import AverageEstimate, ScoreData, estimate_average
-from privcausal.inference.averages import SumsContext as Frame
+from privcausal.estimators.difference import arm_totals, estimate_difference
+from privcausal.inference.averages import (
+    AverageEstimate,
+    ScoreAverage,
+    ScoreTotals,
+    estimate_averages,
+)
 from privcausal.inference.confounding import Remainder
+from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.ranges import Window
-from privcausal.inference.reconcile import joint_sampling, reconcile, reconcile_within, upheld
+from privcausal.inference.reconcile import joint_sampling, reconciled, reconciled_within, upheld
 from privcausal.request.factors import Partitions
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ATE_TERM, Place, ResultTerm
@@ -35,59 +40,81 @@ def members(seed: int = 1) -> np.ndarray:
     return np.c_[np.eye(3)[first], second, ~second, rng.random(SIZE) < 0.5].astype(float)
 
 
-def exact(g: np.ndarray, *, masses: bool = False, seed: int = 2) -> ScoreData:
+Sums = dict[str, Any]
+"""Released sums of one average, or the noise sds of their entries."""
+
+
+def exact(g: np.ndarray, *, masses: bool = False, seed: int = 2) -> Sums:
     """Sums of scores of mean .3, .6, .9 in the first three groups; of masses near 1, if asked."""
     rng = np.random.default_rng(seed)
     x = g[:, :3] @ [0.3, 0.6, 0.9] + rng.standard_normal(SIZE)
     z = rng.uniform(-1, 1, SIZE)
     a, h = np.c_[np.ones(SIZE), z], np.c_[np.ones(SIZE), g]
     q = rng.uniform(0.8, 1.2, SIZE)
-    return ScoreData(
-        h.T @ x, h.T @ x**2, z[None] @ x, a.T @ a, float(q.sum()),
-        g.T @ q if masses else g.sum(axis=0), np.zeros((0, 0)),
-    )  # fmt: skip
+    return {
+        "score": h.T @ x, "square": h.T @ x**2, "slope": z[None] @ x, "outer": a.T @ a,
+        "mass": q.sum(), "group_size": g.T @ q if masses else g.sum(axis=0),
+    }  # fmt: skip
 
 
-def noise(score: float, size: float, square: float, mass: float, groups: int = 6) -> ScoreData:
-    one, none = np.ones(1 + groups), np.zeros((0, 0))
-    return ScoreData(
-        score * one, square * one, np.full(1, score), np.full((2, 2), size), mass, size * one[1:],
-        none,
-    )  # fmt: skip
+def noise(score: float, size: float, square: float, mass: float, groups: int = 6) -> Sums:
+    one = np.ones(1 + groups)
+    return {
+        "score": score * one, "square": square * one, "slope": np.full(1, score),
+        "outer": np.full((2, 2), size), "mass": mass, "group_size": size * one[1:],
+    }  # fmt: skip
 
 
-def noisy(value: ScoreData, sd: ScoreData, rng: np.random.Generator) -> ScoreData:
+def noisy(value: Sums, sd: Sums, rng: np.random.Generator) -> Sums:
     def moved(name: str) -> Any:
-        one, spread = getattr(value, name), getattr(sd, name)
-        out = one + spread * rng.standard_normal(np.shape(one))
+        out = value[name] + sd[name] * rng.standard_normal(np.shape(value[name]))
         return np.triu(out) + np.triu(out, 1).T if name == "outer" else out
 
     names = ("score", "slope", "outer", "mass", "group_size", "square")
-    return replace(value, **{name: moved(name) for name in names})
+    return {name: moved(name) for name in names}
 
 
-def frame(parts: Partitions | None, **options: Any) -> Frame:
-    points = np.c_[np.ones(50), np.linspace(-1, 1, 50)]
-    base: dict[str, Any] = {"mass_spread": 1e6, "parts": parts} | options
-    return Frame(0.1, float(SIZE), points, np.ones(1), 0.0, Remainder(0, 0), 0.0, **base)
+Known = dict[str, Any]
 
 
-def of_kind(kind: str) -> tuple[ScoreData, Frame]:
+def frame(parts: Partitions | None, **options: Any) -> Known:
+    return {"mass_spread": 1e6, "parts": parts} | options
+
+
+def of_kind(kind: str) -> tuple[Sums, Known]:
     return exact(members(), masses="masses" in kind), frame(PARTS, **KINDS[kind])
 
 
-def estimate(value: ScoreData, sd: ScoreData, given: Frame) -> AverageEstimate:
-    size = float(np.clip(value.outer[0, 0], *given.size_limits))
-    given = replace(given, size=size)
-    return estimate_average(
-        (ATE_TERM, ResultTerm("slope", "z")), GROUPS, value, sd, given, robust=False
-    )[0]
+def estimate(value: Sums, sd: Sums, given: Known) -> AverageEstimate:
+    known = {name: given[name] for name in ("parts", "limits") if name in given}
+    own = {name: one for name, one in given.items() if name not in known}
+    read = [
+        (
+            one["score"][None],
+            np.array([np.r_[one["outer"][0, 0], one["group_size"]],
+                      np.r_[one["mass"], one["group_size"]]]),
+            one["square"][:, None, None], one["slope"], one["outer"], np.zeros((0, 0)),
+        )
+        for one in (value, sd)
+    ]  # fmt: skip
+    points = np.c_[np.ones(50), np.linspace(-1, 1, 50)]
+    sums = ScoreTotals(*map(Reading, *read), points, np.ones(1), **known)
+    terms = ATE_TERM, ResultTerm("slope", "z")
+    asked = ScoreAverage(terms, np.ones(1), 1, 0.1, 0.0, Remainder(0, 0), 0.0, **own)
+    return estimate_averages([asked], GROUPS, sums)
 
 
 SD = noise(30.0, 20.0, 40.0, 25.0)
 
 
 # -- the algebra ---------------------------------------------------------------------------------
+
+
+def reconcile(reading: Any, sd: Any, identities: Any) -> tuple[Any, Any]:
+    """Readings that satisfy the identities, and the covariance of their errors."""
+    (one,) = Noisy.inputs(Reading(np.asarray(reading, float), sd))
+    found = reconciled(one, identities)
+    return found.value, found.cov
 
 
 def test_readings_satisfy_the_identities_at_less_variance() -> None:
@@ -139,11 +166,12 @@ def test_covariance_is_that_of_the_errors() -> None:
 def test_a_limit_moves_the_others() -> None:
     reading, sd = np.array([12.0, 5, 6]), np.ones(3)
     identity = np.array([[1.0, -1, -1]])
-    free = reconcile_within(reading, sd, identity, (0.0, np.inf))
-    np.testing.assert_allclose(free[0], reconcile(reading, sd, identity)[0])
-    held, cov = reconcile_within(reading, sd, identity, (0.0, 10.0))
-    np.testing.assert_allclose(held, [10, 4.5, 5.5])
-    np.testing.assert_allclose(cov, free[1])
+    (one,) = Noisy.inputs(Reading(reading, sd))
+    free = reconciled_within(one, identity, (0.0, np.inf))
+    np.testing.assert_allclose(free.value, reconcile(reading, sd, identity)[0])
+    held = reconciled_within(one, identity, (0.0, 10.0))
+    np.testing.assert_allclose(held.value, [10, 4.5, 5.5])
+    np.testing.assert_allclose(held.cov, free.cov)
 
 
 def test_a_rest_that_is_seen_makes_no_identity() -> None:
@@ -159,7 +187,8 @@ def test_sampling_covariance_is_that_of_the_rows() -> None:
     variance, share = np.array([2.0, 3.0, 1.0]), np.array([0.5, 0.3, 0.2])
     own = variance / (share * 1000)
     whole = np.array([[share @ variance / 1000]])
-    found = joint_sampling(whole, own, share, np.array([[1.0, -1, -1, -1]]))
+    identity = np.array([[1.0, -1, -1, -1]])
+    found = joint_sampling(whole, own[:, None, None], share[None], identity)
     np.testing.assert_allclose(found[1:, 1:], np.diag(own))
     np.testing.assert_allclose(found[0, 1:], variance / 1000)
     mix = np.r_[1.0, -share]
@@ -172,7 +201,8 @@ def test_sampling_covariance_stays_one_whatever_noise_does_to_its_parts() -> Non
         terms = np.cov(rng.standard_normal((2, 4)))
         groups = rng.exponential(10, 6)
         groups[rng.random(6) < 0.2] = np.inf
-        found = joint_sampling(terms, groups, rng.uniform(0, 1, 6), PARTS.identities)
+        shares = rng.uniform(0, 1, (1, 6))
+        found = joint_sampling(terms, groups[:, None, None], shares, PARTS.identities)
         np.testing.assert_array_equal(np.diag(found)[2:], groups)
         seen = np.isfinite(np.diag(found))
         values = np.linalg.eigvalsh(found[np.ix_(seen, seen)])
@@ -183,8 +213,8 @@ def test_sampling_covariance_stays_one_whatever_noise_does_to_its_parts() -> Non
 
 KINDS = {
     "count": {},
-    "public": {"size_limits": (float(SIZE), float(SIZE))},
-    "at most": {"size_limits": (1.0, float(SIZE))},
+    "public": {"limits": (float(SIZE), float(SIZE))},
+    "at most": {"limits": (1.0, float(SIZE))},
     "masses": {"group_masses": True, "mass_spread": 0.3},
     "masses, cut": {"group_masses": True, "mass_spread": 0.3, "kept": 0.8},
 }
@@ -196,7 +226,7 @@ def test_the_average_is_that_of_the_groups(kind: str) -> None:
     for seed in range(20):
         seen = noisy(value, SD, np.random.default_rng(seed))
         found = estimate(seen, SD, given)
-        plain = estimate(seen, SD, replace(given, parts=None))
+        plain = estimate(seen, SD, given | {"parts": None})
         assert found.estimate[0] != plain.estimate[0]
         for part in (slice(2, 5), slice(5, 7)):
             # sum of n_g (tau_g - ATE) = 0: shares from the covariance with the average
@@ -209,7 +239,7 @@ def test_the_average_is_that_of_the_groups(kind: str) -> None:
 def test_no_variance_rises(kind: str) -> None:
     value, given = of_kind(kind)
     found = estimate(value, SD, given)
-    plain = estimate(value, SD, replace(given, parts=None))
+    plain = estimate(value, SD, given | {"parts": None})
     one, other = (np.diag(out.privacy) for out in (found, plain))
     assert (one[:7] <= other[:7] * (1 + 1e-12)).all()
     assert (one[[0, 2, 3, 4, 5, 6]] < 0.85 * other[[0, 2, 3, 4, 5, 6]]).all()
@@ -235,13 +265,13 @@ def have_covariance(errors: Any, cov: Any) -> None:
 @pytest.mark.parametrize("kind", ["count", "public", "masses"])
 @pytest.mark.parametrize("small", [noise(6.0, 4.0, 8.0, 5.0), noise(2.0, 25.0, 8.0, 5.0)])
 @pytest.mark.slow
-def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: ScoreData) -> None:
+def test_privacy_is_the_joint_covariance_of_the_noise(kind: str, small: Sums) -> None:
     """Standardised errors of the average and the groups: mean square 1 in every direction.
 
     Of 1,500 draws the sum of squares is chi-squared; 1 % of room for the delta method.
     """
     value, given = of_kind(kind)
-    given = replace(given, mass_spread=1e6)
+    given = given | {"mass_spread": 1e6}
     rng = np.random.default_rng(6)
     at, draws = [0, 2, 3, 5, 7], 1500  # two are determined by the others
     truth = estimate(value, noise(0, 0, 0, 0), given)
@@ -257,7 +287,7 @@ def test_without_noise_nothing_changes() -> None:
     zero = noise(0, 0, 0, 0)
     for kind in KINDS:
         value, given = of_kind(kind)
-        found, plain = (estimate(value, zero, f) for f in (given, replace(given, parts=None)))
+        found, plain = (estimate(value, zero, f) for f in (given, given | {"parts": None}))
         np.testing.assert_array_equal(found.estimate, plain.estimate)
         np.testing.assert_allclose(np.diag(found.cov), np.diag(plain.cov), rtol=1e-12)
         assert np.abs(found.privacy).max() == 0
@@ -304,7 +334,7 @@ def test_what_a_hidden_rest_does_is_less_than_the_noise() -> None:
     g[np.flatnonzero(g[:, 2] == 1)[:120], :3] = 0.0  # 3 sd of the count of the rest
     value, sd = exact(g), noise(80.0, 20.0, 40.0, 25.0)
     found, plain = (estimate(value, sd, frame(parts)) for parts in (PARTS, None))
-    assert value.outer[0, 0] - value.group_size[:3].sum() == 3 * 2 * 20.0
+    assert value["outer"][0, 0] - value["group_size"][:3].sum() == 3 * 2 * 20.0
     bias = np.abs(found.estimate - plain.estimate) / np.sqrt(np.diag(found.privacy))
     assert bias[[0, 2, 3, 4]].max() < 0.5
 
@@ -315,32 +345,40 @@ def test_what_a_hidden_rest_does_is_less_than_the_noise() -> None:
 BOUNDS = Interval(-5.0, 9.0)
 
 
-def arms(seed: int = 10) -> ArmTotals:
+ArmSums = tuple[Any, Any, Any]
+"""Totals, counts and squares by arm and place."""
+
+
+def arms(seed: int = 10) -> ArmSums:
     g, rng = members(), np.random.default_rng(seed)
     t = rng.random(SIZE) < 0.4
     y = np.clip(g[:, :3] @ [4.0, 5, 6] + t + rng.standard_normal(SIZE), -5, 9) - BOUNDS.mid
     whole = np.c_[np.ones(SIZE), g]
     own = [whole[t == arm].T for arm in (0, 1)]
-    return ArmTotals(
+    return (
         np.array([own[arm] @ y[t == arm] for arm in (0, 1)]),
         np.array([one.sum(axis=1) for one in own]),
         np.array([own[arm] @ y[t == arm] ** 2 for arm in (0, 1)]),
     )
 
 
-def arm_noise(total: float, count: float, square: float) -> ArmTotals:
+def arm_noise(total: float, count: float, square: float) -> ArmSums:
     one = np.ones((2, 7))
-    return ArmTotals(total * one, count * one, square * one)
+    return total * one, count * one, square * one
+
+
+def compared(value: ArmSums, sd: ArmSums, parts: Partitions | None) -> AverageEstimate:
+    totals = arm_totals(value, sd, parts)
+    return estimate_difference((ATE_TERM,), GROUPS, *totals, Window(BOUNDS), BOUNDS)
 
 
 def test_arms_agree_with_their_groups_and_variances_fall() -> None:
     value, sd = arms(), arm_noise(40.0, 12.0, 100.0)
-    better, less, joint = agreed(value, sd, PARTS)
-    assert joint is not None and better.square is not None
-    for sums in (better.total, better.count, better.square):
-        np.testing.assert_allclose(PARTS.identities @ sums.T, 0, atol=1e-8)
-    found = estimate_difference((ATE_TERM,), GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
-    plain = estimate_difference((ATE_TERM,), GROUPS, value, sd, Window(BOUNDS), BOUNDS)
+    for arm in arm_totals(value, sd, PARTS)[0]:
+        assert arm.square is not None
+        for sums in (arm.total, arm.count, arm.square):
+            np.testing.assert_allclose(PARTS.identities @ sums.value, 0, atol=1e-8)
+    found, plain = compared(value, sd, PARTS), compared(value, sd, None)
     assert (np.diag(found.privacy)[:6] < 0.85 * np.diag(plain.privacy)[:6]).all()
     assert found.cov[6, 6] == pytest.approx(plain.cov[6, 6])
     assert found.sampling[0, 1] > 0 and found.privacy[0, 1] > 0
@@ -352,27 +390,19 @@ def test_noise_of_arms_is_as_stated() -> None:
     """As for scores: 1,500 draws in every direction of the joint covariance."""
     value, sd = arms(), arm_noise(6.0, 8.0, 20.0)
     rng, draws, at = np.random.default_rng(11), 1500, [0, 1, 2, 4, 6]
-
-    def found(seen: ArmTotals) -> AverageEstimate:
-        better, less, joint = agreed(seen, sd, PARTS)
-        return estimate_difference((ATE_TERM,), GROUPS, better, less, Window(BOUNDS), BOUNDS, joint)
-
-    truth = found(value)
+    truth = compared(value, sd, PARTS)
     errors = []
     for _ in range(draws):
         move = rng.standard_normal((3, 2, 7))
-        assert value.square is not None
-        seen = ArmTotals(
-            value.total + 6 * move[0], value.count + 8 * move[1], value.square + 20 * move[2]
-        )
-        errors.append((found(seen).estimate - truth.estimate)[at])
+        seen = value[0] + 6 * move[0], value[1] + 8 * move[1], value[2] + 20 * move[2]
+        errors.append((compared(seen, sd, PARTS).estimate - truth.estimate)[at])
     have_covariance(np.array(errors), truth.privacy[np.ix_(at, at)])
 
 
 def test_arms_with_a_visible_rest_stay_as_they_were() -> None:
     value, sd = arms(), arm_noise(40.0, 12.0, 100.0)
-    count = value.count.copy()
+    count = value[1].copy()
     count[:, 0] += 200.0
     parts = replace(PARTS, certain=np.array([False, False]))
-    assert agreed(replace(value, count=count), sd, parts)[2] is None
-    assert agreed(value, sd, parts)[2] is not None
+    assert not len(arm_totals((value[0], count, value[2]), sd, parts)[1])
+    assert len(arm_totals(value, sd, parts)[1])

@@ -10,11 +10,16 @@ import pytest
 
 from privcausal.estimators.instruments import estimate_reduced, not_collinear
 from privcausal.inference.averages import AverageEstimate
-from privcausal.inference.effects import estimate_slopes
+from privcausal.inference.effects import SlopeTotals, estimate_slopes
+from privcausal.inference.noisy import Reading
 from privcausal.request.terms import PLR_TERM
 from privcausal.typing import Matrix, Vector
 
 SIZE = 1000.0
+
+
+def sums(value: tuple[Any, ...], sd: tuple[Any, ...]) -> SlopeTotals:
+    return SlopeTotals(*map(Reading, value, sd))
 
 
 def by_derivatives(found: Callable[[Vector, Matrix], Vector], total: Vector, mass: Matrix,
@@ -39,7 +44,8 @@ def test_slopes_on_arms_share_the_noise_of_their_products() -> None:
 
     def found(total: Vector, mass: Matrix) -> AverageEstimate:
         return estimate_slopes(
-            (PLR_TERM, PLR_TERM), (total, mass, SIZE * np.eye(2)), (*sd, np.full((2, 2), 5.0)),
+            (PLR_TERM, PLR_TERM),
+            sums((total, mass, SIZE * np.eye(2)), (*sd, np.full((2, 2), 5.0))),
             np.zeros(2), 0.0, np.zeros(2), model=SIZE * np.array([[0.2, -0.1], [-0.1, 0.2]]),
             size=SIZE,
         )  # fmt: skip
@@ -53,8 +59,9 @@ def reduced(total: Vector, mass: Matrix, sd: tuple[Any, ...], **options: Any) ->
     many = len(mass)
     widths = np.linspace(1.0, 2.0, many)
     return estimate_reduced(
-        [f"z{i}" for i in range(many)], (total, mass, 500.0 * np.eye(2 * many)),
-        (*sd, np.full((2 * many, 2 * many), 5.0)), (0.3, 2.0), 0.01, np.full((2, many), 0.01),
+        [f"z{i}" for i in range(many)],
+        sums((total, mass, 500.0 * np.eye(2 * many)), (*sd, np.full((2 * many, 2 * many), 5.0))),
+        (0.3, 2.0), 0.01, np.full((2, many), 0.01),
         size=SIZE, units=(list(widths), 1.5), **({"model": np.diag(np.diag(mass))} | options),
     )  # fmt: skip
 
@@ -98,14 +105,14 @@ def test_a_copy_and_the_last_dummy_are_left_out(noise: float, unit: float) -> No
     error = rng.normal(0, noise, (6, 6))
     by = np.outer(*[np.where(np.arange(6) > 3, unit, 1.0)] * 2)
     used = not_collinear(
-        (gram(z) + (error + error.T) / np.sqrt(2)) * by, np.full((6, 6), noise) * by
+        Reading((gram(z) + (error + error.T) / np.sqrt(2)) * by, np.full((6, 6), noise) * by)
     )
     assert used.tolist() == [0, 1, 2, 4]
 
 
 def test_one_instrument_is_always_in_use() -> None:
-    assert not_collinear(np.array([[1.0]]), np.array([[5.0]])).tolist() == [0]
-    assert not_collinear(np.zeros((2, 2)), np.zeros((2, 2))).tolist() == [0]
+    assert not_collinear(Reading(np.array([[1.0]]), np.array([[5.0]]))).tolist() == [0]
+    assert not_collinear(Reading(np.zeros((2, 2)), np.zeros((2, 2)))).tolist() == [0]
 
 
 def test_what_is_left_out_has_no_slopes_and_costs_nothing() -> None:
@@ -115,9 +122,12 @@ def test_what_is_left_out_has_no_slopes_and_costs_nothing() -> None:
     sd = np.full(4, 4.0), np.full((2, 2), 2.0)
     one = reduced(total, mass, sd)
     wide = estimate_reduced(
-        ["a", "b", "copy"], (total[both], mass[np.ix_(copied, copied)], 500.0 * np.eye(6)),
-        (np.full(6, 4.0), np.full((3, 3), 2.0), np.full((6, 6), 5.0)), (0.3, 2.0), 0.01,
-        np.full((2, 3), 0.01), model=np.diag(mass.diagonal()[copied]), size=SIZE,
+        ["a", "b", "copy"],
+        sums(
+            (total[both], mass[np.ix_(copied, copied)], 500.0 * np.eye(6)),
+            (np.full(6, 4.0), np.full((3, 3), 2.0), np.full((6, 6), 5.0)),
+        ),
+        (0.3, 2.0), 0.01, np.full((2, 3), 0.01), model=np.diag(mass.diagonal()[copied]), size=SIZE,
         units=([1.0, 2.0, 1.0], 1.5),
     )  # fmt: skip
     seen = [0, 1, 2, 4, 5]
