@@ -215,9 +215,7 @@ def run(
     vault.check_columns(source.header, request.read)
     vault.check_types(source.header, request)
     free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
-    clusters = None if request.cluster is None else request.cluster.column
-    others = request.formula.event, request.trust.unit, clusters
-    free += [request.formula.treatment, *filter(None, others)]
+    free += [*request.formula.coded, *request.keys.values()]
     request.schema.refuse_misspelt(source.header.names, request.columns, free)
     strange = [n for n in request.declared if n not in source.header.names]
     # Other names may belong to other tables that share this schema.

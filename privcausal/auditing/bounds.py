@@ -425,7 +425,7 @@ def audit_target(
 def _domains(
     parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
 ) -> dict[str, Domain]:
-    """The declared domain of each column; treatment and instrument are 0/1 unless declared."""
+    """The declared domain of each column; treatment and the like are 0/1 unless declared."""
     known = tuple(options.get(name) for name in ("propensity", "weights", "cohort"))
     groups = options.get("groups", ())
     texts = [groups] if isinstance(groups, str) else groups
@@ -434,7 +434,7 @@ def _domains(
     found: dict[str, Domain] = {}
     for name in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):
         domain = schema.get(name)
-        if domain is None and name not in (parsed.treatment, *parsed.instruments):
+        if domain is None and name not in parsed.coded:
             raise CapabilityError(
                 f"An audit requires a declared domain for {name!r}, because it invents rows at its "
                 f"ends. Write bounds={{{name!r}: (lo, hi)}}, or list its levels."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from privcausal.accounting.charge import Release
 from privcausal.estimators import budget, survey
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use
-from privcausal.estimators.clusters import ClusterScore, influences, with_dependence
+from privcausal.estimators.clusters import influences, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, estimand_of
 from privcausal.estimators.nuisances import (
     FoldFit,
@@ -361,11 +362,10 @@ def averages(
             PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
             aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, cut.middle,
         ))  # fmt: skip
-    groups, scores = tuple(g.place for g in state.groups), list[ClusterScore]()
+    groups, aim, cut = tuple(g.place for g in state.groups), asked[0].target, chosen[0]
     estimate = estimates.estimate_averages(found, groups, totals, robust=request.cov_type == "HC0")
-    if request.cluster is not None:  # a single average
-        first = vault.CutScore(asked[0].target.score, chosen[0].at, chosen[0].middle)
-        scores = influences(estimate, first, asked[0].target.mass, found[0].centre)
+    first = vault.CutScore(aim.score, cut.at, cut.middle)  # only a single average has clusters
+    scores = partial(influences, estimate, first, aim.mass, found[0].centre)
     estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
     return with_weights(state, replace(estimate, weight=weight))
 

@@ -189,7 +189,7 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
         if name in request.schema or name == request.trust.unit:
             continue
         kind = header.kinds[name]
-        if name in (formula.treatment, *formula.instruments, formula.event) or kind == "bool":
+        if name in formula.coded or kind == "bool":
             free[name] = Binary([False, True] if kind == "bool" else [0, 1])
         elif kind == "text" or name in formula.categorical:
             labels.append(name)
@@ -221,10 +221,9 @@ def as_coded(schema: Schema, request: Request) -> Schema:
     formula = request.formula
     coded = (formula.event,) if request.per_unit else (formula.treatment, formula.event)
     changed |= {name: Binary() for name in coded if isinstance(schema.get(name), Interval)}
-    treated = () if request.arms else (formula.treatment,)
-    for name in (*treated, *formula.instruments, formula.outcome, formula.event):
+    for name in (*formula.coded, formula.outcome):
         domain = schema.get(name)
-        if isinstance(domain, Levels):
+        if isinstance(domain, Levels) and not (request.arms and name == formula.treatment):
             changed[name] = Binary(list(domain.values))
     return schema.with_columns(changed) if changed else schema
 

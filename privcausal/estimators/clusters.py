@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,16 +148,19 @@ def influences(
 
 
 def with_dependence(
-    session: survey.FitRun, found: AverageEstimate, scores: Sequence[ClusterScore], most: int
+    session: survey.FitRun,
+    found: AverageEstimate,
+    scores_of: Callable[[], Sequence[ClusterScore]],
+    most: int,
 ) -> AverageEstimate:
     """`found` with sampling variances for dependent rows of a cluster, or of a unit.
 
-    A row has at most `most` of the scores. Without clusters, the scores are not used.
+    A row has at most `most` of the scores, which only clusters need.
     """
     request = session.plan.request
     if request.cluster is None:
         return with_design_effect(found, request.trust.max_rows)
-    rows, neighbors = request.cluster.max_rows, request.trust.neighbors
+    rows, neighbors, scores = request.cluster.max_rows, request.trust.neighbors, scores_of()
     variances = np.diag(found.sampling)
     rms = [
         np.sqrt(variance / max(one.rows, 1.0)) * one.mass / one.score.unit

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -251,7 +251,7 @@ class DifferenceInMeans(Learner):
         if session.beyond is not None:
             bias = session.beyond.bias(_counts(arms))
             found = replace(found, clipping=found.clipping + bias)
-        scores = [] if request.cluster is None else _influences(arms, cut.interval, bounds)
+        scores = partial(_influences, arms, cut.interval, bounds)
         found = with_dependence(session, found, scores, 1 + len(request.groups))
         found = with_noise(request, session.curves, found)
         if any(arm.unseen[0] for arm in arms):

@@ -67,6 +67,8 @@ class Estimand:
 
     # Whether scores divide by e, and by 1 - e. If they divide by neither, the limits are wide.
     by_e, by_rest = False, False
+    compared = "treatment"  # The variable that is compared given the covariates
+    in_set = False  # Whether the interval is a confidence set, which may be unbounded
 
     def error(self, e: Vector, clip: float) -> Vector:
         """With several arms, the mean of the score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)],
@@ -168,6 +170,11 @@ class ATO(Tilted):
         return vault.OverlapMass(k.e, k.soft_clip, scale)
 
 
+@dataclass(frozen=True)
+class LATE(Estimand):
+    compared, in_set = "instrument", True
+
+
 ESTIMANDS: dict[str, Estimand] = {
     "CATE": ATE(
         "conditional average treatment effect", "Private Conditional Average Treatment Effect"
@@ -203,7 +210,7 @@ ESTIMANDS: dict[str, Estimand] = {
         "Partially linear model: given the covariates, the outcome is linear in the treatment. If "
         "the slope varies with x, the estimate is its average weighted by Var(T | x).",
     ),
-    "LATE": Estimand(
+    "LATE": LATE(
         "local average treatment effect",
         "Private Local Average Treatment Effect",
         "On average over units whose treatment the instrument changes",

@@ -19,7 +19,7 @@ from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, resolve_domains
 from privcausal.estimators.instruments import late_limits
-from privcausal.estimators.words import Estimate
+from privcausal.estimators.words import Estimate, words_of
 from privcausal.inference.intervals import USUAL_Z, covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
@@ -143,7 +143,7 @@ class Planner:
         Covariates of public rows are kept. Treatment and outcome are invented.
         """
         formula = self.request.formula
-        invented = formula.outcome, formula.treatment, *formula.instruments
+        invented = formula.outcome, *formula.causes
         like = {k: rows for k, rows in self.assumed.like.items() if k not in invented}
         assumed = replace(self.assumed, population=CAUTIOUS, like=like)
         return replace(self, assumed=assumed, patterns=(False,), _known={})
@@ -255,7 +255,7 @@ def _variances(estimate: Estimate) -> np.ndarray:
         )
     parts = np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2
     variances = np.stack(parts)
-    if estimate.plan.request.formula.instruments:  # as in a fit, the set may be unbounded
+    if words_of(estimate.plan.request).in_set:  # as in a fit, the set may be unbounded
         variances[0, 0] += 0.0 if np.isfinite(late_limits(found, USUAL_Z)).all() else np.inf
     return variances
 

@@ -38,9 +38,10 @@ class RowRequest:
         # Other types decide nothing, and a missing value may change the type of a column.
         formula = request.formula
         cells = formula.effect_variables if isinstance(learner, ADUM) else ()
-        binary = formula.treatment, *formula.instruments, formula.event
         integers = tuple(
-            n for n in dict.fromkeys((*own, *cells)) if n in header.integers and n not in binary
+            n
+            for n in dict.fromkeys((*own, *cells))
+            if n in header.integers and n not in formula.coded
         )
         return cls(request, learner, base, {n: header.kinds[n] for n in own}, integers)
 

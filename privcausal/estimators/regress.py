@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -365,7 +366,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
         cut.hidden(law, pull) * effect / count,
     )
     session.alerts |= _alerts(state, first, out, law, leverage)
-    scores = [] if request.cluster is None else _influences(row, first, rest, out, lift * scale)
+    scores = partial(_influences, row, first, rest, out, lift * scale)
     return with_weights(state, with_dependence(session, out, scores, len(terms)))
 
 

@@ -21,7 +21,7 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, product_alert
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use, several_arms
-from privcausal.estimators.words import Estimate
+from privcausal.estimators.words import Estimate, words_of
 from privcausal.features import functions
 from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, with_design_effect
@@ -153,7 +153,7 @@ def residual_cut(
     which enters through its product with an error of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
-    of = "Z - m" if session.plan.request.formula.instruments else "T - e"
+    of = {"treatment": "T - e", "instrument": "Z - m"}[words_of(session.plan.request).compared]
     most = largest_residual(session.schema[session.plan.request.formula.assigned])
     target = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, 1 - most), partials)
     sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{of}|")

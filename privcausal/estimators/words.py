@@ -209,7 +209,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             "Confidence intervals and p-values allow for the largest bias that clipping the scores "
             "can cause (Armstrong and Kolesár 2018). "
             + " ".join((*tails(estimate), *((BOUNDED_EFFECT,) if request.bounded else ()))),
-            *((LIMITS,) if request.formula.instruments else ()),
+            *((LIMITS,) if words.in_set else ()),
             *((SEVERAL,) if request.arms and request.jointly else ()),
             *((TOGETHER,) if request.jointly else ()),
             *((RATIO,) if request.ratios else ()),
@@ -344,7 +344,7 @@ def words_of(request: Request, estimand: str = "") -> Estimand:
     words = ESTIMANDS[estimand or request.estimand]
     if request.arms and not request.formula.terms:
         return replace(words, reading=BY_LOT, identified=(RANDOMISED,))
-    if request.propensity is None or request.formula.instruments:
+    if request.propensity is None or words.in_set:
         return words
     reading = words.reading.replace("unconfoundedness, overlap,", KNOWN)
     reading = reading.replace("unconfoundedness", KNOWN)
@@ -384,9 +384,9 @@ def propensity_words(request: Request, clip: float) -> str:
             return f"known, column {request.propensity}"
         return f"known, {request.propensity:.4g}"
     if request.dose or request.arms:
-        of = "instrument" if request.formula.instruments else "treatment"
+        of = ESTIMANDS[request.estimand].compared
         return f"mean of the {of}" if request.dose else "one for each arm"
-    if request.formula.instruments:
+    if ESTIMANDS[request.estimand].in_set:
         return "of the instrument"
     low, high = propensity_limits(request, clip)
     return f"clipped to [{limit_words(low)}, {limit_words(high)}]"
@@ -497,8 +497,7 @@ def complete_alert(estimate: Estimate) -> dict[str, str]:
     several = request.trust.unit is not None and request.trust.panel is None
     if estimate.size is None or several or not sd > 0:
         return {}
-    assigned = dict.fromkeys((request.formula.treatment, *request.formula.instruments))
-    coded = [name for name in assigned if estimate.schema.get(name) == Binary()]
+    coded = [name for name in request.formula.coded if estimate.schema.get(name) == Binary()]
     free = any(name not in request.schema for name in coded)
     if rows + FEW_SDS * sd >= (LEAST_CODED if free else LEAST_COMPLETE) * estimate.size:
         return {}

@@ -348,6 +348,16 @@ class CausalFormula:
         return self.instruments[0] if self.instruments else self.treatment
 
     @property
+    def causes(self) -> tuple[str, ...]:
+        """The treatment and its instruments."""
+        return tuple(filter(None, (self.treatment, *self.instruments)))
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """Columns that are 0/1 unless they are declared: treatment, instruments and event."""
+        return (*self.causes, *filter(None, [self.event]))
+
+    @property
     def terms(self) -> tuple[Term, ...]:
         """Modifiers, then controls."""
         return self.modifiers + self.controls
@@ -366,8 +376,7 @@ class CausalFormula:
     @property
     def variables(self) -> tuple[str, ...]:
         """All columns of the formula: outcome, treatment, then others in order of first use."""
-        roles = self.outcome, self.treatment, *self.instruments, self.event
-        return expressions.unique(filter(None, (*roles, *_variables(self.terms))))
+        return expressions.unique((self.outcome, *self.coded, *_variables(self.terms)))
 
     @property
     def rest(self) -> tuple[str, ...]:

@@ -667,10 +667,14 @@ class Request:
     @property
     def read(self) -> tuple[str, ...]:
         """All columns of the table that the call reads, including periods and clusters."""
-        panel, clusters = self.trust.panel, self.cluster
-        extra = [panel.time] if panel else []
-        extra += [clusters.column] if clusters else []
-        return tuple(dict.fromkeys([*self.columns, *extra]))
+        times = [self.trust.panel.time] if self.trust.panel else []
+        return tuple(dict.fromkeys([*self.columns, *times, *self.keys.values()]))
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """Columns that identify the unit and the cluster of a row."""
+        columns = {"Unit": self.trust.unit, "Cluster": self.cluster and self.cluster.column}
+        return {role: column for role, column in columns.items() if column}
 
     @property
     def declared(self) -> Schema:

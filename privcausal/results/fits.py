@@ -369,7 +369,7 @@ class AteResult(Result):
         >>> len(fit.confidence_set())
         1
         """
-        if not self.plan.request.formula.instruments:
+        if self._rows()[0].kind != "late":
             raise CapabilityError("confidence_set() requires estimand='LATE'. Use conf_int().")
         return list(instruments.late_set(self._averages, frames.quantile(alpha)))
 
@@ -425,7 +425,7 @@ class AteResult(Result):
 
         if self.plan.request.horizon is not None:
             known["survival"] = lambda: self.survival(alpha), survival
-        if not formula.instruments:
+        if self._rows()[0].kind != "late":
             return known
         forest = partial(plots.coef_plot, alpha=alpha)
         return {

@@ -14,6 +14,7 @@ from scipy.stats import ncx2, norm
 from privcausal.errors import CapabilityError
 from privcausal.estimators import describe
 from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, UpliftCurves
+from privcausal.estimators.words import words_of
 from privcausal.inference import effects
 from privcausal.inference.cells import Curve
 from privcausal.report import curves, tables
@@ -256,9 +257,9 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
             "pc.paper do not release it. Use pc.private(...) instead."
         )
     request, row = result.plan.request, result._table(alpha).iloc[0]
-    if request.formula.instruments:
+    if words_of(request).in_set:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
-    dependent = request.trust.max_rows if request.cluster is None else found.design_effect
+    dependent = found.design_effect
     if request.weights is not None:
         dependent *= found.weighting
     strong = replace(found, remainder=np.hypot(found.remainder, found.strong))

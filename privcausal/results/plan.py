@@ -609,8 +609,7 @@ def _assumed(result: PlanResult) -> list[str]:
 
 def _covariates(planner: Planner) -> Iterator[str]:
     formula, shape, schema = planner.request.formula, planner.assumed.population, planner.schema
-    roles = {formula.outcome, formula.treatment, formula.event, *formula.instruments}
-    invented = {*formula.variables} - roles - {*planner.assumed.like}
+    invented = {*formula.variables} - {formula.outcome, *formula.coded, *planner.assumed.like}
     labels = {n for n in invented if isinstance(schema.get(n), Levels) or n in formula.categorical}
     if invented - labels:
         yield (

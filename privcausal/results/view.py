@@ -62,7 +62,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     panel = None if trust.panel is None else cast("Levels", schema[trust.panel.time]).values
     changes = panel is not None and not cohorts
     interval = _bias(result, z)
-    if averages is not None and formula.instruments:
+    if averages is not None and words.in_set:
         interval = _late_interval(averages, z, alpha)
     several, attack = len(request.averages) > 1, None
     total = guarantee.price_text(promise.epsilon, promise.delta)

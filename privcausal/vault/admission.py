@@ -86,9 +86,7 @@ class Changes:
         cls, request: Request, header: Header, domains: Mapping[str, Domain], *more: Any
     ) -> Self:
         """Read all columns of the request; `more` are the further fields."""
-        labels: dict[str, memory.AsLabels] = {str(request.trust.unit): "units"}
-        if request.cluster is not None:
-            labels.setdefault(request.cluster.column, "units")
+        labels: dict[str, memory.AsLabels] = dict.fromkeys(request.keys.values(), "units")
         for name in request.read:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
             bought = kind == "text" or (kind != "bool" and name in request.formula.categorical)
@@ -307,8 +305,7 @@ def check_types(header: Header, request: Request) -> None:
     Data types are public, so errors may name them. The type of the unit's column must keep distinct
     values distinct.
     """
-    clusters = None if request.cluster is None else request.cluster.column
-    for role, column in (("Unit", request.trust.unit), ("Cluster", clusters)):
+    for role, column in request.keys.items():
         if column in header.inexact:
             raise DataError(
                 f"{role} column {column!r} is a decimal with more than 38 digits. DuckDB reads it "

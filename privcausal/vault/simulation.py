@@ -109,7 +109,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     correlated = [ndtr(shared * ndtri(common) + apart * ndtri(own)) for own in uniform]
     places = dict(zip(request.columns, correlated, strict=True))
     unit = request.trust.unit
-    roles = formula.outcome, formula.treatment, *formula.instruments, unit, request.weights
+    roles = formula.outcome, *formula.causes, unit, request.weights
     others = [name for name in request.columns if name not in roles]
     # Public rows, each drawn about equally often.
     given = {
