@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
 from traceback import clear_frames
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from privcausal.report import tables
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import (
-    BelowMinimum,
     Budget,
     Clusters,
     Control,
-    Mode,
-    Queries,
+    Options,
     Request,
-    Special,
     Trust,
     events_of,
     followed,
@@ -43,7 +40,6 @@ from privcausal.request.schema import Interval, Levels, Schema, with_levels
 from privcausal.results import Result
 from privcausal.results.base import call_text, question
 from privcausal.results.guarantee import ledger_line
-from privcausal.typing import Average, Ratio
 from privcausal.vault import Source, open_vault
 
 Bounds = Mapping[str, Any] | Schema | None
@@ -144,20 +140,6 @@ def parse(formula: str, source: Source, *, regression: bool = False) -> CausalFo
     header = source.header
     read = CausalFormula.regression if regression else CausalFormula.parse
     return read(formula, header.names, quote=not header.untyped, advice=header.advice)
-
-
-class Options(TypedDict, total=False):
-    """Fields of a request that not all calls have."""
-
-    estimand: Special | Average
-    more: tuple[Average | Ratio, ...]
-    propensity: float | str | Mapping[str, float] | None
-    weights: str | None
-    groups: tuple[str, ...]
-    horizon: float | None
-    queries: Queries | None
-    mode: Mode
-    below_minimum: BelowMinimum
 
 
 def request_of(

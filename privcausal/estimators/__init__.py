@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import get_args
 
 from privcausal.errors import CapabilityError
-from privcausal.estimators import clusters, survival, weights
 from privcausal.estimators.arms import S, T, X
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
+from privcausal.estimators.clusters import clusters_described
 from privcausal.estimators.cohorts import EventStudy
 from privcausal.estimators.difference import DifferenceInMeans
 from privcausal.estimators.dpcate import DPCATE
@@ -24,7 +24,9 @@ from privcausal.estimators.private import Private
 from privcausal.estimators.r import Auto, R
 from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import PartiallyLinear
+from privcausal.estimators.survival import survival_described
 from privcausal.estimators.uplift import ADUM, TM
+from privcausal.estimators.weights import weights_described
 from privcausal.estimators.words import Description, Estimate
 from privcausal.request.request import AVERAGES, COHORTS, Request
 
@@ -58,8 +60,9 @@ def describe(estimate: Estimate) -> Description:
     kinds = PRINTED if plan.request.mode == "paper" else learner_kinds()
     known = {kind.name: kind for kind in kinds}
     said = known.get(plan.learner.partition(" ")[0], Learner).describe(estimate)
-    said = clusters.described(survival.survival_described(said, plan.request), plan.request.cluster)
-    return weights.weights_described(said, estimate)
+    for option in (survival_described, clusters_described, weights_described):
+        said = option(said, estimate)
+    return said
 
 
 def base_of(base: object, listed: Sequence[str] = (*BASES, *OTHERS)) -> AnyBase:

@@ -13,7 +13,6 @@ from privcausal.estimators import budget, survey, words
 from privcausal.inference.averages import AverageEstimate, raised, with_design_effect
 from privcausal.inference.priors import PRIORS
 from privcausal.request.plan import StageKey
-from privcausal.request.request import Clusters
 from privcausal.typing import Vector
 from privcausal.vault import ClusterSquares, CutScore, Influence, Transform
 
@@ -189,8 +188,9 @@ def with_dependence(
     return out
 
 
-def described(said: words.Description, clusters: Clusters | None) -> words.Description:
+def clusters_described(said: words.Description, estimate: words.Estimate) -> words.Description:
     """The description with the clusters of the standard errors, and what these assume."""
+    clusters = estimate.plan.request.cluster
     if clusters is None:
         return said
     rows = [row for row in said.rows if row[0] != "Covariance"]

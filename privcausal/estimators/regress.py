@@ -88,7 +88,7 @@ class LeastSquares(Learner):
         r2 = np.nan if found is None else found.r2
         explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
         return words.Description(
-            title=cls.title if request.weights is None else "weighted least squares",
+            title=cls.title,
             rows=(
                 ("Covariance", request.cov_type),
                 *(() if found is None else (("R-squared (noisy)", explained),)),
@@ -337,7 +337,7 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     count, scale = _rows(state), first.fit.scale
     lift = first.natural @ first.fit.turn.T
     law, leverage, pull = _looked_at(state, first, lift)
-    effect = 1.0 if state.weights is None else state.weights.design_effect
+    effect = state.design_effect
     lost = float(law.excess(first.reach / scale))
     step = ls.first_noise(first.moments, first.fit, lost)
     cut = ls.row_cut(law, leverage, pull, _unit(state, SECOND_MOMENTS), step, effect / count)

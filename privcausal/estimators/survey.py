@@ -342,6 +342,11 @@ class Survey:
         """Number of complete rows; with weights, the sum of the nuisances' weights in [0, 1]."""
         return self.population.count * (1.0 if self.weights is None else self.weights.usual_mean)
 
+    @property
+    def design_effect(self) -> float:
+        """Design effect of survey weights; 1 without weights."""
+        return 1.0 if self.weights is None else self.weights.design_effect
+
     def weigh(self, target: Transform) -> Transform:
         """The target of a nuisance times the row's weight in [0, 1], if there are weights."""
         if self.weights is None:

@@ -255,8 +255,9 @@ def measured(request: Request) -> str:
     return f"the mean of {formula.outcome} up to {horizon}"
 
 
-def survival_described(said: words.Description, request: Request) -> words.Description:
+def survival_described(said: words.Description, estimate: words.Estimate) -> words.Description:
     """The description with the horizon, and with assumptions and methods on censoring."""
+    request = estimate.plan.request
     if request.horizon is None:
         return said
     return replace(

@@ -36,11 +36,14 @@ def weights_described(said: words.Description, estimate: words.Estimate) -> word
         return said
     most, assumed = f"{found.most_weight:.4g}", ASSUMED.format(name=name)
     effect = ("Design effect", f"{found.weighting:.2f} (of the weights)")
-    nuisances = "" if estimate.plan.request.estimand == "OLS" else NUISANCES
+    regression = estimate.plan.request.estimand == "OLS"
     return replace(
-        said, rows=(*said.rows, ("Weights", f"{name}, at most {most}"), effect),
+        said, title="weighted least squares" if regression else said.title,
+        rows=(*said.rows, ("Weights", f"{name}, at most {most}"), effect),
         assumptions=(*said.assumptions, assumed), notes=(*said.notes, assumed),
-        methods=(*said.methods, WEIGHING.format(name=name, most=most) + nuisances),
+        methods=(
+            *said.methods, WEIGHING.format(name=name, most=most) + NUISANCES * (not regression),
+        ),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError, is_number
 from privcausal.request.factors import parse_group
@@ -321,6 +321,20 @@ def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Averag
         averages.append("ATE")
     first, *more = averages
     return first, (*more, *ratios)
+
+
+class Options(TypedDict, total=False):
+    """Fields of a request that not all calls have."""
+
+    estimand: Special | Average
+    more: tuple[Average | Ratio, ...]
+    propensity: float | str | Mapping[str, float] | None
+    weights: str | None
+    groups: tuple[str, ...]
+    horizon: float | None
+    queries: Queries | None
+    mode: Mode
+    below_minimum: BelowMinimum
 
 
 SLOPES = frozenset(("PLR", "LATE"))
@@ -642,6 +656,21 @@ class Request:
         known = self.propensity
         shares = known.values() if isinstance(known, Mapping) else [known]
         return min(min(float(p), 1 - float(p)) for p in shares)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The options of a call that differ from their defaults."""
+        trust = self.trust
+        options: dict[str, tuple[Any, Any]] = {  # value, default
+            "neighbors": (trust.neighbors, Trust().neighbors),
+            "unit": (trust.unit, None),
+            "max_rows": (trust.max_rows, 1 if trust.unit is None or trust.panel else None),
+            "propensity": (self.propensity, None),
+            "weights": (self.weights, None),
+            "groups": (list(self.groups), []),
+            "horizon": (self.horizon, None),
+        }
+        return {name: value for name, (value, default) in options.items() if value != default}
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
-from privcausal.request.request import COHORTS, Control, Request, Trust
+from privcausal.request.request import COHORTS, Control, Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.request.terms import ResultTerm
 from privcausal.results import frames
@@ -86,24 +86,15 @@ def _call(
     if len(request.declared) or request.declared.complete:
         options["bounds"] = _bounds(request.declared)
     asked = [request.estimand, *request.more] if request.more else request.estimand
-    general: list[tuple[str, Any, Any]] = [  # option, value, default
-        ("estimand", asked, request.estimand if name != "private" else "ATE"),
-        ("neighbors", trust.neighbors, Trust().neighbors),
-        ("unit", trust.unit, None),
-        ("max_rows", trust.max_rows, 1 if trust.unit is None or trust.panel else None),
-        ("propensity", request.propensity, None),
-        ("weights", request.weights, None),
-        ("groups", list(request.groups), []),
-        ("horizon", request.horizon, None),
-    ]
     if trust.panel is not None:  # A panel has no max_rows, and its estimand is always the ATT.
         name, options["time"] = "did", trust.panel.time
-        general = [line for line in general if line[0] != "estimand"]
         if isinstance(trust.panel, Staggered):
             options["cohort"] = trust.panel.cohort
-            general += [("control_group", trust.panel.control_group, "nevertreated")]
-    options |= {key: value for key, value, default in (*general, *own) if value != default}
-    return name, options
+            own.insert(0, ("control_group", trust.panel.control_group, "nevertreated"))
+    elif name == "private" and asked != "ATE":
+        options["estimand"] = asked
+    own_options = {key: value for key, value, default in own if value != default}
+    return name, options | request.chosen | own_options
 
 
 def _printed(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:
