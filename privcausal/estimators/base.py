@@ -28,10 +28,9 @@ from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import Triples
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.averages import USUAL_Z, AverageEstimate
 from privcausal.inference.confounding import Remainder
 from privcausal.inference.effects import Effect
-from privcausal.inference.intervals import USUAL_Z
 from privcausal.inference.ranges import outcome_edges, window_borders
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request

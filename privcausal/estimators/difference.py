@@ -25,16 +25,17 @@ from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference import cuts, ranges
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.noisy import Noisy, Reading
-from privcausal.inference.population import Population
-from privcausal.inference.ranges import Window
-from privcausal.inference.reconcile import (
+from privcausal.inference.noisy import (
+    Noisy,
+    Reading,
     joint_sampling,
     reconciled,
     reconciling,
     terms_first,
     upheld,
 )
+from privcausal.inference.population import Population
+from privcausal.inference.ranges import Window
 from privcausal.request.factors import Partitions, partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request

@@ -42,8 +42,13 @@ from privcausal.estimators.slopes import (
 from privcausal.estimators.words import Description, Estimate, listed
 from privcausal.features import functions
 from privcausal.inference import effects
-from privcausal.inference.averages import FEW_SDS, AverageEstimate, with_design_effect
-from privcausal.inference.intervals import covering, p_value
+from privcausal.inference.averages import (
+    FEW_SDS,
+    AverageEstimate,
+    covering,
+    p_value,
+    with_design_effect,
+)
 from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.regression import Posterior
 from privcausal.request import schema

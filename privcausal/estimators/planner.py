@@ -20,7 +20,7 @@ from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, resolve_domains
 from privcausal.estimators.instruments import late_limits
 from privcausal.estimators.words import Estimate, words_of
-from privcausal.inference.intervals import USUAL_Z, covering
+from privcausal.inference.averages import USUAL_Z, covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan

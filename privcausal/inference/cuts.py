@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privcausal.inference import ranges, tails
-from privcausal.inference.intervals import folded_quantile
+from privcausal.inference.averages import folded_quantile
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval

@@ -37,8 +37,7 @@ from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
-from privcausal.inference.averages import FEW_SDS, AverageEstimate
-from privcausal.inference.intervals import covering
+from privcausal.inference.averages import FEW_SDS, AverageEstimate, covering
 from privcausal.inference.noisy import Noisy, Reading, symmetric_matrix
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import ResultTerm

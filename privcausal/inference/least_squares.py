@@ -22,7 +22,7 @@ from scipy.special import ndtr
 
 from privcausal.features.basis import TINY
 from privcausal.inference import averages, ranges, tails
-from privcausal.inference.intervals import USUAL_Z, covering, folded_quantile
+from privcausal.inference.averages import USUAL_Z, covering, folded_quantile
 from privcausal.inference.population import GramEstimate
 from privcausal.inference.regression import likelihoods
 from privcausal.request.terms import ResultTerm

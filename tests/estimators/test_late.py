@@ -105,7 +105,7 @@ def estimate(slopes: tuple[float, float], sds: tuple[float, float]) -> AverageEs
 
 def held(found: AverageEstimate, theta: Any, z: float) -> Any:
     """Whether reduced form - theta first stage is within its limits, value by value."""
-    from privcausal.inference.intervals import covering
+    from privcausal.inference.averages import covering
 
     cov = (found.sampling + found.privacy)[1:, 1:]
     weight = np.column_stack([np.ones_like(theta), -theta])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.intervals import covering, folded_quantile
+from privcausal.inference.averages import covering, folded_quantile
 from privcausal.inference.least_squares import (
     FOCUS,
     Leverage,

@@ -17,9 +17,15 @@ from privcausal.inference.averages import (
     estimate_averages,
 )
 from privcausal.inference.confounding import Remainder
-from privcausal.inference.noisy import Noisy, Reading
+from privcausal.inference.noisy import (
+    Noisy,
+    Reading,
+    joint_sampling,
+    reconciled,
+    reconciled_within,
+    upheld,
+)
 from privcausal.inference.ranges import Window
-from privcausal.inference.reconcile import joint_sampling, reconciled, reconciled_within, upheld
 from privcausal.request.factors import Partitions
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ATE_TERM, Place, ResultTerm

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import expon, lognorm, norm
 from scipy.stats import t as student
 
+from privcausal.inference.averages import covering
 from privcausal.inference.cuts import (
     SIGNED_HALF_OCTAVES,
     ArmSizes,
@@ -19,7 +20,6 @@ from privcausal.inference.cuts import (
     score_cut,
 )
 from privcausal.inference.cuts import score_edges as bins
-from privcausal.inference.intervals import covering
 from privcausal.inference.ranges import Look, outcome_edges, read_look
 from privcausal.request.schema import Interval
 

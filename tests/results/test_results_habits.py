@@ -16,7 +16,7 @@ from scipy.stats import chi2, norm
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError
-from privcausal.inference.intervals import covering, p_value
+from privcausal.inference.averages import covering, p_value
 from privcausal.results.exchange import HINTS
 from privcausal.testing import seeded_noise
 
