@@ -658,6 +658,13 @@ class Request:
         return min(min(float(p), 1 - float(p)) for p in shares)
 
     @property
+    def control(self) -> Control:
+        """The details of the call."""
+        clusters = (self.cluster.column, self.cluster.max_rows) if self.cluster else ()
+        shares = dict(self.budget.shares) or None
+        return Control(self.split, self.clip, shares, self.tails, self.cov_type, *clusters)
+
+    @property
     def chosen(self) -> dict[str, Any]:
         """The options of a call that differ from their defaults."""
         trust = self.trust

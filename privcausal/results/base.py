@@ -22,7 +22,7 @@ from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference.averages import AverageEstimate
 from privcausal.report.summary import TIDY, Printed
 from privcausal.request.panels import Staggered
-from privcausal.request.request import COHORTS, Control, Request
+from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema
 from privcausal.request.terms import ResultTerm
 from privcausal.results import frames
@@ -56,14 +56,13 @@ def question(learner: estimators.Learner, base: bases.AnyBase, request: Request)
 def _call(
     learner: estimators.Learner, base: bases.AnyBase, request: Request
 ) -> tuple[str, dict[str, Any]]:
-    budget, trust = request.budget, request.trust
-    shares = dict(budget.shares) or None
+    budget, trust, control = request.budget, request.trust, request.control
     name, options = "private", dict[str, Any]()
     if request.mode == "paper":
         name, options = _printed(learner, request)
         own: list[tuple[str, Any, Any]] = [
             ("propensity_clip", request.clip, 0.1),
-            ("shares", shares, None),
+            ("shares", control.shares, None),
             ("below_minimum", request.below_minimum, "published"),
         ]
     else:
@@ -72,11 +71,6 @@ def _call(
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
-        of = request.cluster
-        clusters = (None, None) if of is None else (of.column, of.max_rows)
-        control = Control(
-            request.split, request.clip, shares, request.tails, request.cov_type, *clusters
-        )
         own = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
     if base != bases.BASES["gam"] and request.estimand != "OLS":
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")

@@ -142,7 +142,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
         found = fit(kind, study(kind, 1000))
     text = str(found.summary(full=True))
     assert "Private Partially Linear Effect" in text
-    assert {"a number": "T in [-20, 20]", "several arms": "4 arms vs. a"}[kind] in text
+    assert {"a number": "T in [-20, 20]", "several arms": "3 arms vs. a"}[kind] in text
     assert "clipped" not in text
     terms = ["T[T.b]", "T[T.c]", "T[T.d]"] if kind == "several arms" else ["PLR"]
     assert found.params.index.tolist() == terms

@@ -131,7 +131,7 @@ def test_what_results_say(tmp_path: Any) -> None:
     with seeded_noise(0):
         found = fit(study(2000), groups="site")
     text = str(found.summary(full=True))
-    assert "3 arms vs. a" in text
+    assert "2 arms vs. a" in text
     assert "one for each arm" in text
     assert "Cattaneo" in found.methods
     found.save(tmp_path / "fit.json")
