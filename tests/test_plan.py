@@ -831,4 +831,5 @@ def test_every_option_of_a_fit_is_one_of_its_plan():
     own = {"data", "ledger", "progress"}
     for call in (pc.private, pc.privcate):
         fit = set(inspect.signature(call).parameters) - own
-        assert fit <= set(inspect.signature(pc.plan).parameters)
+        known = set(inspect.signature(pc.plan).parameters)
+        assert fit <= known, "a plan must accept each option, or the option goes to pc.Control"

@@ -334,16 +334,15 @@ def averages(
     """Averages with their covariance, from one release of the scores and their squares.
 
     Each component is clipped as it would be alone, using a histogram of its own sizes. A single
-    score is released times (1, z, g), which gives slopes and groups. If there are several averages,
-    each row's clipped scores are released as one vector. The noise has the shape of the set of all
-    possible vectors. `weight` has the meaning it has in `WeightedNuisances`.
+    score is released times (1, z, g), which gives slopes and groups. The scores of several averages
+    are released as one vector, with noise of its possible shape. See `WeightedNuisances.weight`.
     """
     session, request = state.session, state.session.plan.request
     chosen, noise = _chosen(state, asked, stages)
     sums, squares = _queries(state, asked, chosen, noise)
     session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
     release = session.release(stages[1], sums)
-    # This matrix turns the released scores into the scores of the components.
+    # from the released scores to the scores of the components
     back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
     totals = _totals(state, sums, release, stages[1])
     if squares is not None:
@@ -753,8 +752,9 @@ def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions
 
 def _sampling(state: survey.Survey, parts: Folds, term: ResultTerm) -> float:
     """Sampling variance of an average whose outcomes vary as usual around their means."""
-    weigh = np.mean([estimand_of(term).error(p.e(state.rows), state.clip).mean() for p in parts])
-    return float(PRIORS.outcome_noise_sd**2 * state.variance * weigh / state.population.count)
+    each = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
+    variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(each)
+    return float(variance / state.population.count)
 
 
 def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:

@@ -7,7 +7,7 @@ The estimate is c + sum(score) / sum(mass). A new estimand is a class here, its 
 
 Bias by nuisance errors: let the truth be e + d_e, eta + d_y, with E[Y | X, T] = eta + d_y +
 (T - e - d_e) tau, and let the effect tau be right. Then with d_b = d_y - tau d_e the mean of each
-score errs by E[w d_e d_b]; `Estimand.error` is w.
+score errs by E[w d_e d_b]; `Estimand.bias_weight` is w.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Score(Transform, Protocol):
 
 class ScoreParts(NamedTuple):
     """Nuisances of one fold, the range of the outcome, and the limits of e where scores divide by
-    it, and elsewhere.
+    it, and elsewhere. The effect times e is eta - mu0.
     """
 
     e: Function
@@ -70,7 +70,7 @@ class Estimand:
     compared = "treatment"  # The variable that is compared given the covariates
     in_set = False  # Whether the interval is a confidence set, which may be unbounded
 
-    def error(self, e: Vector, clip: float) -> Vector:
+    def bias_weight(self, e: Vector, clip: float) -> Vector:
         """With several arms, the mean of the score of arm j errs by E[d_j (d_y - sum_i tau_i d_i)],
         and slopes by E[(T - e)(T - e)']^-1 times this vector.
         """
@@ -83,7 +83,7 @@ class ATE(Estimand):
 
     by_e, by_rest = True, True
 
-    def error(self, e: Vector, clip: float) -> Vector:
+    def bias_weight(self, e: Vector, clip: float) -> Vector:
         """Y - mu_T has mean d_b in both arms, because mu_T = eta + (T - e) tau. Further,
         E[(T - e)/(e (1 - e)) | X] = d_e / (e (1 - e)).
 
@@ -100,7 +100,7 @@ class MeanOutcome:
 
     arm: int
 
-    def error(self, e: Vector, clip: float) -> Vector:
+    def bias_weight(self, e: Vector, clip: float) -> Vector:
         """The part of the ATE's weight that belongs to the arm."""
         return np.asarray(1 / (e if self.arm else 1 - e))
 
@@ -120,6 +120,11 @@ class Tilted(Estimand):
         raise NotImplementedError
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
+        """Mass m >= 0 of each row, whose mean is h / scale if e is right.
+
+        Sums clip negative masses to 0. Standard errors in groups need E[m^2 | X] >= E[m | X] for
+        each scale up to the largest tilt (`averages._variances`).
+        """
         raise NotImplementedError
 
 
@@ -130,7 +135,7 @@ class ATT(Tilted):
     def tilt(self, e: Vector) -> Vector:
         return e
 
-    def error(self, e: Vector, clip: float) -> Vector:
+    def bias_weight(self, e: Vector, clip: float) -> Vector:
         """Y - mu0 = Y - eta + e tau has mean T tau + d_b. E[(T - e)/(1 - e) | X] = d_e / (1 - e),
         and T (T - e)/(1 - e) = T. Therefore sum(score) / sum(T) has mean E[T tau]/E[T] +
         E[d_e d_b / (1 - e)]/E[T].
@@ -155,7 +160,7 @@ class ATO(Tilted):
     def tilt(self, e: Vector) -> Vector:
         return e * (1 - e)
 
-    def error(self, e: Vector, clip: float) -> Vector:
+    def bias_weight(self, e: Vector, clip: float) -> Vector:
         """(T - e)(Y - eta) = (T - e)(d_y + (T - e - d_e) tau + u) has mean E[h tau] + E[d_e d_y].
         (T - e)^2 has mean E[h] + E[d_e^2], for h = Var(T | X). The ratio therefore errs by
         E[d_e (d_y - tau d_e)] / E[(T - e)^2] for the tau it estimates. This gives

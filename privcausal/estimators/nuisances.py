@@ -443,7 +443,7 @@ def over_folds(found: Sequence[Remainder]) -> Remainder:
 
 
 def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
-    """Distribution of E[w (d_e + g) d_b] for both kinds of features, w as in `Estimand.error`.
+    """Distribution of E[w (d_e + g) d_b] for both kinds of features; w is `bias_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
     errors of the fitted functions. Where the limits leave
@@ -455,7 +455,7 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     if part.pair is None and part.beyond is None:
         return found
     e = part.propensity(term)
-    weigh = estimand_of(term).error(e(state.rows), state.clip)
+    weigh = estimand_of(term).bias_weight(e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
     g = fitted - e(state.rows)
     if part.pair is not None:
@@ -550,6 +550,6 @@ show them in at most 5% of the fits where there are none.
 def remainder_weight(
     state: Survey, features: Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
-    """E[w phi phi'] over the synthetic population, for w of the term's `Estimand.error`."""
-    phi, weigh = state.rows.phi(features), estimand_of(term).error(e(state.rows), state.clip)
+    """E[w phi phi'] over the synthetic population, for w of `Estimand.bias_weight`."""
+    phi, weigh = state.rows.phi(features), estimand_of(term).bias_weight(e(state.rows), state.clip)
     return np.asarray((phi.T * weigh) @ phi / len(phi))

@@ -488,11 +488,13 @@ class Request:
                 f"Cluster column {column!r} cannot also be in the formula, in groups= or the time. "
                 "Copy it to a column with another name."
             )
-        plain = self.estimand in ("ATE", "ATT", "ATO", "OLS")
-        if not plain or self.more or self.arms or self.mode == "paper":
+        plain = [name for name in AVERAGES if name not in (*SLOPES, *SURVIVAL)]
+        alone = self.estimand in (*plain, "OLS") and not (self.more or self.arms)
+        if not alone or self.mode == "paper":
+            *names, last = map(repr, plain)
             raise CapabilityError(
                 "cluster= requires regress(), did(), or private() with two arms and one of the "
-                "estimands 'ATE', 'ATT' and 'ATO'. Fit several estimands separately."
+                f"estimands {', '.join(names)} and {last}. Fit several estimands separately."
             )
 
     def _check_survival(self) -> None:
@@ -665,7 +667,7 @@ class Request:
         return Control(self.split, self.clip, shares, self.tails, self.cov_type, *clusters)
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def call_options(self) -> dict[str, Any]:
         """The options of a call that differ from their defaults."""
         trust = self.trust
         options: dict[str, tuple[Any, Any]] = {  # value, default
@@ -681,7 +683,7 @@ class Request:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Columns whose missing values make the whole row count as zero."""
+        """Columns that a row needs: it counts as zero if one of their values is missing."""
         extra = [name for name in (self.propensity, self.weights) if isinstance(name, str)]
         if isinstance(self.trust.panel, Staggered):
             extra += [self.trust.panel.cohort, *self.wide]

@@ -88,7 +88,7 @@ def _call(
     elif name == "private" and asked != "ATE":
         options["estimand"] = asked
     own_options = {key: value for key, value, default in own if value != default}
-    return name, options | request.chosen | own_options
+    return name, options | request.call_options | own_options
 
 
 def _printed(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:

@@ -289,7 +289,7 @@ def _made(value: Any) -> Any:
         return _MAKERS[name](content)
     kind, parts = _kinds()[name], {key: _made(one) for key, one in content.items()}
     hints = get_type_hints(kind)
-    _need(set(parts) == {f.name for f in _stored(kind)})
+    _need(set(parts) <= {f.name for f in _stored(kind)})  # Fields of later builds have defaults.
     _need(all(_is(part, hints[key]) for key, part in parts.items()))
     return kind(**parts)
 

@@ -148,7 +148,7 @@ class Sure(Tilted):
     def tilt(self, e: Vector) -> Vector:
         return e**2
 
-    def error(self, e: Vector, clip: float) -> Vector:
+    def bias_weight(self, e: Vector, clip: float) -> Vector:
         e = np.minimum(e, 1 - clip)
         return np.asarray(e / (1 - e) / np.mean(e**2))
 

@@ -169,7 +169,7 @@ def test_every_learner_from_every_source(
     pair = tables(name, relation)
     one, two = (stored(t, source, tmp_path / f"table{k}") for k, t in enumerate(pair))
     report = check(Pair(f"{name} from {source}", call(name, relation), one, two))
-    assert report.share > 0.01  # a whole row changed: the check is not idle
+    assert report.share > 0.01, report.error  # a whole row changed: the check is not idle
 
 
 BY_UNITS = [(name, "memory") for name in CALLS if name != "bought"]
@@ -191,7 +191,7 @@ def test_every_learner_by_units(name: str, source: str, relation: str, tmp_path:
     if source != "memory":
         one, two = (stored(t, source, tmp_path / f"table{k}") for k, t in enumerate((one, two)))
     report = check(Pair(f"{name} by units", made, one, two))
-    assert report.share > 0.01
+    assert report.share > 0.01, report.error
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

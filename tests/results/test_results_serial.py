@@ -247,6 +247,17 @@ def test_damaged_files(tmp_path: Any, document: dict[str, Any]) -> None:
             raise AssertionError(name) from error
 
 
+def test_a_file_written_before_an_option_existed(tmp_path: Any) -> None:
+    """A new field of the request has a default, so files without it are read."""
+    fit = variant("r on gam")
+    fit.save(tmp_path / "fit.json")
+    document = json.loads((tmp_path / "fit.json").read_text(encoding="utf-8"))
+    for name in ("horizon", "cluster", "weights"):
+        del document["asked"]["RowRequest"]["request"]["Request"][name]
+    (tmp_path / "fit.json").write_text(json.dumps(document), encoding="utf-8")
+    assert str(pc.load(tmp_path / "fit.json").summary()) == str(fit.summary())
+
+
 def test_half_a_file(tmp_path: Any) -> None:
     variant("r on gam").save(tmp_path / "fit.json")
     whole = (tmp_path / "fit.json").read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ from vault_helpers import (
 )
 
 from privcausal import testing
+from privcausal.estimators.estimands import ESTIMANDS, ScoreParts, Tilted
 from privcausal.features.functions import Capped, Constant, Function, Known, Mixture
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.typing import Integers, Vector
@@ -195,6 +196,24 @@ def test_the_bound_is_the_largest_value(make: Any) -> None:
     found = np.abs(everywhere(make)).max()
     bound = make(Nuisance(Constant(0.5), Constant(0.0), Constant(0.0))).bound
     assert found == pytest.approx(bound, rel=1e-12)
+
+
+TILTED = {name: one for name, one in ESTIMANDS.items() if isinstance(one, Tilted)}
+
+
+@pytest.mark.parametrize("name", TILTED)
+def test_masses_are_nonnegative_and_their_squares_no_less(name: str) -> None:
+    """Sums clip negative masses; standard errors in groups need E[m^2 | e] >= E[m | e]."""
+    s, grid, one = study("substitute"), np.linspace(CLIP, 1 - CLIP, 9), TILTED[name]
+    rows = [CORNER | {"Y": HI, "T": t} for t in (0.0, 1.0)]
+    largest = float(one.tilt(np.linspace(0.0, 1.0, 101)).max())
+    zero = Constant(0.0)
+    parts = [ScoreParts(Constant(e), zero, zero, OUTCOME, CLIP, CLIP) for e in grid]
+    control, treated = values(s, rows, *(one.mass(k, largest) for k in parts))[0]
+    assert (control >= 0).all() and (treated >= 0).all()
+    mean, square = ((1 - grid) * control**p + grid * treated**p for p in (1, 2))
+    np.testing.assert_allclose(mean, one.tilt(grid) / largest)
+    assert (square >= mean * (1 - 1e-12)).all()
 
 
 def test_the_aipw_score_is_kennedys() -> None:

@@ -346,7 +346,9 @@ class ScoreSums(BlockSums):
 
     Privacy
     -------
-    The rule of `BlockSums` applies. Let A and m be the largest ||a||^2 and ||g||^2. The bounds are:
+    The rule of `BlockSums` applies. Let A and m be the largest ||a||^2 and ||g||^2. A replaced row
+    changes the scores by at most 2 sqrt(A + m), in units of their cut. The other blocks add at most
+    the share `MASS_COST` to the square of this sensitivity. The bounds are:
 
     - Scores: ||x (a, g)||^2 <= A + m. With `slopes`, (x, x' alpha z, x g) has the same bound, since
       |x'| <= 1. Two rows differ by at most 4 (A + m) in squared norm.
