@@ -156,7 +156,8 @@ MOSTLY = 0.5
 def heights(bounds: Interval) -> Vector:
     """Borders of cells of Y - lo, ascending from 0 to the range.
 
-    The ends and zero have their own cells, because many rows at one value do not show a scale.
+    The ends and zero have their own cells, because many rows at one value do not show a scale. The
+    cell of the upper end is beyond the last border below it.
     """
     anchor = float(np.clip(0.0, bounds.lo, bounds.hi) - bounds.lo)
     steps = bounds.width * 2.0 ** (-0.5 * np.arange(2 * OCTAVES + 1))
@@ -164,7 +165,8 @@ def heights(bounds: Interval) -> Vector:
         np.linspace(0.0, bounds.width, PARTS + 1), anchor - steps, anchor + steps,
         np.nextafter(anchor, -np.inf), anchor,
     ]  # fmt: skip
-    return np.unique(ends[(ends >= 0) & (ends <= bounds.width)])
+    inside = ends[(ends >= 0) & (ends < np.nextafter(bounds.width, 0.0))]
+    return np.unique(np.r_[inside, bounds.width])
 
 
 @dataclass(frozen=True, eq=False)

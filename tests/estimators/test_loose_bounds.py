@@ -110,3 +110,25 @@ def test_arms_have_the_stages_of_the_learners_by_residuals(known: bool) -> None:
     assert stages[:3] == ["nuisance: marginals", "nuisance: ranges", "nuisance: outcome range"]
     assert ("nuisance: treatment" in stages) is not known
     assert "nuisance: arm outcomes" in stages
+
+
+@pytest.mark.parametrize("call", ["private", "privcate", "PLR", "regress", "trial"])
+def test_an_outcome_that_is_never_positive(call: str) -> None:
+    """Bounds (-100, 0): losses, or scores below a maximum. The estimate is near the truth, -3."""
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame({"T": rng.integers(0, 2, 3000), "X": rng.uniform(-1, 1, 3000)})
+    data["Y"] = -np.abs(30 + 3 * data["T"] + 5 * data["X"] + rng.normal(0, 5, 3000)).clip(0, 100)
+    bounds = {"Y": (-100, 0), "X": (-1, 1)}
+    with seeded_noise(4):
+        if call == "regress":
+            fit = pc.regress("Y ~ T + X", data, bounds=bounds, eps=2)
+        elif call == "privcate":
+            fit = pc.privcate("Y ~ T | X", data, bounds=bounds, eps=2)
+        else:
+            options = {"estimand": "PLR"} if call == "PLR" else {}
+            treatment, rest = ("X", " | T") if call == "PLR" else ("T", " | X")
+            rest = "" if call == "trial" else rest
+            fit = pc.private(f"Y ~ {treatment}{rest}", data, bounds=bounds, eps=2, **options)
+    at, truth = {"regress": (1, -3), "PLR": (0, -5)}.get(call, (0, -3))
+    assert abs(fit.params.iloc[at] - truth) < 5 * fit.bse.iloc[at]
+    assert fit.bse.iloc[at] < 2

@@ -7,7 +7,14 @@ import pytest
 from scipy.stats import binom
 
 from privcausal.inference.ranges import LookCounts as Counts
-from privcausal.inference.ranges import coarse_range, effective_range, looks_binary, outcome_range
+from privcausal.inference.ranges import (
+    coarse_range,
+    effective_range,
+    heights,
+    looks_binary,
+    outcome_edges,
+    outcome_range,
+)
 from privcausal.request.schema import Interval
 from privcausal.vault.queries.cells import Magnitudes
 
@@ -143,3 +150,24 @@ def test_two_values_look_binary(
         fine = counted(np.clip(y, scale.lo, scale.hi), np.linspace(scale.lo, scale.hi, 65), rng)
         said += looks_binary(rough, fine, whole=whole)
     assert said >= 17 if binary else said == 0
+
+
+@pytest.mark.parametrize(
+    "ends", [(-100.0, 0.0), (0.0, 100.0), (-4.2, 0.0), (-0.3, 0.3), (2.0, 3.0)]
+)
+def test_the_upper_end_has_one_cell_of_its_own(ends: tuple[float, float]) -> None:
+    """Also if it is zero, which has a cell of its own too: laws of outcomes rely on the number."""
+    declared = Interval(*ends)
+    borders, edges = heights(declared), outcome_edges(declared)
+    assert borders[-1] == declared.width and edges[-2:].tolist() == [
+        np.nextafter(declared.width, 0.0), declared.width
+    ]  # fmt: skip
+    assert len(edges) == len(borders) + 1
+
+
+def test_that_cell_is_not_split_by_rounding() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(2000):
+        low = round(rng.uniform(-10, 0), int(rng.integers(0, 4)))
+        declared = Interval(low - 1, rng.choice([0.0, 1 - low, round(rng.uniform(0, 10), 2)]))
+        assert len(outcome_edges(declared)) == len(heights(declared)) + 1
