@@ -629,8 +629,12 @@ def fine_range(counts: Vector, noise_sd: float, coarse: Interval, rows: float) -
     """The cells of the coarse range that hold nearly all rows, widened by `PAD`.
 
     Cells are merged until they are distinguishable from noise. If too many rows might lie beyond,
-    the coarse range is kept, because a wide bound costs noise but a narrow bound biases.
+    the coarse range is kept, because a wide bound costs noise but a narrow bound biases. If only
+    zeros are detected, the range is [0, 1]: the scale of the other values is unknown, and they may
+    be ones.
     """
+    if coarse.width <= 8 * ZERO_CELL:  # both sides of zero, four times as wide if rows are missed
+        return Interval(0.0, 1.0)
     for merged in (1, 2, 4, 8):
         cells, sd = counts.reshape(-1, merged).sum(axis=1), noise_sd * np.sqrt(merged)
         occupied = np.flatnonzero(cells > FINE_STANDS_OUT * sd)

@@ -105,3 +105,15 @@ def test_bounds_cost_little_where_no_tail_is_heavy() -> None:
 def test_without_a_condition_on_tails_an_outcome_has_declared_bounds() -> None:
     with pytest.raises(SchemaError, match=r"requires declared outcome bounds.*'Y'"):
         pc.private("Y ~ T", study(rare, 100, 1), eps=1, control=pc.Control(tails="any"))
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_dummy_whose_ones_noise_hides_is_a_dummy(kind: type) -> None:
+    """12 ones in 600 rows at eps = 1: the coefficient is in the unit of the others."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"D": (np.arange(600) < 12).astype(kind), "X": rng.uniform(-1, 1, 600)})
+    frame["Y"] = 1 + frame["X"] + rng.normal(0, 1, 600)
+    with seeded_noise(3):
+        fit = pc.regress("Y ~ D + X", frame, bounds={"Y": (-4, 6), "X": (-1, 1)}, eps=1)
+    assert fit.schema["D"] == pc.Schema({"D": (0, 1)})["D"]
+    assert abs(fit.params["D"]) < 5 * fit.bse["D"] < 500
