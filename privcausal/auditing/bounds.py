@@ -426,11 +426,10 @@ def _domains(
     parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
 ) -> dict[str, Domain]:
     """The declared domain of each column; treatment and the like are 0/1 unless declared."""
-    known = tuple(options.get(name) for name in ("propensity", "weights", "cohort"))
     groups = options.get("groups", ())
     texts = [groups] if isinstance(groups, str) else groups
     of_groups = [column for text in texts for column in parse_group(text).columns]
-    options_named = [name for name in known if isinstance(name, str)]
+    options_named = [name for name in options.values() if isinstance(name, str) and name in schema]
     found: dict[str, Domain] = {}
     for name in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):
         domain = schema.get(name)

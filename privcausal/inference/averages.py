@@ -74,9 +74,9 @@ class ScoreTotals:
     def rows(self) -> Reading:
         """Complete rows at each place; their number is exact if it is public."""
         (low, high), (value, sd) = self.limits, self.size.at(0)
-        return (
-            Reading(np.r_[low, value[1:]], np.r_[0.0, sd[1:]]) if low == high else self.size.at(0)
-        )
+        if low == high:
+            value, sd = np.r_[low, value[1:]], np.r_[0.0, sd[1:]]
+        return Reading(value, sd)
 
     def weighted(self, weight: Vector, size: float) -> Matrix:
         """Sum of a a' in the synthetic population with weights of its points, shape (k, k).

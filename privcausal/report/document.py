@@ -157,11 +157,9 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         "grids": _grids(view, public=public),
         "notes": [tables.first_sentence(note) for note in view.notes] if public else view.notes,
         "figures": [
-            (
-                c.sentence,
-                plots.check_picture(c, f"figure{i}", tables.plain_grid(c.caption, c.frame)),
-            )
+            (c.sentence, plots.check_picture(c, f"figure{i}", grid), grid)
             for i, c in enumerate(view.figures)
+            for grid in [tables.plain_grid(c.caption, c.frame)]
         ],
         "checks": [
             (c.sentence, plots.check_picture(c, f"check{i}"), tables.plain_grid(c.caption, c.frame))

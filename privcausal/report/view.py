@@ -35,7 +35,7 @@ class VarianceSource(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A figure or a diagnostic release (overlap, balance): a caption, a sentence, a small frame.
+    """A block of the report, such as survival or overlap: a caption, a sentence, a small frame.
 
     `draw(ax=...)` draws it on axes `height` inches high. If the plot names rows, `rows` are
     their numbers instead, one for each of the axes that `draw` takes.

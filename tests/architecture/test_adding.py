@@ -1,6 +1,7 @@
 """A new learner needs a file of its own and a row of the registry: results know it by itself.
 
-A new estimand needs its class, its score and mass, and its name.
+A new estimand needs its class, its score and mass, and its name. A new block of the report is one
+method of a result.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from privcausal.estimators.survey import Survey as FitState
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
+from privcausal.report.view import Check
 from privcausal.request import request
 from privcausal.request.plan import Plan
+from privcausal.results import AteResult
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.typing import Vector
 from privcausal.vault import OverlapMass, OverlapScore, Transform
@@ -176,3 +179,22 @@ def test_an_estimand_is_a_class_and_a_name(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.params["sure"] == pytest.approx(truth, abs=4 * float(found.bse["sure"]))
     assert "Private Effect on the Sure" in words(found.summary())
     assert (found.params["sure"] - 1) > 3 * float(found.bse["sure"])  # the ATE is 1
+
+
+# -- a block of the report -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plot", [None, lambda ax: ax.plot([0, 1])], ids=["table", "plot"])
+def test_a_block_of_the_report_is_a_method(
+    plot: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"patients": [12.0]}, index=["needed to treat"])
+    block = Check("Number needed to treat", "One in twelve patients benefits.", frame, plot)
+    monkeypatch.setattr(AteResult, "_figures", lambda *_: (block,))
+    with seeded_noise(5):
+        fit = pc.private(STUDY.formula, STUDY.frame, bounds=STUDY.bounds)
+    fit.report(tmp_path / "fit.html")
+    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "<p>One in twelve patients benefits.</p>" in page
+    assert "needed to treat</th>" in page
+    assert ("Number needed to treat.</figcaption>" in page) == (plot is not None)
