@@ -265,7 +265,8 @@ ROWS = (
     ),
     Mutant(
         "units of a panel go by labels", "vault.admission:Changes.reading",
-        "str(request.trust.unit): \"units\"", "str(request.trust.unit): True",
+        "dict.fromkeys(request.keys.values(), \"units\")",
+        "dict.fromkeys(request.keys.values(), True)",
         (c.units_stay_apart, "panel"),
     ),
     Mutant(

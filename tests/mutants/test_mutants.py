@@ -19,6 +19,13 @@ def test_the_package_as_it_is_passes(killer: str) -> None:
     KILLERS[killer].check()
 
 
+def test_each_fault_can_be_planted() -> None:
+    """Its text is in the source once."""
+    for mutant in MUTANTS:
+        with planted(mutant):
+            pass
+
+
 @pytest.mark.slow
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
