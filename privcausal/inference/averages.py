@@ -333,10 +333,8 @@ def _inputs(asked: Sequence[ScoreAverage], sums: ScoreTotals) -> list[Noisy]:
 def _rows(a: ScoreAverage, sums: ScoreTotals) -> tuple[Matrix, float]:
     """Identities that the sums of an average satisfy, and the number of complete rows."""
     sizes = sums.size.at(a.mass) if a.group_masses else sums.rows
-    none, rows = (
-        np.zeros((0, sums.score.value.shape[1])),
-        float(np.clip(sums.size.value[0, 0], *sums.limits)),
-    )
+    rows = float(np.clip(sums.size.value[0, 0], *sums.limits))
+    none = np.zeros((0, len(sizes.value)))
     identities = none if sums.parts is None else upheld(sums.parts, *sizes, FEW_SDS)
     if len(identities) and not a.group_masses:
         (counts,) = Noisy.inputs(sizes)
@@ -384,7 +382,7 @@ def _variances(a: ScoreAverage, sums: ScoreTotals, found: Ratios) -> Vector:
         apart = float(found.mean.value[p]) * mass[p] / rows[p]
         variance = max(square - apart**2, a.least_variance(square, apart))
         out[p] = variance * rows[p] / mass[p] ** 2
-        floor = floor if p else PRIORS.least_unexplained * variance
+        floor = floor if p else PRIORS.least_unexplained * variance  # of groups
     return out
 
 
@@ -447,9 +445,9 @@ def _slopes(
     a: ScoreAverage, sums: ScoreTotals, found: Ratios, products: Noisy, variance: float, *,
     robust: bool,
 ) -> tuple[Noisy, Matrix, Vector, Vector]:  # fmt: skip
-    """Natural slopes, the sampling covariance of average and slopes, and two vectors for them.
+    """Natural slopes, and for average and slopes three parts of their errors.
 
-    The first has the noise variances via a a', the second the factors of the biases.
+    These are the sampling covariance, the noise variances via a a', and the factors of the biases.
 
     With a pilot, products with z use scores less a'pilot. The released sums of a turn the sum of
     (psi - center) into the sum of (psi - a'pilot). Then H^-1 sum a (psi - a'pilot) + pilot is the
