@@ -111,9 +111,13 @@ def first_fit(
     spread : float
         Sd of the outcome.
     """
-    gram, gap = shrunk.value, float(found.gram[0, 0] - shrunk.model[0, 0])
+    # Features have the size 1 and the outcome has its sd, so larger moments are noise. If it were
+    # left, products of noise would be taken for slopes.
+    gram = shrunk.model + (shrunk.value - shrunk.model) / (1 + shrunk.sd**2)
+    gap = float(found.gram[0, 0] - shrunk.model[0, 0])
     rows = float(shrunk.model[0, 0]) + gap / (1 + 2 * (found.sd / LEVEL_SD) ** 2)
     centre, level = gram[0, 1:] / rows, float(found.cross[0]) / rows
+    level /= 1 + (found.sd / found.scale / spread) ** 2
     cov = gram[1:, 1:] / rows - np.outer(centre, centre)
     root = np.sqrt(np.maximum(np.diag(cov), LEAST_SQUARE * usual[1:] ** 2))
     corr = cov / np.outer(root, root)
@@ -129,6 +133,7 @@ def first_fit(
     slopes = np.zeros(len(cross))
     if signal > 0:
         slopes = np.linalg.solve(cov + noise / signal * np.eye(len(cross)), cross)
+        slopes /= max(1.0, math.sqrt(slopes @ cov @ slopes) / (MOST_FITTED * spread))
     rest = max(left - 2 * slopes @ cross + slopes @ cov @ slopes, LEAST_LEFT * left)
     turn, sizes = np.eye(len(usual)), usual.copy()
     others = np.arange(1, len(usual))
@@ -148,6 +153,9 @@ def first_fit(
 FOCUS = 0.3
 """Squared size of the first column's u, relative to all others together. Public data."""
 
+
+MOST_FITTED = 2.0
+"""Largest sd of fitted values, in sds of the outcome. A guard against noise."""
 
 LEVEL_SD = 0.1
 """Prior sd of the mean squared weight of rows, around the marginals' value. By hand."""
@@ -481,7 +489,7 @@ def row_cut(
         # a row with weight w has w^2 of its information
         half = folded_quantile(bias / error) * error / (share @ (kept * at) ** 2)
         i, j = np.unravel_index(int(np.argmin(half)), half.shape)
-        if half[i, j] < best:
+        if found is None or half[i, j] < best:
             best, cut = float(half[i, j]), float(cuts[j])
             found = RowCut(
                 most, math.sqrt(norm2), math.sqrt(norm2 - square) / cut, cut,
