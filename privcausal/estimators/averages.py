@@ -346,8 +346,7 @@ def averages(
     back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
     totals = _totals(state, sums, release, stages[1])
     if squares is not None:
-        more = session.release(stages[2], squares)
-        square, meat = map(Reading, *map(squares.split, (more.value, more.noise_sd)))
+        square, meat = session.read(stages[2], squares)
         totals = replace(totals, square=square, meat=meat)
     lost = 0.0 if session.beyond is None else session.beyond.lost / state.population.count
     masses, found = list(_by_mass(asked)), []

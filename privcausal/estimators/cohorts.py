@@ -210,10 +210,8 @@ class EventStudy(Learner):
         if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.at)
-        release = session.release(COHORT_SUMS, sums)
-        path, units, square = zip(*map(sums.split, (release.value, release.noise_sd)), strict=True)
-        w = Reading(*map(np.hstack, zip(units, path, strict=True)))
-        totals = CohortTotals(w, Reading(*square))
+        path, units, square = session.read(COHORT_SUMS, sums)
+        totals = CohortTotals(Reading(*map(np.hstack, zip(units, path, strict=True))), square)
         found = estimate_cohorts(
             comparisons(request), labels, totals, size.contrasts, cut.bias * rows
         )

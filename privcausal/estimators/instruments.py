@@ -35,7 +35,6 @@ from privcausal.estimators.slopes import (
     FoldsByArm,
     cut_sums,
     largest_residual,
-    released_slopes,
     residual_cut,
     width_of,
 )
@@ -359,7 +358,7 @@ class LocalAverage(private.AverageLearner):
         )  # fmt: skip
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        found = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
+        found = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
         first = known(found, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
         strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
@@ -368,7 +367,7 @@ class LocalAverage(private.AverageLearner):
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
         scale *= _ratio(*map(np.diag, found.square))
         sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
-        found = released_slopes(state, private.AVERAGE_STAGES[1], sums)
+        found = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
         own = known(found, (centre, scale), bias)
         own = with_design_effect(own, request.trust.max_rows)
         own = replace(own, size_sd=state.population.count_sd)

@@ -27,7 +27,6 @@ from privcausal.inference import effects
 from privcausal.inference.averages import FEW_SDS, with_design_effect
 from privcausal.inference.confounding import unrelated
 from privcausal.inference.cuts import Extremes, score_cut
-from privcausal.inference.noisy import Reading
 from privcausal.inference.priors import PRIORS
 from privcausal.request import schema
 from privcausal.request.plan import StageKey
@@ -94,7 +93,7 @@ class PartiallyLinear(private.AverageLearner):
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
-        totals = released_slopes(state, nu.NUISANCE_RESIDUALS, sums)
+        totals = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
         slopes = np.clip(known(totals, none, 0.0, none).estimate, -reach, reach)
         mass = effects.posterior_mass(totals.mass, model, rows, doubt)
         own_shares = np.diag(mass.value + mass.sd) / rows  # not less than the rows may have
@@ -102,7 +101,7 @@ class PartiallyLinear(private.AverageLearner):
         masses = np.maximum(own_shares, PRIORS.least_mass * typical).tolist()
         parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
         sums, bias = cut_sums(state, _scores(state, parts, slopes), typical)
-        totals = released_slopes(state, private.AVERAGE_STAGES[1], sums)
+        totals = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
         if (np.diag(totals.mass.value) <= FEW_SDS * np.diag(totals.mass.sd)).any():
             session.alerts["treatment"] = UNSEEN_SLOPE
         left = _remainders(state, parts, slopes)
@@ -188,15 +187,6 @@ def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.Sl
         return vault.SlopeScores(e, eta, state.outcome, centre)
     most = largest_residual(state.session.schema[state.session.plan.request.formula.treatment])
     return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
-
-
-def released_slopes(
-    state: survey.Survey, stage: StageKey, sums: vault.SlopeSums
-) -> effects.SlopeTotals:
-    """Sums with their noise sds."""
-    release = state.session.release(stage, sums)
-    parts = zip(sums.split(release.value), sums.split(release.noise_sd), strict=True)
-    return effects.SlopeTotals(*(Reading(*part) for part in parts))
 
 
 def cut_sums(

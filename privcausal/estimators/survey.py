@@ -18,6 +18,7 @@ from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
 from privcausal.inference.alerts import lacks_arm
 from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
     LARGEST_USUAL,
     GramEstimate,
@@ -90,6 +91,12 @@ class FitRun:
         out = self.vault.release(stage, mechanism)
         self.releases.append(out)
         return out
+
+    def read(self, stage: StageKey, mechanism: Any) -> list[Reading]:
+        """The parts of a release, with the noise sds of their entries."""
+        out = self.release(stage, mechanism)
+        parts = map(mechanism.split, (out.value, out.noise_sd))
+        return [Reading(*part) for part in zip(*parts, strict=True)]
 
     def finished(
         self,

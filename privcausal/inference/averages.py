@@ -282,8 +282,9 @@ def estimate_averages(
     all sums enters by the delta method. If groups partition the rows, the sums are first made to
     agree. The average then equals the size-weighted mean of the groups' effects.
     """
-    score, size, products = _inputs(asked, sums)
-    found = [_ratios(a, sums, score, size) for a in asked]
+    known = [_known(a, sums) for a in asked]
+    score, size, products = _inputs(asked, sums, [rows for _, rows in known])
+    found = [_ratios(a, sums, score, size, *own) for a, own in zip(asked, known, strict=True)]
     values = [
         one.mean + np.where(one.seen, a.centre, np.nan) for a, one in zip(asked, found, strict=True)
     ]
@@ -316,21 +317,20 @@ def estimate_averages(
     )  # fmt: skip
 
 
-def _inputs(asked: Sequence[ScoreAverage], sums: ScoreTotals) -> list[Noisy]:
+def _inputs(asked: Sequence[ScoreAverage], sums: ScoreTotals, rows: Sequence[float]) -> list[Noisy]:
     """Scores, sizes, and products with z. Over all rows, a mass is its posterior.
 
     A last row of sizes has the posterior of the number of rows, for averages of the mass 1.
     """
     value, sd = (np.nan_to_num(np.vstack([one, one[:1]])) for one in sums.size)
     value[0], sd[0] = sums.rows
-    for a in asked:
-        prior = _rows(a, sums)[1]
+    for a, prior in zip(asked, rows, strict=True):
         mass = sums.size.at((a.mass, 0))
         value[a.mass or -1, 0], sd[a.mass or -1, 0] = shrunken_mass(mass, prior, a.mass_spread)
     return Noisy.inputs(sums.score, Reading(value, sd), sums.slope)
 
 
-def _rows(a: ScoreAverage, sums: ScoreTotals) -> tuple[Matrix, float]:
+def _known(a: ScoreAverage, sums: ScoreTotals) -> tuple[Matrix, float]:
     """Identities that the sums of an average satisfy, and the number of complete rows."""
     sizes = sums.size.at(a.mass) if a.group_masses else sums.rows
     rows = float(np.clip(sums.size.value[0, 0], *sums.limits))
@@ -342,12 +342,13 @@ def _rows(a: ScoreAverage, sums: ScoreTotals) -> tuple[Matrix, float]:
     return identities, rows
 
 
-def _ratios(a: ScoreAverage, sums: ScoreTotals, score: Noisy, size: Noisy) -> Ratios:
+def _ratios(
+    a: ScoreAverage, sums: ScoreTotals, score: Noisy, size: Noisy, identities: Matrix, rows: float
+) -> Ratios:
     """The sums of an average; sums over groups that partition the rows agree with the whole.
 
     Groups without masses of their own use the mean mass of all rows, M / n.
     """
-    identities, rows = _rows(a, sums)
     own = reconciled(a.parts @ score, identities)
     if a.group_masses:
         # the posterior of the whole mass is one more measurement of the mass
