@@ -256,14 +256,6 @@ class RowSource(Opaque):
     def close(self) -> None:
         """Close the files opened here to read the rows, but no source that was given."""
 
-    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
-        """Rows of whole numbers from a query over the table `data`, shape (m, k).
-
-        None if this table does not run SQL, or if SQL would read one of the wanted columns
-        differently from the vault.
-        """
-        return None
-
 
 class Memory(RowSource):
     """A table held in memory, read column by column as numbers or as labels."""
