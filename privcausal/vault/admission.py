@@ -255,7 +255,7 @@ def open_source(data: Frame) -> Source:
         return Source(files.open_path(data))
     kind = type(data)  # Compare names, to avoid importing the libraries.
     if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
-        return Source(spark.Spark(data))
+        return Source(spark.open_spark(data))
     if kind.__name__ == "LazyFrame" and kind.__module__.startswith("polars"):
         return Source(stored.Lazy(data))
     if kind.__name__ == "DuckDBPyRelation":

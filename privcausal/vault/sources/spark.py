@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from privcausal.errors import DataError
+from privcausal.errors import CapabilityError, DataError
 from privcausal.features.design import header
 from privcausal.features.rows import Space
 from privcausal.request.schema import Header, label_key
@@ -157,14 +157,10 @@ class Spark(memory.RowSource):
         return tuple(counts), np.array(list(counts.values()), np.int64)
 
     def _of_units(self, unit: str) -> Any:
-        """Rows with a named unit."""
-        from pyspark.sql import functions
-
-        column = column_of(unit)
-        named = column.isNotNull()
-        if dict(self._frame.dtypes)[unit] in ("float", "double"):
-            named = named & ~functions.isnan(column)
-        return self._frame.where(named)
+        """Rows with a named unit. In Spark's SQL, NaN equals itself."""
+        number = dict(self._frame.dtypes)[unit] in ("float", "double")
+        named = f" AND {spark_name(unit)} <> CAST('NaN' AS DOUBLE)" if number else ""
+        return self._frame.where(f"{spark_name(unit)} IS NOT NULL{named}")
 
     def _first(self, unit: str, max_rows: int, order: Sequence[str]) -> Any:
         from pyspark.sql import Window, functions
@@ -172,7 +168,7 @@ class Spark(memory.RowSource):
         rank = "rank of privcausal"
         window = Window.partitionBy(column_of(unit)).orderBy(*map(column_of, order))
         ranked = self._of_units(unit).withColumn(rank, functions.row_number().over(window))
-        return ranked.where(column_of(rank) <= max_rows)
+        return ranked.where(f"{spark_name(rank)} <= {int(max_rows)}")
 
 
 def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -229,10 +225,32 @@ _READABLE = {
 }  # fmt: skip
 
 
+def spark_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def column_of(name: str) -> Any:
     from pyspark.sql import functions
 
-    return functions.col("`" + name.replace("`", "``") + "`")
+    return functions.col(spark_name(name))
+
+
+_FUNCTIONS = ("count", "max", "min", "row_number")
+"""All functions that the vault names in Spark's queries. Operators in SQL text have no name."""
+
+
+def open_spark(frame: Any) -> Spark:
+    """Open a DataFrame, unless its session replaces a function that the vault's queries name."""
+    for name in _FUNCTIONS:
+        described = frame.sparkSession.sql(f"DESCRIBE FUNCTION {name}")
+        lines = shielded(described.collect, _UNPLANNED)
+        if not any(line.startswith("Class: org.apache.spark.sql.catalyst.") for (line,) in lines):
+            raise CapabilityError(
+                f"The Spark session has another function named {name!r}, which privcausal's sums "
+                f"would use. Run spark.sql('DROP TEMPORARY FUNCTION {name}'), or pass a DataFrame "
+                "of another session. No budget was spent."
+            )
+    return Spark(frame)
 
 
 def repeatable(frame: Any) -> bool:
