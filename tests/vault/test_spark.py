@@ -305,6 +305,21 @@ def by_order(frame: Any) -> dict[str, Any]:
         "by the largest": of_units(f.max_by("Y", "Z").alias("Y"), *rest),
         "number of a row": frame.withColumn("n", f.row_number().over(ordered)).where("n = 1"),
         "row before": frame.withColumn("Y", f.lag("Y").over(ordered)),
+        "sum of the rows before": frame.withColumn(
+            "Y", f.sum("Y").over(ordered.rowsBetween(-2, 0))
+        ),
+        "sum and rank": frame.withColumn("n", f.rank().over(ordered)).withColumn(
+            "Y", f.col("n") + f.sum("Y").over(ordered.rowsBetween(Window.unboundedPreceding, 0))
+        ),
+        "largest of the rows after": frame.withColumn(
+            "Y", f.max("Y").over(ordered.rowsBetween(0, 1))
+        ),
+        "function of a group": frame.groupBy("pid").applyInPandas(
+            lambda g: g.head(1), frame.schema
+        ),
+        "function of a pair of groups": frame.groupBy("pid")
+        .cogroup(frame.groupBy("pid"))
+        .applyInPandas(lambda g, _: g.head(1), frame.schema),
         "limit inside": frame.join(frame.limit(9).select("pid"), "pid", "left_semi"),
     }
 
@@ -322,6 +337,18 @@ def settled(frame: Any) -> dict[str, Any]:
         "largest": frame.groupBy("pid").agg(*[f.max(c).alias(c) for c in ("Y", "T", "X1", "Z")]),
         "mean": frame.withColumn("X1", f.avg("X1").over(whole)),
         "rank": frame.withColumn("n", f.rank().over(whole.orderBy("Z"))).where("n = 1"),
+        "all ranks": frame.withColumn(
+            "Y", f.rank().over(whole.orderBy("Z", f.desc("X1")))
+        ).withColumn(
+            "T", f.percent_rank().over(whole.orderBy("Z")) + f.dense_rank().over(whole.orderBy("Z"))
+        ),
+        "sum up to equals": frame.withColumn("Y", f.sum("Y").over(whole.orderBy("Z"))),
+        "sum of all rows": frame.withColumn(
+            "Y",
+            f.sum("Y").over(
+                whole.orderBy("Z").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+            ),
+        ),
         "union": frame.union(frame),
         "names of functions": frame.withColumnRenamed("Z", "first(Z)"),
         "limit of a column that is not read": frame.withColumn("unused", f.lit(1)),

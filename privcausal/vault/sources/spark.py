@@ -258,13 +258,14 @@ def repeatable(frame: Any) -> bool:
 
     Such operations are random functions, which Spark marks. They also include operations that
     depend on the order or placement of rows, which Spark calls deterministic. Examples are limits
-    and samples, the first or any value of a group, and windows that number rows. These are
-    searched by name in the plan's text, which is all that Connect provides. If a plan is truncated
-    where it may hold such an operation, it counts as not repeatable.
+    and samples, the first or any value of a group, Python functions of a group, and windows that
+    number or count rows. These are searched by name in the plan's text, which is all that Connect
+    provides. If a plan is truncated where it may hold such an operation, it counts as not
+    repeatable.
 
-    A plan cannot show a function wrongly declared deterministic, rows from an RDD, or a source that
-    changes between reads. It also cannot show that float sums differ in their last digits if the
-    order differs. Write such rows to files first.
+    A plan cannot show a function wrongly declared deterministic, the current time, rows from an
+    RDD, or a source that changes between reads. It also cannot show that float sums differ in their
+    last digits if the order differs. Write such rows to files first.
     """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
@@ -290,7 +291,7 @@ def _whole_text(plan: Any) -> str:
 
 def _repeats(text: str) -> bool:
     # Remove column names: all names of a table, and names like function calls, found in files.
-    text = _COLUMNS.sub("", text)
+    text = _RANKS.sub("", _COLUMNS.sub("", text))
     return _BY_LOT.search(text) is None and _CUT_SHORT.search(text) is None
 
 
@@ -301,10 +302,20 @@ _COLUMNS = re.compile(
     r"|\w+\([^()]*\)#\d+", re.MULTILINE
 )  # fmt: skip
 
+_FRAME = r"specifiedwindowframe\(RowFrame, "
+
+_RANKS = re.compile(
+    r"\b(?:dense_|percent_)?rank\([^()]*\) windowspecdefinition\([^\n]*?"
+    rf"{_FRAME}unboundedpreceding\$\(\), currentrow\$\(\)\)"
+)
+"""Ranks, which are equal for rows that are equal in the order, in spite of their frame."""
+
 _CUT_SHORT = re.compile(r"\.\.\. \d+ more fields")
 
 _BY_LOT = re.compile(
     rf"{_NODE}(?:\w*Limit|TakeOrderedAndProject\w*|Offset|Tail|Sample)\b(?<!WindowGroupLimit)"
+    rf"|{_NODE}\w*Map(?:Co)?Groups\w*"
+    rf"|{_FRAME}(?!unboundedpreceding\$\(\), unboundedfollowing\$\(\))"
     r"|\b(?:rand|randn|random|uniform|randstr|uuid|shuffle|monotonically_increasing_id"
     r"|spark_partition_id|input_file_name|first|first_value|last|last_value|any_value|nth_value"
     r"|row_number|ntile|lag|lead|collect_list|collect_set|array_agg|listagg|string_agg|max_by"
