@@ -222,7 +222,7 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
     native = series.to_native()
     if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
         return by_label(native.cat.codes.to_numpy(), list(native.cat.categories))
-    values = listed(series)
+    values = plain_values(series)
     if not _is_plain(series):
         # Equal values may have different labels: True equals 1, and one instant is equal in all
         # time zones. A hash table would give them the label of the first. Read each separately.
@@ -230,7 +230,7 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
     return by_label(*distinct(values))
 
 
-def listed(column: Any) -> list[Any]:
+def plain_values(column: Any) -> list[Any]:
     """The values of a series or an Arrow array; never raises for bytes that are not UTF-8.
 
     Such a byte becomes half a surrogate pair, whose text names no other value.

@@ -425,7 +425,8 @@ def arrow_labels(array: Any) -> RawColumn:
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     codes, names = design.by_label(
-        coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(), design.listed(coded.dictionary)
+        coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(),
+        design.plain_values(coded.dictionary),
     )
     return RawColumn(codes=codes, labels=names)
 
