@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -242,9 +243,8 @@ _FUNCTIONS = ("count", "max", "min", "row_number")
 def open_spark(frame: Any) -> Spark:
     """Open a DataFrame, unless its session replaces a function that the vault's queries name."""
     for name in _FUNCTIONS:
-        described = frame.sparkSession.sql(f"DESCRIBE FUNCTION {name}")
-        lines = shielded(described.collect, _UNPLANNED)
-        if not any(line.startswith("Class: org.apache.spark.sql.catalyst.") for (line,) in lines):
+        known = shielded(partial(frame.sparkSession.catalog.getFunction, name), _UNPLANNED)
+        if not str(known.className).startswith("org.apache.spark.sql.catalyst.expressions."):
             raise CapabilityError(
                 f"The Spark session has another function named {name!r}, which privcausal's sums "
                 f"would use. Run spark.sql('DROP TEMPORARY FUNCTION {name}'), or pass a DataFrame "
