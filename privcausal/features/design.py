@@ -222,12 +222,27 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
     native = series.to_native()
     if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
         return by_label(native.cat.codes.to_numpy(), list(native.cat.categories))
-    values = series.to_list()
+    values = plain_values(series)
     if not _is_plain(series):
         # Equal values may have different labels: True equals 1, and one instant is equal in all
         # time zones. A hash table would give them the label of the first. Read each separately.
         values = [value if type(value) is str else label_key(value) for value in values]
     return by_label(*distinct(values))
+
+
+def plain_values(column: Any) -> list[Any]:
+    """The values of a series or an Arrow array; never raises for bytes that are not UTF-8.
+
+    Such a byte becomes half a surrogate pair, whose text names no other value.
+    """
+    import pyarrow as pa
+
+    is_arrow = isinstance(column, pa.Array)
+    try:
+        return list(column.to_pylist() if is_arrow else column.to_list())
+    except UnicodeDecodeError:
+        texts = (column if is_arrow else column.to_arrow()).cast(pa.large_binary())
+    return [t if t is None else t.decode("utf-8", "surrogateescape") for t in texts.to_pylist()]
 
 
 def distinct(values: Sequence[Any]) -> tuple[Integers, list[Any]]:

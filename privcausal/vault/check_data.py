@@ -73,7 +73,8 @@ class Findings(Strict):
         """One line per problem: column type problem consequence rows examples.
 
         `rows` is the number of affected rows. `examples` holds the first affected positions, from
-        0. A declared column without a problem has the line "no problem".
+        0. A declared column without a problem has the line "no problem". The name of the index is
+        the mark of the printed text, so that copies of the frame carry it.
         """
         import pandas as pd
 
@@ -81,7 +82,8 @@ class Findings(Strict):
             (f.column, f.kind, f.problem, f.consequence, len(f.positions), f.examples)
             for f in self.found
         ]
-        return pd.DataFrame(lines, columns=list(FINDING_COLUMNS))
+        index = pd.RangeIndex(len(lines), name=BANNER)
+        return pd.DataFrame(lines, index, columns=list(FINDING_COLUMNS))
 
     def rows(self, column: str, problem: str) -> Integers:
         """Positions, from 0, of all rows of `column` with this `problem` of `frame`.

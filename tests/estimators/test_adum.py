@@ -446,6 +446,9 @@ def test_a_plan_that_protects_units_has_no_sql() -> None:
         pc.from_cells(table(), plan)
 
 
+FAR = "standard deviations of its noise"
+NOISY: dict[str, Any] = {"noise": {"count": 2, "sum": 2}, "eps": 1}
+
 TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str]] = {
     "negative": (table(count=[-1, 1, 2, 3]), {}, DataError, "negative count"),
     "half a row": (table(count=[0.5, 100, 2, 3]), {}, DataError, "not a whole number"),
@@ -470,7 +473,43 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
         table(),
         {"noise": {"count": 0, "sum": 1}, "eps": 1},
         DataError,
-        "deviations above 0",
+        "deviation above 0",
+    ),
+    "huge noise": (
+        table(),
+        {"noise": {"count": 1e200, "sum": 1}, "eps": 1},
+        DataError,
+        "deviation above 0",
+    ),
+    "tiny noise": (
+        table(),
+        {"noise": {"count": 1, "sum": 1e-200}, "eps": 1},
+        DataError,
+        "deviation above 0",
+    ),
+    "huge noisy sum": (
+        table(sum=[1e300, 20, 50, 100]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
+    ),
+    "huge noisy count": (
+        table(count=[900, 1e300, 500, 500]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
+    ),
+    "negative noisy count": (
+        table(count=[900, -90, 500, 500]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
+    ),
+    "noisy sum of no rows": (
+        table(count=[900, 100, 500, -5], sum=[90, 20, 50, 300]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
     ),
     "cells": (table(), {"cells": "ab"}, SchemaError, "list all declared cells"),
     "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "must come first"),

@@ -189,6 +189,9 @@ def test_it_says_do_not_publish_above_and_below():
         assert shown[0] == shown[-1] == BANNER
         assert BANNER == "DO NOT PUBLISH: exact findings about private rows"
         assert len(shown) == 3 + len(findings.frame)
+    frame = findings.frame
+    for text in (str(frame), frame.to_csv(), frame.to_html(), str(frame[["column"]].head(1))):
+        assert BANNER in text
     page = findings._repr_html_()
     assert page.count(BANNER) == 2
     assert page.index(BANNER) < page.index("<table>") < page.rindex(BANNER)

@@ -15,7 +15,7 @@ from privcausal.features import design
 from privcausal.request.partition import GRID_BITS
 from privcausal.request.schema import Binary, Header, Interval
 from privcausal.typing import Frame, Integers, Matrix, Vector
-from privcausal.vault.sources.memory import RowSource, Wanted
+from privcausal.vault.sources.memory import RowSource
 
 COLUMNS = ("cell", "arm", "count", "sum")
 
@@ -227,22 +227,15 @@ def _check_counts(count: Matrix) -> None:
 class Aggregates(RowSource):
     """A table of cells in place of rows, equally private; used only by `CellSums`."""
 
-    __slots__ = ("_table", "header")
+    __slots__ = ("header", "table")
     ordered = True
     held = True
     absent = "A table of cells has no rows. Only learner='adum' accepts it."
 
     def __init__(self, table: CellTable, columns: Header) -> None:
-        self._table = table
+        self.table = table
         self.header = columns
 
     def size(self) -> int:
         """A placeholder of 1: the number of rows is unknown, and the table is not empty."""
         return 1
-
-    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
-        """Rows (cell, arm, count, steps, 0): the table is already the answer."""
-        count = self._table.count.astype(np.int64)
-        cell, arm = np.indices(count.shape).reshape(2, -1)
-        zero = np.zeros(count.size, np.int64)
-        return np.stack([cell, arm, count.ravel(), self._table.steps.ravel(), zero], axis=1)
