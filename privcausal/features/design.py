@@ -160,7 +160,7 @@ def header(frame: Any) -> domains_of.Header:
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
     text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
-    objects = frozenset(name for name in text if holds_objects(frame[name]))
+    objects = frozenset(n for n in text if holds_objects(frame[n]) or _is_coded(frame[n]))
     native = frame.to_native()
     index = getattr(getattr(native, "index", None), "names", ())
     advice = dict.fromkeys(index, "It is in the index of the data. Call data.reset_index().")
@@ -176,6 +176,12 @@ def holds_objects(series: Any) -> bool:
     # narwhals inspects the values of a pandas object column, so read the type directly.
     native = getattr(series.to_native(), "dtype", None)
     return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
+
+
+def _is_coded(series: Any) -> bool:
+    """Whether a pandas column has categories whose data type is numeric, such as 0 and 1."""
+    categories = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
+    return getattr(getattr(categories, "dtype", None), "kind", "O") in "biuf"
 
 
 def _kind(dtype: Any) -> domains_of.ColumnKind:
@@ -279,6 +285,8 @@ _LINE = 4097  # grid points for the range of a function of one variable
 _SQUARE, _CUBE, _MORE = 129, 33, 17  # points per variable, for two, three and more variables
 MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
 """Maximum entries of a design's largest table on a grid (a gigabyte), and of all its tables."""
+SINGULAR = 1e-9
+"""Singular value, relative to the largest, of columns that differ by rounding only. By hand."""
 _GRID = 257  # prime, so that any stride gives a variable the same uniform distribution
 
 
@@ -598,6 +606,25 @@ class Design:
                     )
                 out[j] = float(column.min()), float(column.max())
         return out
+
+    def dependent(self) -> list[str]:
+        """Names of columns that are linearly dependent, with an intercept, on their whole domain.
+
+        Columns are compared with those of the same variables or of some of them.
+        """
+        owners = {term.name: frozenset(term.variables) for term in self.terms}
+        for term in {owners[term.name]: term for term in self.terms}.values():
+            near = [j for j, c in enumerate(self.columns) if owners[c.term] <= owners[term.name]]
+            if len({self.columns[j].term for j in near}) < 2:  # the columns of a term differ
+                continue
+            values = self._on_grid([term], self._spec)[:, self._keep]
+            scaled = [self.columns[j].scale(values[:, j]) for j in near]
+            triangle = np.linalg.qr(np.stack([np.ones(len(values)), *scaled], axis=1), mode="r")
+            _, sizes, directions = np.linalg.svd(triangle)
+            if len(sizes) <= len(near) or sizes[-1] < SINGULAR * sizes[0]:
+                held = np.abs(directions[-1, 1:]) > np.sqrt(SINGULAR)
+                return [self.columns[j].name for j in np.array(near)[held]]
+        return []
 
     def _bounded(self, name: str) -> str:
         domain = self.schema[name]

@@ -333,9 +333,12 @@ def check_types(header: Header, request: Request) -> None:
     for name, role in (roles | {formula.event: "Event"}).items():
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
             labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
+            kind, more = "contains text", ""
+            if name in header.objects:
+                kind, more = "is an object or category", ", or [0, 1] for numbers and bools"
             raise SchemaError(
-                f"{role} {name!r} contains text. Declare its two labels, the reference first: "
-                f"bounds={{{name!r}: {labels}}}."
+                f"{role} {name!r} {kind}. Declare its two labels, the reference first: "
+                f"bounds={{{name!r}: {labels}}}{more}."
             )
 
 

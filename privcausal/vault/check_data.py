@@ -198,10 +198,15 @@ def _problems(
     kind = source.header.kinds[name]
     column = source.rows.column(name, as_labels=reads_labels(domain, kind))
     absent = _absent(column)
-    if isinstance(domain, Interval) and kind == "text":
-        # Text that is not missing may still be unreadable as a number.
-        unread = absent & ~_absent(source.rows.column(name, as_labels=True))
-        yield "not a number", _MISSING, np.flatnonzero(unread)
+    untyped = source.header.untyped
+    if isinstance(domain, Interval) and absent.any() and (kind == "text" or untyped):
+        # Text that is not missing may still be unreadable as a number. Units are texts as written.
+        written = source.rows.column(name, as_labels="units" if untyped else True)
+        unread = absent & ~_absent(written)
+        if unread.any():
+            assert written.codes is not None
+            first = written.labels[written.codes[unread.argmax()]]
+            yield f"not a number, first {first!r}", _MISSING, np.flatnonzero(unread)
         absent &= ~unread
     problem = "missing, but declared complete" if complete else "missing"
     yield problem, _MISSING, np.flatnonzero(absent)

@@ -138,6 +138,11 @@ class RawMechanism(Query):
 
     variables: tuple[str, ...]
 
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """All columns that the sum reads."""
+
     @abstractmethod
     def integers(self, batch: RawBatch) -> Integers:
         """Exact sums over the batch, shape (m,)."""

@@ -229,7 +229,7 @@ class Passes(Opaque):
 
     def raw_sum(self, mechanism: RawMechanism) -> Integers:
         """The sum over raw columns of all rows."""
-        wanted = tuple((name, False) for name in mechanism.variables)
+        wanted = tuple((name, False) for name in mechanism.columns)
         if isinstance(self._rows, Spark):
             return self._sent(RemoteSum(mechanism, wanted, None))
         total, done = ExactSum(len(mechanism.units)), 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -407,6 +408,21 @@ def test_a_declared_cell_that_is_absent_is_zero_and_gets_noise() -> None:
     assert made.guarantee.delta == 0.0
     assert made.guarantee.kind == "proven"
     assert np.isnan(made.glance()["n"].iloc[0])  # the size of the table is private
+
+
+def test_a_table_as_snowflake_returns_it_gives_the_same_fit() -> None:
+    """Names in upper case, and numbers as Decimal objects."""
+    plain = table(sum=[90, 20, 50, 100])
+    objects = {name: [*map(Decimal, plain[name].tolist())] for name in ("arm", "count", "sum")}
+    upper = plain.assign(**objects).rename(columns=str.upper)
+    with testing.seeded_noise(1):
+        known = pc.from_cells(plain, ["a", "b"], outcome=(0, 1), eps=1)
+    with testing.seeded_noise(1):
+        found = pc.from_cells(upper, ["a", "b"], outcome=(0, 1), eps=1)
+    pd.testing.assert_frame_equal(found.cells, known.cells)
+    mixed = plain.assign(sum=pd.Series([90.5, 20, 50, 100], dtype=object))
+    with pytest.raises(DataError, match="Objects must be int or Decimal"):
+        pc.from_cells(mixed, ["a", "b"])
 
 
 def test_a_noisy_table_is_post_processed(tmp_path: Path) -> None:

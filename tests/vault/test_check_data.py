@@ -111,9 +111,20 @@ def test_text_with_numeric_bounds_is_refused_and_explained():
     )
     assert found == {
         ("x", "text with numeric bounds"): [],
-        ("x", "not a number"): [1, 4],
+        ("x", "not a number, first '2,5'"): [1, 4],
         ("x", "missing"): [2],
         ("x", "above 9"): [3],
+    }
+
+
+def test_texts_of_a_csv_file_that_are_no_numbers_are_not_called_missing(tmp_path):
+    written = ["1", "", "1,234.5", "$5", "3e2", "NA", " 7 "]
+    pd.DataFrame({"x": written, "y": 1}).to_csv(tmp_path / "rows.csv", index=False)
+    found = pc.check_data(tmp_path / "rows.csv", bounds={"x": (0, 300), "y": (0, 1)})
+    assert lines(found) == {
+        ("x", "not a number, first '1,234.5'"): [2, 3],
+        ("x", "missing"): [1, 5],
+        ("y", "no problem"): [],
     }
 
 

@@ -35,9 +35,17 @@ FINE_CELLS = 64
 
 
 class _Histograms(HistogramQuery, RawMechanism):
-    """A histogram of each raw column. A row without a value is in none of the column's cells."""
+    """A histogram of each raw column. A row without a value is in none of the column's cells.
+
+    A row whose `weight`, if there is such a column, is not positive is in no cell at all.
+    """
 
     cells: ClassVar[int]
+    weight: str | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.variables if self.weight is None else (*self.variables, self.weight)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -48,11 +56,15 @@ class _Histograms(HistogramQuery, RawMechanism):
         """The cell of each value of a variable."""
 
     def integers(self, batch: RawBatch) -> Integers:
-        counts = []
+        counts, keep = [], batch.keep
+        if self.weight is not None:
+            weights = batch.columns[self.weight].numbers
+            assert weights is not None
+            keep = keep & (weights > 0)
         for name in self.variables:
             values = batch.columns[name].numbers
             assert values is not None
-            values = values[batch.keep & np.isfinite(values)]
+            values = values[keep & np.isfinite(values)]
             counts.append(np.bincount(self.cell(name, values), minlength=self.cells))
         return np.concatenate(counts).astype(np.int64)
 
@@ -62,6 +74,7 @@ class Magnitudes(_Histograms):
     """Histogram of the sign and size of each variable, in steps of a factor of four."""
 
     variables: tuple[str, ...]
+    weight: str | None = None
     cells: ClassVar[int] = 2 * SIZE_STEPS + 1
 
     @property
@@ -87,6 +100,7 @@ class Grid(_Histograms):
 
     variables: tuple[str, ...]
     ranges: tuple[Interval, ...]
+    weight: str | None = None
     cells: ClassVar[int] = FINE_CELLS
 
     @property
