@@ -265,7 +265,7 @@ class Process(Opaque):
         row = self._row(point)
         unit = 2.0**-ONE_FACTOR
         standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
-        noise = float(row[:-1] @ self._standard) + row[-1] * standard
+        noise: float = float(row[:-1] @ self._standard) + row[-1] * standard
         self._points.append(point)
         self._standard.append(standard)
         k = len(row)
