@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -97,6 +97,27 @@ class Effect:
             lead = rows.phi(piece.additive.features).T @ own / len(rows)
             total += float(lead @ (piece.cov if piece.usual is None else piece.usual) @ lead)
         return float(np.sqrt(max(total, 0.0)))
+
+    def with_average(self, rows: Rows, average: float, variance: float) -> Effect:
+        """tau(x) plus a constant, given an estimate of its mean over the rows and its variance.
+
+        The two means are weighed by their variances. If their distance shows a larger error of the
+        effect's mean, that error counts. The new mean is then within one sd of the average, if no
+        value reaches the clip. The bands keep their widths, because the same rows cause both
+        sampling errors.
+        """
+        if not (self.pieces and np.isfinite([average, variance]).all()):
+            return self
+        ones = np.ones(len(rows))
+        away = average - float(np.mean(self(rows)))
+        off = max(self.mean_sd(rows, ones) ** 2, away**2 - variance)
+        weights = [ones if one.weight is None else one.weight(rows) for one in self.pieces]
+        steps = np.linalg.lstsq(np.column_stack(weights), ones)[0] * away * off / (off + variance)
+        pieces = [
+            replace(one, additive=replace(one.additive, offset=one.additive.offset + float(step)))
+            for one, step in zip(self.pieces, steps, strict=True)
+        ]
+        return replace(self, pieces=tuple(pieces))
 
 
 @dataclass(frozen=True, eq=False)
