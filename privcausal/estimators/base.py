@@ -163,7 +163,7 @@ class CateLearner(EffectLearner):
         boosts = isinstance(session.base, DPEBM)
         learnt = self.boosted().learn(state) if boosts else self.learn(state)
         state = learnt.state
-        found = None
+        found, effect = None, learnt.effect
         if session.plan.has(STAGES[1]):
             counts = survey.outcome_histogram(state, averages_of.AVERAGE_RANGE)
             state = survey.look_at_outcome(state, counts)
@@ -175,8 +175,10 @@ class CateLearner(EffectLearner):
             found = averages(state, asked, STAGES, scored.weight)
             session.alerts |= product_alert(state, learnt.partials, found)
             found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE_TERM))
+            doubt = float(found.cov[0, 0] + found.clipping[0] ** 2)
+            effect = effect.with_average(state.rows, float(found.estimate[0]), doubt)
         notes = learnt.notes + (() if found is None else average_doubts(found))
-        return finish(state, learnt.effect, learnt.shown, found, notes)
+        return finish(state, effect, learnt.shown, found, notes)
 
 
 @dataclass(frozen=True, eq=False)

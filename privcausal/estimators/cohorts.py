@@ -119,12 +119,14 @@ def estimate_cohorts(
     by = theta.slope.reshape(-1, *w.value.shape)
     sampling = np.einsum("kja,jab,ljb->kl", by, _moments(sums), by, optimize=True)
     sampling[np.isnan(theta.value), np.isnan(theta.value)] = np.inf
-    largest = np.sqrt((by[:, :, 1:] ** 2).sum(axis=2)).max(axis=1)
+    # all clipped paths may be of one cohort
+    moved = clipped * by[:, :, 1:].swapaxes(0, 1)
+    largest = np.linalg.norm(moved, axis=2).max(axis=0)
     terms = tuple(ResultTerm("effect", one.name) for one in asked)
     return AverageEstimate(
         terms, in_places(terms[:1], places), theta.value, sampling, theta.cov,
-        clipped * largest, np.zeros(len(largest)), float(np.maximum(sums.units, 0.0).sum()),
-        size_sd=float(np.linalg.norm(sums.path.sd[:, 0])),
+        largest, np.zeros(len(largest)), float(np.maximum(sums.units, 0.0).sum()),
+        size_sd=float(np.linalg.norm(sums.path.sd[:, 0])), moved=moved,
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def estimate_reduced(
     return AverageEstimate(
         terms, (), placed(found.value, np.nan), placed(placed(sampling).T) + unknown,
         placed(placed(found.cov).T), placed(np.linalg.norm(moved, axis=1)),
-        placed(np.abs(by_slopes) @ errors), size, moved=placed(moved),
+        placed(np.abs(by_slopes) @ errors), size, moved=placed(moved)[None],
     )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ class SlopeMoments:
         scale = np.outer([own, first], by).ravel()
         return cls(
             (estimate / scale).reshape(2, many), joint / np.outer(scale, scale),
-            found.moved[slopes] / scale[:, None],
+            found.moved[0, slopes] / scale[:, None],
             (found.remainder[slopes] / scale).reshape(2, many), own / first,
         )  # fmt: skip
 

@@ -153,15 +153,16 @@ class AverageEstimate:
     The weight of any row is at most `weight` times its weight in a difference of means. `size` is
     the number of complete rows, `size_sd` its noise, and `treated` the released share of treated
     rows. `shares` are the groups' shares of the rows or masses, and `shares_sd` the noise sds of
-    their sums. For coefficients and an instrument's
-    slopes, clipped scores change the estimates by `moved` times a vector of norm at most 1, shape
-    (m, k). `r2` is the share of the outcome's variance that a regression explains. `clusters` is
-    the number of clusters, if the standard errors are cluster-robust. Critical values are then
-    quantiles of Student's t distribution. `design_effect` is the factor that dependent rows give to
-    the sampling variance of the first term. `weighting` is the design effect of survey weights, and
-    `most_weight` the largest weight in use; both are NaN without weights. `strong` is the root mean
-    square of the first term's bias if products and thresholds confound strongly, or NaN. `mass` is
-    the sum of the masses by which the first average divides its sum of scores.
+    their sums. For coefficients, an instrument's slopes, and event studies, clipped scores change
+    the estimates by a mean of vectors, each one of the matrices `moved`, shape (s, m, k), times a
+    vector of norm at most 1. `r2` is the share of the outcome's variance that a regression
+    explains. `clusters` is the number of clusters, if the standard errors are cluster-robust.
+    Critical values are then quantiles of Student's t distribution. `design_effect` is the factor
+    that dependent rows give to the sampling variance of the first term. `weighting` is the design
+    effect of survey weights, and `most_weight` the largest weight in use; both are NaN without
+    weights. `strong` is the root mean square of the first term's bias if products and thresholds
+    confound strongly, or NaN. `mass` is the sum of the masses by which the first average divides
+    its sum of scores.
     """
 
     terms: tuple[ResultTerm, ...]
@@ -177,7 +178,7 @@ class AverageEstimate:
     treated: float = np.nan
     shares: Vector = field(default_factory=lambda: np.zeros(0))
     shares_sd: Vector = field(default_factory=lambda: np.zeros(0))
-    moved: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    moved: Vector = field(default_factory=lambda: np.zeros((0, 0, 0)))
     r2: float = np.nan
     clusters: float = np.nan
     design_effect: float = 1.0

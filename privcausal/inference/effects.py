@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -97,6 +97,27 @@ class Effect:
             lead = rows.phi(piece.additive.features).T @ own / len(rows)
             total += float(lead @ (piece.cov if piece.usual is None else piece.usual) @ lead)
         return float(np.sqrt(max(total, 0.0)))
+
+    def with_average(self, rows: Rows, average: float, variance: float) -> Effect:
+        """tau(x) plus a constant, given an estimate of its mean over the rows and its variance.
+
+        The two means are weighed by their variances. If their distance shows a larger error of the
+        effect's mean, that error counts. The new mean is then within one sd of the average, if no
+        value reaches the clip. The bands keep their widths, because the same rows cause both
+        sampling errors.
+        """
+        if not (self.pieces and np.isfinite([average, variance]).all()):
+            return self
+        ones = np.ones(len(rows))
+        away = average - float(np.mean(self(rows)))
+        off = max(self.mean_sd(rows, ones) ** 2, away**2 - variance)
+        weights = [ones if one.weight is None else one.weight(rows) for one in self.pieces]
+        steps = np.linalg.lstsq(np.column_stack(weights), ones)[0] * away * off / (off + variance)
+        pieces = [
+            replace(one, additive=replace(one.additive, offset=one.additive.offset + float(step)))
+            for one, step in zip(self.pieces, steps, strict=True)
+        ]
+        return replace(self, pieces=tuple(pieces))
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,10 +249,9 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
 
     Sampling and noise variances use the joint covariance. The dependence between the biases of two
     averages is unknown. By Minkowski's inequality, the bound for clipped scores of a sum is at most
-    the sum of the bounds. The root mean square of the nuisance bias has the same property. If one
-    vector of clipped scores changes all estimates, the bound of a sum is the largest change along
-    this vector. `more` are further sds, of released weights, shape (k,); they are added in the same
-    way.
+    the sum of the bounds. The root mean square of the nuisance bias has the same property. If the
+    joint change of the estimates is known (`moved`), the bound of a sum is its largest change.
+    `more` are further sds, of released weights, shape (k,); they are added in the same way.
     """
     joint = found.sampling + found.privacy
     seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
@@ -242,11 +262,33 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     estimate = weights @ np.where(seen, found.estimate, 0.0)
     noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
     sd = np.hypot(noise, size @ found.remainder)
-    joined = found.moved.size > 0
-    bias = np.linalg.norm(weights @ found.moved, axis=1) if joined else size @ found.clipping
+    bias = size @ found.clipping
+    if len(found.moved):
+        bias = np.linalg.norm(weights @ found.moved, axis=2).max(axis=0)
     degrees = found.degrees_of(np.einsum("ij,jk,ik->i", weights, own, weights), sd)
     sd, estimate = np.where(lost, np.inf, sd), np.where(lost, np.nan, estimate)
     return Contrasted(estimate, sd, bias, cov, degrees)
+
+
+def largest_noncentrality(
+    found: AverageEstimate, at: Integers, matrix: Matrix, spread: Matrix
+) -> float:
+    """Bound of b' V^-1 b for all biases b of `matrix` times the estimates `at`, of covariance V.
+
+    Let Q = R' V^-1 R for the matrix R. For a joint change M u with |u| <= 1, the largest value is
+    the largest eigenvalue of M'QM. Otherwise b = R diag(c) s with |s_j| <= 1. With P = diag(c) Q
+    diag(c) and D the roots of its diagonal, s'Ps is at most the largest eigenvalue of
+    D^-1/2 P D^-1/2 times s'Ds, and s'Ds is at most the trace of D.
+    """
+    inner = matrix.T @ np.linalg.solve(spread, matrix)
+    if len(found.moved):
+        moved = found.moved[:, at]
+        whole = moved.swapaxes(1, 2) @ inner @ moved
+        return float(np.linalg.norm(whole, 2, axis=(1, 2)).max())
+    own = inner * np.outer(found.clipping[at], found.clipping[at])
+    lengths = np.sqrt(np.maximum(np.diag(own), 0.0))
+    by = np.sqrt(np.where(lengths > 0, lengths, 1.0))
+    return float(np.linalg.norm(own / np.outer(by, by), 2) * lengths.sum())
 
 
 class RatioLimits(NamedTuple):

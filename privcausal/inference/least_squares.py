@@ -617,8 +617,8 @@ def estimate_coefficients(
     least = USUAL_Z**2 * (np.diag(sampling) + norm2 * hidden)
     sampling += np.diag(np.maximum(least - half**2, 0.0) / USUAL_Z**2)
     return averages.AverageEstimate(
-        terms, (), estimate, sampling, privacy, clipped, np.zeros(len(terms)), count, moved=moved,
-        r2=_explained(estimate, lift, rest, privacy),
+        terms, (), estimate, sampling, privacy, clipped, np.zeros(len(terms)), count,
+        moved=moved[None], r2=_explained(estimate, lift, rest, privacy),
     )  # fmt: skip
 
 

@@ -90,9 +90,9 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     if len(effect.pieces) == 2:
         piece, pairs = _apart(piece, effect.pieces[1], population, list(owned))
     terms = [_term(piece, population, name, at) for name, at in owned.items()]
-    additive = piece.additive
     means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
-    intercept = additive.offset + float(additive.coef[0]) + means
+    offsets = sum(one.additive.offset for one in effect.pieces)
+    intercept = offsets + float(piece.additive.coef[0]) + means
     return _booster(terms, pairs, float(intercept), population.count, effect.reach)
 
 

@@ -419,11 +419,11 @@ class Tested(ReleasedFit):
         Returns
         -------
         statsmodels.stats.contrast.ContrastResults
-            `statistic`, chi-squared with `df_denom` degrees of freedom, and `pvalue`. The test uses
-            the variance of `cov_params`. The p value allows for the largest bias within `max_bias`:
-            it comes from the noncentral distribution with the largest noncentrality that these
-            biases can cause. Each bias is bounded separately, and their sum by the triangle
-            inequality. With few clusters, the distribution is F (see `df_resid`).
+            `statistic`, chi-squared with `df_denom` degrees of freedom, and its `pvalue`. The test
+            uses the variance of `cov_params`, and allows for clipping: `pvalue` is a tail of the
+            noncentral distribution with the largest noncentrality that the joint bias can cause,
+            and `statistic` is the quantile at which the central distribution has this tail. With
+            few clusters, the distribution is F (see `df_resid`).
 
         Raises
         ------
@@ -443,9 +443,12 @@ class Tested(ReleasedFit):
         from statsmodels.stats.contrast import ContrastResults
 
         used = np.flatnonzero(matrix.any(axis=0))  # other terms may have no estimate
-        found, table, matrix = self._averages, self._table().iloc[used], matrix[:, used]
-        params, bound = (table[k].to_numpy() for k in ("estimate", "max_bias"))
-        rank, distance = len(matrix), matrix @ params - values
+        found, params, matrix = (
+            self._averages,
+            self._table()["estimate"].iloc[used],
+            matrix[:, used],
+        )
+        rank, distance = len(matrix), matrix @ params.to_numpy() - values
         if not 0 < np.linalg.matrix_rank(matrix) == rank:
             raise CapabilityError(
                 "A hypothesis follows from the others or contains no term. Leave it out."
@@ -454,11 +457,19 @@ class Tested(ReleasedFit):
             matrix @ v[np.ix_(used, used)] @ matrix.T for v in (found.sampling, found.cov)
         )
         degrees = float(np.min(found.degrees_of(np.diag(sampling), np.sqrt(np.diag(spread)))))
-        statistic, away = np.nan, 0.0
+        statistic, p = np.nan, np.nan
         if np.isfinite(spread).all():
-            statistic = float(distance @ np.linalg.solve(spread, distance))
-            lengths = np.sqrt((matrix * np.linalg.solve(spread, matrix)).sum(axis=0))
-            away = float(lengths @ bound) ** 2
+            away = effects.largest_noncentrality(found, used, matrix, spread)
+            plain = float(distance @ np.linalg.solve(spread, distance)) / rank
+            law: Any
+            biased: Any
+            if np.isfinite(degrees):
+                law, biased = f(rank, degrees), ncf(rank, degrees, away)
+            else:
+                law, biased = chi2(rank, scale=1 / rank), ncx2(rank, away, scale=1 / rank)
+            p = float(biased.sf(plain) if away > 0 else law.sf(plain))
+            # tails below the smallest float have no quantile
+            statistic = rank * (min(plain, float(law.isf(p))) if away > 0 else plain)
         if use_f:
             test = ContrastResults(F=statistic / rank, df_num=rank, df_denom=degrees)
         else:
@@ -466,11 +477,6 @@ class Tested(ReleasedFit):
                 chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2",
                 distargs=(rank,),
             )  # fmt: skip
-        if np.isfinite(degrees):
-            own = statistic / rank, rank, degrees
-            p = ncf.sf(*own, away) if away > 0 else f.sf(*own)
-        else:
-            p = ncx2.sf(statistic, rank, away) if away > 0 else chi2.sf(statistic, rank)
         test.pvalue = np.float64(p)  # a NumPy scalar, as in statsmodels
         return test
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 import privcausal as pc
 from privcausal.errors import PrivcausalError
@@ -269,6 +269,39 @@ def test_results_without_nuisances_and_other_calls() -> None:
     )
     with pytest.raises(PrivcausalError, match="before its treatment"):
         two.pretrends()
+
+
+@pytest.mark.slow
+def test_pretrends_keep_their_power_and_their_size() -> None:
+    """Clipping takes little from the test; its size is at most 5%.
+
+    Of 40 panels without drift, 12 rejections or more have a probability below 1e-6 at a size of 5%.
+    """
+    rng, size, first = np.random.default_rng(3), 2500, np.array([0, 2004, 2006, 2007])
+    years = np.arange(2003, 2008)
+    rejected, lost = 0, []
+    for seed in range(40):
+        own = rng.choice(first, size, p=[0.6, 0.1, 0.15, 0.15])
+        level = rng.normal(6, 1.2, size)[:, None] + 0.03 * (years - 2003)
+        y = level - 0.05 * ((own > 0)[:, None] & (years >= own[:, None]))
+        frame = pd.DataFrame(
+            {
+                "countyreal": np.repeat(np.arange(size), 5), "year": np.tile(years, size),
+                "first.treat": np.repeat(own, 5),
+                "lemp": (y + rng.normal(0, 0.15, y.shape)).ravel(),
+            }
+        )  # fmt: skip
+        with warnings.catch_warnings(), seeded_noise(seed):
+            warnings.simplefilter("ignore")
+            fit = study(frame, eps=1)
+        test, found = fit.pretrends(), fit.estimate.averages
+        at = [i for i, name in enumerate(fit.params.index) if name[10:14] < name[4:8]]
+        value = found.estimate[at]
+        plain = chi2.sf(value @ np.linalg.solve(found.cov[np.ix_(at, at)], value), len(at))
+        lost.append(test.pvalue / plain)
+        rejected += test.pvalue < 0.05
+    assert rejected < 12
+    assert np.median(lost) < 1.2
 
 
 # -- plans ---------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def estimate(slopes: tuple[float, float], sds: tuple[float, float]) -> AverageEs
     bias = np.array([0.0, 0.3, 0.1]) * np.array([1.0, *sds])
     clipping = np.linalg.norm(moved, axis=1)
     return AverageEstimate(
-        terms, (), found, 0.5 * cov, 0.5 * cov, clipping, bias, 1000.0, moved=moved
+        terms, (), found, 0.5 * cov, 0.5 * cov, clipping, bias, 1000.0, moved=moved[None]
     )
 
 
@@ -111,7 +111,7 @@ def held(found: AverageEstimate, theta: Any, z: float) -> Any:
     weight = np.column_stack([np.ones_like(theta), -theta])
     variance = np.einsum("ij,jk,ik->i", weight, cov, weight)
     spread = np.sqrt(variance + (np.abs(weight) @ found.remainder[1:]) ** 2)
-    bound = np.linalg.norm(weight @ found.moved[1:], axis=1)
+    bound = np.linalg.norm(weight @ found.moved[0, 1:], axis=1)
     return np.abs(weight @ found.estimate[1:]) <= covering(z, bound, spread)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from learners_contract import Contract, EverySplit
+from learners_contract import SPLITS, Contract, EverySplit, quiet_fit, study
 
 from privcausal.estimators import DPCATE, S
 from privcausal.estimators.bases import Kernel
@@ -80,3 +80,11 @@ class TestPrivateLinear(EverySplit):
 @pytest.mark.parametrize("split", ["full"])
 class TestDifference(Contract):
     learner, base = "difference", "gam"
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("learner", ["r", "dr", "s", "t", "x", "auto"])
+def test_predictions_average_to_the_average_effect(learner: str, split: str) -> None:
+    fitted = quiet_fit(learner, "gam", split)
+    low, high = fitted.conf_int().loc["ATE"]
+    assert low <= fitted.predict(study())["estimate"].mean() <= high

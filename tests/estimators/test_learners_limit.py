@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 from unittest import mock
@@ -76,9 +77,16 @@ class Rows:
 
     @property
     def centre(self) -> float:
-        """What scores are centred at: the mean effect in the released population."""
+        """What scores are centred at: the mean, in the released population, of the effect before
+        a constant moved it to the average."""
         estimate = self.fitted.estimate
-        tau = estimate.effect if estimate.effect is not None else self.arm.tau
+        tau: Any = self.arm.tau
+        if estimate.effect is not None:
+            pieces = (
+                replace(piece, additive=replace(piece.additive, offset=0.0))
+                for piece in estimate.effect.pieces
+            )
+            tau = replace(estimate.effect, pieces=tuple(pieces))
         return float(np.mean(tau(estimate.population.rows())))
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from scipy.stats import chi2, ncx2
 
 import privcausal as pc
 from privcausal.testing import seeded_noise, zero_noise
@@ -459,6 +460,22 @@ def test_summary_and_report_say_what_it_is(fit: pc.RegressionResult, tmp_path: P
     assert "A regression of" in page
     assert "Propensity" not in page
     assert "treated" not in page
+
+
+def test_a_joint_test_of_correlated_terms_allows_for_the_joint_bias() -> None:
+    """p is the tail of the largest noncentrality over the joint changes by clipping."""
+    with seeded_noise(5):
+        fit = pc.regress("y ~ b + I(b ** 2) + a", ROWS, eps=1, bounds=BOUNDS)
+    names, found = ["b", "I(b ** 2)"], fit.estimate.averages
+    at = [fit.params.index.get_loc(name) for name in names]
+    inverse, value = np.linalg.inv(found.cov[np.ix_(at, at)]), found.estimate[at]
+    moved = found.moved[0, at]
+    assert (fit.max_bias[names] > 0.1 * fit.bse[names]).all()
+    worst = np.linalg.eigvalsh(moved.T @ inverse @ moved).max()
+    test = fit.wald_test(", ".join(f"{name} = 0" for name in names))
+    assert test.pvalue == pytest.approx(ncx2.sf(value @ inverse @ value, 2, worst))
+    assert test.pvalue == pytest.approx(chi2.sf(test.statistic, 2))
+    assert test.pvalue < 2 * fit.pvalues[names].min()
 
 
 def test_it_stands_beside_other_fits(fit: pc.RegressionResult) -> None:

@@ -6,13 +6,14 @@ import copy
 import inspect
 import pickle
 import re
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from results_fits import BOUNDS, FORMULA, proven, proven_average, study, variant
-from scipy.stats import chi2, norm
+from scipy.stats import chi2, ncx2, norm
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, SchemaError
@@ -24,7 +25,8 @@ from privcausal.testing import seeded_noise
 def test_a_wald_test_of_one_term_is_its_z_test() -> None:
     fit = proven()
     found = fit.wald_test("age = 0")
-    assert found.statistic == pytest.approx(fit.blp.loc["age", "statistic"] ** 2)
+    assert found.statistic == pytest.approx(chi2.isf(found.pvalue, 1))
+    assert found.statistic < fit.blp.loc["age", "statistic"] ** 2  # clipping is allowed for
     assert found.pvalue.round(9) == pytest.approx(fit.blp.loc["age", "p_value"], abs=1e-8)
     shifted = fit.wald_test(f"ATE = {fit.conf_int().loc['ATE', 0]:.9f}")
     assert shifted.pvalue == pytest.approx(0.05, abs=1e-3)
@@ -35,17 +37,23 @@ def test_a_wald_test_of_several_terms() -> None:
     value, slopes = fit.blp["estimate"], fit.blp.index.tolist()
     every = fit.estimate.averages.cov[1 : 1 + len(slopes), 1 : 1 + len(slopes)]
     cov = pd.DataFrame(every, slopes, slopes)
-    statistic = float(value @ np.linalg.inv(cov) @ value)
+    inverse = np.linalg.inv(cov)
+    statistic, bias = float(value @ inverse @ value), fit.blp["max_bias"].to_numpy()
+    signs = np.array(list(product((-1, 1), repeat=len(slopes))))
+    worst = max((bias * sign) @ inverse @ (bias * sign) for sign in signs)
     for hypotheses in ([f"{term} = 0" for term in slopes], ", ".join(slopes)):
         found = fit.wald_test(hypotheses)
-        assert found.statistic == pytest.approx(statistic)
         assert found.df_denom == len(slopes)
-        # biases within their bounds make a chi-squared larger, and a p value smaller than it says
-        assert 1 >= found.pvalue > chi2.sf(statistic, len(slopes))
+        assert found.statistic == pytest.approx(chi2.isf(found.pvalue, len(slopes)))
+        # no biases within their bounds make the p value too small
+        assert 1 >= found.pvalue > ncx2.sf(statistic, len(slopes), worst)
+        assert found.pvalue < ncx2.sf(statistic, len(slopes), 1.3 * worst)
     south, west = slopes[1:3]
     found = fit.wald_test(f"{south} = {west}")
     spread = cov.loc[south, south] + cov.loc[west, west] - 2 * cov.loc[south, west]
-    assert found.statistic == pytest.approx((value[south] - value[west]) ** 2 / spread)
+    shift = bias[1] + bias[2]
+    p = ncx2.sf((value[south] - value[west]) ** 2 / spread, 1, shift**2 / spread)
+    assert found.pvalue == pytest.approx(p)
     assert "chi2" in str(found)
 
 

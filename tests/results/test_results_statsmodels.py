@@ -171,11 +171,12 @@ def test_tests_agree_with_the_estimates(kind: str) -> None:
     joint, divided = fit.wald_test(", ".join(terms)), fit.f_test()
     assert divided.fvalue == pytest.approx(joint.statistic / len(terms))
     assert divided.pvalue == joint.pvalue
-    assert 1 >= joint.pvalue >= chi2.sf(joint.statistic, len(terms))
+    assert joint.pvalue == pytest.approx(chi2.sf(joint.statistic, len(terms)))
     assert (divided.df_num, divided.df_denom) == (len(terms), np.inf)
     singles = fit.wald_test_terms().table
     for term in set(singles.index) & set(terms):
-        assert singles.loc[term, "statistic"] == pytest.approx(fit.zvalues[term] ** 2)
+        assert singles.loc[term, "pvalue"] == pytest.approx(fit.pvalues[term])
+        assert singles.loc[term, "statistic"] <= fit.zvalues[term] ** 2 * (1 + 1e-9)
     slopes = len(fit.blp) if kind == "privcate" else 0
     assert singles["df_constraint"].sum() == len(fit.params) + slopes
 
