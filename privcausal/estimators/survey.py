@@ -479,7 +479,7 @@ def prepare(
         session.find_ranges(found)
         design, linear = designed()
         found = {}
-    population = _population(session, design.variables, modelled, found)
+    population = _population(session, design, modelled, found)
     features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
     own = {t.name for t in formula.modifiers}
     effect = features
@@ -522,12 +522,9 @@ def _weights(session: FitRun) -> WeightLaw | None:
 
 
 def _population(
-    session: FitRun,
-    variables: tuple[str, ...],
-    modelled: bool,
-    looks: Mapping[StageKey, Mechanism],
+    session: FitRun, design: Design, modelled: bool, looks: Mapping[StageKey, Mechanism]
 ) -> Population:
-    schema = session.schema
+    schema, variables = session.schema, design.variables
     mechanism = Marginals(variables, schema)
     session.gather({MARGINALS: mechanism, **looks})
     release = session.release(MARGINALS, mechanism)
@@ -549,7 +546,7 @@ def _population(
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
-    return Population(schema, probabilities, np.eye(numeric), count, spread)
+    return Population(schema, probabilities, np.eye(numeric), count, spread, design.atoms)
 
 
 Borders = Callable[[Interval], Vector]
