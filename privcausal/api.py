@@ -322,8 +322,9 @@ def did(
         periods in ascending order; each unit must have one row in each.
     cohort : str, optional
         The column of the first treated period, the same in all rows of a unit. Declare its levels,
-        for example ``[0, 2004, 2006]``. The level outside the periods marks never-treated units.
-        Units with other values, and units treated in the first period, are left out.
+        for example ``[0, 2004, 2006]``. The level outside the periods marks never-treated units: 0,
+        text such as "never", or a time after the last period. Units with other values, and units
+        treated in the first period, are left out.
     control_group : {"nevertreated", "notyettreated"}
         Cohorts that are compared with cohort g in period t: never treated, or treated later.
     bounds : dict or Schema
