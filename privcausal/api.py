@@ -405,7 +405,7 @@ def regress(
     weights : str, optional
         A column of survey weights, with declared bounds that are not negative, for weighted least
         squares. Use ``cov_type="HC1"`` with weights, unless residual variances are proportional to
-        1 / weight.
+        1 / weight. Rows of weight 0, or below a 4,000th of the upper bound, are not counted there.
     control : Control
         - `cov_type`: ``"nonrobust"``, ``"HC0"``, or ``"HC1"``.
         - Budget shares and tail conditions.

@@ -350,7 +350,8 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     found = replace(found, scale=cut.scale)
     _look_at_columns(state, found, lift * first.fit.usual)
     rest = ls.second_fit(found, cut.weight, first.moments, first.fit)
-    meat: Matrix = rest.square * rest.gram * count / max(count - len(lift), 1.0)
+    used = count * (1.0 if state.weights is None else state.weights.positive)
+    meat: Matrix = rest.square * rest.gram * count / max(used - len(lift), 1.0)
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, rest)
     bias = cut.bias(pull, step, lift @ np.linalg.inv(rest.gram), first.fit)

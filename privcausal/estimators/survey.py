@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from privcausal import accounting
+from privcausal.errors import SchemaError
 from privcausal.estimators import bases, budget, survival, words
 from privcausal.estimators.survival import ArmCurve
 from privcausal.features import functions
@@ -518,7 +519,14 @@ def _weights(session: FitRun) -> WeightLaw | None:
     # without covariates, the nuisances are two numbers that weights may not distort
     most = LARGEST_USUAL if session.plan.request.formula.terms else np.inf
     edges, noise_sd = weight_edges(domain.hi), float(release.noise_sd[0])
-    return WeightLaw.read(name, release.value, noise_sd, edges, most)
+    law = WeightLaw.read(name, release.value, noise_sd, edges, most)
+    if not law.located:
+        raise SchemaError(
+            f"The weights {name!r} are 0, or less than a 4,000th of their upper bound, for almost "
+            "all rows (noisy counts), so there is no estimate. Check the column, or declare a "
+            "smaller upper bound."
+        )
+    return law
 
 
 def _population(

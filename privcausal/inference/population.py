@@ -90,6 +90,16 @@ class WeightLaw:
         return float(self.p @ (low**2 + low * high + high**2)) / 3 / self.mean**2
 
     @property
+    def located(self) -> bool:
+        """Whether the mean is known to a factor of two. Weights in the first bin may all be 0."""
+        return float(self.p @ self.edges[:-1]) > 0.5 * self.mean
+
+    @property
+    def positive(self) -> float:
+        """Share of rows with weights above the first bin."""
+        return 1.0 - float(self.p[0])
+
+    @property
     def usual(self) -> float:
         """Largest weight in the nuisances."""
         return min(self.most * self.mean, self.top)

@@ -144,6 +144,17 @@ def test_effects_at_a_point_are_those_of_its_rows() -> None:
     assert (at["std_error"] < 0.1).all()
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
+def test_rows_of_weight_zero_are_not_observations(share: float) -> None:
+    """Standard errors for equal variances are those without such rows, as in R."""
+    rows = ROWS.assign(w=np.random.default_rng(2).random(len(ROWS)) < share).astype({"w": float})
+    with zero_noise():
+        fit = pc.regress("y ~ a", rows, bounds=BOUNDS | {"w": (0, 1)}, weights="w")
+    known = smf.ols("y ~ a", rows[rows.w > 0]).fit()
+    np.testing.assert_allclose(fit.params, known.params[fit.params.index], atol=1e-3)
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
+
+
 @pytest.mark.parametrize("cov_type", ["HC0", "HC1"])
 def test_without_noise_hc_is_that_of_statsmodels(cov_type: Any) -> None:
     """To a thousandth: what is left of a row's score after the second fit is cut where it was
