@@ -255,6 +255,7 @@ class FitRun:
             whole = name in self.undeclared.integers
             steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
             both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
+            ranges.check_within(both[1], ends[-1], name)
             if ranges.looks_binary(*both, whole=whole):
                 found[name] = Interval(0.0, 1.0)
                 if name == outcome:
