@@ -522,7 +522,8 @@ def plan(
         fits resample its complete rows. Columns that it lacks are invented. Its outcome and
         treatment replace `outcome_sd`, `r2`, and `treated`, except in the cautious fit, which
         invents the outcome and the treatment. Never pass private rows: the plan is
-        computed from them without noise.
+        computed from them without noise. The result holds no rows, and its curves have only the
+        requested points.
     time, cohort, periods, control_group
         As for `did` with cohorts: plans an event study of n units for its overall effect, from
         ``"outcome ~ 1"``; `terms` has all others. `treated` is the share of units ever treated, and

@@ -429,7 +429,7 @@ def _hand_over(
 def _write(write: Callable[[Path], None], path: Path, word: str) -> None:
     try:
         write(path)
-    except OSError:
+    except (OSError, errors.DataError):
         _say(f"The {word} {path} could not be written.")
         raise
     _say(f"Wrote the {word} to {path}")

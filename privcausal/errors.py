@@ -92,6 +92,20 @@ def warn(text: str) -> None:
     warnings.warn(text, PrivcausalWarning, stacklevel=level)
 
 
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file of released numbers; raise `DataError` if the system refuses."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    except OSError as error:
+        reason = error.strerror
+    raise DataError(
+        f"File {os.fspath(path)!r} cannot be written: {reason}. Create its folder, or write to "
+        "another place. The fit is not lost."
+    )
+
+
 # -- arguments -------------------------------------------------------------------------------------
 
 

@@ -934,3 +934,21 @@ def test_without_noise_and_without_a_complete_row(learner: str, neighbors: Any) 
 def test_a_detail_is_refused_where_it_is_written(name: str, value: Any) -> None:
     with pytest.raises(pc.PrivcausalError, match=name):
         pc.Control(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([False, True] * 50, dtype=object), pd.Series([*map(Decimal, [0, 1])] * 50),
+        pd.Series([0, 1] * 50, dtype="category"), pd.Series([False, True] * 50, dtype="category"),
+        pd.Series([0.0, 1.0] * 50, dtype="category"),
+    ],
+    ids=["bools", "decimals", "integers", "truth", "floats"],
+)  # fmt: skip
+def test_objects_and_categories_of_0_and_1_are_not_called_text(column: pd.Series[Any]) -> None:
+    frame = pd.DataFrame({"T": column, "Y": [0.2, 0.8] * 50})
+    with pytest.raises(SchemaError, match=r"'T' is an object or category.*, or \[0, 1\] for"):
+        pc.private("Y ~ T", frame, eps=1, bounds={"Y": (0, 1)})
+    with testing.zero_noise():
+        fit = pc.private("Y ~ T", frame, eps=1, bounds={"Y": (0, 1), "T": [0, 1]})
+    assert fit.params["ATE"] == pytest.approx(0.6)

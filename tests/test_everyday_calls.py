@@ -2,6 +2,9 @@
 
 A fit prints, saves, and has limits of every estimate, whatever the kinds and ends of its columns.
 An outcome with the upper bound 0 once failed after the charge, with all other tests green.
+
+People check the package without noise. There, a fit has all its numbers, and regressions and trials
+have the numbers of statsmodels, to the rounding of the vault's integers.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.formula.api as smf
 
 import privcausal as pc
-from privcausal.testing import seeded_noise
+from privcausal.request.schema import Interval
+from privcausal.testing import seeded_noise, zero_noise
 
 Rng = np.random.Generator
 Law = tuple[Callable[[Rng, Any], Any], Any]
@@ -76,7 +81,7 @@ def study(rng: Rng, outcome: str) -> tuple[pd.DataFrame, dict[str, Any], list[st
 CALLS = ("average", "average", "privcate", "regress", "trial", "slope", "late", "arms")
 
 
-def made(seed: int) -> Any:
+def drawn(seed: int) -> tuple[Callable[..., Any], str, pd.DataFrame, dict[str, Any]]:
     """A random call; every kind of call meets every kind of outcome."""
     rng, outcomes = np.random.default_rng([seed, 2]), list(OUTCOMES)
     call = CALLS[(seed + seed // len(outcomes)) % len(CALLS)]
@@ -86,29 +91,28 @@ def made(seed: int) -> Any:
     rest = " + ".join(covariates)
     match call:
         case "regress":
-            return pc.regress(f"Y ~ T + {rest}", frame, **options)
+            return pc.regress, f"Y ~ T + {rest}", frame, options
         case "privcate":
             learner = str(rng.choice(["r", "dr", "s", "t", "x", "adum"]))
-            return pc.privcate(f"Y ~ T | {rest}", frame, learner=learner, **options)
+            return pc.privcate, f"Y ~ T | {rest}", frame, options | {"learner": learner}
         case "trial":
-            return pc.private("Y ~ T", frame, **options)
+            return pc.private, "Y ~ T", frame, options
         case "slope":
             frame["D"], bounds["D"] = rng.uniform(0, 5, len(frame)), (0, 5)
-            return pc.private(f"Y ~ D | {rest}", frame, estimand="PLR", **options)
+            return pc.private, f"Y ~ D | {rest}", frame, options | {"estimand": "PLR"}
         case "late":
             told = rng.random(len(frame)) < 0.7
             frame["Z"] = np.where(told, frame["T"], 1 - frame["T"])
-            return pc.private(f"Y ~ T | {rest} | T ~ Z", frame, estimand="LATE", **options)
+            return pc.private, f"Y ~ T | {rest} | T ~ Z", frame, options | {"estimand": "LATE"}
         case "arms":
             frame["A"], bounds["A"] = rng.choice(list("pqr"), len(frame)), list("pqr")
-            return pc.private(f"Y ~ A | {rest}", frame, **options)
+            return pc.private, f"Y ~ A | {rest}", frame, options
     labels = [name for name in covariates if isinstance(bounds.get(name), list)]
     several = rng.random() < 0.3
-    return pc.private(
-        f"Y ~ T | {rest}", frame, groups=labels[:1],
-        estimand=["ATE", "ATT", "ATO"] if several else str(rng.choice(["ATE", "ATT", "ATO"])),
-        propensity=None if rng.random() < 0.8 else 0.5, **options,
-    )  # fmt: skip
+    estimand = ["ATE", "ATT", "ATO"] if several else str(rng.choice(["ATE", "ATT", "ATO"]))
+    options |= {"groups": labels[:1], "estimand": estimand}
+    options["propensity"] = None if rng.random() < 0.8 else 0.5
+    return pc.private, f"Y ~ T | {rest}", frame, options
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,7 +122,8 @@ def made(seed: int) -> Any:
 def test_a_call_is_refused_or_whole(seed: int, tmp_path: Path) -> None:
     try:
         with seeded_noise(seed):  # shows any other error as it is
-            fit = made(seed)
+            call, formula, frame, options = drawn(seed)
+            fit = call(formula, frame, **options)
     except pc.PrivcausalError:
         return
     assert str(fit.summary(full=True))
@@ -130,3 +135,45 @@ def test_a_call_is_refused_or_whole(seed: int, tmp_path: Path) -> None:
     if seed % 5 == 0:
         fit.save(tmp_path / "fit.json")
         assert str(pc.load(tmp_path / "fit.json").summary()) == str(fit.summary())
+
+
+def twin(fit: Any, formula: str, frame: pd.DataFrame) -> Any:
+    """The fit of statsmodels on the values within the bounds; Neyman's errors for a trial."""
+    rows = frame.assign(T=frame["T"].astype(float))
+    for name in fit.schema:
+        if isinstance(domain := fit.schema[name], Interval):
+            rows[name] = rows[name].astype(float).clip(domain.lo, domain.hi)
+    if rows["Y"].isin(["no", "yes"]).all():
+        rows["Y"] = (rows["Y"] == "yes") * 1.0
+    return smf.ols(formula, rows).fit(cov_type="HC2" if formula == "Y ~ T" else "nonrobust")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "seed",
+    [*range(0, 112, 2), *(pytest.param(s, marks=pytest.mark.slow) for s in range(112, 560))],
+)
+def test_without_noise_a_call_is_refused_or_exact(seed: int) -> None:
+    call, formula, frame, options = drawn(seed)
+    try:
+        with zero_noise():
+            fit = call(formula, frame, **options)
+    except pc.PrivcausalError:
+        return
+    assert str(fit.summary(full=True))
+    late = options.get("estimand") == "LATE"  # several instruments may contradict each other
+    numbers = fit.params, fit.bse, *(() if late else (fit.conf_int(),))
+    assert not any(np.isnan(v.to_numpy(float)).any() for v in numbers)
+    arms = frame.dropna()["T"].value_counts()
+    if "|" in formula or len(arms) < 2 or arms.min() < 2:  # no twin, or no variance of an arm
+        return
+    known, names = twin(fit, formula, frame), ["T" if v == "ATE" else v for v in fit.params.index]
+    errors = known.bse[names].to_numpy()
+    if known.rsquared > 1 - 1e-9 or np.ptp(known.model.endog) == 0:  # errors are rounding only
+        columns = known.model.data.xnames
+        size = np.abs(known.model.exog).max(axis=0)[[columns.index(v) for v in names]]
+        errors = 1e-4 * np.abs(known.model.endog).max() / size
+        assert (fit.bse <= errors).all()
+    else:
+        np.testing.assert_allclose(fit.bse, errors, rtol=0.01)
+    assert (np.abs(fit.params.to_numpy() - known.params[names]) <= 0.05 * errors).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 import time
 from collections.abc import Iterator
 from functools import lru_cache, partial
@@ -560,6 +561,27 @@ def test_plans_from_public_rows():
     line = pc.plan("Y ~ X + C(Z)", n=2000, bounds=SMALL["bounds"], like=PUBLIC, learner="regress")
     assert line.terms["term"].tolist()[:2] == ["Intercept", "X"]
     assert (line.terms["half-width"] > 0).all()
+
+
+@pytest.mark.parametrize("columns", [["Y", "T", "X", "Z"], ["X"]])
+def test_a_plan_from_public_rows_says_so_and_keeps_none(columns: list[str]) -> None:
+    rng = np.random.default_rng(1)
+    public = PUBLIC.assign(Y=rng.uniform(0, 10, 1000), X=rng.uniform(0, 1, 1000))[columns]
+    plan = small(n=[1000, 2000], eps=[1, 2], outcome_sd=None, like=public)
+    words = " ".join(str(plan).split())
+    assert "used no data" not in words
+    assert "computed from the rows of like= without noise, so these rows must be public" in words
+    saved = pickle.dumps(plan)
+    values = public[["X", *({"Y"} & {*columns})]].to_numpy().ravel()
+    assert not any(np.float64(value).tobytes() in saved for value in values)
+    again = pickle.loads(saved)
+    assert str(again) == str(plan)
+    for kind in ("eps", "n", "utility"):
+        assert again.plot_data(kind)["n"].isin([1000, 2000]).all()
+    assert again.plot_data("n")["planned"].all()
+    assert {"worst_case"} <= {*again.table} or "Y" in columns
+    with pytest.raises(pc.CapabilityError, match="keeps no rows of like="):
+        again.planner.at(3000, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from itertools import accumulate, product
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import erfcx, gammaln, logsumexp, ndtr, xlog1py
 
 from privcausal.accounting import charge
@@ -71,8 +72,12 @@ EVENTS = 64
 """Maximum count of events in one fit. Their slack, 3.2e-7, is taken off epsilon beforehand."""
 
 COMPARED_SDS = 16.0
-"""Standard deviations within which discrete and rounded noise are compared: see `rounding_slack`.
-The mass outside is 1e-55. Multiplied by e^64 and by 10^12 coordinates, it is below any delta."""
+"""Fewest standard deviations K within which discrete and rounded noise are compared: see
+`rounding_slack`. The mass outside is 1e-55."""
+
+COMPARED_EPSILON = 20.0
+"""Epsilon from which K^2 / 2 grows as epsilon does. The mass outside, times e^epsilon and 10^12
+numbers, is then below 1e-34 for every epsilon."""
 
 MOST_PATTERNS = 4096
 """Maximum number of loss combinations of pure mechanisms to average over; beyond, epsilons add."""
@@ -82,7 +87,7 @@ DELTA_ROUNDING = 1e-11
 exponent a^2 / 2 of their size is below 1,000. Beyond that, delta is below the smallest float."""
 
 
-def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
+def rounding_slack(coordinates: int, sd: float, further: float = 0.0) -> tuple[float, float]:
     """Distance of discrete Gaussian noise from rounded Gaussian noise, over a whole transcript.
 
     Parameters
@@ -90,18 +95,21 @@ def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
     coordinates : int
         Total count d of whole numbers with noise. Each may be chosen in view of earlier answers.
     sd : float
-        The smallest standard deviation, sigma >= 16, in steps of the grid.
+        The smallest standard deviation, sigma >= K, in steps of the grid.
+    further : float
+        f >= 0. The laws are compared within K standard deviations, K^2 = 16^2 + 2 f. Every f gives
+        a valid pair.
 
     Returns
     -------
     (float, float)
-        h and t: if rounded noise is (epsilon, delta)-DP, then discrete noise is
+        h and e^f t: if rounded noise is (epsilon, delta)-DP, then discrete noise is
         (epsilon + 2 h, e^h delta + (1 + e^(epsilon + h)) t)-DP.
 
     Privacy
     -------
-    Let G be N(0, sigma^2) with density phi, R = round(G), Z the discrete Gaussian and K = 16. Let k
-    be a whole number with abs(k) <= K sigma. Use
+    Let G be N(0, sigma^2) with density phi, R = round(G), and Z the discrete Gaussian. Let k be a
+    whole number with abs(k) <= K sigma. Use
     phi(k + u) = phi(k) exp(-k u / sigma^2 - u^2 / (2 sigma^2)).
 
     - P[R = k] / phi(k) is the mean of this exponential over u in [-1/2, 1/2]. By Jensen's
@@ -130,11 +138,12 @@ def rounding_slack(coordinates: int, sd: float) -> tuple[float, float]:
     P_Z(E) <= e^h P_R(E) + t <= e^h (e^epsilon P_R'(E) + delta) + t
     <= e^(epsilon + 2 h) P_Z'(E) + e^h delta + (1 + e^(epsilon + h)) t.
     """
-    if not (sd >= COMPARED_SDS and coordinates >= 0):
+    square = COMPARED_SDS**2 + 2 * further
+    if not (sd**2 >= square >= COMPARED_SDS**2 and coordinates >= 0):
         raise ValueError(
             "The slack is proven only for standard deviations of at least 16 grid steps."
         )
-    eta = COMPARED_SDS**2 / (24 * sd**2) + 3 * math.exp(-2 * math.pi**2 * sd**2)
+    eta = square / (24 * sd**2) + 3 * math.exp(-2 * math.pi**2 * sd**2)
     return coordinates * eta, 2.1 * coordinates * math.exp(-(COMPARED_SDS**2) / 2)
 
 
@@ -170,21 +179,17 @@ def delta_of(epsilon: float, rho: int, events: int, pure: tuple[int, ...] = ()) 
     pure : tuple of int
         pico-epsilon of each additional pure mechanism.
     """
-    return float(deltas_of(np.array([epsilon]), rho, events, pure)[0])
-
-
-def deltas_of(epsilon: Vector, rho: int, events: int, pure: tuple[int, ...] = ()) -> Vector:
-    """`delta_of` for several epsilons, shape (k,)."""
-    h, t = rounding_slack(NUMBERS * events, FINEST)
-    rest = np.nextafter(epsilon - 2 * h, -np.inf)
+    further = max(0.0, epsilon - COMPARED_EPSILON)
+    h, t = rounding_slack(NUMBERS * events, FINEST, further)
+    rest = math.nextafter(epsilon - 2 * h, -math.inf)
     loss, chance = _losses(pure)
-    beyond = np.minimum(rest, 700)[:, None] - loss
     if rho:
-        each = gaussian_delta(beyond, gaussian_mu(rho))
+        each = gaussian_delta(rest - loss, gaussian_mu(rho))
     else:
-        each = np.clip(-np.expm1(np.minimum(beyond, 700)) + 1e-15, 0, 1)
-    whole = math.exp(h) * (each @ chance) + (1 + np.exp(np.minimum(rest + h, 700))) * t
-    return np.where(rest > 600, 1.0, np.minimum(1.0, whole * (1 + DELTA_ROUNDING)))
+        each = np.clip(-np.expm1(np.minimum(rest - loss, 0)) + 1e-15, 0, 1)
+    outside = (math.exp(-further) + math.exp(rest + h - further)) * t
+    whole = math.exp(h) * float(each @ chance) + outside
+    return min(1.0, whole * (1 + DELTA_ROUNDING))
 
 
 def gaussian_mu(rho: int) -> float:
@@ -223,7 +228,7 @@ def epsilon_at(delta: float, rho: int, events: int, pure: tuple[int, ...] = ()) 
     low, high = 0.0, 1.0
     while delta_of(high, rho, events, pure) > delta:
         low, high = high, 2 * high
-        if high > 600:
+        if high > 2 * MAX_EPSILON:
             return math.inf
     while high - low > 1e-12 * max(high, 1e-6):
         middle = 0.5 * (low + high)
@@ -454,9 +459,18 @@ def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
         return _zcdp_epsilon(rho, delta) <= epsilon
 
     rho = largest_gaussian(epsilon, delta) if gdp else 0
-    if rho and not enough(rho + 1):  # usually true; false for tiny or huge epsilon
+    if not enough(rho + 1):  # usually true with Gaussian noise; false for tiny epsilon
         return rho
-    return max(rho, _most(enough, _guess(epsilon, delta)))
+
+    def excess(log_rho: float) -> float:
+        """OpenDP's delta(epsilon) is thirty times faster than its epsilon(delta)."""
+        at = profile(min(max(1, int(math.exp(log_rho))), MAX_RHO)).delta(epsilon)
+        return math.log(max(at, 1e-300) / delta)
+
+    high = math.log(_guess(epsilon, delta)) + 1
+    while excess(high) <= 0:
+        high += 1
+    return _most(enough, int(math.exp(brentq(excess, -1, high, xtol=1e-15, rtol=1e-15))))
 
 
 @lru_cache(maxsize=1024)
@@ -479,9 +493,12 @@ def _guess(epsilon: float, delta: float) -> int:
 
 def _most(enough: Callable[[int], bool], guess: int) -> int:
     """The largest number that is enough, given that smaller numbers are; 0 if there is none."""
-    low, high = 0, guess
-    while enough(high):
-        low, high = high, 2 * high
+    step, upward = 1, enough(guess)
+    low = high = guess
+    while upward and enough(high := low + step):
+        low, step = high, 2 * step
+    while not upward and low > 0 and not enough(low := max(0, high - step)):
+        high, step = low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if enough(middle) else (low, middle)
@@ -635,12 +652,12 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
 
 def _payable(rho: int, delta: float) -> float:
     """Epsilon of a fit with Gaussian noise that needs at most `rho`."""
-    epsilon = epsilon_of(rho, delta, gdp=True)
+    epsilon, step = epsilon_of(rho, delta, gdp=True), 1e-12
     whole = round(epsilon, 9)  # 1 instead of 0.99999999998, if 1 was meant
     if whole > MIN_EPSILON and largest_rho(whole, delta, gdp=True) <= rho:
         return whole
     while epsilon > MIN_EPSILON and largest_rho(epsilon, delta, gdp=True) > rho:
-        epsilon *= 1 - 1e-12
+        epsilon, step = epsilon * (1 - step), 2 * step
     return epsilon
 
 

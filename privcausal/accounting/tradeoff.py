@@ -114,7 +114,7 @@ class TradeOff:
         mu = price.gaussian_mu(rho)
         _need("mu", mu, 1e-9, 30)
         epsilon = _losses(mu)
-        delta = price.deltas_of(epsilon, rho, releases)
+        delta = np.array([price.delta_of(e, rho, releases) for e in epsilon.tolist()])
         # Far out, only the slack or `failing` remains, and further lines would be rounding error.
         low = delta <= max(1e-6 * failing, 2 * float(delta.min()))
         last = int(np.argmax(low)) + 1 if low.any() else len(delta)

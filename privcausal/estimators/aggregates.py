@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,13 @@ from privcausal.request.plan import PER_ROW, Plan
 from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Binary, Header, Interval, Schema
 from privcausal.typing import Frame, Neighbors
-from privcausal.vault import CellSums, CellTable, Vault, opening, read_cells
+from privcausal.vault import MOST_COUNT, CellSums, CellTable, Vault, opening, read_cells
+
+MOST_NOISE = 40
+"""Limit of noise in standard deviations; Laplace noise is beyond with probability below e^-56."""
+
+LEAST_NOISE = 2.0**-60
+"""Smallest standard deviation, relative to the largest possible count or sum."""
 
 BY_CELL = "outcome ~ arm | C(cell)"
 """Formula of a table whose cells have only names."""
@@ -162,13 +167,29 @@ def from_noisy(asked: CellRequest) -> Estimate:
     noise, shape = asked.noise, (asked.partition.size, 2)
     if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
         raise DataError("noise= must be {'count': sd, 'sum': sd}, the noise added by the producer.")
-    if not all(is_number(value) and 0 < value < math.inf for value in noise.values()):
-        raise DataError("noise= must hold standard deviations above 0.")
+    half, middle = 0.5 * asked.outcome.width, asked.outcome.mid
+    most = {"count": MOST_COUNT, "sum": MOST_COUNT * (half + abs(middle))}
+    for name, limit in most.items():
+        sd = noise[name]
+        if not (is_number(sd) and LEAST_NOISE * limit <= sd <= limit):
+            raise DataError(
+                f"noise[{name!r}] must be a standard deviation above 0: from "
+                f"{LEAST_NOISE * limit:.2g} to {limit:.2g}."
+            )
     count, total = float(noise["count"]), float(noise["sum"])
     # Noise sd of sum - middle x count.
-    centred = float(np.hypot(total, abs(asked.outcome.mid) * count))
-    half = 0.5 * asked.outcome.width
+    centred = float(np.hypot(total, abs(middle) * count))
     rows, sums = (np.array(part).reshape(shape) for part in (asked.count, asked.total))
+    room = MOST_NOISE * np.array([count, centred + half * count])
+    outside = (
+        (rows < -room[0]) | (rows > MOST_COUNT) | (abs(sums) > half * np.maximum(rows, 0) + room[1])
+    )
+    if outside.any():
+        raise DataError(
+            f"The table of cells has a count or a sum that is more than {MOST_NOISE} standard "
+            "deviations of its noise from any possible one. Check the table, the bounds of the "
+            "outcome, and noise=."
+        )
     found = CellTotals(rows, sums, None, count**2, centred**2, 0.0, half)
     charge = accounting.Charge(
         "effect", f"counts and sums in {asked.partition.size} cells", "noise added by producer",

@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal import accounting
 from privcausal.accounting.charge import exact
-from privcausal.errors import BudgetError, CapabilityError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, FormulaError, SchemaError
 from privcausal.estimators.bases import PrivateBase
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
@@ -292,6 +292,8 @@ MOST_COLUMNS = 1000
 def _check_finite(request: Request, schema: Schema) -> None:
     """Check that terms with declared domains are finite there: `Design` evaluates a grid.
 
+    Regressions cannot tell columns apart that are linearly dependent there, so they refuse them.
+
     Dummies of all declared levels, and their products, are counted before they are created.
     """
     terms = request.formula.terms
@@ -305,7 +307,13 @@ def _check_finite(request: Request, schema: Schema) -> None:
             "fewer levels (with other=True for the rest), or remove products of factors."
         )
     known = tuple(t for t in terms if all(v in schema for v in t.variables))
-    design_of(known, schema, full_rank=False)
+    regression = not request.formula.treatment
+    design = design_of(known, schema, full_rank=regression)
+    if regression and (names := design.dependent()):
+        raise FormulaError(
+            f"Collinear columns: {', '.join(map(repr, names))}. Whatever the data, one of them is "
+            "a linear function of the others and the intercept. Leave one of them out."
+        )
 
 
 def check_plan(found: plan.Plan, schema: Schema, functions: int) -> None:

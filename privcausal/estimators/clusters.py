@@ -66,6 +66,13 @@ class ClusterData:
     clusters_sd: float
 
 
+def are_larger(found: AverageEstimate, sums: ClusterData, max_rows: int) -> bool:
+    """Whether the mean cluster has more than `max_rows` rows; noise says so with chance 1e-6."""
+    size_sd = float(np.nan_to_num(found.size_sd, posinf=0.0))
+    margin = float(norm.isf(1e-6)) * math.hypot(sums.clusters_sd, size_sd / max_rows)
+    return sums.clusters + margin < found.size / max_rows
+
+
 def with_clusters(
     found: AverageEstimate, sums: ClusterData, max_rows: int, limit: float
 ) -> AverageEstimate:
@@ -78,10 +85,11 @@ def with_clusters(
     Correlations of estimates are those for independent rows.
 
     There are at least n / `max_rows` clusters. Degrees of freedom use a lower limit of the number
-    of clusters.
+    of clusters. If the noisy number shows that there are fewer, sums were clipped too far. The
+    variance is then that of equal rows in clusters of one size, its largest for this size.
     """
-    rows = np.diag(found.sampling)
-    least = max(found.size / max_rows, 2.0)
+    rows, larger = np.diag(found.sampling), are_larger(found, sums, max_rows)
+    least = 2.0 if larger else max(found.size / max_rows, 2.0)
     clusters = max(sums.clusters, least)
     variance = rows.copy()
     for j in np.flatnonzero(np.isfinite(rows) & (rows > 0) & (sums.mass > 0)):
@@ -95,6 +103,9 @@ def with_clusters(
     with np.errstate(invalid="ignore"):
         sampling = np.where(found.sampling == 0, 0.0, found.sampling * np.outer(change, change))
     lowest = max(sums.clusters - sums.clusters_sd, least)
+    if larger:
+        sampling = found.sampling * found.size / lowest * clusters / (clusters - 1)
+        change = np.full_like(change, np.sqrt(found.size / lowest))
     effect = float(change[0] ** 2)
     return replace(found, sampling=sampling, clusters=float(lowest), design_effect=effect)
 
@@ -106,6 +117,13 @@ CLUSTER_SQUARES = StageKey("effect", "squared cluster sums", heading="variance")
 FEW_CLUSTERS = (
     "Fewer than {least:g} clusters (about {clusters:.0f}, by a noisy count). Cluster-robust "
     "standard errors may be too small. Use data with more clusters."
+)
+
+
+LARGER_CLUSTERS = (
+    "The mean cluster has about {mean:,.0f} rows, by noisy counts, but max_cluster_rows={most} was "
+    "declared, so cluster sums were clipped too far. Standard errors are those of clusters of one "
+    "size with equal rows. Repeat the fit with a larger max_cluster_rows=. "
 )
 
 
@@ -181,10 +199,13 @@ def with_dependence(
     )  # fmt: skip
     limit = np.inf if request.estimand == "OLS" else float(rows)
     out = with_clusters(found, data, rows, limit)
-    clusters = max(data.clusters, out.clusters)
+    clusters, alert = max(data.clusters, out.clusters), ""
+    if are_larger(found, data, rows):
+        alert = LARGER_CLUSTERS.format(mean=found.size / clusters, most=rows)
     if clusters < MIN_CLUSTERS:
-        least = MIN_CLUSTERS
-        session.alerts["clusters"] = FEW_CLUSTERS.format(least=least, clusters=clusters)
+        alert += FEW_CLUSTERS.format(least=MIN_CLUSTERS, clusters=clusters)
+    if alert:
+        session.alerts["clusters"] = alert.strip()
     return out
 
 

@@ -111,6 +111,7 @@ def estimate_reduced(
     errors = np.r_[size_of @ remainder[0, used], size_of @ remainder[1, used] * taken]
     # scale all scores to the same unit, or the floor of the largest would apply to the others
     unit = np.sqrt(np.maximum(np.diag(sums.square.value), np.diag(sums.square.sd)))
+    unit = np.where(unit > 0, unit, 1.0)
     scaled = sums.square.over(np.outer(unit, unit))
     spread = effects.raised_covariance(sums.score.value / unit, scaled, size)
     back = found.slope[:, : 2 * many]  # derivatives in the scores
@@ -422,7 +423,7 @@ def _ratio(squares: Vector, sd: Vector) -> float:
     scores have a similar size, the noise of each is sqrt(2) times its noise alone.
     """
     one, two = (np.maximum(squares, 0.0) + sd).reshape(2, -1).sum(axis=1)
-    return float(np.sqrt(one / two)) if two > 0 else 1.0
+    return float(np.sqrt(one / two)) if min(one, two) > 0 else 1.0
 
 
 def _late_learnt(

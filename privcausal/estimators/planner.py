@@ -148,6 +148,16 @@ class Planner:
         assumed = replace(self.assumed, population=CAUTIOUS, like=like)
         return replace(self, assumed=assumed, patterns=(False,), _known={})
 
+    def without_rows(self) -> Planner:
+        """The forecasts so far, with the names of the columns of public rows but no values."""
+        names = dict.fromkeys(self.assumed.like)
+        return replace(self, assumed=replace(self.assumed, like=names))
+
+    @property
+    def has_no_rows(self) -> bool:
+        """Whether public rows were given and are no longer held."""
+        return any(rows is None for rows in self.assumed.like.values())
+
     @property
     def has_nuisances(self) -> bool:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
@@ -164,6 +174,11 @@ class Planner:
     def at(self, rows: int, epsilon: float) -> Forecast:
         """Forecast of one fit: the mean over simulated fits, two of them with mirrored noise."""
         if (rows, epsilon) not in self._known:
+            if self.has_no_rows:
+                raise CapabilityError(
+                    "A plan keeps no rows of like=, so it has forecasts only for the n and eps of "
+                    "its call. Call pc.plan again with the other n and eps."
+                )
             self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon))
         return self._known[rows, epsilon]
 

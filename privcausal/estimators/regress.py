@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
+from privcausal.errors import DataError
 from privcausal.estimators import bases, budget, survey, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Use
@@ -421,12 +422,20 @@ def _looked_at(
 
 
 def _look_at_columns(state: survey.Survey, found: ls.RowMoments, lift: Matrix) -> None:
-    """Note collinear and constant columns. Absent levels have an alert of their own."""
-    columns = state.design.columns
-    half = np.array([0.0 if c.kind == "indicator" else 1 / c.per_unit for c in columns])
+    """Note collinear and constant columns. Absent levels have an alert of their own.
+
+    Raises
+    ------
+    DataError
+        In tests without noise, where the moments of such columns are singular.
+    """
+    columns, noisy = state.design.columns, found.sd > 0
+    half = np.array([0.0 if noisy and c.kind == "indicator" else 1 / c.per_unit for c in columns])
     for mask, text in zip(collinear(found.gram, found.sd, lift, half), COLLINEAR, strict=True):
         if mask.any():
             names = words.listed([c.name for c, one in zip(columns, mask, strict=True) if one])
+            if not noisy:
+                raise DataError(text.format(names=names))
             state.session.note((("collinear", text.format(names=names)),))
 
 

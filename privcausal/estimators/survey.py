@@ -237,7 +237,12 @@ class FitRun:
 
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         outcome = self.plan.request.formula.outcome
-        first, trust = Magnitudes(names), self.plan.request.trust
+        request = self.plan.request
+        trust, weight = request.trust, request.weights
+        domain = request.schema.get(weight) if weight is not None else None
+        if isinstance(domain, Interval) and domain.lo > 0:  # no row has the weight 0
+            weight = None
+        first = Magnitudes(names, weight)
         public = self.vault.size if trust.unit is None else None
         rough = self.release(budget.MAGNITUDES, first)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
@@ -247,7 +252,7 @@ class FitRun:
             name: ranges.coarse_range(one, name, public, outcome=name == outcome)
             for name, one in sizes.items()
         }
-        fine = self.release(budget.GRID, Grid(names, tuple(coarse.values())))
+        fine = self.release(budget.GRID, Grid(names, tuple(coarse.values()), weight))
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
         found = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):

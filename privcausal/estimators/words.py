@@ -468,7 +468,8 @@ Three equally frequent treatments coded 0, 1, and 2 leave two thirds of the rows
 
 INCOMPLETE = (
     "About {share:.0%} of the rows are complete (noisy count); incomplete rows are ignored. "
-    "{coding}Values are missing, or have labels that bounds= does not list."
+    "{coding}Values are missing, are written unlike numbers (1,234.5 or $5), or have labels that "
+    "bounds= does not list."
 )
 CODING = "Values of {names} other than 0/1 count as missing; declare other labels in bounds=. "
 

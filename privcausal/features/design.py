@@ -160,7 +160,7 @@ def header(frame: Any) -> domains_of.Header:
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
     text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
-    objects = frozenset(name for name in text if holds_objects(frame[name]))
+    objects = frozenset(n for n in text if holds_objects(frame[n]) or _is_coded(frame[n]))
     native = frame.to_native()
     index = getattr(getattr(native, "index", None), "names", ())
     advice = dict.fromkeys(index, "It is in the index of the data. Call data.reset_index().")
@@ -176,6 +176,12 @@ def holds_objects(series: Any) -> bool:
     # narwhals inspects the values of a pandas object column, so read the type directly.
     native = getattr(series.to_native(), "dtype", None)
     return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
+
+
+def _is_coded(series: Any) -> bool:
+    """Whether a pandas column has categories whose data type is numeric, such as 0 and 1."""
+    categories = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
+    return getattr(getattr(categories, "dtype", None), "kind", "O") in "biuf"
 
 
 def _kind(dtype: Any) -> domains_of.ColumnKind:
@@ -222,12 +228,27 @@ def labels(series: Any) -> tuple[Integers, tuple[str, ...]]:
     native = series.to_native()
     if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
         return by_label(native.cat.codes.to_numpy(), list(native.cat.categories))
-    values = series.to_list()
+    values = plain_values(series)
     if not _is_plain(series):
         # Equal values may have different labels: True equals 1, and one instant is equal in all
         # time zones. A hash table would give them the label of the first. Read each separately.
         values = [value if type(value) is str else label_key(value) for value in values]
     return by_label(*distinct(values))
+
+
+def plain_values(column: Any) -> list[Any]:
+    """The values of a series or an Arrow array; never raises for bytes that are not UTF-8.
+
+    Such a byte becomes half a surrogate pair, whose text names no other value.
+    """
+    import pyarrow as pa
+
+    is_arrow = isinstance(column, pa.Array)
+    try:
+        return list(column.to_pylist() if is_arrow else column.to_list())
+    except UnicodeDecodeError:
+        texts = (column if is_arrow else column.to_arrow()).cast(pa.large_binary())
+    return [t if t is None else t.decode("utf-8", "surrogateescape") for t in texts.to_pylist()]
 
 
 def distinct(values: Sequence[Any]) -> tuple[Integers, list[Any]]:
@@ -265,6 +286,8 @@ _SQUARE, _CUBE, _MORE = 129, 33, 17  # points per variable, for two, three and m
 MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
 """Maximum entries of a design's largest table on a grid (a gigabyte), and of all its tables."""
 _JUMP = 1 / 256  # largest share of an axis at which a jump is a point: one fine bin
+SINGULAR = 1e-9
+"""Singular value, relative to the largest, of columns that differ by rounding only. By hand."""
 _GRID = 257  # prime, so that any stride gives a variable the same uniform distribution
 
 
@@ -598,6 +621,26 @@ class Design:
                 at, axis = np.unique(grid[name][jumps]), np.unique(grid[name])
                 if len(at) <= max(_JUMP * len(axis), 1.0):
                     self.atoms[name] = np.union1d(self.atoms.get(name, ()), at)
+
+    def dependent(self) -> list[str]:
+        """Names of columns that are linearly dependent, with an intercept, on their whole domain.
+
+        Columns are compared with those of the same variables or of some of them.
+        """
+        owners = {term.name: frozenset(term.variables) for term in self.terms}
+        for term in {owners[term.name]: term for term in self.terms}.values():
+            near = [j for j, c in enumerate(self.columns) if owners[c.term] <= owners[term.name]]
+            if len({self.columns[j].term for j in near}) < 2:  # the columns of a term differ
+                continue
+            grid = self._grid([term])
+            values = self._matrix(self._spec, grid, expressions.ON_GRID)[:, self._keep]
+            scaled = [self.columns[j].scale(values[:, j]) for j in near]
+            triangle = np.linalg.qr(np.stack([np.ones(len(values)), *scaled], axis=1), mode="r")
+            _, sizes, directions = np.linalg.svd(triangle)
+            if len(sizes) <= len(near) or sizes[-1] < SINGULAR * sizes[0]:
+                held = np.abs(directions[-1, 1:]) > np.sqrt(SINGULAR)
+                return [self.columns[j].name for j in np.array(near)[held]]
+        return []
 
     def _bounded(self, name: str) -> str:
         domain = self.schema[name]

@@ -552,12 +552,16 @@ def second_fit(found: RowMoments, weight: float, first: RowMoments, fit: FirstFi
     short = np.where(lift > values, lift - np.maximum(values, 0.0), 0.0)
     unknown = 2 * float(delta @ delta) / size + 0.1
     noise += (vectors * (short**2 * unknown)) @ vectors.T
-    total = max(float(found.value[-1, -1]) / found.scale**2, 0.02)
-    return SecondFit(delta, gram, noise, max(total - float(delta @ cross), 0.05 * total))
+    total = max(float(found.value[-1, -1]) / found.scale**2, 0.02 if found.sd else 0.0)
+    least = 0.05 * total if found.sd else ROUNDING
+    return SecondFit(delta, gram, noise, max(total - float(delta @ cross), least))
 
 
 MEAT_GAP, LEAST_MEAT = 0.3, 0.3
 """Prior sd of the meat's distance from equal variances, and its least eigenvalue, both relative."""
+
+ROUNDING = 1e-9
+"""Least mean squared residual without noise: that of rounding to the grid, by hand."""
 
 
 def meat_cut(unit: float, square: float, cut: RowCut, usual: float) -> float:
@@ -577,7 +581,7 @@ def robust_meat(found: Matrix, noise_sd: float, usual: Vector, rest: SecondFit) 
     meat = model + wide * (1 + eye) / (wide * (1 + eye) + variance) * gap
     root = np.sqrt(np.diag(model))
     values, vectors = np.linalg.eigh(meat / np.outer(root, root))
-    least = LEAST_MEAT if noise_sd else 0.0
+    least = LEAST_MEAT if noise_sd else min(ROUNDING / rest.square, 1.0)
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T * np.outer(root, root))
 
 

@@ -337,11 +337,10 @@ GRID_BITS = 30
 
 @dataclass(frozen=True)
 class CellQuery:
-    """Counts, sums and sums of squares of a bounded outcome by cell and arm, in one SQL query.
+    """Counts and sums of a bounded outcome by cell and arm, in one SQL query for a data owner.
 
-    In the vault, the query must give the same bits as the row-wise code. Every step is therefore
-    the same IEEE operation in the same order. A data owner's warehouse may round ties differently,
-    which does not change any sensitivity.
+    Every step is the same IEEE operation as in the vault's row-wise code, in the same order. A
+    warehouse may round ties differently, which does not change any sensitivity.
     """
 
     outcome: str
@@ -351,18 +350,7 @@ class CellQuery:
     partition: Product
     labels: frozenset[str]  # Columns read as text; the others are numbers
 
-    def exact(self, table: str, *, squares: bool) -> str:
-        """DuckDB query for rows (cell, arm, count, sum, sum of squares) of whole numbers."""
-        steps = "SUM(CAST(ROUND_EVEN({} * " + _UNIT + ", 0) AS BIGINT))"
-        total, square = steps.format("place"), steps.format("place * place")
-        place = self._place
-        if not isinstance(self.schema[self.outcome], Interval):  # both values are ends of the grid
-            place, square = self._names[self.outcome], f"COUNT(*) * {1 << GRID_BITS}"
-            total = f"(2 * SUM(place) - COUNT(*)) * {1 << GRID_BITS}"
-        what = f"COUNT(*), {total}, {square if squares else 0}"
-        return self._grouped(table, place, what)
-
-    def for_owner(self, table: str) -> str:
+    def sql(self, table: str) -> str:
         """Query with the columns cell, arm, count, sum and steps.
 
         `steps` sums the outcome's distance from the middle of its bounds, in whole steps of 2^-30
@@ -371,11 +359,6 @@ class CellQuery:
         middle, half = self._middle
         steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
         total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
-        what = f"COUNT(*) AS count, {total} AS sum, {steps} AS steps"
-        return self._grouped(table, self._place, what) + " ORDER BY cell, arm"
-
-    def _grouped(self, table: str, place: str, what: str) -> str:
-        """Query of `what` by cell and arm, over the complete cases."""
         names = self._names
         read = {x: self._column(name) for name, x in names.items()}
         columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
@@ -383,8 +366,9 @@ class CellQuery:
         return (
             f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
             f"placed AS (SELECT {self.partition.sql(names)} AS cell, "
-            f"{names[self.treatment]} AS arm, {place} AS place FROM cleaned)\n"
-            f"SELECT cell, arm, {what}\nFROM placed WHERE cell >= 0 GROUP BY cell, arm"
+            f"{names[self.treatment]} AS arm, {self._place} AS place FROM cleaned)\n"
+            f"SELECT cell, arm, COUNT(*) AS count, {total} AS sum, {steps} AS steps\n"
+            "FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
         )
 
     @property

@@ -210,7 +210,7 @@ class Plan:
         query = CellQuery(
             formula.outcome, formula.treatment, formula.variables, schema, self.partition, labels
         )
-        return translated(query.for_owner(table), dialect)
+        return translated(query.sql(table), dialect)
 
     def __str__(self) -> str:
         lines = [f"{self.learner}, base={self.base!r}: {self.request.formula}"]

@@ -28,8 +28,8 @@ REQUIRED = (
     "horizon=180)."
 )
 
-LEAST_HORIZON = 1e-6
-"""Smallest horizon, and inverse of the largest. A guard."""
+HORIZONS = 2.0**-59, 2.0**59
+"""Smallest and largest horizon. Bounds of the time are twice as wide, and at most 2^60."""
 
 
 def events_of(formula: object) -> tuple[str, ...]:
@@ -45,15 +45,22 @@ def events_of(formula: object) -> tuple[str, ...]:
 def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
     """The schema with bounds of a survival time, which need only extend beyond the horizon."""
     name = formula.outcome
-    if not (formula.event and is_number(horizon) and 0 < horizon < math.inf) or name in schema:
+    if not (formula.event and _is_horizon(horizon)) or name in schema:
         return schema
     return schema.with_columns({name: Interval(0.0, 2.0 * horizon)})
 
 
+def _is_horizon(value: Any) -> bool:
+    return is_number(value) and HORIZONS[0] <= value <= HORIZONS[1]
+
+
 def check_horizon(formula: CausalFormula, schema: Schema, horizon: float) -> None:
     """Raise `SchemaError` unless the horizon is a number within the bounds of the time."""
-    if not (is_number(horizon) and LEAST_HORIZON <= horizon <= 1 / LEAST_HORIZON):
-        raise SchemaError("horizon= must be a positive number in the units of the time.")
+    if not _is_horizon(horizon):
+        raise SchemaError(
+            "horizon= must be a positive number in the units of the time, "
+            f"{HORIZONS[0]:.1e} to {HORIZONS[1]:.1e}."
+        )
     time = schema.get(formula.outcome)
     raw = getattr(time, "raw", time)
     if not (isinstance(raw, Interval) and raw.lo >= 0 and raw.hi > horizon):

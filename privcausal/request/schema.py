@@ -41,7 +41,7 @@ class Header:
 
     kinds: Mapping[str, ColumnKind]
     objects: frozenset[str] = frozenset()
-    """Text columns that hold Python objects, which may be numbers (decimals, for example)."""
+    """Text columns that may hold numbers: Python objects, such as decimals, and categories."""
     untyped: bool = False
     """Whether names and values are both texts, as in a CSV file. If such a file has no header, its
     first row is read as the header. Messages therefore quote only names that the caller wrote."""

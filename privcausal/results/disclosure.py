@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, write
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Summary
@@ -306,7 +306,7 @@ class Disclosed(ReleasedFit):
             **({"sources": sources} if sources else {}),
             "registry_authors": [*(authors or curators)],
         }
-        Path(path).write_text("\n".join(_yaml(record)) + "\n", encoding="utf-8")
+        write(path, "\n".join(_yaml(record)) + "\n")
 
 
 # -- the checklist ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, write
 from privcausal.estimators import diagnostics, instruments
 from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
@@ -205,7 +205,7 @@ class Result(exchange.Exchange, disclosure.Disclosed):
             tables.with_labels(self._view(), own),
             checks=tuple(check.check for check in checks), figures=self._figures(0.05, own),
         )  # fmt: skip
-        place.write_text(document.render_report(view, audience), encoding="utf-8")
+        write(place, document.render_report(view, audience))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the request and the released numbers as versioned JSON.

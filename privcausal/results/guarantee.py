@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from privcausal import accounting
+from privcausal.errors import LedgerError
 from privcausal.estimators import Estimate, describe
 from privcausal.prices import at_least, at_most, column, pair
 from privcausal.report import formats, summary, tables
@@ -255,7 +256,10 @@ def ledger_line(ledger: accounting.Ledger | None) -> str | None:
     """``Ledger 'rhc': epsilon 1.91 of 2 remaining.``, as the summary prints it."""
     if ledger is None:
         return None
-    remaining, simple = ledger.remaining.epsilon, ledger.epsilon - ledger.spent.epsilon
+    try:
+        remaining, simple = ledger.remaining.epsilon, ledger.epsilon - ledger.spent.epsilon
+    except LedgerError as error:  # the fit is paid for, and keeps its result
+        return f"Ledger {ledger.dataset!r} was charged, and cannot be read now: {error}"
     left, less, cap = at_least(remaining), at_least(max(simple, 0.0)), at_most(ledger.epsilon)
     why = f", not {less}: {LESS}" if remaining > simple and left != less else ""
     return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining{why}."

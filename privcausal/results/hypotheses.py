@@ -173,6 +173,8 @@ def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
     unions: dict[str, Union] = {}
     for stem in sorted(levels, key=len, reverse=True):
         for match in re.finditer(rf"(?<!\w){re.escape(stem)}\[([^\[\]]*\|[^\[\]]*)\]", text):
+            if match[0] in found.names:  # a level whose label has a bar
+                continue
             labels = [label.strip() for label in match[1].split("|")]
             lacking = [label for label in labels if label not in levels[stem]]
             if lacking or len(set(labels)) < len(labels):
@@ -216,9 +218,14 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
 
 
 def backticked(text: str, terms: Iterable[str]) -> str:
-    """The text with its terms in backticks, which allow any name in an expression."""
-    known = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
+    """The text with its `unquoted` terms in backticks, which allow any name in an expression."""
+    known = "|".join(map(re.escape, sorted(unquoted(terms), key=len, reverse=True)))
     return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", r"`\1`", text.replace("`", ""))
+
+
+def unquoted(terms: Iterable[str]) -> list[str]:
+    """Names without the backticks that columns such as 'my col' have inside ``C()``."""
+    return [term.replace("`", "") for term in terms]
 
 
 def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -244,7 +251,7 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
         if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
             raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
     try:
-        found = LinearConstraints.from_spec(hypotheses, variable_names=terms)
+        found = LinearConstraints.from_spec(hypotheses, variable_names=unquoted(terms))
     except Exception:
         known = ", ".join(repr(tables.clean(term)) for term in terms[:10])
         raise CapabilityError(
@@ -525,7 +532,7 @@ def _levels_of(result: ReleasedFit, name: str) -> dict[str, str]:
         groups.pop("average", None)
     if groups:  # before slopes of the projection, which hold other modifiers fixed
         return groups
-    for stem in (name, f"C({name})"):
+    for stem in (name, f"C({name})", f"C(`{name}`)"):
         coded = re.compile(rf"{re.escape(stem)}\[(T\.)?(.*)\]")
         own = [(m, row) for row in found.terms if (m := coded.fullmatch(str(row)))]
         if own:

@@ -139,6 +139,13 @@ class PlanResult(Printed):
     def __post_init__(self) -> None:
         for n, eps in self.points:  # Refuse points that cannot be planned here, not when printing.
             self.planner.at(n, eps)
+        if self.planner.assumed.like:  # All forecasts are made here, and no row is kept.
+            for n, eps in self.points:
+                self._row(n, eps)
+                self.planner.at(n, MOST_EPSILON)
+            for name in ("planner", "cautious", "worst"):
+                held = getattr(self, name)
+                object.__setattr__(self, name, held and held.without_rows())
 
     # -- numbers -----------------------------------------------------------------------------
 
@@ -373,8 +380,8 @@ class PlanResult(Printed):
             epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
         else:
             sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
-        rows = []
-        for n, eps in product(sorted(sizes), sorted(epsilons)):
+        rows, points = [], sorted(product(sizes, epsilons))
+        for n, eps in sorted(self.points) if self.planner.has_no_rows else points:
             width = self.planner.at(int(n), eps).first(self.question.alpha)
             free = self.planner.at(int(n), MOST_EPSILON).first(self.question.alpha)
             rows.append((int(n), eps, width, free, (int(n), eps) in self.points))
@@ -642,6 +649,13 @@ def _dependence(planner: Planner) -> Iterator[str]:
         yield f"each {tables.clean(trust.unit)} has {rows}{period}"
 
 
+_SOURCES = {
+    False: "This plan used no data and no budget.",
+    True: "This plan used no budget. It was computed from the rows of like= without noise, so "
+    "these rows must be public. The plan is not private.",
+}
+
+
 def _notes(result: PlanResult) -> str:
     request = result.planner.request
     trust = request.trust
@@ -654,5 +668,5 @@ def _notes(result: PlanResult) -> str:
     return " ".join((
         f"Cost of each line: {price}. Neighboring data sets: {change}.", *result.weak,
         f"A fit reads the rows {often}.",
-        f"This plan used no data and no budget.{own and f' {own}'}",
+        f"{_SOURCES[bool(result.planner.assumed.like)]}{own and f' {own}'}",
     ))  # fmt: skip

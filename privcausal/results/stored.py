@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, DataError
+from privcausal.errors import CapabilityError, DataError, write
 from privcausal.estimators import (
     PRINTED,
     EffectLearner,
@@ -85,6 +85,8 @@ def save(
     ------
     CapabilityError
         The fit has parts that are no function of its releases.
+    DataError
+        The file cannot be written.
     """
     for part in (record.call.learner, estimate.effect):
         if why := getattr(part, "unsaved", ""):
@@ -103,7 +105,7 @@ def save(
         "results": [None if not np.isfinite(v) else v for v in chain(*_results(estimate))],
         "call": call, "ledger_line": line,
     }  # fmt: skip
-    Path(path).write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
+    write(path, json.dumps(document, allow_nan=False))
 
 
 def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, str | None]:

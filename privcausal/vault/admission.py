@@ -255,7 +255,7 @@ def open_source(data: Frame) -> Source:
         return Source(files.open_path(data))
     kind = type(data)  # Compare names, to avoid importing the libraries.
     if kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql"):
-        return Source(spark.Spark(data))
+        return Source(spark.open_spark(data))
     if kind.__name__ == "LazyFrame" and kind.__module__.startswith("polars"):
         return Source(stored.Lazy(data))
     if kind.__name__ == "DuckDBPyRelation":
@@ -333,9 +333,12 @@ def check_types(header: Header, request: Request) -> None:
     for name, role in (roles | {formula.event: "Event"}).items():
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
             labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
+            kind, more = "contains text", ""
+            if name in header.objects:
+                kind, more = "is an object or category", ", or [0, 1] for numbers and bools"
             raise SchemaError(
-                f"{role} {name!r} contains text. Declare its two labels, the reference first: "
-                f"bounds={{{name!r}: {labels}}}."
+                f"{role} {name!r} {kind}. Declare its two labels, the reference first: "
+                f"bounds={{{name!r}: {labels}}}{more}."
             )
 
 
@@ -353,8 +356,8 @@ def admit(source: Source, plan: Plan) -> None:
     if isinstance(source.rows, spark.Spark) and not source.rows.repeats(plan.request.read):
         raise CapabilityError(
             "Spark may compute different rows each time: the plan has a random function, limit, "
-            "sample or window, or is too wide to check. Read files instead, written by "
-            "frame.write.parquet('rows'). No budget was spent."
+            "sample, window, or function of groups, or is too wide to check. Read files instead, "
+            "written by frame.write.parquet('rows'). No budget was spent."
         )
     _check_size(source.rows, plan)
     if plan.request.trust.unit is None:  # Counting units would require reading rows.

@@ -73,7 +73,8 @@ class Findings(Strict):
         """One line per problem: column type problem consequence rows examples.
 
         `rows` is the number of affected rows. `examples` holds the first affected positions, from
-        0. A declared column without a problem has the line "no problem".
+        0. A declared column without a problem has the line "no problem". The name of the index is
+        the mark of the printed text, so that copies of the frame carry it.
         """
         import pandas as pd
 
@@ -81,7 +82,8 @@ class Findings(Strict):
             (f.column, f.kind, f.problem, f.consequence, len(f.positions), f.examples)
             for f in self.found
         ]
-        return pd.DataFrame(lines, columns=list(FINDING_COLUMNS))
+        index = pd.RangeIndex(len(lines), name=BANNER)
+        return pd.DataFrame(lines, index, columns=list(FINDING_COLUMNS))
 
     def rows(self, column: str, problem: str) -> Integers:
         """Positions, from 0, of all rows of `column` with this `problem` of `frame`.
@@ -196,10 +198,15 @@ def _problems(
     kind = source.header.kinds[name]
     column = source.rows.column(name, as_labels=reads_labels(domain, kind))
     absent = _absent(column)
-    if isinstance(domain, Interval) and kind == "text":
-        # Text that is not missing may still be unreadable as a number.
-        unread = absent & ~_absent(source.rows.column(name, as_labels=True))
-        yield "not a number", _MISSING, np.flatnonzero(unread)
+    untyped = source.header.untyped
+    if isinstance(domain, Interval) and absent.any() and (kind == "text" or untyped):
+        # Text that is not missing may still be unreadable as a number. Units are texts as written.
+        written = source.rows.column(name, as_labels="units" if untyped else True)
+        unread = absent & ~_absent(written)
+        if unread.any():
+            assert written.codes is not None
+            first = written.labels[written.codes[unread.argmax()]]
+            yield f"not a number, first {first!r}", _MISSING, np.flatnonzero(unread)
         absent &= ~unread
     problem = "missing, but declared complete" if complete else "missing"
     yield problem, _MISSING, np.flatnonzero(absent)

@@ -18,7 +18,7 @@ from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
 from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault import noise
-from privcausal.vault.batch import Batch, Layout, RawBatch
+from privcausal.vault.batch import Batch, RawBatch
 from privcausal.vault.guard import Opaque
 
 TWO_FACTOR = 16
@@ -111,16 +111,6 @@ class Mechanism(Query):
         each = [self.integers(batch if p is None else batch.only(p)) for p in parts]
         return np.concatenate(each)
 
-    def counted(
-        self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
-    ) -> Integers | None:
-        """The bit-identical sums, computed by SQL over the table `data`.
-
-        `labels` are the columns read as text. `ask` returns the rows of an SQL query, or None. The
-        method returns None if SQL cannot compute the sums.
-        """
-        return None
-
 
 @dataclass(frozen=True, eq=False)
 class Together:
@@ -147,6 +137,11 @@ class RawMechanism(Query):
     """A sum over rows of their raw columns, before domains are known."""
 
     variables: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """All columns that the sum reads."""
 
     @abstractmethod
     def integers(self, batch: RawBatch) -> Integers:

@@ -37,7 +37,7 @@ from privcausal.vault.batch import (
 )
 from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
 from privcausal.vault.guard import Opaque
-from privcausal.vault.queries.cells import SurvivalScore
+from privcausal.vault.queries.cells import CellSums, SurvivalScore
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.spark import RemoteSum, Spark
@@ -229,7 +229,7 @@ class Passes(Opaque):
 
     def raw_sum(self, mechanism: RawMechanism) -> Integers:
         """The sum over raw columns of all rows."""
-        wanted = tuple((name, False) for name in mechanism.variables)
+        wanted = tuple((name, False) for name in mechanism.columns)
         if isinstance(self._rows, Spark):
             return self._sent(RemoteSum(mechanism, wanted, None))
         total, done = ExactSum(len(mechanism.units)), 0
@@ -242,24 +242,14 @@ class Passes(Opaque):
     def sums(
         self, asked: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
     ) -> list[list[Integers]]:
-        """The sums of each mechanism over parts of the rows (None: all), in one pass over the rows.
-
-        If possible, a sum is computed by SQL where the rows are stored.
-        """
-        request = self._plan.request
-        found: list[list[Integers] | None] = [None] * len(asked)
-        if request.trust.unit is None and request.split == "full":
-            for k, (mechanism, parts) in enumerate(asked):
-                counted = self._counted(mechanism) if parts == (None,) else None
-                found[k] = None if counted is None else [counted]
-        rest = Together(tuple(a for a, f in zip(asked, found, strict=True) if f is None))
-        if rest.queries:
-            ends = np.cumsum(rest.sizes)[:-1]
-            each = iter(np.split(self._summed(rest), ends))
-            for k, (_, parts) in enumerate(asked):
-                if found[k] is None:
-                    found[k] = np.split(next(each), len(parts))
-        return [f for f in found if f is not None]
+        """The sums of each mechanism over parts of the rows (None: all), in one pass over them."""
+        if isinstance(self._rows, Aggregates):
+            table = self._rows.table
+            cells = [mechanism for mechanism, _ in asked if isinstance(mechanism, CellSums)]
+            return [[mechanism.of_table(table.count, table.steps)] for mechanism in cells]
+        together = Together(tuple(asked))
+        each = np.split(self._summed(together), np.cumsum(together.sizes)[:-1])
+        return [np.split(e, len(parts)) for e, (_, parts) in zip(each, asked, strict=True)]
 
     def _summed(self, together: Together) -> Integers:
         if isinstance(self._rows, Spark):
@@ -317,7 +307,7 @@ class Passes(Opaque):
                 counts[label] = counts.get(label, 0) + count
         return tuple(counts), np.array(list(counts.values()), np.int64)
 
-    # -- sums computed where the rows are stored ---------------------------------------------
+    # -- sums computed by Spark's executors --------------------------------------------------
 
     @property
     def _order(self) -> tuple[str, ...]:
@@ -333,14 +323,6 @@ class Passes(Opaque):
         unit = memory.no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
         job.integers(memory.no_rows(job.wanted), unit, 0, Space())
         return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
-
-    def _counted(self, mechanism: Mechanism) -> Integers | None:
-        """The sum over all rows, computed by SQL if the rows are stored where SQL runs."""
-        layout = self._layout
-        assert layout is not None
-        wanted = self._wanted(layout, layout.request.needed)
-        labels = frozenset(name for name, as_labels in wanted if as_labels)
-        return mechanism.counted(layout, labels, lambda sql: self._rows.counted(sql, wanted))
 
 
 def one_blas_thread() -> AbstractContextManager[object]:

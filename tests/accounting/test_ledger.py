@@ -479,3 +479,14 @@ def test_a_question_is_one_printable_line_in_the_chain(ledger, charge):
     assert ledger.runs["question"].item() == "private('Y ~ T')  [31m"
     assert ledger.runs["run"].item() == run[:16]
     ledger.verify()
+
+
+def test_no_printed_number_is_above_a_large_cap(path, charge):
+    ledger = Ledger(path, "d", eps=94)
+    assert "up to 94" in repr(ledger)
+    ledger.charge("first", [charge(rho=rho_of(1, 1e-5, gdp=True), gdp=True)])
+    assert 93 < ledger.remaining.epsilon < 94
+    with pytest.raises(BudgetExhaustedError):
+        ledger.charge("more", [charge(rho=rho_of(98, 1e-5, gdp=True), gdp=True)])
+    ledger.charge("rest", [charge(rho=rho_of(ledger.remaining.epsilon, 1e-5, gdp=True), gdp=True)])
+    assert "eps 94 of 94 spent" in repr(ledger)

@@ -187,3 +187,36 @@ def test_thousands_of_events_are_quick_to_total():
     rng = np.random.default_rng(1)
     pure = [Cost(epsilon=int(e)) for e in np.exp(rng.uniform(10, 22, size=5000))]
     assert 0 < total_epsilon(Events.of([*pure, Cost(rho=ONE)]), DELTA) < 2000
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-12])
+@pytest.mark.parametrize("gdp", [True, False])
+def test_the_price_is_monotone_and_its_own_inverse(delta, gdp):
+    """From 0.01 to the largest epsilon: epsilons above 64 once had no Gaussian price."""
+    epsilons = [*np.geomspace(0.01, 50, 8), 60, 64, 65, 80, 94, 96, 97, 98, 100, 150, 600, 1e3, 1e4]
+    rhos = [rho_of(float(epsilon), delta, gdp) for epsilon in epsilons]
+    assert rhos == sorted(rhos)
+    for epsilon, rho in zip(epsilons, rhos, strict=True):
+        assert epsilon_of(rho, delta, gdp) == pytest.approx(epsilon, rel=1e-6)
+        assert epsilon_of(rho, delta, gdp) <= epsilon * (1 + 1e-12)
+    gaussian = [rho_of(float(epsilon), delta, gdp=True) for epsilon in epsilons]
+    assert all(a >= b for a, b in zip(gaussian, rhos, strict=True))
+
+
+@pytest.mark.parametrize("cap", [1, 10, 50, 64, 65, 66, 80, 94, 96, 98, 100, 200, 1000])
+@pytest.mark.parametrize("fits", [0, 1, 50])
+@pytest.mark.parametrize("kinds", ["gaussian", "mixed"])
+def test_what_remains_of_any_cap_is_below_it_and_can_be_spent(cap, fits, kinds):
+    share = rho_of(cap / (fits + 1), 1e-6, gdp=True) // 4
+    pure = Cost(0, share // 40)
+    kind = {"gaussian": [True], "mixed": [True, False]}[kinds]
+    costs = [Cost(share, 0, 0, gdp) for _ in range(fits) for gdp in kind]
+    spent = Events.of(costs + [pure] * (kinds == "mixed"))
+    assert within(spent, cap, 1e-6)
+    left = remaining(spent, cap, 1e-6)
+    assert 0 <= left.epsilon <= cap
+    assert 0 <= left.pure_epsilon <= cap
+    last = Cost(rho_of(left.epsilon, 1e-6, gdp=True), 0, 0, True)
+    full = Events.of([*costs, *[pure] * (kinds == "mixed"), last])
+    assert within(full, cap, 1e-6)
+    assert total_epsilon(full, 1e-6) <= cap * (1 + 1e-12)

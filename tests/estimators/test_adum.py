@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +410,21 @@ def test_a_declared_cell_that_is_absent_is_zero_and_gets_noise() -> None:
     assert np.isnan(made.glance()["n"].iloc[0])  # the size of the table is private
 
 
+def test_a_table_as_snowflake_returns_it_gives_the_same_fit() -> None:
+    """Names in upper case, and numbers as Decimal objects."""
+    plain = table(sum=[90, 20, 50, 100])
+    objects = {name: [*map(Decimal, plain[name].tolist())] for name in ("arm", "count", "sum")}
+    upper = plain.assign(**objects).rename(columns=str.upper)
+    with testing.seeded_noise(1):
+        known = pc.from_cells(plain, ["a", "b"], outcome=(0, 1), eps=1)
+    with testing.seeded_noise(1):
+        found = pc.from_cells(upper, ["a", "b"], outcome=(0, 1), eps=1)
+    pd.testing.assert_frame_equal(found.cells, known.cells)
+    mixed = plain.assign(sum=pd.Series([90.5, 20, 50, 100], dtype=object))
+    with pytest.raises(DataError, match="Objects must be int or Decimal"):
+        pc.from_cells(mixed, ["a", "b"])
+
+
 def test_a_noisy_table_is_post_processed(tmp_path: Path) -> None:
     noisy = table(count=[899.3, 101.2, 498.8, 503.0], sum=[88.1, 21.7, 51.0, 99.9])
     made = pc.from_cells(noisy, ["a", "b"], outcome=(0, 1), eps=1, noise={"count": 3, "sum": 3})
@@ -446,6 +462,9 @@ def test_a_plan_that_protects_units_has_no_sql() -> None:
         pc.from_cells(table(), plan)
 
 
+FAR = "standard deviations of its noise"
+NOISY: dict[str, Any] = {"noise": {"count": 2, "sum": 2}, "eps": 1}
+
 TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str]] = {
     "negative": (table(count=[-1, 1, 2, 3]), {}, DataError, "negative count"),
     "half a row": (table(count=[0.5, 100, 2, 3]), {}, DataError, "not a whole number"),
@@ -470,7 +489,43 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
         table(),
         {"noise": {"count": 0, "sum": 1}, "eps": 1},
         DataError,
-        "deviations above 0",
+        "deviation above 0",
+    ),
+    "huge noise": (
+        table(),
+        {"noise": {"count": 1e200, "sum": 1}, "eps": 1},
+        DataError,
+        "deviation above 0",
+    ),
+    "tiny noise": (
+        table(),
+        {"noise": {"count": 1, "sum": 1e-200}, "eps": 1},
+        DataError,
+        "deviation above 0",
+    ),
+    "huge noisy sum": (
+        table(sum=[1e300, 20, 50, 100]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
+    ),
+    "huge noisy count": (
+        table(count=[900, 1e300, 500, 500]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
+    ),
+    "negative noisy count": (
+        table(count=[900, -90, 500, 500]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
+    ),
+    "noisy sum of no rows": (
+        table(count=[900, 100, 500, -5], sum=[90, 20, 50, 300]),
+        NOISY,
+        DataError,
+        "standard deviations of its noise",
     ),
     "cells": (table(), {"cells": "ab"}, SchemaError, "list all declared cells"),
     "outcome": (table(), {"outcome": (1, 0)}, SchemaError, "must come first"),

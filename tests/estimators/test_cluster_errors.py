@@ -75,6 +75,25 @@ def test_a_difference_has_the_errors_of_statsmodels(assigned: str) -> None:
         assert error == pytest.approx(own * np.sqrt(150 / 149 / share), rel=1e-3)
 
 
+@pytest.mark.parametrize(("clusters", "size"), [(20, 200), (200, 20)])
+@pytest.mark.parametrize("call", ["private", "regress"])
+def test_clusters_larger_than_declared_are_seen(call: str, clusters: int, size: int) -> None:
+    """Their sums are clipped: a declared fifth or tenth gave half or a tenth of the error."""
+    rng, own = np.random.default_rng(1), np.repeat(np.arange(clusters), size)
+    data = pd.DataFrame({"village": own, "T": own % 2})
+    data["Y"] = data["T"] + rng.normal(size=clusters)[own] + rng.normal(size=len(own))
+    known = by_statsmodels(data).bse["T"]
+    for most, larger in ((size // 5, True), (size, False)):
+        options = {"bounds": {"Y": (-6, 9), "T": [0, 1]}, "control": clustered(most), "eps": 8}
+        with warnings.catch_warnings(), seeded_noise(1):
+            warnings.simplefilter("ignore")
+            found = getattr(pc, call)("Y ~ T", data, **options)
+        said = found.alerts.get("clusters", "")
+        assert (f"max_cluster_rows={most}" in said) == larger
+        assert ("Fewer than 30" in said) == (clusters < 30)
+        assert found.bse.iloc[-1] > (1 if larger else 0.7) * known
+
+
 PERIODS: dict[str, Any] = {"unit": "id", "time": "year", "periods": (2019, 2020)}
 
 

@@ -7,6 +7,7 @@ thousandth of its standard error.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,26 @@ def test_constraints_on_names_with_spaces() -> None:
     assert fit.wald_test("a b:b = 0").df_denom == 1
     with pytest.raises(pc.errors.CapabilityError, match="one = in each hypothesis"):
         fit.wald_test("a b = b = 0")
+
+
+@pytest.mark.parametrize("name", ["my col", "a.b", "50%"])
+def test_levels_of_factors_with_quoted_names_can_be_compared(name: str) -> None:
+    with zero_noise():
+        fit = pc.regress(
+            f"y ~ a + C(`{name}`)", ROWS.rename(columns={"k": name}),
+            bounds={"a": (0, 1), "y": (-60, 60), name: list("uvw")},
+        )  # fmt: skip
+    known = without_noise("y ~ a + C(k)").t_test_pairwise("k").frame
+    v, w = (f"C(`{name}`)[T.{level}]" for level in "vw")
+    assert {v, w} < {*fit.params.index}
+    for found in (
+        fit.contrast(f"{w} - {v}"), fit.t_test(f"{w} - {v} = 0"), fit.t_test(f"`{w}` = `{v}`"),
+        fit.contrast(f"{w} - {v}".replace("`", "")),
+    ):  # fmt: skip
+        assert float(found.effect[0]) == pytest.approx(known["estimate"]["w-v"], abs=1e-4)
+    for factor in (name, f"C(`{name}`)"):
+        pairs = fit.t_test_pairwise(factor).frame
+        np.testing.assert_allclose(pairs["estimate"], known["estimate"], atol=1e-4)
 
 
 def test_a_prediction_is_that_of_statsmodels() -> None:
@@ -636,3 +657,34 @@ def test_noise_is_not_taken_for_slopes(n: int, eps: float) -> None:
         furthest = max(furthest, abs(fit.params["T"] - 1))
     assert misses <= 6
     assert furthest < 100
+
+
+@pytest.mark.parametrize(
+    ("formula", "names"),
+    [
+        ("y ~ i + I(1 - i)", "'i', 'I(1 - i)'"),
+        ("y ~ i + I(i ** 2) + a", "'i', 'I(i ** 2)'"),
+        ("y ~ a + b + I(2 * a - b)", "'a', 'b', 'I(2 * a - b)'"),
+        ("y ~ b + abs(b)", "'b', 'abs(b)'"),
+        ("y ~ a * C(k) + I(b > 5) + I(b <= 5)", "'I(b > 5)', 'I(b <= 5)'"),
+        ("y ~ poly(b, 2) + b", "'poly(b, 2)[1]', 'b'"),
+    ],
+)
+def test_columns_that_are_dependent_in_all_data_are_refused_before_any_charge(
+    formula: str, names: str, tmp_path: Path
+) -> None:
+    ledger, rows = pc.Ledger(tmp_path / "l", dataset="a", eps=10), ROWS.assign(i=1 * (ROWS.b > 2))
+    with pytest.raises(pc.FormulaError, match=re.escape(f"Collinear columns: {names}. Whatever")):
+        pc.regress(formula, rows, bounds=BOUNDS | {"i": [0, 1]}, ledger=ledger)
+    assert ledger.fits == 0
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "y ~ b + I(b ** 2) + I(b ** 3) + I(b ** 4)", "y ~ I(b > 5) + I(b >= 5)",
+        "y ~ a * b * C(k)", "y ~ a + I(a - b)", "y ~ bs(b, 4) + a", "y ~ log1p(b) + b + sqrt(b)",
+    ],
+)  # fmt: skip
+def test_columns_that_differ_in_some_data_are_accepted(formula: str) -> None:
+    assert pc.plan(formula, bounds=BOUNDS, n=3000, eps=4, learner="regress").terms is not None

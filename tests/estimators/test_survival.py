@@ -168,6 +168,16 @@ def test_results(tmp_path: Path) -> None:
     assert names["fit"].params.equals(found.params)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("unit", [86_400.0, 86_400e9, 1 / 365.25])
+def test_times_may_have_any_unit(unit: float) -> None:
+    """Seconds, nanoseconds and years, as days."""
+    with zero_noise():
+        days = fit()
+        other = fit(frame=trial(days=trial()["days"] * unit), horizon=100 * unit)
+    assert other.params.iloc[0] / unit == pytest.approx(days.params.iloc[0], rel=0.01)
+    assert other.bse.iloc[0] / unit == pytest.approx(days.bse.iloc[0], rel=0.01)
+
+
 def test_a_horizon_beyond_the_follow_up_has_an_alert() -> None:
     with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="followed to the horizon"):
         found = fit(horizon=290)
@@ -230,6 +240,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "horizon": ({"horizon": -3}, SchemaError, "positive number"),
     "text": ({"horizon": "180"}, SchemaError, "positive number"),
     "infinite": ({"horizon": np.inf}, SchemaError, "positive number"),
+    "huge": ({"horizon": 1e18}, SchemaError, r"1.7e-18 to 5.8e\+17"),
     "one column": ({"formula": "Surv(days) ~ T"}, FormulaError, "takes two columns"),
     "three": ({"formula": "Surv(X, days, died) ~ T"}, FormulaError, "takes two columns"),
     "call": ({"formula": "Surv(log(days), died) ~ T"}, FormulaError, "takes two columns"),

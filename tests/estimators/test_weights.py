@@ -202,6 +202,18 @@ def test_a_saved_fit_is_the_same(tmp_path: Any) -> None:
     assert "weights='w'" in again.call
 
 
+def test_rows_without_weight_do_not_set_estimated_bounds() -> None:
+    """Codes such as 99,999 of rows outside the domain gave bounds a thousand times too wide."""
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"T": rng.integers(0, 2, 9000), "w": rng.choice([0.0, 1.0, 1.0], 9000)})
+    rows["y"] = np.where(rows["w"] > 0, rng.normal(3, 1, 9000) + rows["T"], 99_999.0)
+    with seeded_noise(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pc.private("y ~ T", rows, weights="w", eps=8, bounds={"w": (0, 1)})
+    assert found.schema["y"].hi < 100
+    assert abs(found.params.iloc[0] - 1) < 5 * found.bse.iloc[0] < 0.5
+
+
 def test_any_weight_is_a_row() -> None:
     data = survey()
     data["w"] = data["w"].astype(object)

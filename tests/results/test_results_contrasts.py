@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import privcausal as pc
@@ -30,6 +31,21 @@ def test_a_row_by_itself_is_that_of_the_fit() -> None:
     assert list(row[["conf_low", "conf_high"]]) == pytest.approx(list(fit.conf_int().loc["ATE"]))
     group = fit.contrast("ward[east]").frame.iloc[0]
     assert group["std_error"] == pytest.approx(fit.gate.loc["ward[east]", "std_error"])
+
+
+def test_levels_whose_labels_have_a_bar_are_no_unions() -> None:
+    rng, labels = np.random.default_rng(1), ["e | f", "g", "h"]
+    rows = pd.DataFrame({"t": rng.integers(0, 2, 3000), "g": rng.choice(labels, 3000)})
+    rows["y"] = rows["t"] + 0.3 * (rows["g"] == "g") * rows["t"] + rng.normal(0, 0.1, 3000)
+    with seeded_noise(1):
+        fit = pc.privcate(
+            "y ~ t | C(g)", rows, eps=4, bounds={"y": (-2, 3), "g": labels}, groups=["g"]
+        )
+    gate = fit.gate["estimate"]
+    wanted = pytest.approx(gate["g[e | f]"] - gate["g[g]"])
+    for text in ("g[e | f] - g[g]", "`g[e | f]` - `g[g]`"):
+        assert fit.contrast(text).effect[0] == wanted
+    assert -fit.t_test_pairwise("g").frame.loc["g-e | f", "estimate"] == wanted
 
 
 def test_linear_expressions() -> None:

@@ -269,3 +269,11 @@ def test_capabilities_are_the_saved_fits(tmp_path: Any) -> None:
     variant("no averages").save(tmp_path / "fit.json")
     with pytest.raises(CapabilityError, match="average"):
         _ = pc.load(tmp_path / "fit.json").params
+
+
+@pytest.mark.parametrize("place", ["nowhere/fit", ""])
+def test_a_place_that_cannot_be_written_is_refused_in_words(place: str, tmp_path: Any) -> None:
+    fit = variant("r on linear")
+    for write, end in ((fit.save, ".json"), (fit.report, ".html")):
+        with pytest.raises(DataError, match=r"cannot be written: .* Create its folder"):
+            write(f"{tmp_path}/{place}{end}" if place else tmp_path)

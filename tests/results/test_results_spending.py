@@ -101,3 +101,15 @@ def test_a_file_that_is_no_ledger(tmp_path: Any, capsys: Any) -> None:
     assert "LedgerError" in capsys.readouterr().err
     assert cli.main(["ledger", str(tmp_path / "absent.db")]) == cli.WRONG_INPUT
     assert "absent.db is missing" in capsys.readouterr().err
+
+
+def test_a_paid_fit_outlives_its_ledger(tmp_path: Any, monkeypatch: Any) -> None:
+    """Nothing that only prints may lose a result that was charged."""
+    ledger = pc.Ledger(tmp_path / "study.db", "a study", eps=3)
+
+    def unreadable(self: pc.Ledger) -> None:
+        raise pc.errors.LedgerError("study.db is missing.")
+
+    monkeypatch.setattr(pc.Ledger, "remaining", property(unreadable))
+    fit = pc.private("cost ~ mailed", study(), bounds=BOUNDS, ledger=ledger)
+    assert "was charged, and cannot be read now" in " ".join(str(fit.summary(full=True)).split())

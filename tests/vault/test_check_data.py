@@ -111,9 +111,20 @@ def test_text_with_numeric_bounds_is_refused_and_explained():
     )
     assert found == {
         ("x", "text with numeric bounds"): [],
-        ("x", "not a number"): [1, 4],
+        ("x", "not a number, first '2,5'"): [1, 4],
         ("x", "missing"): [2],
         ("x", "above 9"): [3],
+    }
+
+
+def test_texts_of_a_csv_file_that_are_no_numbers_are_not_called_missing(tmp_path):
+    written = ["1", "", "1,234.5", "$5", "3e2", "NA", " 7 "]
+    pd.DataFrame({"x": written, "y": 1}).to_csv(tmp_path / "rows.csv", index=False)
+    found = pc.check_data(tmp_path / "rows.csv", bounds={"x": (0, 300), "y": (0, 1)})
+    assert lines(found) == {
+        ("x", "not a number, first '1,234.5'"): [2, 3],
+        ("x", "missing"): [1, 5],
+        ("y", "no problem"): [],
     }
 
 
@@ -189,6 +200,9 @@ def test_it_says_do_not_publish_above_and_below():
         assert shown[0] == shown[-1] == BANNER
         assert BANNER == "DO NOT PUBLISH: exact findings about private rows"
         assert len(shown) == 3 + len(findings.frame)
+    frame = findings.frame
+    for text in (str(frame), frame.to_csv(), frame.to_html(), str(frame[["column"]].head(1))):
+        assert BANNER in text
     page = findings._repr_html_()
     assert page.count(BANNER) == 2
     assert page.index(BANNER) < page.index("<table>") < page.rindex(BANNER)

@@ -402,6 +402,8 @@ def test_no_noise_gives_the_raw_histograms(name: str) -> None:
     truth = []
     for column, borders in zip(RAW, edges, strict=True):
         values = frame[column].to_numpy()
+        if mechanism.weight is not None:
+            values = values[frame[mechanism.weight].to_numpy() > 0]
         values = values[np.isfinite(values)]
         values = np.clip(values, max(borders[0], -inner), min(borders[-1], inner))
         values = (

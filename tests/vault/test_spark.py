@@ -173,6 +173,61 @@ def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
     assert ledger.history.empty
 
 
+@pytest.fixture
+def shadowed(session: Any) -> Any:
+    """A session whose functions replace all of Spark's that the vault does not check by name."""
+    from privcausal.vault.sources.spark import _FUNCTIONS
+
+    other = session.newSession()
+    # Older versions of Spark always prefer a session's functions.
+    other.conf.set("spark.sql.functionResolution.sessionOrder", "first")
+    names = {name for (name,) in other.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    operators = {"isNotNull", "isNull", "<=", "<", "==", "=", "!=", "and", "or", "not", "-", "+"}
+    for name in (names | operators) - set(_FUNCTIONS):
+        other.udf.register(name, lambda *_: 7, "int")
+    return other
+
+
+def test_a_session_that_replaces_functions_is_refused(shadowed: Any, tmp_path: Path) -> None:
+    from privcausal.vault.sources.spark import _FUNCTIONS
+
+    rows().to_parquet(tmp_path / "rows.parquet")
+    table = shadowed.read.parquet(str(tmp_path / "rows.parquet"))
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
+    for name in _FUNCTIONS:
+        shadowed.udf.register(name, lambda *_: 7, "int")
+        with pytest.raises(CapabilityError, match=f"another function named '{name}'"):
+            pc.private(FORMULA, table, bounds=BOUNDS, ledger=ledger)
+        shadowed.sql(f"DROP TEMPORARY FUNCTION {name}")
+    assert ledger.history.empty
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["units", "units of numbers", "changes", "levels"])
+def test_a_session_cannot_redefine_the_sums(kind: str, shadowed: Any, tmp_path: Path) -> None:
+    """All other functions are replaced, and the sums are those of memory."""
+    table = rows().rename(columns={"T": "arm"}).assign(year=2018 + np.arange(N) % 3)
+    table["T"] = np.where(table["year"] == 2019, table["arm"], 0).astype(float)
+    table["number"] = np.where(table["pid"] == "u7", np.nan, np.arange(N) // 3)
+    table.to_parquet(tmp_path / "rows.parquet")
+    shadow = shadowed.read.parquet(str(tmp_path / "rows.parquet"))
+    assert shadow.selectExpr("sqrt(Z)").first()[0] == 7
+    few = {"bounds": {"Y": (-3, 4), "X1": (0, 1)}, "eps": 40.0}
+    options: dict[str, Any] = {
+        "units": {"unit": "pid", "max_rows": 3, "bounds": BOUNDS},
+        "units of numbers": {"unit": "number", "max_rows": 3, "bounds": BOUNDS},
+        "changes": {"unit": "pid", "time": "year", "periods": (2018, 2019), "bounds": BOUNDS},
+        "levels": few,
+    }[kind]
+    call = pc.did if kind == "changes" else pc.private
+    found = []
+    for data in (shadow, table):
+        with testing.recorded(3) as kept:
+            call("Y ~ T | X1 + C(G)", data, **options)
+        found.append([(one.query.name, np.asarray(one.exact).tolist()) for one in kept.calls])
+    assert found[0] == found[1]
+
+
 def test_bases_that_hold_rows_name_those_that_do_not(frame: Any) -> None:
     with pytest.raises(CapabilityError, match="base='gam' or 'linear'"):
         pc.privcate(FORMULA, frame, bounds=BOUNDS, base="dpebm")
@@ -250,6 +305,21 @@ def by_order(frame: Any) -> dict[str, Any]:
         "by the largest": of_units(f.max_by("Y", "Z").alias("Y"), *rest),
         "number of a row": frame.withColumn("n", f.row_number().over(ordered)).where("n = 1"),
         "row before": frame.withColumn("Y", f.lag("Y").over(ordered)),
+        "sum of the rows before": frame.withColumn(
+            "Y", f.sum("Y").over(ordered.rowsBetween(-2, 0))
+        ),
+        "sum and rank": frame.withColumn("n", f.rank().over(ordered)).withColumn(
+            "Y", f.col("n") + f.sum("Y").over(ordered.rowsBetween(Window.unboundedPreceding, 0))
+        ),
+        "largest of the rows after": frame.withColumn(
+            "Y", f.max("Y").over(ordered.rowsBetween(0, 1))
+        ),
+        "function of a group": frame.groupBy("pid").applyInPandas(
+            lambda g: g.head(1), frame.schema
+        ),
+        "function of a pair of groups": frame.groupBy("pid")
+        .cogroup(frame.groupBy("pid"))
+        .applyInPandas(lambda g, _: g.head(1), frame.schema),
         "limit inside": frame.join(frame.limit(9).select("pid"), "pid", "left_semi"),
     }
 
@@ -267,6 +337,18 @@ def settled(frame: Any) -> dict[str, Any]:
         "largest": frame.groupBy("pid").agg(*[f.max(c).alias(c) for c in ("Y", "T", "X1", "Z")]),
         "mean": frame.withColumn("X1", f.avg("X1").over(whole)),
         "rank": frame.withColumn("n", f.rank().over(whole.orderBy("Z"))).where("n = 1"),
+        "all ranks": frame.withColumn(
+            "Y", f.rank().over(whole.orderBy("Z", f.desc("X1")))
+        ).withColumn(
+            "T", f.percent_rank().over(whole.orderBy("Z")) + f.dense_rank().over(whole.orderBy("Z"))
+        ),
+        "sum up to equals": frame.withColumn("Y", f.sum("Y").over(whole.orderBy("Z"))),
+        "sum of all rows": frame.withColumn(
+            "Y",
+            f.sum("Y").over(
+                whole.orderBy("Z").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+            ),
+        ),
         "union": frame.union(frame),
         "names of functions": frame.withColumnRenamed("Z", "first(Z)"),
         "limit of a column that is not read": frame.withColumn("unused", f.lit(1)),

@@ -33,6 +33,7 @@ from privcausal.request.request import Budget, Request, Trust
 from privcausal.request.schema import Schema, label_key
 from privcausal.vault import open_source
 from privcausal.vault.admission import changes
+from privcausal.vault.sources import memory, stored
 from privcausal.vault.sources.memory import unit_codes, unit_key
 
 BIG = 2**53
@@ -391,3 +392,18 @@ def test_labels_are_not_named_by_a_text_in_quotes() -> None:
         assert [names[c] for c in codes.tolist()] == list(map(label_key, order))
     array = labels(open_frame({"x": np.array(values)})["x"])
     assert array[1] == ("'\\udc80'", "\\udc80")
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+@pytest.mark.parametrize("as_labels", [True, "units"])
+def test_bytes_that_are_no_text_name_a_label_of_their_own(kind: str, as_labels: Any) -> None:
+    """In memory, and in the batches that DuckDB, polars and Spark give."""
+    words = [b"a", b"\xffA", b"\xfeA", b"a", None, "\u00e9".encode(), b"\xffA"]
+    text = pa.large_string() if kind == "large_string" else pa.string()
+    array = pa.array(words, pa.binary()).cast(text, safe=False)
+    array = array.dictionary_encode() if kind == "dictionary" else array
+    held = memory.Memory(pa.table({"g": array})).column("g", as_labels=as_labels)
+    for column in (held, stored.arrow_column(array, as_labels)):
+        assert column.codes.tolist() == [0, 1, 2, 0, -1, 3, 1]
+        assert (column.labels[0], column.labels[3]) == ("a", "\u00e9")
+        assert all(name.encode() for name in column.labels)

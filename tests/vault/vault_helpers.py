@@ -459,7 +459,10 @@ RAW = ("Y", "X1", "X2")
 def raw_mechanisms() -> dict[str, Mechanism]:
     """Mechanisms over raw columns, whose domains are not known yet."""
     ranges = (Interval(-1.0, 1.0), Interval(0.0, 2.0**40), Interval(64.0, 128.0))
-    return {"magnitudes": Magnitudes(RAW), "grid": Grid(RAW, ranges)}
+    return {
+        "magnitudes": Magnitudes(RAW), "grid": Grid(RAW, ranges),
+        "grid of rows with weight": Grid(RAW, ranges, "X1"),
+    }  # fmt: skip
 
 
 def needs_groups(mechanism: Mechanism) -> bool:

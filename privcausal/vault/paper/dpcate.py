@@ -233,7 +233,8 @@ class Process(Opaque):
 
     As printed, the algorithm conditions on past private *answers*, and therefore loses g after the
     first query. This class conditions on past *noise* instead. The noise must stay secret, and so
-    must g, because an answer minus its noise is g(x). Repeating a point repeats its answer.
+    must g, because an answer minus its noise is g(x). Repeating a point repeats its answer
+    to the bit: answers are kept, because g may differ in the last bit among other points.
     """
 
     fitted: FittedStage
@@ -244,15 +245,15 @@ class Process(Opaque):
     _points: list[Vector] = field(default_factory=list)
     _root: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     _standard: list[float] = field(default_factory=list)
-    _known: dict[bytes, float] = field(default_factory=dict)
+    _answers: dict[bytes, float] = field(default_factory=dict)
 
     def ask(self, rows: Rows) -> Vector:
         """Noisy effects at points, one after another, shape (n,)."""
         z = np.ascontiguousarray(rows.scaled(self.features.design)[:, self.features.columns])
-        exact = self.fitted.g(rows)
-        return np.array(
-            [g + self.scale * self._noise(point) for point, g in zip(z, exact, strict=True)]
-        )
+        for point, g in zip(z, self.fitted.g(rows), strict=True):
+            if (key := point.tobytes()) not in self._answers:
+                self._answers[key] = g + self.scale * self._noise(point)
+        return np.array([self._answers[point.tobytes()] for point in z])
 
     def _noise(self, point: Vector) -> float:
         """U at a point given U at the earlier points.
@@ -261,19 +262,17 @@ class Process(Opaque):
         w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
         C^-1 U = R'^-1 u.
         """
-        key = point.tobytes()
-        if key not in self._known:
-            row = self._row(point)
-            unit = 2.0**-ONE_FACTOR
-            standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
-            self._known[key] = float(row[:-1] @ self._standard) + row[-1] * standard
-            self._points.append(point)
-            self._standard.append(standard)
-            k = len(row)
-            if k > len(self._root):  # The storage doubles when it is full.
-                self._root = np.pad(self._root, (0, k))
-            self._root[k - 1, :k] = row
-        return self._known[key]
+        row = self._row(point)
+        unit = 2.0**-ONE_FACTOR
+        standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
+        noise: float = float(row[:-1] @ self._standard) + row[-1] * standard
+        self._points.append(point)
+        self._standard.append(standard)
+        k = len(row)
+        if k > len(self._root):  # The storage doubles when it is full.
+            self._root = np.pad(self._root, (0, k))
+        self._root[k - 1, :k] = row
+        return noise
 
     def _row(self, point: Vector) -> Vector:
         """The next row of R, shape (points so far + 1,)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -15,15 +14,13 @@ from privcausal.errors import CapabilityError
 from privcausal.features.functions import Ranks
 from privcausal.request.partition import (
     GRID_BITS,
-    CellQuery,
     Coordinates,
     Nearest,
     Partition,
-    Product,
 )
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
-from privcausal.vault.batch import Batch, Layout, RawBatch
+from privcausal.vault.batch import Batch, RawBatch
 from privcausal.vault.exit import Mechanism, RawMechanism
 from privcausal.vault.queries.sums import HistogramQuery
 from privcausal.vault.transforms import Outcome
@@ -38,9 +35,17 @@ FINE_CELLS = 64
 
 
 class _Histograms(HistogramQuery, RawMechanism):
-    """A histogram of each raw column. A row without a value is in none of the column's cells."""
+    """A histogram of each raw column. A row without a value is in none of the column's cells.
+
+    A row whose `weight`, if there is such a column, is not positive is in no cell at all.
+    """
 
     cells: ClassVar[int]
+    weight: str | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.variables if self.weight is None else (*self.variables, self.weight)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -51,11 +56,15 @@ class _Histograms(HistogramQuery, RawMechanism):
         """The cell of each value of a variable."""
 
     def integers(self, batch: RawBatch) -> Integers:
-        counts = []
+        counts, keep = [], batch.keep
+        if self.weight is not None:
+            weights = batch.columns[self.weight].numbers
+            assert weights is not None
+            keep = keep & (weights > 0)
         for name in self.variables:
             values = batch.columns[name].numbers
             assert values is not None
-            values = values[batch.keep & np.isfinite(values)]
+            values = values[keep & np.isfinite(values)]
             counts.append(np.bincount(self.cell(name, values), minlength=self.cells))
         return np.concatenate(counts).astype(np.int64)
 
@@ -65,6 +74,7 @@ class Magnitudes(_Histograms):
     """Histogram of the sign and size of each variable, in steps of a factor of four."""
 
     variables: tuple[str, ...]
+    weight: str | None = None
     cells: ClassVar[int] = 2 * SIZE_STEPS + 1
 
     @property
@@ -90,6 +100,7 @@ class Grid(_Histograms):
 
     variables: tuple[str, ...]
     ranges: tuple[Interval, ...]
+    weight: str | None = None
     cells: ClassVar[int] = FINE_CELLS
 
     @property
@@ -275,25 +286,11 @@ class CellSums(Mechanism):
         squares = np.bincount(arm, square[counted], minlength=2)
         return self._entries(count, total, squares)
 
-    def counted(
-        self, layout: Layout, labels: frozenset[str], ask: Callable[[str], Integers | None]
-    ) -> Integers | None:
-        """None if SQL is not exact."""
-        request, formula = layout.request, layout.request.formula
-        if not isinstance(self.partition, Product) or formula.response is not None:
-            return None
-        query = CellQuery(
-            formula.outcome, formula.treatment, request.needed, layout.schema, self.partition,
-            labels,
-        )  # fmt: skip
-        rows = ask(query.exact("data", squares=self.squares))
-        if rows is None:
-            return None
-        found = np.zeros((3, self._groups), np.int64)
-        found[:, 2 * rows[:, 0] + rows[:, 1]] = rows[:, 2:].T
-        return self._entries(found[0], found[1], found[2].reshape(-1, 2).sum(axis=0))
+    def of_table(self, count: CellArray, steps: Integers) -> Integers:
+        """The sums from a table of cells, shape (cells, 2) each; it has no sums of squares."""
+        return self._entries(count.ravel(), steps.ravel(), np.zeros(2))
 
-    def _entries(self, count: Integers, total: CellArray, squares: CellArray) -> Integers:
+    def _entries(self, count: CellArray, total: CellArray, squares: CellArray) -> Integers:
         n, s = count.astype(np.int64), total.astype(np.int64)
         both = [n * CELL_UNIT + s, n * CELL_UNIT - s] if self.form == "ends" else [s, n]
         return np.concatenate([*both, squares.astype(np.int64)[: 2 if self.squares else 0]])

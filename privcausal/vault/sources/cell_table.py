@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ from privcausal.features import design
 from privcausal.request.partition import GRID_BITS
 from privcausal.request.schema import Binary, Header, Interval
 from privcausal.typing import Frame, Integers, Matrix, Vector
-from privcausal.vault.sources.memory import RowSource, Wanted
+from privcausal.vault.sources.memory import RowSource
 
 COLUMNS = ("cell", "arm", "count", "sum")
 
@@ -46,9 +47,10 @@ class CellTable:
     is added or removed.
 
     - *Steps* are sums of whole numbers of such sizes.
-    - *Integers and decimals* give s as a fraction. It is rounded once, to the nearest step, halves
-      to the even step. This rounding is monotone. It maps x + d to the rounded x plus d for an even
-      d, such as 2^31 and 2^30. It therefore changes by no more than s may change.
+    - *Integers and decimals*, as numbers or objects, give s as a fraction. It is rounded once, to
+      the nearest step, halves to the even step. This rounding is monotone. It maps x + d to the
+      rounded x plus d for an even d, such as 2^31 and 2^30. It therefore changes by no more than s
+      may change.
     - *Floats*: the sum S in the table is the exact sum T rounded once, and
       |T| <= L = 2^31 max(|lo|, |hi|). Hence |S - T| <= ulp(L) / 2 in each of two tables. Everything
       else is computed in fractions, and two roundings to a step add one half each. Together this is
@@ -82,7 +84,11 @@ def read_cells(
         sum is outside the limits from the bounds. The message contains no value.
     """
     table = design.open_frame(frame)
-    kinds = design.header(table).kinds
+    typed = {name.lower(): name for name in table.columns}  # Snowflake writes names in upper case
+    lacking = [name for name in (*COLUMNS, "steps") if name in typed and name not in table.columns]
+    table = table.rename({typed[name]: name for name in lacking})
+    header = design.header(table)
+    kinds = header.kinds
     for name in COLUMNS[:3]:
         if name not in kinds:
             raise DataError(
@@ -95,8 +101,12 @@ def read_cells(
             "A table of cells with noise requires a column 'sum'; 'steps' is for exact sums."
         )
     for name in ("count", "sum", "steps"):
-        if name in kinds and kinds[name] != "numeric":
-            raise DataError(f"Column {name!r} of the table of cells must be numeric.")
+        objects = name in header.objects and _are_exact(table[name])
+        if name in kinds and kinds[name] != "numeric" and not objects:
+            raise DataError(
+                f"Column {name!r} of the table of cells must be numeric. Objects must be int or "
+                "Decimal."
+            )
     stepwise = "steps" in kinds and not noisy
     rounding = 0.0 if noisy else _check_digits(table, outcome, stepwise=stepwise)
     at = _places(table, cells, arms)
@@ -119,6 +129,11 @@ def read_cells(
     return CellTable(count, total, steps, rounding)
 
 
+def _are_exact(series: Any) -> bool:
+    """Whether all objects are whole numbers or decimals, as database drivers give large numbers."""
+    return all(isinstance(value, int | Decimal) for value in series.to_list())
+
+
 def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
     """The extra steps by which a sum may change beyond its rows; raises if there are too many."""
     import narwhals as nw
@@ -131,7 +146,7 @@ def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
                 "for the contribution of one row. Convert the values to 64 bits before summing."
             )
     dtype = table[used[1]].dtype
-    if dtype.is_integer() or dtype == nw.Decimal:
+    if not dtype.is_float():  # integers, decimals, or objects of these kinds
         return 0.0
     if stepwise:
         raise DataError(
@@ -227,22 +242,15 @@ def _check_counts(count: Matrix) -> None:
 class Aggregates(RowSource):
     """A table of cells in place of rows, equally private; used only by `CellSums`."""
 
-    __slots__ = ("_table", "header")
+    __slots__ = ("header", "table")
     ordered = True
     held = True
     absent = "A table of cells has no rows. Only learner='adum' accepts it."
 
     def __init__(self, table: CellTable, columns: Header) -> None:
-        self._table = table
+        self.table = table
         self.header = columns
 
     def size(self) -> int:
         """A placeholder of 1: the number of rows is unknown, and the table is not empty."""
         return 1
-
-    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
-        """Rows (cell, arm, count, steps, 0): the table is already the answer."""
-        count = self._table.count.astype(np.int64)
-        cell, arm = np.indices(count.shape).reshape(2, -1)
-        zero = np.zeros(count.size, np.int64)
-        return np.stack([cell, arm, count.ravel(), self._table.steps.ravel(), zero], axis=1)

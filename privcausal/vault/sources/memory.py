@@ -77,7 +77,7 @@ def unit_codes(series: Any) -> RawColumn:
         known = native.cat.categories
         key = partial(unit_key, mixed=known.dtype == object)
         return _coded(native.cat.codes.to_numpy(), list(known), key)
-    values, mixed = series.to_list(), design.holds_objects(series)
+    values, mixed = design.plain_values(series), design.holds_objects(series)
     key = partial(unit_key, mixed=mixed)
     if not mixed and series.dtype != nw.Categorical:
         return _coded(*design.distinct(values), key)
@@ -91,7 +91,7 @@ def arrow_units(array: Any) -> RawColumn:
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     codes = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-    return _coded(codes, coded.dictionary.to_pylist(), partial(unit_key, mixed=False))
+    return _coded(codes, design.plain_values(coded.dictionary), partial(unit_key, mixed=False))
 
 
 def _coded(codes: Integers, values: list[Any], key: Callable[[Any], str | None]) -> RawColumn:
@@ -255,14 +255,6 @@ class RowSource(Opaque):
 
     def close(self) -> None:
         """Close the files opened here to read the rows, but no source that was given."""
-
-    def counted(self, statement: str, wanted: Wanted) -> Integers | None:
-        """Rows of whole numbers from a query over the table `data`, shape (m, k).
-
-        None if this table does not run SQL, or if SQL would read one of the wanted columns
-        differently from the vault.
-        """
-        return None
 
 
 class Memory(RowSource):

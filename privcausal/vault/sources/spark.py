@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from privcausal.errors import DataError
+from privcausal.errors import CapabilityError, DataError
 from privcausal.features.design import header
 from privcausal.features.rows import Space
 from privcausal.request.schema import Header, label_key
@@ -157,14 +158,10 @@ class Spark(memory.RowSource):
         return tuple(counts), np.array(list(counts.values()), np.int64)
 
     def _of_units(self, unit: str) -> Any:
-        """Rows with a named unit."""
-        from pyspark.sql import functions
-
-        column = column_of(unit)
-        named = column.isNotNull()
-        if dict(self._frame.dtypes)[unit] in ("float", "double"):
-            named = named & ~functions.isnan(column)
-        return self._frame.where(named)
+        """Rows with a named unit. In Spark's SQL, NaN equals itself."""
+        number = dict(self._frame.dtypes)[unit] in ("float", "double")
+        named = f" AND {spark_name(unit)} <> CAST('NaN' AS DOUBLE)" if number else ""
+        return self._frame.where(f"{spark_name(unit)} IS NOT NULL{named}")
 
     def _first(self, unit: str, max_rows: int, order: Sequence[str]) -> Any:
         from pyspark.sql import Window, functions
@@ -172,7 +169,7 @@ class Spark(memory.RowSource):
         rank = "rank of privcausal"
         window = Window.partitionBy(column_of(unit)).orderBy(*map(column_of, order))
         ranked = self._of_units(unit).withColumn(rank, functions.row_number().over(window))
-        return ranked.where(column_of(rank) <= max_rows)
+        return ranked.where(f"{spark_name(rank)} <= {int(max_rows)}")
 
 
 def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -229,10 +226,31 @@ _READABLE = {
 }  # fmt: skip
 
 
+def spark_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def column_of(name: str) -> Any:
     from pyspark.sql import functions
 
-    return functions.col("`" + name.replace("`", "``") + "`")
+    return functions.col(spark_name(name))
+
+
+_FUNCTIONS = ("count", "max", "min", "row_number")
+"""All functions that the vault names in Spark's queries. Operators in SQL text have no name."""
+
+
+def open_spark(frame: Any) -> Spark:
+    """Open a DataFrame, unless its session replaces a function that the vault's queries name."""
+    for name in _FUNCTIONS:
+        known = shielded(partial(frame.sparkSession.catalog.getFunction, name), _UNPLANNED)
+        if not str(known.className).startswith("org.apache.spark.sql.catalyst.expressions."):
+            raise CapabilityError(
+                f"The Spark session has another function named {name!r}, which privcausal's sums "
+                f"would use. Run spark.sql('DROP TEMPORARY FUNCTION {name}'), or pass a DataFrame "
+                "of another session. No budget was spent."
+            )
+    return Spark(frame)
 
 
 def repeatable(frame: Any) -> bool:
@@ -240,13 +258,14 @@ def repeatable(frame: Any) -> bool:
 
     Such operations are random functions, which Spark marks. They also include operations that
     depend on the order or placement of rows, which Spark calls deterministic. Examples are limits
-    and samples, the first or any value of a group, and windows that number rows. These are
-    searched by name in the plan's text, which is all that Connect provides. If a plan is truncated
-    where it may hold such an operation, it counts as not repeatable.
+    and samples, the first or any value of a group, Python functions of a group, and windows that
+    number or count rows. These are searched by name in the plan's text, which is all that Connect
+    provides. If a plan is truncated where it may hold such an operation, it counts as not
+    repeatable.
 
-    A plan cannot show a function wrongly declared deterministic, rows from an RDD, or a source that
-    changes between reads. It also cannot show that float sums differ in their last digits if the
-    order differs. Write such rows to files first.
+    A plan cannot show a function wrongly declared deterministic, the current time, rows from an
+    RDD, or a source that changes between reads. It also cannot show that float sums differ in their
+    last digits if the order differs. Write such rows to files first.
     """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
@@ -272,7 +291,7 @@ def _whole_text(plan: Any) -> str:
 
 def _repeats(text: str) -> bool:
     # Remove column names: all names of a table, and names like function calls, found in files.
-    text = _COLUMNS.sub("", text)
+    text = _RANKS.sub("", _COLUMNS.sub("", text))
     return _BY_LOT.search(text) is None and _CUT_SHORT.search(text) is None
 
 
@@ -283,10 +302,20 @@ _COLUMNS = re.compile(
     r"|\w+\([^()]*\)#\d+", re.MULTILINE
 )  # fmt: skip
 
+_FRAME = r"specifiedwindowframe\(RowFrame, "
+
+_RANKS = re.compile(
+    r"\b(?:dense_|percent_)?rank\([^()]*\) windowspecdefinition\([^\n]*?"
+    rf"{_FRAME}unboundedpreceding\$\(\), currentrow\$\(\)\)"
+)
+"""Ranks, which are equal for rows that are equal in the order, in spite of their frame."""
+
 _CUT_SHORT = re.compile(r"\.\.\. \d+ more fields")
 
 _BY_LOT = re.compile(
     rf"{_NODE}(?:\w*Limit|TakeOrderedAndProject\w*|Offset|Tail|Sample)\b(?<!WindowGroupLimit)"
+    rf"|{_NODE}\w*Map(?:Co)?Groups\w*"
+    rf"|{_FRAME}(?!unboundedpreceding\$\(\), unboundedfollowing\$\(\))"
     r"|\b(?:rand|randn|random|uniform|randstr|uuid|shuffle|monotonically_increasing_id"
     r"|spark_partition_id|input_file_name|first|first_value|last|last_value|any_value|nth_value"
     r"|row_number|ntile|lag|lead|collect_list|collect_set|array_agg|listagg|string_agg|max_by"

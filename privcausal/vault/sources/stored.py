@@ -1,7 +1,9 @@
 """Rows that are read again for each pass: by DuckDB from files or a relation, or by polars.
 
 The requested columns are streamed as Arrow batches. The numbers equal the numbers of the same table
-in memory, to the bit: each value is read separately, by the functions for a frame's columns.
+in memory, to the bit: each value is read separately, by the functions for a frame's columns. A
+relation's connection only gives columns. It evaluates none of the vault's functions, types, or
+comparisons, because macros and settings, which a database file may bring, can redefine them.
 """
 
 from __future__ import annotations
@@ -24,14 +26,6 @@ from privcausal.vault.sources import memory
 
 STREAM = 1 << 17
 """Rows of an Arrow batch; the vault's own blocks are slices of a batch."""
-
-_SIZES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
-_WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in _SIZES}
-_SAME: dict[bool, set[str]] = {
-    False: {"FLOAT", "DOUBLE", "BOOLEAN", *_WHOLE},
-    True: {"VARCHAR", "ENUM", *_WHOLE},
-}
-"""DuckDB types that a cast turns into the vault's numbers or labels."""
 
 _UNREADABLE = (
     "Not all rows could be read. The file is damaged, or was changed while it was being read. The "
@@ -262,7 +256,7 @@ class Stored(memory.RowSource):
         return self._size
 
     def _count(self) -> Any:
-        return self._relation.aggregate("count(*)").fetchall()[0][0]
+        return sum(batch.num_rows for batch in _batches(self._relation.project("0")))
 
     def units(self, unit: str) -> int:
         """Number of units; public under substitution."""
@@ -281,11 +275,11 @@ class Stored(memory.RowSource):
         """The position and unit's name (or null) of each row; plain types are left unchanged."""
         import pyarrow as pa
 
-        kind = pa.large_string()
-        plain = self._reads_alike(unit, labels=True)
-        if plain:
-            empty = self._relation.project(sql_name(unit)).limit(0)
-            kind = _read(lambda: empty.to_arrow_table().schema.field(0).type)
+        empty = self._relation.project(sql_name(unit)).limit(0)
+        kind = _read(lambda: empty.to_arrow_table().schema.field(0).type)
+        is_plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_dictionary)
+        plain = self._known is None and any(holds(kind) for holds in is_plain)
+        kind = kind if plain else pa.large_string()
         schema = pa.schema([("place", pa.int64()), ("unit", kind)])
 
         def batches() -> Iterator[Any]:
@@ -363,21 +357,6 @@ class Stored(memory.RowSource):
         self._units.clear()
         self._opened.close()
 
-    def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
-        """The query's rows, if SQL reads its columns as the vault does; never for a CSV file."""
-        if not all(self._reads_alike(name, labels=bool(labels)) for name, labels in wanted):
-            return None
-        found = _read(lambda: self._relation.query("data", statement))
-        rows = _read(found.fetchall)  # empty without complete rows
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(found.columns))
-
-    def _reads_alike(self, name: str, *, labels: bool) -> bool:
-        """Whether SQL reads the column's numbers, or labels, as the vault does."""
-        if self._known is not None:
-            return False
-        types = dict(zip(self._relation.columns, map(str, self._relation.types), strict=True))
-        return types[name].partition("(")[0] in _SAME[labels]
-
 
 class Lazy(Stored):
     """A query that polars runs again for each pass; only the requested columns are computed."""
@@ -400,9 +379,6 @@ class Lazy(Stored):
         batches = _read(lambda: _collected(self._relation.select(list(names))))
         while (batch := _read(lambda: next(batches, None))) is not None:
             yield from batch.to_arrow().to_batches()
-
-    def counted(self, statement: str, wanted: memory.Wanted) -> Integers | None:
-        return None
 
 
 def _collected(query: Any) -> Iterator[Any]:
@@ -449,7 +425,8 @@ def arrow_labels(array: Any) -> RawColumn:
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     codes, names = design.by_label(
-        coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(), coded.dictionary.to_pylist()
+        coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(),
+        design.plain_values(coded.dictionary),
     )
     return RawColumn(codes=codes, labels=names)
 
