@@ -322,8 +322,9 @@ def did(
         periods in ascending order; each unit must have one row in each.
     cohort : str, optional
         The column of the first treated period, the same in all rows of a unit. Declare its levels,
-        for example ``[0, 2004, 2006]``. The level outside the periods marks never-treated units.
-        Units with other values, and units treated in the first period, are left out.
+        for example ``[0, 2004, 2006]``. The level outside the periods marks never-treated units: 0,
+        text such as "never", or a time after the last period. Units with other values, and units
+        treated in the first period, are left out.
     control_group : {"nevertreated", "notyettreated"}
         Cohorts that are compared with cohort g in period t: never treated, or treated later.
     bounds : dict or Schema
@@ -404,7 +405,7 @@ def regress(
     weights : str, optional
         A column of survey weights, with declared bounds that are not negative, for weighted least
         squares. Use ``cov_type="HC1"`` with weights, unless residual variances are proportional to
-        1 / weight.
+        1 / weight. Rows of weight 0, or below a 4,000th of the upper bound, are not counted there.
     control : Control
         - `cov_type`: ``"nonrobust"``, ``"HC0"``, or ``"HC1"``.
         - Budget shares and tail conditions.

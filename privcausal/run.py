@@ -234,7 +234,7 @@ def run(
         with vault.one_blas_thread(), np.errstate(under="ignore"):
             try:
                 estimate = vault.paid(learner.fit)(plan, opened, schema, undeclared, base)
-            except (errors.BudgetError, errors.CapabilityError) as error:
+            except (errors.BudgetError, errors.CapabilityError, errors.SchemaError) as error:
                 stopped = type(error)(f"{error} {_used(plan, opened.unspent, ledger)}")
     if stopped is not None:  # raised here, so that it does not keep the first error as context
         raise stopped

@@ -1152,6 +1152,16 @@ WORDS: dict[str, Case] = {
         SchemaError,
         "2001 of 'first' lies between the periods. Recode it to the next period, 2002",
     ),
+    "a cohort before the periods": (
+        event_study(bounds={"Y": (0, 1), "first": [1999, 2001]}),
+        SchemaError,
+        "1999 of 'first' does not come after the last period.*leave it out of bounds=",
+    ),
+    "a cohort that has no place among the periods": (
+        event_study(bounds={"Y": (0, 1), "first": ["wave 0", 2001]}),
+        SchemaError,
+        "wave 0 of 'first' does not come after the last period.*0 or 'never'",
+    ),
     "a text of periods": (
         event_study(periods="2000, 2001"),
         SchemaError,

@@ -227,8 +227,11 @@ class EventStudy(Learner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         said, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
         assert isinstance(panel, Staggered)
+        labels, periods = labels_of(estimate.schema, panel)
+        never = next((f"{panel.cohort} = {x}" for x in labels if x not in periods), "none declared")
         return words.Description(
-            title=cls.title, rows=(("Controls", panel.control_group),), reading=(said.reading,),
+            title=cls.title, reading=(said.reading,),
+            rows=(("Controls", panel.control_group), ("Never treated", never)),
             assumptions=(*said.identified, words.NO_INTERFERENCE, words.BOUNDED),
             methods=(*said.methods, words.SUMS, COHORT_METHOD), adjusts=False,
         )  # fmt: skip

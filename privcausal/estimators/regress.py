@@ -22,7 +22,7 @@ from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
 from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
-from privcausal.features.basis import TINY, FeatureMap
+from privcausal.features.basis import FeatureMap
 from privcausal.features.functions import Additive, Constant
 from privcausal.inference import least_squares as ls
 from privcausal.inference.alerts import collinear
@@ -210,7 +210,7 @@ LEAST_DEVIATION = 1e-3
 """Least sd of the outcome, relative to half of its range, if all rows have one value."""
 
 RAREST = 0.01
-"""Least share of a level of a column, for the scale of its indicator."""
+"""Least share of a value of a column with two values, for its scale."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,19 +245,21 @@ class _First:
 def _scaled(state: survey.Survey) -> tuple[FeatureMap, Vector]:
     """Features of sd 1 in the population, and their usual sizes.
 
-    A rare level has a large distance from the mean: at a share of 1%, ten sds. Its feature is
-    smaller, so that the distance equals the usual norm of all features.
+    Of a column with two values, the rare one has a large distance from the mean: at a share of 1%,
+    ten sds. Its feature is smaller, so that the distance equals the usual norm of all features.
     """
     features, columns = state.features, state.design.columns
     blocks, usual, root = [], [1.0], math.sqrt(state.features.size)
-    spread = state.rows.phi(features)[:, 1:].std(axis=0)
-    for block, own in zip(features.blocks, spread.tolist(), strict=True):
-        size, sd = 1.0, own
-        if columns[block.column].kind == "indicator":
-            share = float(np.clip(block.shift, RAREST, 1 - RAREST))
-            deviation = math.sqrt(share * (1 - share))
-            size, sd = min(1.0, root * deviation / max(share, 1 - share)), deviation * block.gain
-        blocks.append(replace(block, gain=block.gain * size / max(sd, TINY)))
+    scaled = state.rows.scaled(state.design)
+    for block in features.blocks:
+        own, size = scaled[:, block.column], 1.0
+        low, sd = 0.0 if columns[block.column].kind == "indicator" else -1.0, float(own.std())
+        if ((own == low) | (own == 1.0)).all() or not np.ptp(own):
+            share = float(np.clip((block.shift - low) / (1.0 - low), RAREST, 1 - RAREST))
+            sd = math.sqrt(share * (1 - share))
+            size = min(1.0, root * sd / max(share, 1 - share))
+            sd *= 1.0 - low
+        blocks.append(replace(block, gain=size / sd))
         usual.append(size)
     lever = math.sqrt(ls.LEVER * float(np.square(usual).sum()))
     return FeatureMap(features.design, tuple(blocks), lever), np.array(usual)
@@ -349,7 +351,8 @@ def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
     found = replace(found, scale=cut.scale)
     _look_at_columns(state, found, lift * first.fit.usual)
     rest = ls.second_fit(found, cut.weight, first.moments, first.fit)
-    meat: Matrix = rest.square * rest.gram * count / max(count - len(lift), 1.0)
+    used = count * (1.0 if state.weights is None else state.weights.positive)
+    meat: Matrix = rest.square * rest.gram * count / max(used - len(lift), 1.0)
     if request.cov_type != "nonrobust":
         meat = _meat(state, first, row, cut, rest)
     bias = cut.bias(pull, step, lift @ np.linalg.inv(rest.gram), first.fit)

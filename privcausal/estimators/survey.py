@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from privcausal import accounting
+from privcausal.errors import SchemaError
 from privcausal.estimators import bases, budget, survival, words
 from privcausal.estimators.survival import ArmCurve
 from privcausal.features import functions
@@ -259,6 +260,7 @@ class FitRun:
             whole = name in self.undeclared.integers
             steps = np.linspace(range_.lo, range_.hi, len(grid) + 1)
             both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
+            ranges.check_within(both[1], ends[-1], name)
             if ranges.looks_binary(*both, whole=whole):
                 found[name] = Interval(0.0, 1.0)
                 if name == outcome:
@@ -484,7 +486,7 @@ def prepare(
         session.find_ranges(found)
         design, linear = designed()
         found = {}
-    population = _population(session, design.variables, modelled, found)
+    population = _population(session, design, modelled, found)
     features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
     own = {t.name for t in formula.modifiers}
     effect = features
@@ -523,16 +525,20 @@ def _weights(session: FitRun) -> WeightLaw | None:
     # without covariates, the nuisances are two numbers that weights may not distort
     most = LARGEST_USUAL if session.plan.request.formula.terms else np.inf
     edges, noise_sd = weight_edges(domain.hi), float(release.noise_sd[0])
-    return WeightLaw.read(name, release.value, noise_sd, edges, most)
+    law = WeightLaw.read(name, release.value, noise_sd, edges, most)
+    if not law.located:
+        raise SchemaError(
+            f"The weights {name!r} are 0, or less than a 4,000th of their upper bound, for almost "
+            "all rows (noisy counts), so there is no estimate. Check the column, or declare a "
+            "smaller upper bound."
+        )
+    return law
 
 
 def _population(
-    session: FitRun,
-    variables: tuple[str, ...],
-    modelled: bool,
-    looks: Mapping[StageKey, Mechanism],
+    session: FitRun, design: Design, modelled: bool, looks: Mapping[StageKey, Mechanism]
 ) -> Population:
-    schema = session.schema
+    schema, variables = session.schema, design.variables
     mechanism = Marginals(variables, schema)
     session.gather({MARGINALS: mechanism, **looks})
     release = session.release(MARGINALS, mechanism)
@@ -554,7 +560,7 @@ def _population(
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
-    return Population(schema, probabilities, np.eye(numeric), count, spread)
+    return Population(schema, probabilities, np.eye(numeric), count, spread, design.atoms)
 
 
 Borders = Callable[[Interval], Vector]

@@ -285,6 +285,7 @@ _LINE = 4097  # grid points for the range of a function of one variable
 _SQUARE, _CUBE, _MORE = 129, 33, 17  # points per variable, for two, three and more variables
 MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
 """Maximum entries of a design's largest table on a grid (a gigabyte), and of all its tables."""
+_JUMP = 1 / 256  # largest share of an axis at which a jump is a point: one fine bin
 SINGULAR = 1e-9
 """Singular value, relative to the largest, of columns that differ by rounding only. By hand."""
 _GRID = 257  # prime, so that any stride gives a variable the same uniform distribution
@@ -355,6 +356,9 @@ class Design:
         domains = [self.schema[name] for name in self.variables]
         labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
         self._undeclared = _unlike([*self.variables, *labels])
+        # Values of each variable at which a column jumps from what it is almost everywhere: the 6
+        # of I(x == 6), and the lower bound of I(x > 0) with bounds (0, 60)
+        self.atoms: dict[str, Vector] = {}
         self._spec, self._keep, self.columns = self._materialise()
         self._codes = self._code_tables()
 
@@ -592,7 +596,8 @@ class Design:
         """
         out = {}
         for terms in self._evaluated_together():
-            values = self._on_grid(terms, spec)
+            grid = self._grid(terms)
+            values = self._matrix(spec, grid, expressions.ON_GRID)
             for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
                 if owner not in terms or self._undeclared in name:
                     continue
@@ -605,7 +610,17 @@ class Design:
                         f"{', or write log1p' if 'log(' in owner.name else ''}."
                     )
                 out[j] = float(column.min()), float(column.max())
+                if any(dict(f.options).get("cuts") for f in owner.factors):
+                    self._find_atoms(owner, grid, column)
         return out
+
+    def _find_atoms(self, term: Term, grid: Mapping[str, Any], column: Vector) -> None:
+        jumps = column != np.median(column)
+        for name in term.variables:
+            if isinstance(self.schema[name], Interval):
+                at, axis = np.unique(grid[name][jumps]), np.unique(grid[name])
+                if len(at) <= max(_JUMP * len(axis), 1.0):
+                    self.atoms[name] = np.union1d(self.atoms.get(name, ()), at)
 
     def dependent(self) -> list[str]:
         """Names of columns that are linearly dependent, with an intercept, on their whole domain.
@@ -617,7 +632,8 @@ class Design:
             near = [j for j, c in enumerate(self.columns) if owners[c.term] <= owners[term.name]]
             if len({self.columns[j].term for j in near}) < 2:  # the columns of a term differ
                 continue
-            values = self._on_grid([term], self._spec)[:, self._keep]
+            grid = self._grid([term])
+            values = self._matrix(self._spec, grid, expressions.ON_GRID)[:, self._keep]
             scaled = [self.columns[j].scale(values[:, j]) for j in near]
             triangle = np.linalg.qr(np.stack([np.ones(len(values)), *scaled], axis=1), mode="r")
             _, sizes, directions = np.linalg.svd(triangle)
@@ -637,16 +653,15 @@ class Design:
         alone = [t for t in self.terms if len(t.variables) == 1]
         return [*([alone] if alone else []), *([t] for t in self.terms if t not in alone)]
 
-    def _on_grid(self, terms: Sequence[Term], spec: Any) -> Matrix:
-        """The whole design, shape (rows, all columns), on a grid of the terms' variables."""
+    def _grid(self, terms: Sequence[Term]) -> dict[str, Any]:
+        """A frame of all variables on a grid of the terms' variables."""
         if len(variables := terms[0].variables) > 1:
             mesh = np.meshgrid(*self._axes(variables), indexing="ij")
             grid = {v: values.ravel() for v, values in zip(variables, mesh, strict=True)}
         else:
             grid = {v: self._axes([v])[0] for t in terms for v in t.variables}
         rows = max(map(len, grid.values()))
-        full = {v: np.resize(grid.get(v, self._points(v, _GRID)), rows) for v in self.variables}
-        return self._matrix(spec, full, expressions.ON_GRID)
+        return {v: np.resize(grid.get(v, self._points(v, _GRID)), rows) for v in self.variables}
 
 
 def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:

@@ -6,7 +6,7 @@ Gaussian copula fitted to the noisy Gram matrix. All of it is post-processing.""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import Column, Design
-from privcausal.features.functions import Known
+from privcausal.features.functions import SYNTHETIC_CELLS, Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import visible_cells
@@ -90,6 +90,16 @@ class WeightLaw:
         return float(self.p @ (low**2 + low * high + high**2)) / 3 / self.mean**2
 
     @property
+    def located(self) -> bool:
+        """Whether the mean is known to a factor of two. Weights in the first bin may all be 0."""
+        return float(self.p @ self.edges[:-1]) > 0.5 * self.mean
+
+    @property
+    def positive(self) -> float:
+        """Share of rows with weights above the first bin."""
+        return 1.0 - float(self.p[0])
+
+    @property
     def usual(self) -> float:
         """Largest weight in the nuisances."""
         return min(self.most * self.mean, self.top)
@@ -139,6 +149,8 @@ class Population:
     # `count`, `count_sd`: (Noisy) number of complete rows, and an upper bound of its noise sd
     count: float
     count_sd: float = 0.0
+    # Values that rows may have at which a column of the design jumps; see `Design`
+    atoms: Mapping[str, Vector] = field(default_factory=dict)
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -169,10 +181,21 @@ class Population:
         at = np.minimum(np.searchsorted(np.cumsum(p), uniform), len(p) - 1)
         domain = self.schema[name]
         if isinstance(domain, Interval):
-            return np.asarray(domain.lo + (at + 0.5) * (domain.width / FINE_BINS))
+            return self._values(name, domain)[at]
         if isinstance(domain, Levels):  # the last code is for undeclared labels
             return np.where(at == len(p) - 1, -1, at).astype(np.int64)
         return at.astype(float)
+
+    def _values(self, name: str, domain: Interval) -> Vector:
+        """The value of each fine bin: its middle. Atoms have half of the bins in their cell."""
+        values = domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS)
+        atoms, width = self.atoms.get(name, np.zeros(0)), FINE_BINS // SYNTHETIC_CELLS
+        place = (atoms - domain.lo) / domain.width * SYNTHETIC_CELLS
+        cells = np.minimum(place.astype(np.int64), SYNTHETIC_CELLS - 1)
+        for cell in np.unique(cells):
+            at = values[cell * width : (cell + 1) * width : 2]
+            at[:] = np.resize(atoms[cells == cell], len(at))
+        return np.asarray(values, np.float64)
 
 
 def uniform_population(schema: Schema, variables: Sequence[str], size: int | None) -> Population:

@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from privcausal.errors import BudgetError
+from privcausal.errors import BudgetError, SchemaError
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, least_width
@@ -578,10 +578,12 @@ def coarse_range(
     both &= ~(seen[zero + 1 :] | seen[:zero][::-1])
     seen |= np.r_[both[::-1], False, both]
     if not seen[others].any() if outcome else not seen.any():
+        why = "the budget is too small for this number of rows"
+        if seen[zero]:
+            why = f"only values within {ZERO_CELL:.0e} of 0 are detected (noisy counts)"
         raise BudgetError(
-            f"Could not estimate bounds for {name!r}: the budget is too small for this number of "
-            f"rows. Declare them, bounds={{{name!r}: (lo, hi)}}, or increase "
-            "shares={'bounds': ...}."
+            f"Could not estimate bounds for {name!r}: {why}. Declare them, "
+            f"bounds={{{name!r}: (lo, hi)}}, or increase shares={{'bounds': ...}}."
         )
     at = np.flatnonzero(seen)
     lo, hi = float(rough.ends[at[0]]), float(rough.ends[at[-1] + 1])
@@ -595,6 +597,17 @@ def coarse_range(
         hi = max(abs(lo), abs(hi)) * (4.0 if missed > FAR_MISSED else 1.0)
         lo = -hi
     return Interval(lo, hi)
+
+
+def check_within(fine: LookCounts, largest: float, name: str) -> None:
+    """Refuse values beyond the `largest` size of a histogram, which its last cells include."""
+    ends = np.array([-fine.ends[0], fine.ends[-1]]) >= largest
+    if (fine.value[[0, -1]][ends] > FINE_STANDS_OUT * fine.noise_sd).any():
+        raise SchemaError(
+            f"Could not estimate bounds for {name!r}: it has values beyond {largest:.2g}, the "
+            "largest that can be detected (noisy counts). Declare them, "
+            f"bounds={{{name!r}: (lo, hi)}}, or divide the column by a large number."
+        )
 
 
 def rows_to_find(noise_sd: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from bisect import bisect
 from typing import Any, NamedTuple, get_args
 
@@ -68,20 +70,26 @@ def cohorts_of(
             f"for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
         )
     panels.check_order(time, found.values)
-    numbers = panels.numbers_of(found.values)
     outside = [x for x in levels.values if x not in found.values]
-    for level, number in zip(outside, panels.numbers_of(outside), strict=False):
+    for level in outside:
+        *numbers, number = panels.numbers_of([*found.values, level]) or [math.nan]
         if numbers and numbers[0] < number < numbers[-1]:
             after = found.values[bisect(numbers, number)]
             raise SchemaError(
                 f"Level {level} of {cohort!r} lies between the periods. Recode it to the next "
                 f"period, {after}, or add {level} to periods=."
             )
+        later = bool(numbers) and number > numbers[-1]
+        if not later and panels.numbers_of([level]) != [0.0] and re.search(r"\d", level):
+            raise SchemaError(
+                f"Level {level} of {cohort!r} does not come after the last period, so it does not "
+                "mark never-treated units. If its units are treated before the first period, leave "
+                "it out of bounds=. Code never-treated units as 0 or 'never'."
+            )
     if len(outside) > 1:
         raise SchemaError(
             f"Only one level of {cohort!r} may be outside the periods. It marks never-treated "
-            "units. Leave out levels of units treated before the first period, and code units "
-            "treated after the last period as never treated."
+            "units. Code units treated after the last period as never treated."
         )
     # These names are longer than the name of any column, so none occurs twice.
     wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))

@@ -135,8 +135,13 @@ def check_order(time: str, periods: Sequence[str]) -> None:
 
 
 def numbers_of(labels: Sequence[str]) -> list[float]:
-    """The labels as numbers or ISO dates; empty if one is neither."""
-    for read in (float, lambda label: float(date.fromisoformat(label).toordinal())):
+    """The labels as numbers, ISO dates, months (2018-03) or quarters (2018Q1); otherwise empty."""
+    for read in (
+        float,
+        lambda label: float(date.fromisoformat(label).toordinal()),
+        lambda label: float(date.fromisoformat(f"{label}-01").toordinal()),
+        lambda label: float(re.sub("-?Q", ".", label.upper())),
+    ):
         try:
             return [read(label) for label in labels]
         except ValueError:

@@ -318,7 +318,8 @@ class PopulationShape:
     # `mean`, `sd`: of a numeric column, as shares of the width of its bounds
     mean: float
     sd: float
-    ones: float  # Share of ones in a column with two values
+    # Share of ones in a column with two values, and of rows at a value where a term jumps
+    ones: float
     correlation: float  # Correlation of any two columns, after a transformation to normal columns
     confounding: float  # Share of an unknown treatment's variance that the covariates explain
     # Maximum distance of a numeric outcome's mean from its lower bound, in standard deviations. A

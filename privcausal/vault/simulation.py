@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privcausal.accounting.charge import Release
+from privcausal.features.design import design_of
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import LEVELS, WITH_EVENT, Assumptions, Plan, PopulationShape, Stage
 from privcausal.request.request import Request
@@ -122,6 +123,10 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         else _covariate(places[name], schema.get(name), shape, name in formula.categorical)
         for name in others
     }
+    known = [t for t in formula.terms if all(v in schema for v in t.variables)]
+    for column, atoms in design_of(known, schema, full_rank=True).atoms.items():
+        if column not in given:  # Terms jump there.
+            frame[column] = _near(frame[column], atoms, shape.ones)
     index = _index({name: _ranks(frame[name]) for name in others if name in formula.variables})
     name = formula.assigned
     if isinstance(request.propensity, Mapping):
@@ -214,6 +219,13 @@ def _covariate(
         return _coded(uniform >= 1 - shape.ones, domain)
     place = _bell(uniform, shape.mean, shape.sd**2)
     return place if domain is None else domain.lo + place * domain.width
+
+
+def _near(values: Vector, atoms: Vector, share: float) -> Vector:
+    """Move this share of the values, those nearest to atoms, to them."""
+    nearest = atoms[np.abs(values[:, None] - atoms).argmin(axis=1)]
+    gap = np.abs(values - nearest)
+    return np.where(gap <= np.quantile(gap, share), nearest, values)
 
 
 def _coded(one: Any, domain: Domain | None) -> Any:

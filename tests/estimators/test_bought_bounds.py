@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal.errors import BudgetError, SchemaError
-from privcausal.testing import seeded_noise
+from privcausal.testing import seeded_noise, zero_noise
 
 FITS = 40
 MISSED = int(binom.isf(1e-6, FITS, 0.05))
@@ -117,3 +117,32 @@ def test_a_dummy_whose_ones_noise_hides_is_a_dummy(kind: type) -> None:
         fit = pc.regress("Y ~ D + X", frame, bounds={"Y": (-4, 6), "X": (-1, 1)}, eps=1)
     assert fit.schema["D"] == pc.Schema({"D": (0, 1)})["D"]
     assert abs(fit.params["D"]) < 5 * fit.bse["D"] < 500
+
+
+@pytest.mark.parametrize("call", ["private", "privcate", "regress"])
+@pytest.mark.parametrize("scale", [3e11, -1e12, 1.7e18])
+def test_values_beyond_the_last_cell_are_refused(call: str, scale: float) -> None:
+    """The last cells of the magnitudes include everything beyond 2^40."""
+    rng = np.random.default_rng(1)
+    t = rng.integers(0, 2, 5000)
+    data = pd.DataFrame({"t": t, "y": scale * (5 + t + rng.normal(size=5000))})
+    for noise in (zero_noise(), seeded_noise(1)):
+        with noise, pytest.raises(SchemaError, match=r"beyond 1.1e\+12.*bounds="):
+            getattr(pc, call)("y ~ t", data, eps=8)
+
+
+@pytest.mark.parametrize("scale", [3e-7, 1e-3, 1e9, 5e10])
+def test_sizes_below_the_last_cell_have_bounds(scale: float) -> None:
+    rng = np.random.default_rng(1)
+    t = rng.integers(0, 2, 5000)
+    data = pd.DataFrame({"t": t, "y": scale * (5 + t + rng.normal(size=5000))})
+    with seeded_noise(1):
+        found = pc.private("y ~ t", data, eps=8)
+    assert abs(found.params.iloc[0] / scale - 1) < 5 * found.bse.iloc[0] / scale < 0.5
+
+
+def test_sizes_below_the_first_cell_are_named() -> None:
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"t": rng.integers(0, 2, 5000), "y": 1e-9 * rng.normal(size=5000)})
+    with seeded_noise(1), pytest.raises(BudgetError, match="within 1e-06 of 0"):
+        pc.private("y ~ t", data, eps=8)

@@ -232,7 +232,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"bounds": {"first.treat": [0, 2004, 2006]}}, "requires numeric bounds"),
     ({"bounds": {"lemp": (0, 12)}}, "requires the levels"),
     ({"bounds": {"lemp": (0, 12), "first.treat": (0, 2007)}}, "requires the levels"),
-    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "Only one level"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2000, 2004]}}, "does not come after"),
+    ({"bounds": {"lemp": (0, 12), "first.treat": [0, 2004, 2009]}}, "Only one level"),
     ({"bounds": {"lemp": (0, 12), "first.treat": [2004, 2006, 2007]}}, "No comparison"),
     ({"bounds": {"lemp": (0, 12), "first.treat": ["0", "2003"]}}, "No comparison"),
     (
@@ -371,3 +372,31 @@ def test_an_event_study_is_planned() -> None:
 def test_what_a_plan_of_an_event_study_refuses(options: dict[str, Any], told: str) -> None:
     with pytest.raises(PrivcausalError, match=told):
         pc.plan("Y ~ 1", n=500, bounds=SHAPE, **{**PLANNED, **options})
+
+
+@pytest.mark.parametrize(
+    ("periods", "early", "late"),
+    [
+        ([2018, 2019, 2020], 2017, 2021),
+        (["2018-01", "2018-02", "2018-03"], "2017-12", "2018-04"),
+        (["2018Q1", "2018Q2", "2018Q3"], "2017-Q4", "2018-Q4"),
+        (["2018-01-31", "2018-03-31", "2018-06-30"], "2017-06-30", "2019-01-31"),
+    ],
+)
+def test_a_level_before_the_periods_is_not_never_treated(
+    periods: list[Any], early: Any, late: Any
+) -> None:
+    def plan(level: Any) -> None:
+        pc.plan(
+            "y ~ 1", n=5000, eps=4, unit="i", time="t", cohort="g", periods=periods,
+            bounds={"y": (0, 1), "g": [level, periods[1]]},
+        )  # fmt: skip
+
+    with pytest.raises(PrivcausalError, match=f"^Level {early} of 'g' does not come after"):
+        plan(early)
+    for never in (0, late, "never", "inf"):
+        plan(never)
+
+
+def test_the_summary_names_the_never_treated_level() -> None:
+    assert "first.treat = 0" in str(noisy(eps=8).summary())

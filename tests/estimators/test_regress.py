@@ -74,6 +74,89 @@ def test_names_and_codings_are_those_of_statsmodels(term: str) -> None:
         np.testing.assert_allclose(fit.params, known.params[fit.params.index], rtol=1e-3, atol=1e-3)
 
 
+def points(size: int, seed: int) -> pd.DataFrame:
+    """Whole numbers, and a treatment whose effect is 1 at no cigarettes and 1.5 otherwise."""
+    rng = np.random.default_rng(seed)
+    cigs = np.where(rng.random(size) < 0.6, 0, rng.integers(1, 61, size))
+    month, day = rng.integers(1, 13, size), rng.integers(1, 8, size)
+    a, t = rng.uniform(0, 1, size), rng.integers(0, 2, size)
+    b = np.where(rng.random(size) < 0.3, a, rng.uniform(0, 1, size))
+    y = 0.5 * (cigs > 0) + 0.3 * (month == 6) * a + rng.normal(0, 0.3, size)
+    z = t * (1 + 0.5 * (cigs > 0)) + rng.normal(0, 0.3, size)
+    columns = {"cigs": cigs, "month": month, "day": day, "a": a, "b": b, "t": t, "y": y, "z": z}
+    return pd.DataFrame(columns)
+
+
+POINT_BOUNDS = {
+    "y": (-3, 4), "z": (-3, 4), "cigs": (0, 60), "month": (1, 12), "day": (1, 7), "a": (0, 1),
+    "b": (0, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "I(month == 6)",
+        "a + I(month != 6)",
+        "I(month >= 12)",
+        "I(cigs > 0)",
+        "a + I(cigs > 0)",
+        "I(month > 11.999)",
+        "I((month == 6) & (day == 1))",
+        "a * I(month == 6)",
+        "I(abs(a - b) < 0.001)",
+        "I(1 * (abs(a - b) < 0.001) - 1 * (abs(a - b - 0.5) < 0.001))",
+    ],
+)
+def test_a_term_that_jumps_at_a_point_is_a_usual_column(terms: str) -> None:
+    """A term may be constant on almost all of its domain, and vary among the rows. Without noise
+    it has the coefficients of least squares, and with noise standard errors near theirs."""
+    rows = points(5000, 7)
+    known = smf.ols(f"y ~ {terms}", rows).fit()
+    params, bse = (
+        x.rename(lambda name: name.replace("[T.True]", "")) for x in (known.params, known.bse)
+    )
+    with zero_noise():
+        fit = pc.regress(f"y ~ {terms}", rows, bounds=POINT_BOUNDS)
+    names = fit.params.index
+    np.testing.assert_allclose(fit.params, params[names], atol=1e-3)
+    np.testing.assert_allclose(fit.bse, bse[names], rtol=1e-3)
+    with seeded_noise(1):
+        noisy = pc.regress(f"y ~ {terms}", rows, eps=5, bounds=POINT_BOUNDS)
+    assert (noisy.bse < 6 * bse[names]).all()
+    assert (abs(noisy.params - params[names]) < 5 * noisy.bse).all()  # 1e-6 for two
+
+
+@pytest.mark.parametrize("terms", ["I(cigs > 0)", "I(month == 6)", "I(month >= 12)"])
+def test_a_plan_has_rows_where_a_term_jumps(terms: str) -> None:
+    """Its half-width is that of an indicator of a usual share, and not of one without rows."""
+    widths = [
+        pc.plan(f"y ~ {term}", n=5000, eps=5, bounds=POINT_BOUNDS, learner="regress").table
+        for term in (terms, "I(month >= 6)")
+    ]
+    assert widths[0]["half-width"].item() < 2 * widths[1]["half-width"].item()
+
+
+def test_effects_at_a_point_are_those_of_its_rows() -> None:
+    rows = points(5000, 8)
+    with seeded_noise(1):
+        fit = pc.privcate("z ~ t | I(cigs > 0)", rows, eps=5, bounds=POINT_BOUNDS)
+    at = fit.predict({"cigs": [0, 10]})
+    assert (abs(at["estimate"] - [1.0, 1.5]) < 5 * at["std_error"]).all()  # 1e-6 for two
+    assert (at["std_error"] < 0.1).all()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
+def test_rows_of_weight_zero_are_not_observations(share: float) -> None:
+    """Standard errors for equal variances are those without such rows, as in R."""
+    rows = ROWS.assign(w=np.random.default_rng(2).random(len(ROWS)) < share).astype({"w": float})
+    with zero_noise():
+        fit = pc.regress("y ~ a", rows, bounds=BOUNDS | {"w": (0, 1)}, weights="w")
+    known = smf.ols("y ~ a", rows[rows.w > 0]).fit()
+    np.testing.assert_allclose(fit.params, known.params[fit.params.index], atol=1e-3)
+    np.testing.assert_allclose(fit.bse, known.bse[fit.params.index], rtol=1e-3)
+
+
 @pytest.mark.parametrize("cov_type", ["HC0", "HC1"])
 def test_without_noise_hc_is_that_of_statsmodels(cov_type: Any) -> None:
     """To a thousandth: what is left of a row's score after the second fit is cut where it was
