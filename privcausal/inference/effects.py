@@ -112,7 +112,12 @@ class Effect:
         away = average - float(np.mean(self(rows)))
         off = max(self.mean_sd(rows, ones) ** 2, away**2 - variance)
         weights = [ones if one.weight is None else one.weight(rows) for one in self.pieces]
-        steps = np.linalg.lstsq(np.column_stack(weights), ones, rcond=None)[0] * away * off / (off + variance)
+        steps = (
+            np.linalg.lstsq(np.column_stack(weights), ones, rcond=None)[0]
+            * away
+            * off
+            / (off + variance)
+        )
         pieces = [
             replace(one, additive=replace(one.additive, offset=one.additive.offset + float(step)))
             for one, step in zip(self.pieces, steps, strict=True)
