@@ -243,10 +243,17 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
     sd = np.hypot(noise, size @ found.remainder)
     joined = found.moved.size > 0
-    bias = np.linalg.norm(weights @ found.moved, axis=1) if joined else size @ found.clipping
+    bias = np.linalg.norm(weights @ found.moved, axis=1) if joined else _bias(size, found)
     degrees = found.degrees_of(np.einsum("ij,jk,ik->i", weights, own, weights), sd)
     sd, estimate = np.where(lost, np.inf, sd), np.where(lost, np.nan, estimate)
     return Contrasted(estimate, sd, bias, cov, degrees)
+
+
+def _bias(size: Matrix, found: AverageEstimate) -> Vector:
+    """The sums of the bounds by `size`; a term that is not in a sum may have no bound."""
+    return np.asarray(
+        np.where(size > 0, size * np.where(size > 0, found.clipping, 0.0), 0.0).sum(axis=1)
+    )
 
 
 class RatioLimits(NamedTuple):

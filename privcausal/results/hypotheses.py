@@ -464,7 +464,9 @@ class Tested(ReleasedFit):
             p = ncf.sf(*own, away) if away > 0 else f.sf(*own)
         else:
             p = ncx2.sf(statistic, rank, away) if away > 0 else chi2.sf(statistic, rank)
-        test.pvalue = np.float64(p)  # a NumPy scalar, as in statsmodels
+        test.pvalue = np.float64(
+            p if np.isfinite(away) else 1.0
+        )  # a NumPy scalar, as in statsmodels
         return test
 
     def f_test(self, hypotheses: Any = None) -> ContrastResults:
