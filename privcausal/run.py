@@ -307,14 +307,7 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
             f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
     formula, schema = plan.request.formula, plan.request.schema
-    treatment = formula.treatment
-    if treatment and not quote and treatment not in schema:
-        yield (
-            f"Treatment {treatment!r} is read as 0/1, because the file has no column types. If it "
-            f"holds labels, declare bounds={{{treatment!r}: ['no', 'yes']}}. Otherwise, declare "
-            f"bounds={{{treatment!r}: pc.Binary()}}."
-        )
-    known = {treatment, *schema, *formula.categorical, *formula.rest}
+    known = {formula.treatment, *schema, *formula.categorical, *formula.rest}
     unsure = [name for name in formula.variables if name not in known]
     if unsure and not quote:
         yield (

@@ -42,7 +42,7 @@ FALSE_ALARMS: dict[str, float] = {
     "levels": 0.01,  # each label has 2% of the rows
     "complete": 0.002,  # half of the rows are complete, or three quarters if T is undeclared
     "overlap": 0.01,  # propensities between 0.15 and 0.85, n eps = 2,000
-    "clip": 0.01,  # bounds beyond all values, or a column of two values at its bounds
+    "clip": 0.01,  # bounds beyond all values, or two values, the rarer in a tenth of the rows
     "nuisances": 0.01,  # confounding by a sum of functions, n eps = 2,000
     "noise": 0.0,  # n eps = 200
     "products": 0.01,  # additive confounding

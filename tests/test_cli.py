@@ -542,14 +542,19 @@ def test_csv_columns_get_their_types_from_the_call(tmp_path):
 
 @pytest.mark.filterwarnings("always")
 def test_undeclared_columns_of_a_csv_are_told_before_the_fit(tmp_path, capsys):
+    """An undeclared treatment, which may be text, is refused before the charge."""
     rows = "y,t,x,w\n" + "\n".join(f"{k % 7},{k % 2},{k % 3},{'ab'[k % 5 > 2]}" for k in range(300))
     (tmp_path / "t.csv").write_text(rows)
     text = "task = 'private'\nformula = 'y ~ t | x + C(w)'\neps = 9\n[bounds]\ny = [0, 6]\n"
-    (tmp_path / "t.toml").write_text(text)
+    spent = f"[ledger]\npath = '{tmp_path / 'ledger.db'}'\ndataset = 'd'\neps = 9\n"
+    (tmp_path / "t.toml").write_text(text + spent)
+    assert cli.main(["fit", str(tmp_path / "t.toml"), str(tmp_path / "t.csv")]) == 2
+    assert "Declare its two labels: bounds={'t': [0, 1]}" in capsys.readouterr().err
+    assert pc.Ledger.open(tmp_path / "ledger.db").history.empty
+    (tmp_path / "t.toml").write_text(text + "t = [0, 1]\n")
     assert cli.main(["fit", str(tmp_path / "t.toml"), str(tmp_path / "t.csv")]) == 0
     said = capsys.readouterr().err
     assert "read as numbers: 'x'. If a column holds labels, declare" in said
-    assert "Treatment 't' is read as 0/1" in said
 
 
 def test_one_strange_value_in_a_csv_changes_no_other_row(tmp_path):
@@ -645,6 +650,7 @@ time = "year"
 periods = [2018, 2019]
 [bounds]
 y = [0, 1]
+treated = [0, 1]
 """
 
 
@@ -663,6 +669,7 @@ def test_differences_in_differences_of_a_file(here, capsys, suffix):
         assert cli.main(words) == 2
         assert 'estimand = "ATT"' in capsys.readouterr().err
     staggered = DID.replace("y ~ treated", "y ~ 1").replace("[bounds]", 'cohort = "g"\n[bounds]')
+    staggered = staggered.replace("treated = [0, 1]\n", "")
     (here / "did.toml").write_text(staggered + 'g = ["0", "2019"]\n')
     assert cli.main(["plan", "did.toml", "--n", "400"]) == 0
     assert "Plan of a Private Event Study" in capsys.readouterr().out

@@ -330,6 +330,6 @@ def _window(session: FitRun, bounds: Interval, sums: vault.ArmSums) -> ranges.Wi
     noise = session.noise_sd(DIFFERENCE_SUMS, change, float(sums.units[0])) / (0.5 * bounds.width)
     counts, sd = cells.split(release.value), float(release.noise_sd[0])
     outcome = session.plan.request.formula.outcome
-    session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * sd)
+    session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * sd, WINDOW)
     anywhere = session.plan.request.tails == "any"
     return cuts.trial_window(counts, sd, bounds, noise, anywhere=anywhere)

@@ -174,7 +174,7 @@ class SlopeMoments:
         slopes = 1 + np.flatnonzero(np.isfinite(found.estimate[1:]))
         estimate = found.estimate[slopes]
         joint = (found.sampling + found.privacy)[np.ix_(slopes, slopes)]
-        if not (len(slopes) and np.isfinite(joint).all()):
+        if not (len(slopes) and np.isfinite(joint).all() and found.limited):
             return None
         bound, many = found.clipping[slopes] ** 2, len(estimate) // 2
         sds = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))

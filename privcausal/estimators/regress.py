@@ -183,7 +183,7 @@ def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
     session, outcome, stage = state.session, state.outcome, survey.OUTCOME_RANGE
     release = session.release(stage, session.queries[stage])
     counts, noise_sd = release.value, float(release.noise_sd[0])
-    session.look_at(session.plan.request.formula.outcome, counts, noise_sd)
+    session.look_at(session.plan.request.formula.outcome, counts, noise_sd, stage)
     hidden = noise_sd / _rows(state)
     if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
         least = max(RAREST, 0.5 * hidden)
@@ -450,7 +450,7 @@ def _alerts(
     biased = [name for name, far in zip(out.names, out.clipping > 2 * out.sd, strict=True) if far]
     told = {
         "tail": LONG_TAIL.format(outcome=outcome, advice=_advice(state, first))
-        if law.far > LONG_SHARE
+        if law.far > LONG_SHARE and not state.session.unlimited
         else "",
         "leverage": ISOLATED if leverage.far > LONG_SHARE else "",
         "bias": CLIPPING.format(names=words.listed(biased)) if biased else "",

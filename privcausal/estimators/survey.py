@@ -17,7 +17,7 @@ from privcausal.features.basis import FeatureMap
 from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
-from privcausal.inference.alerts import lacks_arm
+from privcausal.inference.alerts import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
@@ -77,6 +77,8 @@ class FitRun:
     releases: list[accounting.Release] = field(default_factory=list)
     # Serious problems that releases show, by code
     alerts: dict[str, str] = field(default_factory=dict)
+    # Whether most outcomes are clipped at a bound, so that no interval covers
+    unlimited: bool = False
     # Bounds the outcomes beyond privately estimated bounds. Declared bounds have no window.
     beyond: ranges.Window | None = None
     # Queries that were summed before their release
@@ -111,6 +113,8 @@ class FitRun:
         """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
+        if averages is not None and self.unlimited:
+            averages = averages.without_limits()
         return words.Estimate(
             self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
             tuple(self.releases), vault.size, vault.real_noise, notes,
@@ -169,10 +173,16 @@ class FitRun:
             panel = self.plan.request.trust.panel
             self.alerts["arm"] = words.UNSEEN_ARM if panel is None else words.PANEL_ARM
 
-    def look_at(self, name: str, counts: Vector, noise_sd: float) -> None:
+    def look_at(self, name: str, counts: Vector, noise_sd: float, stage: StageKey) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
-        declared = self.plan.request.schema.get(name)
-        self.note(words.domain_alerts(name, declared, self.schema[name], counts, noise_sd))
+        request, size = self.plan.request, self.vault.size
+        public = size is not None and request.trust.unit is None
+        rows = size * self.plan.stage(stage).rows if size is not None and public else None
+        column = name, request.schema.get(name), self.schema[name], counts, noise_sd, rows
+        outcome = name == request.formula.outcome
+        self.note(words.domain_alerts(*column, outcome=outcome))
+        if outcome and (found := clipped_share(*column[1:])):
+            self.unlimited |= found[1] > MOST_AT_END
 
     def look_at_arms(
         self, counts: Vector, noise_sd: float, declared: tuple[float, float], number: int = 1
@@ -216,7 +226,7 @@ class FitRun:
             assert isinstance(domain, Interval)
             found[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
             if slope:  # these values are not clipped to that range
-                self.look_at(name, c, sd)
+                self.look_at(name, c, sd, COLUMN_RANGES)
                 found[name] = Transformed(found[name].lo, found[name].hi, domain)
         self.schema = self.schema.with_columns(found)
 
@@ -551,7 +561,7 @@ def _population(
     probabilities: dict[str, Vector] = {}
     for name, c in zip(variables, counts, strict=False):
         domain = schema[name]
-        session.look_at(name, c, sd)
+        session.look_at(name, c, sd, MARGINALS)
         if isinstance(domain, Interval) and modelled:
             probabilities[name] = modelled_probabilities(c, sd, count)
         elif isinstance(domain, Interval):
@@ -587,7 +597,7 @@ def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | No
         return None
     release = session.release(stage, session.queries[stage])
     name = session.plan.request.formula.outcome
-    session.look_at(name, release.value, float(release.noise_sd[0]))
+    session.look_at(name, release.value, float(release.noise_sd[0]), stage)
     return release
 
 

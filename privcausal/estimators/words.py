@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import norm
 
 from privcausal.accounting import Release
 from privcausal.estimators import bases
@@ -14,7 +13,7 @@ from privcausal.estimators.estimands import DID, ESTIMANDS, EVENT_STUDY, UNADJUS
 from privcausal.features import functions
 from privcausal.features.design import Design
 from privcausal.features.expansions import Interactions
-from privcausal.inference.alerts import FALSE_ALARMS
+from privcausal.inference.alerts import MOST_AT_END, clipped_share
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmPolynomials, Effect
@@ -441,9 +440,9 @@ NO_LEVEL = (
 )
 
 CLIPPED = (
-    "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. Intervals "
-    "do not allow for values clipped there. Check the bounds and units. "
-    "If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, natural=True)."
+    "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. {intervals} "
+    "Check the bounds and units. If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, "
+    "natural=True)."
 )
 
 ALLOCATION = (
@@ -451,14 +450,6 @@ ALLOCATION = (
     "{spread:.0f}), but propensity= declares {declared}. With a wrong propensity, the "
     "estimate and its interval are wrong. Correct propensity=, or omit it to estimate it."
 )
-
-MANY_AT_END, MOST_AT_END, ALL, PILED = 0.1, 0.5, 0.98, 4.0
-"""Shares of the rows at a bound that trigger a report.
-
-A bound with a share above `MANY_AT_END` is reported if its cell has over `PILED` times the rows
-of the nearest occupied cell, which indicates a pile-up. A bound with a share above `MOST_AT_END`
-is also reported if its share may reach `ALL`, given the noise.
-"""
 
 LEAST_COMPLETE, LEAST_CODED = 0.5, 0.75
 """Shares of complete rows below which there is an alert; the second if the treatment is undeclared.
@@ -515,8 +506,21 @@ def listed(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
+INTERVALS = (
+    "Intervals do not allow for values clipped there.",
+    "Most values may be clipped there, so intervals are infinite.",
+)
+
+
 def domain_alerts(
-    name: str, declared: Domain | None, own: Domain, counts: Vector, noise_sd: float
+    name: str,
+    declared: Domain | None,
+    own: Domain,
+    counts: Vector,
+    noise_sd: float,
+    public: float | None = None,
+    *,
+    outcome: bool = False,
 ) -> Alerts:
     """Alerts on a column, from its noisy counts in the cells of its domain or labels.
 
@@ -525,12 +529,23 @@ def domain_alerts(
     declared, own : Domain
         The declared domain, and the domain used, because a range may have been narrowed. Estimated
         domains give no alert.
+    public : float, optional
+        Number of rows, if it is public.
+    outcome : bool
+        Whether the column is the outcome of the averages.
     """
     if isinstance(declared, Levels) and isinstance(own, Levels):
         return _absent(name, own, counts, noise_sd)
-    if isinstance(declared, Interval) and isinstance(own, Interval):
-        return _clipped(name, declared, own, counts, noise_sd)
-    return ()
+    found = clipped_share(declared, own, counts, noise_sd, public)
+    if found is None:
+        return ()
+    assert isinstance(declared, Interval)
+    end, share = found
+    text = CLIPPED.format(
+        share=share, name=listed([name]), end=end, lo=declared.lo, hi=declared.hi,
+        intervals=INTERVALS[outcome and share > MOST_AT_END],
+    )  # fmt: skip
+    return (("clip", text),)
 
 
 def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
@@ -549,36 +564,6 @@ def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
     if seen.any() and not own.other and others > RARE * rows + FEW_SDS * noise_sd:
         told.append(UNDECLARED.format(share=others / rows, name=listed([name])))
     return (("levels", " ".join(told)),) if told else ()
-
-
-def _clipped(
-    name: str, declared: Interval, own: Interval, counts: Vector, noise_sd: float
-) -> Alerts:
-    """Alert on bounds with too many rows, because bounds are narrow or units differ.
-
-    There is no alert for a bound at 0, common for counts and amounts, or for bounds declared as
-    natural. For whole numbers the cells between values are empty, so the test uses the nearest
-    occupied cell. A column of two values has no other cells and lies at its bounds naturally. Such
-    a column gives an alert only if all rows are at one bound: with rows at both, it has at most
-    `FALSE_ALARMS`.
-    """
-    if declared.natural:
-        return ()
-    margin, ends = FEW_SDS * noise_sd, counts[[0, -1]]
-    spread, rows = margin * float(np.sqrt(len(counts))), max(float(counts.sum()), 1.0)
-    inside = counts[1:-1]
-    occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
-    two_valued = inside.sum() <= spread and not len(occupied)
-    beside = occupied[[0, -1]] if len(occupied) else np.full(2, margin)
-    piled = (ends > PILED * beside) & (ends > MANY_AT_END * rows + spread) & (not two_valued)
-    alone = (ends > MOST_AT_END * rows + spread) & (ends + margin > ALL * rows)
-    told = piled | (alone & (not (two_valued and ends.min() > margin)))
-    for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
-        if told[at] and end == kept != 0:
-            share = min(float(ends[at]) / rows, 1.0)
-            limits = {"end": end, "lo": declared.lo, "hi": declared.hi}
-            return (("clip", CLIPPED.format(share=share, name=listed([name]), **limits)),)
-    return ()
 
 
 def allocation_alert(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import norm
 
+from privcausal.inference import ranges
 from privcausal.inference.averages import FEW_SDS
+from privcausal.request.schema import Domain, Interval
 from privcausal.typing import Mask, Matrix, Vector
 
 FALSE_ALARMS = 0.01
@@ -25,6 +27,54 @@ def lacks_arm(arms: Vector, noise_sd: float) -> bool:
     margin = float(norm.isf(FALSE_ALARMS)) * noise_sd
     least, rows = float(np.min(arms)), float(np.sum(arms))
     return least <= FEW_SDS * noise_sd and least + margin <= SMALL_ARM * rows
+
+
+MANY_AT_END, MOST_AT_END, PILED = 0.1, 0.5, 4.0
+"""Shares of the rows at a bound that trigger a report.
+
+A bound with a share above `MANY_AT_END` is reported if its cell has over `PILED` times the rows
+of the nearest occupied cell, which indicates a pile-up. If no other cell is occupied, a bound with
+a share above `MOST_AT_END` is reported. The intervals of averages are then infinite.
+"""
+
+RARER, MISSED_BOUNDS = 0.1, 1e-4
+"""Share of the rarer of two values that noise may not take for none, and the chance that an alert
+on a bound that holds three quarters of the rows or more is missed."""
+
+
+def clipped_share(
+    declared: Domain | None, own: Domain, counts: Vector, noise_sd: float, public: float | None
+) -> tuple[float, float] | None:
+    """The bound with too many rows, and its share of them, because bounds or units are wrong.
+
+    There is none for a bound at 0, common for counts and amounts, or for bounds declared as
+    natural. For whole numbers the cells between values are empty, so the test uses the nearest
+    occupied cell. A column of two values has no other cells and lies at its bounds naturally. If
+    the other bound holds `RARER` of the rows, an alert has at most the chance `FALSE_ALARMS`. If
+    it holds none, `RARER` of the rows are six noise sds, and the number of rows is public, the
+    alert is missed with at most the chance `MISSED_BOUNDS`.
+    """
+    if not (isinstance(declared, Interval) and isinstance(own, Interval)) or declared.natural:
+        return None
+    ends, inside, quantile = counts[[0, -1]], counts[1:-1], float(norm.isf(MISSED_BOUNDS))
+    rows, total_sd = ranges.present_rows(counts, noise_sd, public), noise_sd * len(counts) ** 0.5
+    if rows == public:
+        total_sd = 0.0
+
+    def exceeds(share: float) -> Mask:
+        return np.asarray(ends > share * rows + quantile * np.hypot(noise_sd, share * total_sd))
+
+    occupied = inside[inside > float(norm.isf(FALSE_ALARMS / 2 / len(counts))) * noise_sd]
+    hidden = inside.sum() <= FEW_SDS * noise_sd * len(counts) ** 0.5 and not len(occupied)
+    doubt = float(norm.isf(FALSE_ALARMS)) * np.hypot(noise_sd, RARER * total_sd)
+    rarer = min(quantile * noise_sd, RARER * rows - doubt)
+    beside = occupied[[0, -1]] if len(occupied) else np.full(2, FEW_SDS * noise_sd)
+    piled = exceeds(MANY_AT_END) & (ends > PILED * beside)
+    too_many = exceeds(MOST_AT_END) & (ends.min() <= rarer) if hidden else piled
+    for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
+        if too_many[at] and end == kept != 0:
+            return end, min(float(ends[at]) / rows, 1.0)
+    return None
 
 
 INFLATION, CONSTANT = 10.0, 0.05

@@ -208,6 +208,15 @@ class AverageEstimate:
         variance = np.diag(self.sampling) + np.diag(self.privacy) + self.remainder**2
         return np.asarray(np.sqrt(variance))
 
+    @property
+    def limited(self) -> bool:
+        """Whether the bias of clipped scores has a bound."""
+        return not np.isinf(self.clipping).any()
+
+    def without_limits(self) -> AverageEstimate:
+        """The same estimates, with infinite intervals."""
+        return replace(self, clipping=np.full_like(self.clipping, np.inf), moved=np.zeros((0, 0)))
+
     def half_widths(self, z: float) -> Vector:
         """Half-widths of intervals, shape (m,); `z` is the critical value without bias.
 

@@ -267,7 +267,8 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     estimate = weights @ np.where(seen, found.estimate, 0.0)
     noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
     sd = np.hypot(noise, size @ found.remainder)
-    bias = size @ found.clipping
+    # A term that is not in a sum may have no bound.
+    bias = np.where(size > 0, size * np.where(size > 0, found.clipping, 0.0), 0.0).sum(axis=1)
     if len(found.moved):
         bias = np.linalg.norm(weights @ found.moved, axis=2).max(axis=0)
     degrees = found.degrees_of(np.einsum("ij,jk,ik->i", weights, own, weights), sd)
@@ -285,6 +286,8 @@ def largest_noncentrality(
     diag(c) and D the roots of its diagonal, s'Ps is at most the largest eigenvalue of
     D^-1/2 P D^-1/2 times s'Ds, and s'Ds is at most the trace of D.
     """
+    if not np.isfinite(found.clipping[at]).all():
+        return np.inf
     inner = matrix.T @ np.linalg.solve(spread, matrix)
     if len(found.moved):
         moved = found.moved[:, at]

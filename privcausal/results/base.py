@@ -352,7 +352,8 @@ class ReleasedFit(Printed):
         # The part of sampling would reveal the noise scale.
         if self.estimate.plan.request.mode == "paper":
             frame["se_sampling"] = np.nan
-        ranges = {"effect": (-self._reach, self._reach), "mean": self._outcomes}
+        means = self._outcomes if self._averages.limited else (-np.inf, np.inf)
+        ranges = {"effect": (-self._reach, self._reach), "mean": means}
         known = [ranges.get(row.kind, (np.nan, np.nan)) for row in rows]
         return frames.within_reach(frame, *np.reshape(known, (-1, 2)).T)
 
@@ -383,8 +384,12 @@ class ReleasedFit(Printed):
 
     @property
     def _reach(self) -> float:
-        """The largest possible effect: the width of the outcome bounds, or infinity for a slope."""
-        if not self.plan.request.bounded:
+        """The largest possible effect: the width of the outcome bounds, or infinity for a slope.
+
+        It is infinite, too, if most outcomes are at a bound.
+        """
+        found = self.estimate.averages
+        if not self.plan.request.bounded or (found is not None and not found.limited):
             return float("inf")
         low, high = self._outcomes
         return high - low

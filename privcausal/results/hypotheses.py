@@ -467,7 +467,7 @@ class Tested(ReleasedFit):
                 law, biased = f(rank, degrees), ncf(rank, degrees, away)
             else:
                 law, biased = chi2(rank, scale=1 / rank), ncx2(rank, away, scale=1 / rank)
-            p = float(biased.sf(plain) if away > 0 else law.sf(plain))
+            p = float(biased.sf(plain) if away > 0 else law.sf(plain)) if away < np.inf else 1.0
             # tails below the smallest float have no quantile
             statistic = rank * (min(plain, float(law.isf(p))) if away > 0 else plain)
         if use_f:

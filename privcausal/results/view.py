@@ -257,6 +257,12 @@ def _promise(result: base.ReleasedFit) -> tuple[str, ...]:
     return head, odds, *weak
 
 
+NO_LIMITS = (
+    "most outcomes are at one of the declared bounds.",
+    "the instrument may have no effect on the treatment.",
+)
+
+
 def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
     estimate = result.estimate
     request = estimate.plan.request
@@ -296,8 +302,8 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         )
     if not settled and np.isinf(row["conf_low"]):
         return (
-            f"{over}, the effect of {treatment} on {outcome} has no finite {level} interval: the "
-            "instrument may have no effect on the treatment.",
+            f"{over}, the effect of {treatment} on {outcome} has no finite {level} interval: "
+            + NO_LIMITS[estimate.averages.limited],
         )
     if settled:
         verb = "raises" if row["estimate"] > 0 else "lowers"

@@ -331,14 +331,20 @@ def check_types(header: Header, request: Request) -> None:
     formula = request.formula
     roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
     for name, role in (roles | {formula.event: "Event"}).items():
+        labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
-            labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
             kind, more = "contains text", ""
             if name in header.objects:
                 kind, more = "is an object or category", ", or [0, 1] for numbers and bools"
             raise SchemaError(
                 f"{role} {name!r} {kind}. Declare its two labels, the reference first: "
                 f"bounds={{{name!r}: {labels}}}{more}."
+            )
+        if name and header.untyped and name not in request.schema:
+            raise SchemaError(
+                f"The file has no column types, so it does not show whether {role.lower()} "
+                f"{name!r} is 0/1 or text. Declare its two labels: bounds={{{name!r}: [0, 1]}}, or "
+                f"bounds={{{name!r}: {labels}}}. No budget was spent."
             )
 
 

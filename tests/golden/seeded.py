@@ -163,7 +163,8 @@ def sources(folder: Path) -> Calls:
     FRAME.to_csv(folder / "rows.csv", index=False)
     FRAME.to_stata(folder / "rows.dta", write_index=False)
     for name in ("rows.parquet", "rows.csv", "rows.dta"):
-        yield f"from {name}", partial(pc.private, FORMULA, folder / name, bounds=BOUNDS)
+        bounds = BOUNDS | ({"programme": [0, 1]} if name == "rows.csv" else {})
+        yield f"from {name}", partial(pc.private, FORMULA, folder / name, bounds=bounds)
 
 
 def saved(fit: Any, folder: Path) -> tuple[str, list[list[float]]]:

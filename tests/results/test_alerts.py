@@ -243,6 +243,30 @@ def test_an_outcome_in_other_units_than_its_bounds_is_told() -> None:
     assert "clip" not in told(share, bounds=BOUNDS | {"Y": (0, 1)}, eps=4.0).alerts
 
 
+@pytest.mark.parametrize("call", ["Y ~ T | X", "Y ~ T", "regress", "privcate", "LATE"])
+def test_intervals_are_infinite_if_most_outcomes_are_at_a_bound(call: str, tmp_path: Path) -> None:
+    """The outcome has percents and its bounds are those of a share; ATE and slope of X are 50."""
+    frame = rows().assign(Y=lambda d: 200 + 100 * d["Y"], Z=lambda d: d["T"])
+    calls: dict[str, Any] = {
+        "regress": lambda given: pc.regress("Y ~ T + X", frame, **given),
+        "privcate": lambda given: pc.privcate("Y ~ T | X", frame, **given),
+        "LATE": lambda given: pc.private("Y ~ T | X | T ~ Z", frame, estimand="LATE", **given),
+    }
+    with seeded_noise(1), pytest.warns(pc.PrivcausalWarning, match="at or near 1, one of its"):
+        fit = calls.get(call, lambda given: pc.private(call, frame, **given))(
+            {"bounds": BOUNDS | {"Y": (0, 1)}, "eps": 2.0}
+        )
+    assert "tail" not in fit.alerts
+    assert np.isinf(fit.conf_int().to_numpy()).all()
+    assert "inf" in str(fit.summary())
+    if call != "LATE":
+        assert (fit.pvalues == 1).all()
+        assert fit.wald_test("T = 0" if call == "regress" else "ATE = 0").pvalue == 1
+    fit.report(tmp_path / "fit.html")
+    fit.save(tmp_path / "fit.json")
+    assert np.isinf(pc.load(tmp_path / "fit.json").conf_int().to_numpy()).all()
+
+
 def test_ends_that_nature_sets_are_no_clip(tmp_path: Path) -> None:
     """Households of one person; and what is declared so."""
     rng = np.random.default_rng(1)

@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal.estimators.words import allocation_alert, domain_alerts
+from privcausal.inference.alerts import MISSED_BOUNDS, clipped_share
 from privcausal.request.schema import Interval
 from privcausal.results.fits import Result
 from privcausal.testing import seeded_noise
@@ -68,6 +69,17 @@ def test_all_rows_at_one_bound_are_told() -> None:
     for _ in range(200):
         counts = np.r_[np.zeros(63), 8000] + rng.normal(0, 5, 64)
         assert domain_alerts("x", bounds, bounds, counts, 5.0)
+
+
+@pytest.mark.parametrize("share", [0.77, 0.9, 1.0])
+def test_an_outcome_in_other_units_is_reported_in_nearly_all_fits(share: float) -> None:
+    """3,000 rows, the others spread inside; the noise of a count is 50 rows, or less."""
+    rng, bounds, cells = np.random.default_rng(5), Interval(0, 10), 49
+    rows = np.r_[0.0, np.full(cells - 2, 3000 * (1 - share) / (cells - 2)), 3000 * share]
+    for sd in (20.0, 49.0):
+        noise = rng.normal(0, sd, (20_000, cells))
+        missed = sum(clipped_share(bounds, bounds, rows + x, sd, 3000.0) is None for x in noise)
+        assert missed <= most(len(noise), 2 * MISSED_BOUNDS)  # hidden, or taken for two values
 
 
 @pytest.mark.parametrize("limits", [(0.5, 0.5), (0.1, 0.5), (0.5, 0.9)])

@@ -63,7 +63,7 @@ def test_a_first_line_that_may_be_a_row_is_refused_in_one_sentence(
     ["Y,T,age (years),x1", "Y,T,5yr survival,Größe", "Y,T,年齢,_x", "Y,T,inf_flag,na_count"],
 )
 def test_names_are_names(first: str, tmp_path: Path) -> None:
-    assert pc.private("Y ~ T", file(tmp_path, first), bounds={"Y": (0, 1)}, eps=50)
+    assert pc.private("Y ~ T", file(tmp_path, first), bounds={"Y": (0, 1), "T": [0, 1]}, eps=50)
 
 
 @pytest.mark.parametrize("first", ["yes,no,Alice Example,HIV+", "Y,Z,Alice Example,HIV+", "HIV,Y"])

@@ -26,7 +26,7 @@ from privcausal.vault import passes
 from privcausal.vault.sources import stored
 
 N = 3_000
-FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1)}
+FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1), "T": [0, 1]}
 CANARY = 0.773104142
 
 
