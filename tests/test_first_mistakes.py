@@ -49,8 +49,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ arm | age", df, bounds=bounds)',
-        "Treatment 'arm' contains text. Declare its two labels, the reference first: "
-        "bounds={'arm': ['control', 'treated']}.",
+        "Treatment 'arm' contains text, objects or categories. Declare its two labels, the "
+        "reference first: bounds={'arm': ['control', 'treated']}, or [0, 1] for numbers.",
     ),
     (
         'private("Y ~ age | T", df, bounds=bounds)',

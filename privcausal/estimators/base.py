@@ -176,7 +176,8 @@ class CateLearner(EffectLearner):
             session.alerts |= product_alert(state, learnt.partials, found)
             found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE_TERM))
             doubt = float(found.cov[0, 0] + found.clipping[0] ** 2)
-            effect = effect.with_average(state.rows, float(found.estimate[0]), doubt)
+            if not state.population.atoms:  # the share of the rows at a point is a rough guess
+                effect = effect.with_average(state.rows, float(found.estimate[0]), doubt)
         notes = learnt.notes + (() if found is None else average_doubts(found))
         return finish(state, effect, learnt.shown, found, notes)
 

@@ -333,12 +333,9 @@ def check_types(header: Header, request: Request) -> None:
     for name, role in (roles | {formula.event: "Event"}).items():
         labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
         if name and header.kinds[name] == "text" and request.schema.get(name) is None:
-            kind, more = "contains text", ""
-            if name in header.objects:
-                kind, more = "is an object or category", ", or [0, 1] for numbers and bools"
             raise SchemaError(
-                f"{role} {name!r} {kind}. Declare its two labels, the reference first: "
-                f"bounds={{{name!r}: {labels}}}{more}."
+                f"{role} {name!r} contains text, objects or categories. Declare its two labels, "
+                f"the reference first: bounds={{{name!r}: {labels}}}, or [0, 1] for numbers."
             )
         if name and header.untyped and name not in request.schema:
             raise SchemaError(

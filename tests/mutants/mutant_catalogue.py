@@ -614,7 +614,7 @@ NETWORKS = (
     Mutant(
         "discrete and rounded noise alike but for exp(-2 pi^2 s^2)",
         "accounting.price:rounding_slack",
-        "COMPARED_SDS**2 / (24 * sd**2) + ", "", (c.networks_pay_for_discrete_noise,),
+        "square / (24 * sd**2) + ", "", (c.networks_pay_for_discrete_noise,),
     ),
     Mutant(
         "a coarse grid that is told to be fine", "estimators.dpcate:_weights",

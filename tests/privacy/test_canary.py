@@ -140,7 +140,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "bounds": BOUNDS,
     },
     "Parquet": {"learner": "r", "base": "linear", "bounds": BOUNDS, "source": "rows.parquet"},
-    "CSV": {"base": "linear", "bounds": BOUNDS, "source": "rows.csv"},
+    "CSV": {"base": "linear", "bounds": BOUNDS | {"T": [0, 1]}, "source": "rows.csv"},
     "relation": {"learner": "adum", "bounds": BOUNDS, "source": "relation"},
     "lazy": {"learner": "r", "base": "linear", "bounds": BOUNDS, "source": "lazy"},
     "known cells": {"learner": "tm", "propensity": 0.5, "bounds": BOUNDS},

@@ -21,7 +21,7 @@ from privcausal.vault.queries.moments import Marginals
 from privcausal.vault.sources.stored import Lazy
 
 N, CANARY = 400, "Alice Example"
-FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1)}
+FORMULA, BOUNDS = "Y ~ T | X", {"Y": (0, 1), "X": (0, 1), "T": [0, 1]}
 
 
 def rows() -> pd.DataFrame:
@@ -64,7 +64,7 @@ def without(file: Path, column: str) -> Path:
 UNIT = {"unit": "pid", "max_rows": 2}
 CALLS: dict[str, Callable[[Path], Any]] = {
     "rows": lambda file: pc.private(FORMULA, file, bounds=BOUNDS),
-    "bounds that are bought": lambda file: pc.private(FORMULA, file, eps=80),
+    "bounds that are bought": lambda file: pc.private(FORMULA, file, eps=80, bounds={"T": [0, 1]}),
     "units": lambda file: pc.private(FORMULA, file, bounds=BOUNDS, **UNIT),
     "units in parts": lambda file: pc.private(
         FORMULA, file, bounds=BOUNDS, control=pc.Control(split="disjoint"), **UNIT
