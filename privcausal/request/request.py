@@ -139,9 +139,9 @@ def _public(value: Any) -> str:
 
 def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise CapabilityError(
-            f"{name}={_public(value)} is unknown. Choose one of {', '.join(map(repr, known))}."
-        )
+        near = [own for own in known if isinstance(value, str) and own.lower() == value.lower()]
+        write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, known))}"
+        raise CapabilityError(f"{name}={_public(value)} is unknown. {write}.")
 
 
 @dataclass(frozen=True)

@@ -218,9 +218,21 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
 
 
 def backticked(text: str, terms: Iterable[str]) -> str:
-    """The text with its `unquoted` terms in backticks, which allow any name in an expression."""
-    known = "|".join(map(re.escape, sorted(unquoted(terms), key=len, reverse=True)))
-    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", r"`\1`", text.replace("`", ""))
+    """The text with its `unquoted` terms in backticks, which allow any name in an expression.
+
+    Spaces in a term with a call are ignored, as in ``I(x**2)``.
+    """
+    names = sorted(unquoted(terms), key=len, reverse=True)
+    short = {"".join(name.split()): name for name in names}
+    known = "|".join(
+        r"\s*".join(map(re.escape, "".join(name.split()))) if "(" in name else re.escape(name)
+        for name in names
+    )
+
+    def quoted(match: re.Match[str]) -> str:
+        return f"`{match[0] if match[0] in names else short[''.join(match[0].split())]}`"
+
+    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", quoted, text.replace("`", ""))
 
 
 def unquoted(terms: Iterable[str]) -> list[str]:
