@@ -85,7 +85,7 @@ def term_frame(found: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> 
     if rows and rows[0].kind == "late":
         ends = instruments.late_limits(found, z)
         p = np.nan if np.isinf(ends).all() else instruments.instrument_tests(found).p_zero
-        frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = *ends, p
+        frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
     risks = {(term.arm, term.place): k for k, term in enumerate(every)}
     more = {
         str(row): effects.ratio_limits(found, (risks[0, row.place], risks[1, row.place]), row.of, z)
@@ -159,8 +159,10 @@ def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:
     same = {row: replace(ATE_TERM, place=row.place) for row in rows if row.kind == "ratio"}
     forms = [str(row) for row in rows if row.kind == "reduced form"]
     if forms:
-        late, form = frame.loc[str(rows[0])], frame.loc[forms[0], "statistic"]
-        size = norm.isf(late["p_value"] / 2) if len(forms) > 1 else form + 0 * late["p_value"]
+        late = frame.loc[str(rows[0])]
+        size = norm.isf(late["p_value"] / 2)
+        if len(forms) == 1 and not np.isnan(size):
+            size = frame["statistic"].abs()[forms[0]]
         frame.loc[str(rows[0]), "statistic"] = np.copysign(size, late["estimate"])
     columns = ["statistic", "p_value"]
     for row, other in same.items():
