@@ -35,7 +35,7 @@ from privcausal.run import (
     warn_of_weak,
     with_warnings,
 )
-from privcausal.typing import Average, Frame, Neighbors, Ratio
+from privcausal.typing import Average, Frame, Neighbors, OfMeans
 from privcausal.vault import file_labels, from_table, open_source, open_vault, paid, typed
 from privcausal.vault import inspect as look_at_rows
 
@@ -166,7 +166,7 @@ def private(
     data: Frame,
     *,
     base: str | AnyBase = "gam",
-    estimand: Average | Ratio | Sequence[Average | Ratio] = "ATE",
+    estimand: Average | OfMeans | Sequence[Average | OfMeans] = "ATE",
     eps: float = 1.0,
     delta: float = 1e-5,
     bounds: Bounds = None,
@@ -191,7 +191,7 @@ def private(
         a randomized trial. Its standard error is Welch's (HC2) plus the privacy noise.
     base : str or option object
         The basis of the nuisance models: ``"gam"`` or ``"linear"``.
-    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR", "RMST", "risk"} or sequence
+    estimand : {"ATE", "ATT", "ATO", "means", "RR", "OR", "PLR", "LATE", "RMST", "risk"} or list
         Several estimands are released together at the cost of one, with their joint covariance. The
         first average is the headline.
 
@@ -199,6 +199,9 @@ def private(
         - ``"ATT"``: the average effect over the treated.
         - ``"ATO"``: the average with overlap weights e(x) (1 - e(x)) (Li, Morgan and Zaslavsky
           2018). It describes the rows whose treatment could have gone either way.
+        - ``"means"``: E[Y(0)], E[Y(1)], and their difference, the ATE. They are free in a trial,
+          ``"Y ~ T"``: the ATE is the same number as without them. With covariates, the outcome must
+          have two values or the bounds (0, 1), and the interval of the ATE is slightly wider.
         - ``"RR"``, ``"OR"``: the ratio of E[Y(1)] and E[Y(0)], and of their odds. The outcome must
           have two values, or be declared as 0 and 1. The result also has both means and the ATE.
         - ``"PLR"``, alone: the slope of the partially linear model Y = theta T + g(X) + u (Robinson
@@ -444,7 +447,7 @@ def plan(
     width: float | None = None,
     bounds: Bounds = None,
     learner: str | estimators.Learner = "private",
-    estimand: Average | Ratio | Sequence[Average | Ratio] = "ATE",
+    estimand: Average | OfMeans | Sequence[Average | OfMeans] = "ATE",
     base: str | AnyBase = "gam",
     delta: float = 1e-5,
     neighbors: Neighbors = "substitute",
@@ -498,7 +501,7 @@ def plan(
         - ``"private"`` plans `privcausal.private`.
         - ``"regress"`` plans the first slope of `privcausal.regress`.
         - Any other name plans `privcausal.privcate`.
-    estimand : {"ATE", "ATT", "ATO", "PLR", "LATE", "RR", "OR", "RMST", "risk"} or sequence
+    estimand : {"ATE", "ATT", "ATO", "means", "RR", "OR", "PLR", "LATE", "RMST", "risk"} or list
         As for `private`; the widths are for the first estimand. `privcate` has the ATE only. "RMST"
         and "risk" require a `horizon`.
     outcome_sd : float, optional

@@ -38,5 +38,8 @@ RMST and risk are averages over all rows for a survival outcome."""
 Ratio: TypeAlias = Literal["RR", "OR"]
 """Risk ratio or odds ratio of the mean outcomes under treatment and control."""
 
+OfMeans: TypeAlias = Literal["means"] | Ratio
+"""The mean outcomes under control and treatment, or one of their ratios, which also give them."""
+
 Frame: TypeAlias = Any
 """Any data frame that narwhals can read, or a mapping of column names to arrays."""

@@ -133,8 +133,15 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, estimand="ate")',
-        "estimand='ate' is unknown. Choose one of 'ATE', 'ATT', 'ATO', 'PLR', 'LATE', 'RMST', "
-        "'risk', 'RR', 'OR'.",
+        "estimand='ate' is unknown. Write 'ATE'.",
+    ),
+    (
+        'private("Y ~ T | age", df, bounds=bounds, estimand=["ATE", "Rr"])',
+        "estimand='Rr' is unknown. Write 'RR'.",
+    ),
+    (
+        'private("Y ~ T | age", df, bounds=bounds, neighbors="Substitute")',
+        "neighbors='Substitute' is unknown. Write 'substitute'.",
     ),
     (
         'private("Y ~ T | age", df, bounds=bounds, learner="dr")',

@@ -176,7 +176,8 @@ class Ledger(Strict):
         """One line per charge, in order; amounts in natural units, days in UTC.
 
         `question` is the call that was charged, without data and bounds. It is empty if an older
-        version made the charge.
+        version made the charge. `epsilon` is that of a pure charge. It is missing for all others,
+        whose epsilon depends on what they are composed with: `runs` has the epsilon of a whole run.
 
         Examples
         --------
@@ -190,6 +191,7 @@ class Ledger(Strict):
         frame[["run", "question"]] = pd.DataFrame(asked, columns=["run", "question"], dtype=object)
         for name in ("rho", "epsilon", "delta"):
             frame[name] = frame[name].astype(float) / PICO
+        frame["epsilon"] = frame["epsilon"].where(frame["epsilon"] > 0)
         floats = dict.fromkeys(("sensitivity", "noise_sd"), float)
         return frame.astype({"published": bool, "gaussian": bool, **floats})
 

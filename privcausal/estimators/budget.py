@@ -424,6 +424,13 @@ def make_plan(
             f"{request.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
             f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
         )
+    wide = wide or name in undeclared.numbers
+    if "means" in request.more and wide and learner != "difference":
+        raise CapabilityError(
+            f"estimand='means' of the numeric outcome {name!r} requires a trial without covariates "
+            f"or weights, {f'{name} ~ {request.formula.treatment}'!r}, where means are free. "
+            "Otherwise they would widen the interval of the ATE."
+        )
     if request.weights is not None and ROW_WEIGHTS not in [need.key for need in needs]:
         raise CapabilityError(
             "weights= requires regress(), one of the estimands 'ATE', 'ATT', 'ATO', 'RR' and 'OR' "

@@ -459,10 +459,10 @@ Three equally frequent treatments coded 0, 1, and 2 leave two thirds of the rows
 
 INCOMPLETE = (
     "About {share:.0%} of the rows are complete (noisy count); incomplete rows are ignored. "
-    "{coding}Values are missing, are written unlike numbers (1,234.5 or $5), or have labels that "
-    "bounds= does not list."
+    "Check {names} for missing values, undeclared labels{coding}, and numbers written as 1,234.5 "
+    "or $5."
 )
-CODING = "Values of {names} other than 0/1 count as missing; declare other labels in bounds=. "
+CODING = " ({names}: other than 0/1)"
 
 
 def complete_rows(estimate: Estimate) -> tuple[float, float]:
@@ -494,7 +494,9 @@ def complete_alert(estimate: Estimate) -> dict[str, str]:
     if rows + FEW_SDS * sd >= (LEAST_CODED if free else LEAST_COMPLETE) * estimate.size:
         return {}
     coding = CODING.format(names=listed(coded)) if coded else ""
-    return {"complete": INCOMPLETE.format(share=max(rows, 0.0) / estimate.size, coding=coding)}
+    names = listed([name for name in request.needed if name not in request.wide])
+    share = max(rows, 0.0) / estimate.size
+    return {"complete": INCOMPLETE.format(share=share, names=names, coding=coding)}
 
 
 MOST_NAMES, LONGEST_NAME = 3, 24

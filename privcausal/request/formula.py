@@ -294,6 +294,7 @@ class CausalFormula:
             For any other text. The message says what to write instead.
         """
         text = checked_text(text)
+        _check_backticks(text, columns if quote else ())
         tokens, left, right = with_instrument(tokens_of(text))
         outcome, treatment, *covariates = parts_of(tokens)
         y, event = _survival(outcome)
@@ -327,6 +328,7 @@ class CausalFormula:
     ) -> CausalFormula:
         """Read ``"Y ~ X1 + C(g)"``, whose right side has only terms; otherwise like `parse`."""
         text = checked_text(text)
+        _check_backticks(text, columns if quote else ())
         outcome, *parts = parts_of(tokens_of(text))
         if len(parts) != 1:
             raise FormulaError("A regression formula has no bar. Write 'Y ~ X1 + X2'.")
@@ -621,13 +623,28 @@ def _printed(factor: Factor) -> str:
     return f"`{factor.expr}`" if factor.kind == "numeric" and ":" in factor.expr else factor.expr
 
 
+def _typed(name: str) -> str:
+    """A column's name for a message: in backticks if a formula needs them."""
+    return expressions.short(name) if expressions.quoted(name) == name else f"`{name[:60]}`"
+
+
+def _check_backticks(text: str, columns: Sequence[str] | None) -> None:
+    """Refuse a name of two words that is typed without backticks, which no formula can contain."""
+    plain = re.sub(rf"`[^`]*`|{expressions.STRING}", " + ", text)
+    for name in () if columns is None else columns:
+        words = isinstance(name, str) and re.fullmatch(r"\w+( \w+)+", name)
+        if words and re.search(rf"(?<![\w.]){name}(?![\w.])", plain):
+            raise FormulaError(f"The name of column {name!r} requires backticks. Write `{name}`.")
+
+
 def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
     if not quote:
         return FormulaError(f"Column {expressions.short(name)} {NO_SUCH_FIELD}")
     names = [c for c in columns if isinstance(c, str)]
-    close = difflib.get_close_matches(name, names[:MAX_TERMS], n=3)
+    parts = [c for c in names if c != name and name in re.findall(expressions.NAME_PATTERN, c)]
+    close = parts[:3] or difflib.get_close_matches(name, names[:MAX_TERMS], n=3)
     known = close or names[:10]
-    shown = ", ".join(map(expressions.short, known)) or "none"
+    shown = ", ".join(map(_typed, known)) or "none"
     end = ", ..." if not close and len(names) > len(known) else "."
     kind = "Similar columns" if close else "Columns of the data"
     return FormulaError(

@@ -15,7 +15,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
 from privcausal.request.terms import ResultTerm, late_terms
-from privcausal.typing import Average, Neighbors, Ratio, Split
+from privcausal.typing import Average, Neighbors, OfMeans, Ratio, Split
 
 # -- survival times ----------------------------------------------------------------------------
 
@@ -79,6 +79,7 @@ Special = Literal["CATE", "OLS", "ATT(g, t)"]
 COHORTS: Special = "ATT(g, t)"
 AVERAGES: tuple[Average, ...] = get_args(Average)
 RATIOS: tuple[Ratio, ...] = get_args(Ratio)
+OF_MEANS: tuple[OfMeans, ...] = ("means", *RATIOS)
 RISKS = ("E[Y(0)]", "E[Y(1)]")
 """Names of the mean outcomes in results; risk and odds ratios compare them."""
 Mode = Literal["proven", "paper"]
@@ -139,9 +140,9 @@ def _public(value: Any) -> str:
 
 def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise CapabilityError(
-            f"{name}={_public(value)} is unknown. Choose one of {', '.join(map(repr, known))}."
-        )
+        near = [own for own in known if isinstance(value, str) and own.lower() == value.lower()]
+        write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, known))}"
+        raise CapabilityError(f"{name}={_public(value)} is unknown. {write}.")
 
 
 @dataclass(frozen=True)
@@ -306,35 +307,35 @@ class Queries:
         return max((len(values) for values in self.columns.values()), default=1)
 
 
-def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Average | Ratio, ...]]:
+def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Average | OfMeans, ...]]:
     """Return the first average requested, then the other estimands.
 
-    Ratios add their difference, the ATE. Raise `CapabilityError` for an unknown name, a repeated
-    name, or an empty list.
+    Means and ratios add their difference, the ATE. Raise `CapabilityError` for an unknown name, a
+    repeated name, or an empty list.
     """
     if asked == "CATE":
         return "CATE", ()  # a later check refuses it by name
     names = [asked] if isinstance(asked, str) else asked
     if not isinstance(names, Sequence) or not names:
         raise CapabilityError("estimand must be a name or a list of names, such as ['ATE', 'ATT'].")
-    known = (*AVERAGES, *RATIOS)
+    known = (*AVERAGES, *OF_MEANS)
     for name in names:
         _choice("estimand", name, known)
     if len(set(names)) < len(names):
         raise CapabilityError("An estimand is listed twice. List each estimand once.")
-    ratios = [name for name in names if name in RATIOS]
+    derived = [name for name in names if name in OF_MEANS]
     averages = [name for name in names if name in AVERAGES]
-    if ratios and "ATE" not in averages:
+    if derived and "ATE" not in averages:
         averages.append("ATE")
     first, *more = averages
-    return first, (*more, *ratios)
+    return first, (*more, *derived)
 
 
 class Options(TypedDict, total=False):
     """Fields of a request that not all calls have."""
 
     estimand: Special | Average
-    more: tuple[Average | Ratio, ...]
+    more: tuple[Average | OfMeans, ...]
     propensity: float | str | Mapping[str, float] | None
     weights: str | None
     groups: tuple[str, ...]
@@ -376,8 +377,8 @@ class Request:
     tails: Tails = "fitted"  # Assumption on values hidden by noise beyond a clip
     # Public points where the effect is evaluated; None for the whole function
     queries: Queries | None = None
-    # Further averages, and ratios ``"RR"`` and ``"OR"``, from the same releases
-    more: tuple[Average | Ratio, ...] = ()
+    # Further averages, ``"means"``, and ratios ``"RR"`` and ``"OR"``, from the same releases
+    more: tuple[Average | OfMeans, ...] = ()
     # Column of survey weights. Its declared bounds must not be negative.
     weights: str | None = None
     cluster: Clusters | None = None  # Clusters of rows that standard errors allow for
@@ -388,7 +389,7 @@ class Request:
         if self.estimand not in get_args(Special):
             _choice("estimand", self.estimand, AVERAGES)
         for other in self.more:
-            _choice("estimand", other, (*AVERAGES, *RATIOS))
+            _choice("estimand", other, (*AVERAGES, *OF_MEANS))
         if self.more and self.cov_type != "nonrobust":
             raise CapabilityError(
                 f"cov_type={self.cov_type!r} applies to slopes, which a fit of several estimands "
@@ -520,7 +521,8 @@ class Request:
             raise CapabilityError(
                 f"estimand={self.estimand!r} cannot be combined with other estimands, groups=, "
                 "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or "
-                "group separately."
+                "group separately. The survival() of one fit also shows unadjusted risks by arm "
+                "and time, at no cost."
             )
         check_horizon(formula, self.schema, horizon)
         self._check_arms("Event", formula.event, own=False)
@@ -541,7 +543,7 @@ class Request:
         if self.arms and self.more:
             raise CapabilityError(
                 f"Treatment {name!r} has more than two arms, so estimand='ATE' cannot be combined "
-                "with other estimands."
+                "with other estimands. It includes all mean outcomes."
             )
         adjusted = self.formula.terms or self.estimand == "ATE"
         shares = self.arms and self.estimand == "ATE" and isinstance(self.propensity, Mapping)
@@ -590,7 +592,7 @@ class Request:
         )
 
     @property
-    def estimands(self) -> tuple[Special | Average | Ratio, ...]:
+    def estimands(self) -> tuple[Special | Average | OfMeans, ...]:
         """All estimands, the first requested average first."""
         return self.estimand, *self.more
 
@@ -649,7 +651,9 @@ class Request:
         if self.estimand in ("OLS", COHORTS):
             return ()
         names = [f"{self.formula.treatment}[T.{arm}]" for arm in self.arms[1:]]
-        arms = ("0", "1") if self.ratios else self.arms if self.estimand == "ATE" else ()
+        arms = self.arms if self.estimand == "ATE" else ()
+        if {*OF_MEANS} & {*self.more}:
+            arms = "0", "1"
         means = (ResultTerm("mean", f"E[Y({arm})]", arm=k) for k, arm in enumerate(arms))
         return (*(ResultTerm("effect", of) for of in names or self.averages or ["ATE"]), *means)
 

@@ -83,8 +83,9 @@ def term_frame(found: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> 
         index=pd.Index([str(every[k]) for k in at], name="term"),
     )
     if rows and rows[0].kind == "late":
-        frame.loc[str(rows[0]), ["conf_low", "conf_high"]] = instruments.late_limits(found, z)
-        frame.loc[str(rows[0]), "p_value"] = instruments.instrument_tests(found).p_zero
+        ends = instruments.late_limits(found, z)
+        p = np.nan if np.isinf(ends).all() else instruments.instrument_tests(found).p_zero
+        frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
     risks = {(term.arm, term.place): k for k, term in enumerate(every)}
     more = {
         str(row): effects.ratio_limits(found, (risks[0, row.place], risks[1, row.place]), row.of, z)
@@ -150,18 +151,19 @@ def tested(frame: pd.DataFrame, rows: Sequence[ResultTerm]) -> pd.DataFrame:
 
     A ratio equals 1 exactly when the difference is 0, so its row has the test of the difference.
     The LATE has the test of Anderson and Rubin. With one instrument, it is the test of the reduced
-    form. With several, the statistic is the normal quantile of its p value.
+    form. With several, the statistic is the normal quantile of its p value. Its sign is that of the
+    estimate. Without a finite limit, the LATE has no test; the reduced form has one.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         frame = frame.assign(statistic=frame["estimate"] / frame["std_error"])
     same = {row: replace(ATE_TERM, place=row.place) for row in rows if row.kind == "ratio"}
-    forms = [row for row in rows if row.kind == "reduced form"]
-    if len(forms) == 1:
-        same[rows[0]] = forms[0]
-    elif forms:
+    forms = [str(row) for row in rows if row.kind == "reduced form"]
+    if forms:
         late = frame.loc[str(rows[0])]
-        size = np.copysign(norm.isf(late["p_value"] / 2), late["estimate"])
-        frame.loc[str(rows[0]), "statistic"] = size
+        size = norm.isf(late["p_value"] / 2)
+        if len(forms) == 1 and not np.isnan(size):
+            size = frame["statistic"].abs()[forms[0]]
+        frame.loc[str(rows[0]), "statistic"] = np.copysign(size, late["estimate"])
     columns = ["statistic", "p_value"]
     for row, other in same.items():
         frame.loc[str(row), columns] = frame.loc[str(other), columns]

@@ -18,7 +18,7 @@ from privcausal.inference.averages import AverageEstimate, p_value
 from privcausal.prices import as_typed
 from privcausal.report import tables
 from privcausal.report.summary import TIDY, Printed, Summary
-from privcausal.request.request import AVERAGES, COHORTS, RATIOS, RISKS
+from privcausal.request.request import AVERAGES, COHORTS, OF_MEANS, RISKS
 from privcausal.request.schema import Interval, level_names
 from privcausal.request.terms import Place
 from privcausal.results import frames
@@ -198,8 +198,8 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
     name = unknown[0]
     stem, bracket, _ = name.rpartition(":")[2].partition("[")
     call = ""
-    if name in (*AVERAGES, *RATIOS, *RISKS):
-        wanted = [*request.averages, *request.ratios, "RR" if name in RISKS else name]
+    if name in (*AVERAGES, *OF_MEANS, *RISKS):
+        wanted = [*request.estimands, "means" if name in RISKS else name]
         call = f"estimand={wanted!r}"
     elif stem not in request.groups and (bracket or stem in request.formula.variables):
         call = f"groups={[*request.groups, stem]!r}"
@@ -218,9 +218,21 @@ def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
 
 
 def backticked(text: str, terms: Iterable[str]) -> str:
-    """The text with its `unquoted` terms in backticks, which allow any name in an expression."""
-    known = "|".join(map(re.escape, sorted(unquoted(terms), key=len, reverse=True)))
-    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", r"`\1`", text.replace("`", ""))
+    """The text with its `unquoted` terms in backticks, which allow any name in an expression.
+
+    Spaces in a term with a call are ignored, as in ``I(x**2)``.
+    """
+    names = sorted(unquoted(terms), key=len, reverse=True)
+    short = {"".join(name.split()): name for name in names}
+    known = "|".join(
+        r"\s*".join(map(re.escape, "".join(name.split()))) if "(" in name else re.escape(name)
+        for name in names
+    )
+
+    def quoted(match: re.Match[str]) -> str:
+        return f"`{match[0] if match[0] in names else short[''.join(match[0].split())]}`"
+
+    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", quoted, text.replace("`", ""))
 
 
 def unquoted(terms: Iterable[str]) -> list[str]:
@@ -481,7 +493,7 @@ class Tested(ReleasedFit):
         return test
 
     def f_test(self, hypotheses: Any = None) -> ContrastResults:
-        """`wald_test` with an F statistic; by default, all terms but an intercept and a LATE are 0.
+        """`wald_test` with an F statistic; by default, all slopes and effects but a LATE are 0.
 
         Examples
         --------
@@ -490,7 +502,9 @@ class Tested(ReleasedFit):
         """
         if hypotheses is None:
             terms = [t for t, own in zip(self._averages.terms, self._listed, strict=False) if own]
-            tested = [term.kind != "late" and str(term) != "Intercept" for term in terms]
+            tested = [
+                term.kind not in ("late", "mean") and str(term) != "Intercept" for term in terms
+            ]  # effects are differences of the means
             hypotheses = np.eye(len(terms))[tested]
         return self.wald_test(hypotheses, use_f=True)
 

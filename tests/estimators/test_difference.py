@@ -69,6 +69,32 @@ def test_two_values(kind: str) -> None:
     assert fit.budget["query"].tolist() == ["sums by arm"]
 
 
+@pytest.mark.parametrize("bounds", [BOUNDS, None])
+def test_means_of_a_trial_are_free(bounds: Any) -> None:
+    with seeded_noise(1):
+        alone = pc.private("Y ~ T", trial(), bounds=bounds)
+    with seeded_noise(1):
+        fit = pc.private("Y ~ T", trial(), bounds=bounds, estimand="means")
+    assert fit.ate.equals(alone.ate)
+    assert fit.budget.equals(alone.budget)
+    assert fit.params.index.tolist() == ["ATE", "E[Y(0)]", "E[Y(1)]"]
+    assert fit.f_test().pvalue == alone.f_test().pvalue
+    assert fit.params["E[Y(1)]"] - fit.params["E[Y(0)]"] == pytest.approx(fit.params["ATE"])
+
+
+def test_means_are_those_of_the_arms() -> None:
+    fit, arms = noiseless(trial(), estimand=["ATE", "means"]), trial().groupby("T")["Y"]
+    for arm, (mean, error) in enumerate(zip(arms.mean(), arms.sem(), strict=True)):
+        assert fit.params[f"E[Y({arm})]"] == pytest.approx(mean, rel=GRID, abs=GRID)
+        assert fit.bse[f"E[Y({arm})]"] == pytest.approx(error, rel=1e-5)
+
+
+def test_means_that_would_widen_the_ate_are_refused() -> None:
+    for options in ({"bounds": BOUNDS}, {"bounds": {"X": (0, 1)}}):
+        with pytest.raises(CapabilityError, match="'Y ~ T', where means are free"):
+            pc.private("Y ~ T | X", trial(), estimand="means", **options)
+
+
 def test_groups_are_the_same_within() -> None:
     frame = trial()
     fit = noiseless(frame, groups=["G", "X >= 0.5"])

@@ -272,29 +272,38 @@ def test_results_without_nuisances_and_other_calls() -> None:
         two.pretrends()
 
 
+YEARS, FIRST = np.arange(2003, 2008), np.array([0, 2004, 2006, 2007])
+
+
+def drifting(rng: np.random.Generator, slope: float, size: int = 2500) -> pd.DataFrame:
+    """A panel like mpdta whose treated cohorts drift by `slope` a year."""
+    own = rng.choice(FIRST, size, p=[0.6, 0.1, 0.15, 0.15])[:, None]
+    y = rng.normal(6, 1.2, size)[:, None] + (0.03 + slope * (own > 0)) * (YEARS - 2003)
+    y = y - 0.05 * ((own > 0) & (own <= YEARS)) + rng.normal(0, 0.15, y.shape)
+    return pd.DataFrame(
+        {
+            "countyreal": np.repeat(np.arange(size), 5), "year": np.tile(YEARS, size),
+            "first.treat": np.repeat(own, 5), "lemp": y.ravel(),
+        }
+    )  # fmt: skip
+
+
+def drifted(rng: np.random.Generator, slope: float, seed: int) -> Any:
+    with warnings.catch_warnings(), seeded_noise(seed):
+        warnings.simplefilter("ignore")
+        return study(drifting(rng, slope), eps=1)
+
+
 @pytest.mark.slow
 def test_pretrends_keep_their_power_and_their_size() -> None:
     """Clipping takes little from the test; its size is at most 5%.
 
     Of 40 panels without drift, 12 rejections or more have a probability below 1e-6 at a size of 5%.
     """
-    rng, size, first = np.random.default_rng(3), 2500, np.array([0, 2004, 2006, 2007])
-    years = np.arange(2003, 2008)
+    rng = np.random.default_rng(3)
     rejected, lost = 0, []
     for seed in range(40):
-        own = rng.choice(first, size, p=[0.6, 0.1, 0.15, 0.15])
-        level = rng.normal(6, 1.2, size)[:, None] + 0.03 * (years - 2003)
-        y = level - 0.05 * ((own > 0)[:, None] & (years >= own[:, None]))
-        frame = pd.DataFrame(
-            {
-                "countyreal": np.repeat(np.arange(size), 5), "year": np.tile(years, size),
-                "first.treat": np.repeat(own, 5),
-                "lemp": (y + rng.normal(0, 0.15, y.shape)).ravel(),
-            }
-        )  # fmt: skip
-        with warnings.catch_warnings(), seeded_noise(seed):
-            warnings.simplefilter("ignore")
-            fit = study(frame, eps=1)
+        fit = drifted(rng, 0.0, seed)
         test, found = fit.pretrends(), fit.estimate.averages
         at = [i for i, name in enumerate(fit.params.index) if name[10:14] < name[4:8]]
         value = found.estimate[at]
@@ -303,6 +312,32 @@ def test_pretrends_keep_their_power_and_their_size() -> None:
         rejected += test.pvalue < 0.05
     assert rejected < 12
     assert np.median(lost) < 1.2
+
+
+@pytest.mark.slow
+def test_the_drift_of_a_pretrend_test_is_rejected_four_times_in_five() -> None:
+    """Of 40 panels, 16 rejections or fewer have a probability below 1e-6 at a power of 80%.
+
+    At half of the drift the power is 24%, and 27 rejections or more have such a probability.
+    """
+    rng = np.random.default_rng(4)
+    drift = drifted(rng, 0.0, 0).pretrends().drift
+    whole, half = (
+        sum(drifted(rng, slope, seed).pretrends().pvalue < 0.05 for seed in range(40))
+        for slope in (drift, drift / 2)
+    )
+    assert whole > 16
+    assert half < 27
+
+
+def test_the_drift_of_one_period_is_2_8_standard_errors_a_year() -> None:
+    """The normal quantiles of 97.5% and 80% add up to 2.80; the base is two years earlier."""
+    frame = mpdta()
+    frame = frame[frame["year"].isin([2003, 2005, 2007]) & frame["first.treat"].isin([0, 2007])]
+    fit = noiseless(
+        frame, periods=[2003, 2005, 2007], bounds={**BOUNDS, "first.treat": ["0", "2007"]}
+    )
+    assert fit.pretrends().drift == pytest.approx(2.8016 / 2 * fit.bse.iloc[0], rel=1e-3)
 
 
 # -- plans ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,7 @@ from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cuts import Cut
 from privcausal.inference.priors import PRIORS
 from privcausal.request.terms import late_terms
+from privcausal.results import frames
 from privcausal.testing import seeded_noise, zero_noise
 
 BOUNDS: dict[str, Any] = {"Y": (-8, 8), "A": (-1, 1), "Z3": (-2, 2), "T": (-4, 4)}
@@ -159,7 +161,7 @@ def estimate(slopes: list[float], sds: list[float], remainder: float = 0.0) -> A
     none = np.zeros(len(values))
     return AverageEstimate(
         names, (), values, sampling, 0 * sampling, none, none + remainder, 100.0,
-        moved=np.zeros((len(values), 1)),
+        moved=np.zeros((1, len(values), 1)),
     )  # fmt: skip
 
 
@@ -196,6 +198,19 @@ def test_the_set_holds_what_is_compatible(
     low, high = late_limits(found, 1.96)
     assert np.isnan(low) if not own else (low, high) == (own[0][0], own[-1][1])
     assert late_set(estimate(slopes, sds, 5.0), 1.96) == ((-np.inf, np.inf),)
+
+
+@pytest.mark.parametrize("slopes", [[-1.0, 0.05], [-1.0, -0.6], [-1.0, -0.6, 0.9, 0.7]])
+def test_a_late_without_limits_has_no_test(slopes: list[float]) -> None:
+    late = slopes[0] / slopes[len(slopes) // 2]
+    found = replace(estimate(slopes, [0.1] * len(slopes)), estimate=np.array([late, *slopes]))
+    frame = frames.tested(frames.term_frame(found, found.terms, 1.96), found.terms)
+    row, forms = frame.iloc[0], frame.iloc[1 : 1 + len(slopes) // 2]
+    unlimited = bool(np.isinf(row[["conf_low", "conf_high"]].astype(float)).all())
+    assert unlimited == (slopes[1] > 0 and len(slopes) == 2)
+    assert row[["statistic", "p_value"]].isna().all() == unlimited
+    assert forms["p_value"].max() < 1e-6
+    assert unlimited or np.sign(row["statistic"]) == np.sign(late)
 
 
 @pytest.mark.parametrize("unit", [1e-8, 1e8])

@@ -231,6 +231,16 @@ def test_constraints_name_terms_as_in_statsmodels(hypothesis: str) -> None:
     assert float(fit.wald_test(hypothesis).statistic) == pytest.approx(known.statistic, rel=1e-3)
 
 
+@pytest.mark.parametrize("term", ["I(a**2)", "I( a ** 2 )", "I(a ** 2)"])
+def test_spaces_in_the_call_of_a_term_do_not_matter(term: str) -> None:
+    fit = without_noise("y ~ a + b + a:I(a**2) + I(a**2)")
+    first = fit.wald_test("I(a ** 2) = 0, a:I(a ** 2) = b")
+    assert fit.wald_test(f"{term} = 0, a:{term} = b").statistic == first.statistic
+    assert fit.contrast(f"b - {term}").frame["estimate"].iloc[0] == pytest.approx(
+        fit.params["b"] - fit.params["I(a ** 2)"]
+    )
+
+
 def test_constraints_on_names_with_spaces() -> None:
     with zero_noise():
         rows = ROWS.rename(columns={"a": "a b"})

@@ -130,6 +130,7 @@ def test_an_event_study_shows_effects_by_time_first_and_cohorts_last() -> None:
     )]  # fmt: skip
     assert places == sorted(places)
     assert f"p = {fit.pretrends().pvalue:.3f}" in text
+    assert f"differ by {fit.pretrends().drift:.2g} per unit of time" in text
     whole = page("events")
     for words in ("Groups chosen in advance", "A regression of"):
         assert words not in whole

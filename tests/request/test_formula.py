@@ -491,6 +491,12 @@ def test_the_dot_stands_for_the_other_columns(text, modifiers, controls):
         ("Y ~ T | agee", ["Y", "T", "age", "sex"], "Column 'agee' is not in the data"),
         ("Y ~ T | agee", ["Y", "T", "age", "sex"], "Similar columns: 'age'."),
         ("Z ~ T", ["Y", "T"], "Column 'Z' is not in the data"),
+        ("Y ~ T | my col", ["Y", "T", "my col"], "Write `my col`."),
+        ("Y ~ my col | X", ["Y", "X", "my col"], "Write `my col`."),
+        ("my col ~ T | X", ["X", "T", "my col"], "Write `my col`."),
+        ("Y ~ T | C(my col)", ["Y", "T", "my col"], "Write `my col`."),
+        ("Y ~ T | my-col", ["Y", "T", "my-col"], "Similar columns: `my-col`."),
+        ("Y ~ T | `my cols`", ["Y", "T", "my col"], "Similar columns: `my col`."),
         (
             "Y ~ T | C(np)",
             ["Y", "T"],
