@@ -18,6 +18,7 @@ from privcausal.features.rows import read_queries, warn_beyond
 from privcausal.inference.ranges import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
+from privcausal.request.expressions import quoted
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
@@ -420,9 +421,14 @@ def make_plan(
     domain = request.schema.get(name)
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
     if request.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+        limit, rest = "limit", f" If it holds only 0 and 1, declare bounds={{{name!r}: [0, 1]}}."
+        if isinstance(domain, Interval):
+            middle = f"{0.5 * (domain.lo + domain.hi):g}"
+            limit, rest = middle if request.formula.response is None else limit, ""
         raise CapabilityError(
-            f"{request.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
-            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
+            f"{request.ratios[0]} compares risks, which need an outcome of two values. Compare "
+            f"{name!r} with a limit, and declare its bounds: 'I({quoted(name)} > {limit}) ~ ...'."
+            f"{rest}"
         )
     if request.weights is not None and ROW_WEIGHTS not in [need.key for need in needs]:
         raise CapabilityError(
