@@ -163,9 +163,7 @@ class FitRun:
 
     def noise_sd(self, stage: StageKey, change: float, unit: float = 1.0) -> float:
         """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
-        plan = self.plan
-        largest = change * plan.request.trust.max_rows * unit
-        return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
+        return budget.noise_sd(self.plan, self.plan.stage(stage).rho, change, unit)
 
     def look_for(self, arms: Vector, noise_sd: float) -> None:
         """Note whether an arm may be empty, from noisy counts of the arms."""
