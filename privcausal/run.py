@@ -211,9 +211,12 @@ def run(
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
-    # Counting units requires reading rows. The summary compares their number with delta.
-    size = vault.public_size(source, request) if request.trust.unit is None else None
-    check_rows(plan, undeclared, size)
+    # Counting units requires reading rows, so they are counted for cohorts only. The summary
+    # compares their number with delta.
+    counted = learner.counted(plan)
+    reads = request.trust.unit is None or any(counted)
+    size = vault.public_size(source, request) if reads else None
+    check_rows(plan, undeclared, size, counted)
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)

@@ -94,6 +94,10 @@ class Learner(Made, ABC):
         needs, name = self.needs(request, base), "none" if self.whole else base.name
         return budget.make_plan(request, self.name, name, needs, self.top(request), undeclared)
 
+    def counted(self, plan: Plan) -> tuple[float, int]:
+        """Noise sd of the count of a cohort, and the number of cohorts; (0, 0) without cohorts."""
+        return 0.0, 0
+
     def top(self, request: Request) -> Mapping[str, float]:
         """Division of rho among the groups of stages, before the user's shares."""
         return self.shares

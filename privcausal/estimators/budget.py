@@ -15,9 +15,11 @@ from privcausal.errors import BudgetError, CapabilityError, FormulaError, Schema
 from privcausal.estimators.bases import PrivateBase
 from privcausal.features.design import design_of
 from privcausal.features.rows import read_queries, warn_beyond
+from privcausal.inference.averages import FEW_SDS
 from privcausal.inference.ranges import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
+from privcausal.request.expressions import quoted
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
@@ -420,9 +422,14 @@ def make_plan(
     domain = request.schema.get(name)
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
     if request.ratios and (wide or name in (*undeclared.numbers, *undeclared.labels)):
+        limit, rest = "limit", f" If it holds only 0 and 1, declare bounds={{{name!r}: [0, 1]}}."
+        if isinstance(domain, Interval):
+            middle = f"{0.5 * (domain.lo + domain.hi):g}"
+            limit, rest = middle if request.formula.response is None else limit, ""
         raise CapabilityError(
-            f"{request.ratios[0]} compares risks. Declare outcome {name!r} as two labels, or "
-            f"as 0 and 1: bounds={{{name!r}: (0, 1)}}."
+            f"{request.ratios[0]} compares risks, which need an outcome of two values. Compare "
+            f"{name!r} with a limit, and declare its bounds: 'I({quoted(name)} > {limit}) ~ ...'."
+            f"{rest}"
         )
     wide = wide or name in undeclared.numbers
     if "means" in request.more and wide and learner != "difference":
@@ -474,35 +481,56 @@ def make_plan(
     return plan.Plan(request, learner, base, tuple(stages), total, gdp=True)
 
 
-def check_rows(fit: plan.Plan, undeclared: Undeclared, rows: int | None) -> None:
-    """Refuse bounds that noise would hide among this public number of rows, before any charge.
+def noise_sd(fit: plan.Plan, rho: int, change: float, unit: float = 1.0) -> float:
+    """Noise sd of a sum at this pico-rho, if one row changes the sum by `change` units."""
+    largest = change * fit.request.trust.max_rows * unit
+    return float(largest / np.sqrt(2 * rho / accounting.PICO))
 
-    The required number falls with the budget of the bounds, and grows with the number of columns.
+
+def check_rows(
+    fit: plan.Plan, undeclared: Undeclared, rows: int | None, counted: tuple[float, int]
+) -> None:
+    """Refuse a fit that noise would hide with this public number of rows, before any charge.
+
+    Bounds are estimated with `ranges.rows_to_find` rows. A comparison needs two cohorts of more
+    than `FEW_SDS` noise sds each. `counted` is that of the learner.
 
     Raises
     ------
     BudgetError
-        There are fewer rows than `bought.rows_to_find`.
+        There are too few rows.
     """
-    columns, trust = len(undeclared.numbers), fit.request.trust
-    if rows is None or not fit.has(MAGNITUDES):
+    if rows is None:
         return
-    change = np.sqrt((2.0 if trust.neighbors == "substitute" else 1.0) * columns) * trust.max_rows
-    rho = fit.stage(MAGNITUDES).rho / accounting.PICO
-    needed = rows_to_find(float(change / np.sqrt(2 * rho)))
+    columns, (sd, cohorts) = len(undeclared.numbers), counted
+    if 0 < rows <= 2 * FEW_SDS * sd:
+        enough = _enough(fit, rows, cohorts * FEW_SDS * sd, "units")
+        raise BudgetError(
+            "The data have too few units to compare any two cohorts with this budget. For "
+            f"{cohorts} cohorts of equal size, {enough}."
+        )
+    if not fit.has(MAGNITUDES):
+        return
+    change = np.sqrt((2.0 if fit.request.trust.neighbors == "substitute" else 1.0) * columns)
+    needed = rows_to_find(noise_sd(fit, fit.stage(MAGNITUDES).rho, float(change)))
     if rows < needed:
-        eps, delta = fit.request.budget.epsilon, fit.request.budget.delta
-        enough = accounting.rho_of(eps, delta, fit.gdp) * (needed / rows) ** 2
-        while accounting.rho_of(eps, delta, fit.gdp) < enough and eps < LARGEST_REMEDY:
-            eps = math.ceil(101 * eps) / 100
         raise BudgetError(
             f"The data have too few rows to estimate bounds of {columns} "
-            f"{'column' if columns == 1 else 'columns'} with this budget: about {needed:,.0f} rows "
-            f"are required, or eps={eps:g}. No budget was "
-            "spent. Declare the bounds of numeric columns: "
+            f"{'column' if columns == 1 else 'columns'} with this budget: "
+            f"{_enough(fit, rows, needed, 'rows')}. Declare the bounds of numeric columns: "
             f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}, and [0, 1] if it has no other "
             "values."
         )
+
+
+def _enough(fit: plan.Plan, rows: int, needed: float, kind: str) -> str:
+    """The number of rows or the epsilon that would do."""
+    eps, delta = fit.request.budget.epsilon, fit.request.budget.delta
+    enough = accounting.rho_of(eps, delta, fit.gdp) * (needed / max(rows, 1)) ** 2
+    while accounting.rho_of(eps, delta, fit.gdp) < enough and eps < LARGEST_REMEDY:
+        eps = math.ceil(101 * eps) / 100
+    remedy = f", or eps={eps:g}" if eps < LARGEST_REMEDY else ""
+    return f"about {needed:,.0f} {kind} are required{remedy}. No budget was spent"
 
 
 LARGEST_REMEDY = 32.0

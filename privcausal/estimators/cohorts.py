@@ -24,7 +24,7 @@ from privcausal.inference.noisy import Noisy, Reading
 from privcausal.inference.regression import positive_part, signal_share
 from privcausal.request.cohorts import CohortEffect, comparisons, labels_of
 from privcausal.request.panels import Staggered
-from privcausal.request.plan import StageKey, check_release
+from privcausal.request.plan import Plan, StageKey, check_release
 from privcausal.request.request import Request
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.request.terms import Place, ResultTerm, in_places
@@ -193,6 +193,12 @@ class EventStudy(Learner):
     def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
         check_release(len(_sums(request, request.schema)[0].units), "periods or cohorts")
         return super().needs(request, base)
+
+    def counted(self, plan: Plan) -> tuple[float, int]:
+        sums, labels = _sums(plan.request, plan.request.schema)
+        unit = float((sums.units / sums.weights)[len(sums.size.wide)])
+        change, rho = sums.sensitivity(sums.neighbors), plan.stage(COHORT_SUMS).rho
+        return budget.noise_sd(plan, rho, change, unit), len(labels[0])
 
     def run(self, session: FitRun) -> words.Estimate:
         request, schema = session.plan.request, session.schema

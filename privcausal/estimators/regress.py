@@ -113,8 +113,9 @@ COEFFICIENT_READING = (
 )
 
 LONG_TAIL = (
-    "{outcome!r} has a long tail. Intervals are wide, because they allow for the residuals that "
-    "are clipped. {advice}"
+    "{outcome!r} has a long tail, or its bounds are far too wide. Intervals are wide, because they "
+    "allow for the residuals that are clipped. Declare narrower bounds if its values allow it. "
+    "{advice}"
 )
 LOGARITHM = "Use its logarithm as the outcome."
 OTHERWISE = "Use more rows or budget, or an outcome with fewer outliers."

@@ -18,7 +18,7 @@ from privcausal.features.design import Design, design_of
 from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
 from privcausal.inference.alerts import MOST_AT_END, clipped_share, lacks_arm
-from privcausal.inference.averages import AverageEstimate
+from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
     LARGEST_USUAL,
@@ -163,9 +163,7 @@ class FitRun:
 
     def noise_sd(self, stage: StageKey, change: float, unit: float = 1.0) -> float:
         """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
-        plan = self.plan
-        largest = change * plan.request.trust.max_rows * unit
-        return float(largest / np.sqrt(2 * plan.stage(stage).rho / 1e12))
+        return budget.noise_sd(self.plan, self.plan.stage(stage).rho, change, unit)
 
     def look_for(self, arms: Vector, noise_sd: float) -> None:
         """Note whether an arm may be empty, from noisy counts of the arms."""
@@ -204,8 +202,7 @@ class FitRun:
         """Complete the schema with privately estimated bounds and levels, and with scores."""
         numbers = self.undeclared.numbers
         found: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
-        for name in self.undeclared.labels:
-            found[name] = self._buy_levels(name)
+        found |= self._buy_levels(self.undeclared.labels)
         self.schema = self.schema.with_columns(found)
         if self.plan.request.horizon is not None:
             self._score_survival()
@@ -287,17 +284,24 @@ class FitRun:
                 found[name] = ranges.rounded(seen, whole)
         return found
 
-    def _buy_levels(self, name: str) -> Levels:
-        key, trust = budget.levels(name), self.plan.request.trust
-        delta = self.plan.stage(key).delta / 1e12
-        chosen = self.release(key, LabelSelection(name, trust.max_rows, delta))
-        if not chosen.labels:
-            self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
-        # without a sign of further rows, a level for them would only be an empty column
-        public = self.vault.size if trust.unit is None else None
-        noise = float(np.linalg.norm(chosen.noise_sd))
-        further = public is None or public - float(chosen.value.sum()) > NO_SIGN * noise
-        return Levels(chosen.labels or ("other",), other=further)
+    def _buy_levels(self, names: tuple[str, ...]) -> dict[str, Levels]:
+        public = self.vault.size if self.plan.request.trust.unit is None else None
+        found, pooled, least = dict[str, Levels](), dict[str, float](), 0
+        for name in names:
+            key, rows = budget.levels(name), self.plan.request.trust.max_rows
+            query = LabelSelection(name, rows, self.plan.stage(key).delta / 1e12)
+            chosen = self.release(key, query)
+            noise = float(np.linalg.norm(chosen.noise_sd))
+            rest = np.inf if public is None else public - float(chosen.value.sum())
+            # without a sign of further rows, a level for them would only be an empty column
+            found[name] = Levels(chosen.labels or ("other",), other=rest > NO_SIGN * noise)
+            if not chosen.labels:
+                self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
+            elif rest > FEW_SDS * noise + words.RARE * (public or 0):
+                pooled[name] = rest / (public or 1)
+                least = max(least, query.threshold(chosen.charge.noise_sd))
+        self.note(words.pooled_alert(pooled, least))
+        return found
 
 
 NO_SIGN = 2.0

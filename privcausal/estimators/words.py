@@ -439,6 +439,12 @@ NO_LEVEL = (
     "levels: bounds={{{name}: ['a', 'b']}}."
 )
 
+POOLED = (
+    "The estimated levels of {names} lack {shares} of the rows (noisy counts): levels of "
+    "fewer than about {least:,d} rows cannot be found. All other levels count as one, which may "
+    "leave confounding. Declare the levels: bounds={{{first!r}: ['a', 'b']}}."
+)
+
 CLIPPED = (
     "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. {intervals} "
     "Check the bounds and units. If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, "
@@ -451,10 +457,11 @@ ALLOCATION = (
     "estimate and its interval are wrong. Correct propensity=, or omit it to estimate it."
 )
 
-LEAST_COMPLETE, LEAST_CODED = 0.5, 0.75
-"""Shares of complete rows below which there is an alert; the second if the treatment is undeclared.
+LEAST_COMPLETE = 0.75
+"""Share of complete rows below which there is an alert.
 
-Three equally frequent treatments coded 0, 1, and 2 leave two thirds of the rows.
+Three equally frequent treatments coded 0, 1, and 2 leave two thirds of the rows, whether 0/1 is
+declared or not.
 """
 
 INCOMPLETE = (
@@ -490,8 +497,7 @@ def complete_alert(estimate: Estimate) -> dict[str, str]:
     if estimate.size is None or several or not sd > 0:
         return {}
     coded = [name for name in request.formula.coded if estimate.schema.get(name) == Binary()]
-    free = any(name not in request.schema for name in coded)
-    if rows + FEW_SDS * sd >= (LEAST_CODED if free else LEAST_COMPLETE) * estimate.size:
+    if rows + FEW_SDS * sd >= LEAST_COMPLETE * estimate.size:
         return {}
     coding = CODING.format(names=listed(coded)) if coded else ""
     names = listed([name for name in request.needed if name not in request.wide])
@@ -512,6 +518,18 @@ INTERVALS = (
     "Intervals do not allow for values clipped there.",
     "Most values may be clipped there, so intervals are infinite.",
 )
+
+
+def pooled_alert(pooled: Mapping[str, float], least: int) -> Alerts:
+    """Alert on estimated levels, with the share of the rows that lack them, infinite if unknown."""
+    if not pooled:
+        return ()
+    shares = [f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()]
+    text = POOLED.format(
+        names=listed([*pooled]), shares=", ".join(shares[:MOST_NAMES]), least=least,
+        first=next(iter(pooled))[:LONGEST_NAME],
+    )  # fmt: skip
+    return (("levels", text),)
 
 
 def domain_alerts(

@@ -215,7 +215,9 @@ class AverageEstimate:
 
     def without_limits(self) -> AverageEstimate:
         """The same estimates, with infinite intervals."""
-        return replace(self, clipping=np.full_like(self.clipping, np.inf), moved=np.zeros((0, 0, 0)))
+        return replace(
+            self, clipping=np.full_like(self.clipping, np.inf), moved=np.zeros((0, 0, 0))
+        )
 
     def half_widths(self, z: float) -> Vector:
         """Half-widths of intervals, shape (m,); `z` is the critical value without bias.

@@ -63,7 +63,13 @@ def check_horizon(formula: CausalFormula, schema: Schema, horizon: float) -> Non
         )
     time = schema.get(formula.outcome)
     raw = getattr(time, "raw", time)
-    if not (isinstance(raw, Interval) and raw.lo >= 0 and raw.hi > horizon):
+    if isinstance(raw, Interval) and 0 <= raw.lo < raw.hi <= horizon:
+        raise SchemaError(
+            f"No row can be followed to the horizon {horizon:g}, because the survival time "
+            f"{formula.outcome!r} ends at {raw.hi:g}. Use a horizon below {raw.hi:g}, or omit the "
+            "bounds if they are wrong."
+        )
+    if not (isinstance(raw, Interval) and raw.lo >= 0):
         raise SchemaError(
             f"The bounds of the survival time {formula.outcome!r} must be (0, hi), with hi beyond "
             f"the horizon. Leave them out, or write bounds={{{formula.outcome!r}: "

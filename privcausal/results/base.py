@@ -454,7 +454,7 @@ class ReleasedFit(Printed):
         - arm: an arm is absent or too small.
         - allocation: counts of the arms contradict the known propensity.
         - treatment: given the covariates, the treatment hardly varies.
-        - levels: a declared label seems to occur in no row, or a factor has no levels.
+        - levels: a declared label seems to occur in no row, or estimated levels lack many rows.
         - complete: many rows are incomplete.
         - overlap: most propensities reach the clipping limits.
         - clip: many values lie at an end of their declared bounds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"cohort": None, "formula": "lemp ~ treat", "control_group": "notyettreated"}, "cohort="),
     ({"cohort": 3}, "must be column names"),
     ({"cohort": "lemp"}, "cannot also be the unit"),
+    ({"eps": 0.1}, "too few units to compare any two cohorts"),
     ({"periods": [2003]}, "Name all periods"),
     ({"periods": [2004, 2003, 2005]}, "ascending"),
     ({"bounds": {"first.treat": [0, 2004, 2006]}}, "requires numeric bounds"),
@@ -250,6 +252,18 @@ def test_refusals_before_any_charge(options: Any, words: str, tmp_path: Path) ->
     with pytest.raises(PrivcausalError, match=words):
         study(frame, **{"ledger": ledger, **options})
     assert not len(ledger.history)
+
+
+def test_twice_the_epsilon_that_a_refusal_names_gives_estimates() -> None:
+    """Of 500 units, 309 and 131 are in two cohorts. Detection then needs 63 of them, and the noise
+    sd is 21: the smaller one is 3.2 sds above."""
+    with pytest.raises(pc.BudgetError, match="For 4 cohorts of equal size") as refused:
+        study(mpdta(), eps=0.1)
+    enough = re.search(r"eps=([\d.]+)\. No budget was spent", str(refused.value))
+    assert enough is not None
+    with seeded_noise(1):
+        fit = study(mpdta(), eps=2 * float(enough[1]))
+    assert fit.tidy()["estimate"].notna().any()
 
 
 def test_results_without_nuisances_and_other_calls() -> None:

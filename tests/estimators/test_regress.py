@@ -467,6 +467,13 @@ def test_a_treatment_is_nearly_as_accurate_as_its_adjusted_average() -> None:
     assert np.mean(ratios) < 1.3
 
 
+def test_bounds_a_hundred_times_too_wide_are_advised_to_be_narrower() -> None:
+    usual = table(3000, 3)
+    with seeded_noise(2):
+        fit = pc.regress("y ~ a + b", usual, bounds={**BOUNDS, "y": (-1000, 1000)})
+    assert "Declare narrower bounds" in fit.alerts["tail"]
+
+
 def test_the_logarithm_is_advised_for_amounts_only() -> None:
     """Not for an outcome that can be negative, nor for one that already is a logarithm."""
     usual, rng = table(20_000, 3), np.random.default_rng(4)

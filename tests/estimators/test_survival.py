@@ -235,7 +235,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PrivcausalError], str]] = {
     "weights": ({"weights": "X", "formula": TIMED}, CapabilityError, "weights="),
     "arms": ({"bounds": {"T": ["0", "1", "2"]}}, SchemaError, "must be binary"),
     "events": ({"bounds": {"died": (0, 3)}}, SchemaError, "Event 'died' must be binary"),
-    "short bounds": ({"bounds": {"days": (0, 100)}}, SchemaError, "beyond the horizon"),
+    "short bounds": ({"bounds": {"days": (0, 100)}}, SchemaError, "Use a horizon below 100"),
     "negative": ({"bounds": {"days": (-1, 200)}}, SchemaError, "beyond the horizon"),
     "horizon": ({"horizon": -3}, SchemaError, "positive number"),
     "text": ({"horizon": "180"}, SchemaError, "positive number"),

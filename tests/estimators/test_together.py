@@ -211,5 +211,17 @@ def test_unknown_lists_are_refused(asked: Any, said: str) -> None:
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
 @pytest.mark.parametrize("bounds", [{}, {"Y": (0, 2)}, {"Y": (-1, 1)}])
 def test_ratios_are_of_risks_only(formula: str, bounds: dict[str, Any]) -> None:
-    with pytest.raises(pc.CapabilityError, match="RR compares risks"):
+    """The advice is a threshold, not other bounds: within (0, 1) most values would be clipped."""
+    with pytest.raises(pc.CapabilityError, match="RR compares risks") as refused:
         pc.private(formula, table(), estimand="RR", bounds={"X1": (-1, 1), **bounds})
+    middle = f"{np.mean(bounds['Y']):g}" if bounds else "limit"
+    assert f"'I(Y > {middle}) ~ ...'" in str(refused.value)
+    assert ("[0, 1]" in str(refused.value)) == (not bounds)
+
+
+def test_the_ratio_of_risks_beyond_a_limit() -> None:
+    frame = table(binary=False)
+    with zero_noise():
+        found = pc.private("I(Y > 0) ~ T", frame, estimand="RR", bounds={"Y": (-5, 5)})
+    risks = (frame["Y"] > 0).groupby(frame["T"]).mean()
+    assert found.tidy().set_index("term")["estimate"]["RR"] == pytest.approx(risks[1] / risks[0])
