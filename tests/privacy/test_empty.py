@@ -16,7 +16,7 @@ import privcausal as pc
 from privcausal import testing
 from privcausal.errors import CapabilityError, PrivcausalError
 
-BOUNDS: dict[str, Any] = {"Y": (0, 1), "x": (0, 1), "g": ["a", "b"]}
+BOUNDS: dict[str, Any] = {"Y": (0, 1), "x": (0, 1), "g": ["a", "b"], "T": [0, 1]}
 BINARY = BOUNDS | {"Y": pc.Binary()}
 FORMULA = "Y ~ T | x + C(g)"
 MISSING = {"Y": np.nan, "T": np.nan, "x": np.nan, "g": None, "pid": "u"}

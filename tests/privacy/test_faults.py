@@ -29,7 +29,7 @@ N = 48
 GUARD = next(c for c in guard._guard.__code__.co_consts if isinstance(c, CodeType))
 """The code of the wrapper that every step on rows runs in."""
 
-BOUNDS: dict[str, Any] = {"Y": (-1, 3), "X1": (0, 1), "X2": ["a", "b"]}
+BOUNDS: dict[str, Any] = {"Y": (-1, 3), "X1": (0, 1), "X2": ["a", "b"], "T": [0, 1]}
 
 
 @cache
