@@ -88,7 +88,7 @@ class Typical:
         return 0
 
     def coins(self, size: int, rate: float) -> Mask:
-        """Select each row at which rate x (1, ..., size) passes a whole number."""
+        """Select row i if a whole number lies in (rate (i - 1), rate i]."""
         return np.diff(np.floor(rate * np.arange(size + 1.0))) > 0
 
 
@@ -295,7 +295,7 @@ MOST_LABELS = 2_000
 
 
 class _Told(noise.OperatingSystem):
-    """The noise of an earlier fit, of which only the scale matters."""
+    """The noise of an earlier fit. Only its scale matters."""
 
     def __init__(self, *, real: bool, silent: bool) -> None:
         self.real, self._silent = real, silent

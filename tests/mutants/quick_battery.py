@@ -767,7 +767,7 @@ def connections_are_closed(kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder, mock.patch("duckdb.connect", recorded):
         file = Path(folder) / f"rows.{kind}"
         rows.to_csv(file, index=False) if kind == "csv" else rows.to_parquet(file)
-        pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, unit="pid", max_rows=2)
+        pc.private("Y ~ T", file, bounds={"Y": (0, 1), "T": [0, 1]}, unit="pid", max_rows=2)
         with contextlib.suppress(PrivcausalError):
             pc.private("Y ~ Z", file, bounds={"Y": (0, 1)})
         ended = [_ended(lambda c=c: c.execute("SELECT 1")) for c in made]

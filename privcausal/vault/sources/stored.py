@@ -275,8 +275,7 @@ class Stored(memory.RowSource):
         """The position and unit's name (or null) of each row; plain types are left unchanged."""
         import pyarrow as pa
 
-        empty = self._relation.project(sql_name(unit)).limit(0)
-        kind = _read(lambda: empty.to_arrow_table().schema.field(0).type)
+        kind = _read(lambda: self._type(unit))
         is_plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_dictionary)
         plain = self._known is None and any(holds(kind) for holds in is_plain)
         kind = kind if plain else pa.large_string()
@@ -293,6 +292,9 @@ class Stored(memory.RowSource):
                 start = stop
 
         return schema, batches()
+
+    def _type(self, name: str) -> Any:
+        return self._relation.project(sql_name(name)).limit(0).to_arrow_table().schema.field(0).type
 
     def column(self, name: str, *, as_labels: memory.AsLabels) -> RawColumn:
         blocks = (columns[name] for _, columns in self.blocks([(name, as_labels)], STREAM))
@@ -374,6 +376,9 @@ class Lazy(Stored):
         import polars as pl
 
         return self._relation.select(pl.len()).collect(engine="streaming").item()
+
+    def _type(self, name: str) -> Any:
+        return self._relation.select(name).head(0).collect().to_arrow().schema.field(0).type
 
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
         batches = _read(lambda: _collected(self._relation.select(list(names))))
