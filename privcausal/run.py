@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import wraps
 from threading import Event, Thread
@@ -207,15 +208,17 @@ def run(
             "Correct or remove them."
         )
     schema, undeclared = resolve_domains(request, source.header)
-    said = RowRequest.of(request, learner, base, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
+    size = vault.public_size(source, request) if request.trust.unit is None else None
+    request = replace(request, nobs=size)
+    said = RowRequest.of(request, learner, base, source.header)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
     # Counting units requires reading rows, so they are counted for cohorts only. The summary
     # compares their number with delta.
     counted = learner.counted(plan)
-    reads = request.trust.unit is None or any(counted)
-    size = vault.public_size(source, request) if reads else None
+    if request.trust.unit is not None and any(counted):
+        size = vault.public_size(source, request)
     check_rows(plan, undeclared, size, counted)
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))

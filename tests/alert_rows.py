@@ -45,6 +45,7 @@ FALSE_ALARMS: dict[str, float] = {
     "clip": 0.01,  # bounds beyond all values, or two values, the rarer in a tenth of the rows
     "nuisances": 0.01,  # confounding by a sum of functions, n eps = 2,000
     "noise": 0.0,  # n eps = 200
+    "adjustment": 0.01,  # n eps = 2,000
     "products": 0.01,  # additive confounding
     "groups": 0.002,  # groups of six noise sds
     "cohorts": 0.002,  # cohorts of six noise sds
@@ -58,6 +59,9 @@ FALSE_ALARMS: dict[str, float] = {
     "censoring": 0.01,  # half of the rows are followed to the horizon
 }  # fmt: skip
 """Chance that an alert is raised by rows as in the comment."""
+
+TRUE_ALARMS: dict[str, set[str]] = {"little budget": {"adjustment"}}
+"""Alerts on the budget, which are right for these calls."""
 
 
 def harmless(seed: int) -> pd.DataFrame:

@@ -422,7 +422,7 @@ def test_no_rows_can_come_in(monkeypatch):
 
 def test_a_simulated_fit_is_never_private():
     planner = Planner.of(Private(), base_of("gam"), request(), assume(request()))
-    vault = simulate(planner.plan(1.0), 1000, planner.assumed, mirrored=False)
+    vault = simulate(planner.plan(1.0, None), 1000, planner.assumed, mirrored=False)
     assert not vault.real_noise
     assert vault.size == 1000
 

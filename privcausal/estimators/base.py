@@ -126,7 +126,9 @@ class EffectLearner(Learner):
 
 
 CATE_MARGINALS = Use(
-    survey.MARGINALS, 0.04, "16 cells per column are enough, because they are smoothed. Sketch."
+    survey.MARGINALS,
+    budget.for_marginals(0.04),
+    "At least: more if rows are few, because all features are scaled by these histograms. Sketch.",
 )
 
 
@@ -163,7 +165,7 @@ class CateLearner(EffectLearner):
         # a best linear projection would need weighted products of its columns
         linear = session.plan.request.weights is None
         looks = {survey.OUTCOME_RANGE: window_borders, averages_of.AVERAGE_RANGE: outcome_edges}
-        state = survey.prepare(session, linear_terms=linear, modelled=True, looks=looks)
+        state = survey.prepare(session, linear_terms=linear, looks=looks)
         boosts = isinstance(session.base, DPEBM)
         learnt = self.boosted().learn(state) if boosts else self.learn(state)
         state = learnt.state
@@ -177,8 +179,7 @@ class CateLearner(EffectLearner):
             target = average_target(state, scored.nuisances, centre, tau)
             asked = [One(ATE_TERM, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
-            session.alerts |= product_alert(state, learnt.partials, found)
-            found = replace(found, strong=nu.strong_interactions(state, learnt.partials, ATE_TERM))
+            found = with_adjustment(state, learnt.partials, found)
             doubt = float(found.cov[0, 0] + found.clipping[0] ** 2)
             if not state.population.atoms:  # the share of the rows at a point is a rough guess
                 effect = effect.with_average(state.rows, float(found.estimate[0]), doubt)
@@ -351,6 +352,31 @@ def average_doubts(found: AverageEstimate) -> tuple[str, ...]:
     if cut > MOST_CLIPPING:
         notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
     return tuple(notes)
+
+
+HIDDEN_ADJUSTMENT = (
+    "Noise hides about {share:.0%} of what adjustment for covariates could do at this budget. The "
+    "estimate is closer to the unadjusted difference than it would be without noise, and the "
+    "interval allows for it. Use more rows or budget, or fewer covariates."
+)
+MOSTLY_HIDDEN = 0.5  # Share from which there is an alert: most of the adjustment is not made
+
+
+def with_adjustment(
+    state: survey.Survey,
+    parts: Sequence[FoldFit],
+    found: AverageEstimate,
+    term: ResultTerm = ATE_TERM,
+) -> AverageEstimate:
+    """The averages, with what adjustment did, and with what strong interactions would do."""
+    alerts = state.session.alerts
+    alerts |= product_alert(state, parts, found, term)
+    removed, hidden = nu.adjustment(state, parts)
+    if hidden > MOSTLY_HIDDEN and "arm" not in alerts:
+        alerts["adjustment"] = HIDDEN_ADJUSTMENT.format(share=hidden)
+    strong = nu.strong_interactions(state, parts, term)
+    unadjusted = float(found.estimate[0]) + removed
+    return replace(found, strong=strong, unadjusted=unadjusted, hidden=hidden)
 
 
 def product_alert(

@@ -93,6 +93,8 @@ class Use:
     ----------
     stage : StageKey or callable
         The stage, or the stages of a request, such as one for each arm.
+    weight : float or callable
+        The weight, or the weight for a request.
     when : tuple of callables
         Conditions of request and base, all of which must hold.
     failing : int
@@ -100,8 +102,8 @@ class Use:
     """
 
     def __init__(
-        self, stage: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]], weight: float,
-        why: str, *when: When, failing: int = 0,
+        self, stage: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]],
+        weight: float | Callable[[Request], float], why: str, *when: When, failing: int = 0,
     ) -> None:  # fmt: skip
         self.stage, self.weight, self.why = stage, weight, why
         self.when, self.failing = when, failing
@@ -120,7 +122,8 @@ def planned(uses: Sequence[Use], request: Request, base: PrivateBase) -> list[St
             continue
         keys = [use.stage] if isinstance(use.stage, plan.StageKey) else use.stage(request)
         failing = use.failing if request.trust.neighbors == "add_remove" else 0
-        found += [StageWeight(key, use.weight / math.sqrt(len(keys)), failing) for key in keys]
+        weight = use.weight(request) if callable(use.weight) else use.weight
+        found += [StageWeight(key, weight / math.sqrt(len(keys)), failing) for key in keys]
     return found
 
 
@@ -153,10 +156,38 @@ def weighted(request: Request, _: PrivateBase) -> bool:
     return request.weights is not None
 
 
+ENOUGH = 10_000.0
+"""Number of rows times epsilon from which products are learned: with less, noise hides them, and
+the additive part gains more from their budget. Everyday laws."""
+
+
 def products(request: Request, base: PrivateBase) -> bool:
     """Whether products of terms are learned, by the base and for one unknown propensity."""
     two = learned(request, base) and one_contrast(request, base)
-    return two and base.interactions and len(request.formula.terms) > 1
+    enough = request.nobs is None or request.nobs * request.budget.epsilon >= ENOUGH
+    return two and enough and base.interactions and len(request.formula.terms) > 1
+
+
+def for_marginals(least: float) -> Callable[[Request], float]:
+    """The weight at which the noise of a histogram's cell is about 6% of the rows, or `least`.
+
+    A row changes a cell of each column, so that the squared noise, relative to the rows, grows with
+    the number of columns over (n eps)^2. The spread of a column whose bounds are at five standard
+    deviations is then known to about a third.
+    """
+
+    def weight(request: Request) -> float:
+        if request.nobs is None:
+            return least
+        columns = {v for term in request.formula.terms for v in term.variables}
+        rows = max(request.nobs, 1) * request.budget.epsilon
+        return min(max(MARGINALS_WEIGHT * len(columns) / rows**2, least), MOST_MARGINALS)
+
+    return weight
+
+
+MARGINALS_WEIGHT, MOST_MARGINALS = 30_000.0, 0.5
+"""Factor and largest weight of the histograms. Everyday laws."""
 
 
 def weighs_gram(_: Request, base: PrivateBase) -> bool:

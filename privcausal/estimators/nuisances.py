@@ -538,6 +538,27 @@ def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTer
     return float(np.mean(found or [np.nan]))
 
 
+def adjustment(state: Survey, parts: Sequence[FoldFit]) -> tuple[float, float]:
+    """The estimated confounding that was removed, and the share that noise hides; NaN if unknown.
+
+    A difference in means exceeds a constant effect by Cov(e, b) / (P(T = 1) P(T = 0)) for the
+    baseline b. The result is the mean over folds.
+    """
+    shares = []
+    for part in parts:
+        if part.pair is None or not state.features.blocks:
+            break
+        cov = np.cov(state.rows.phi(state.features), rowvar=False, bias=True)
+        removed, hidden = part.pair.confounding(cov), part.pair.hidden(cov)
+        if part.beyond is not None:
+            features, pair = part.beyond
+            removed += pair.confounding(np.cov(state.rows.phi(features), rowvar=False, bias=True))
+        treated = float(np.mean(part.e(state.rows)))
+        shares.append((removed / (treated * (1 - treated)), hidden))
+    removed, hidden = np.mean(shares, axis=0) if shares else (np.nan, np.nan)
+    return float(removed), float(hidden)
+
+
 STRONG = 2.0
 """Strong interactions, in the usual prior sds, which hold in four of five public data sets."""
 

@@ -52,6 +52,8 @@ class Forecast:
         Number of passes over the rows.
     simulated : tuple of (4, m) arrays
         Variances of each simulated fit, in the order of the fields. The fields hold their means.
+    hidden : float
+        Share of the adjustment for covariates that noise hides; NaN without learned nuisances.
     """
 
     rows: int
@@ -64,6 +66,7 @@ class Forecast:
     releases: tuple[Release, ...]
     passes: int
     simulated: tuple[np.ndarray, ...]
+    hidden: float = np.nan
 
     @property
     def lead(self) -> int:
@@ -163,13 +166,15 @@ class Planner:
         """Whether the fit learns nuisances; the difference in means and regressions do not."""
         if self.request.estimand in ("OLS", COHORTS):
             return False
-        stages = self.plan(self.request.budget.epsilon).stages
+        stages = self.plan(self.request.budget.epsilon, None).stages
         return any(stage.heading == "nuisance" for stage in stages)
 
-    def plan(self, epsilon: float) -> Plan:
+    def plan(self, epsilon: float, rows: int | None) -> Plan:
         """The stages of the fit at this epsilon."""
-        budget = replace(self.request.budget, epsilon=epsilon)
-        return self.learner.plan(replace(self.request, budget=budget), self.base, self.undeclared)
+        trust, budget = self.request.trust, replace(self.request.budget, epsilon=epsilon)
+        public = None if trust.unit is not None or trust.neighbors == "add_remove" else rows
+        request = replace(self.request, budget=budget, nobs=public)
+        return self.learner.plan(request, self.base, self.undeclared)
 
     def at(self, rows: int, epsilon: float) -> Forecast:
         """Forecast of one fit: the mean over simulated fits, two of them with mirrored noise."""
@@ -179,7 +184,7 @@ class Planner:
                     "A plan keeps no rows of like=, so it has forecasts only for the n and eps of "
                     "its call. Call pc.plan again with the other n and eps."
                 )
-            self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon))
+            self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon, rows))
         return self._known[rows, epsilon]
 
     def _forecast(self, rows: int, plan: Plan) -> Forecast:
@@ -198,6 +203,7 @@ class Planner:
         return Forecast(
             rows, plan, found.names, sampling, privacy, clipping, nuisances,
             tuple(map(_averaged, first.releases, last.releases)), passes, simulated,
+            float(np.mean([e.averages.hidden for e, _ in fits if e.averages is not None])),
         )  # fmt: skip
 
     def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:

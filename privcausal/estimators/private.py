@@ -124,8 +124,8 @@ COVARIATE_RANGES = Use(
     "Two to three percent of rho, the amount that a few columns need. Building half.", survey.loose,
 )  # fmt: skip
 MOMENTS = (
-    Use(survey.MARGINALS, 0.08, "16 smoothed cells per column, within a larger group than in "
-        "learner 'r'. Sketch."),
+    Use(survey.MARGINALS, budget.for_marginals(0.08), "At least: more if rows are few, because all "
+        "features are scaled by these histograms. Everyday laws."),
     Use(budget.GRAM, 0.20, "More than in learner 'r': its noise is two fifths of the error of "
         "both nuisances, whose product is the bias of an average. 0.10 made intervals 5% wider, "
         "0.35 2%. Library."),
@@ -231,8 +231,7 @@ class Private(AverageLearner):
         asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages.averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
-        session.alerts |= learners.product_alert(state, partials, found, found.terms[0])
-        found = replace(found, strong=nu.strong_interactions(state, partials, found.terms[0]))
+        found = learners.with_adjustment(state, partials, found, found.terms[0])
         seen, doubts = learners.shown(partials, nuisances), learners.average_doubts(found)
         return learners.finish(state, None, seen, found, doubts)
 

@@ -14,7 +14,7 @@ from privcausal.estimators.uplift import ADUM
 from privcausal.estimators.words import Estimate
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request
-from privcausal.request.schema import ColumnKind, Header
+from privcausal.request.schema import ColumnKind, Header, Interval
 from privcausal.vault import Vault
 
 
@@ -23,7 +23,7 @@ class RowRequest:
     """What a fit of rows was asked.
 
     `kinds` are the public types of the columns without a declared domain. `integers` are those of
-    them, and those that form cells, which have an integer type.
+    them, those that form cells, and those with bounds (0, 1), which have an integer type.
     """
 
     request: Request
@@ -38,9 +38,10 @@ class RowRequest:
         # Other types decide nothing, and a missing value may change the type of a column.
         formula = request.formula
         cells = formula.effect_variables if isinstance(learner, ADUM) else ()
+        two = [n for n in formula.variables if request.schema.get(n) == Interval(0.0, 1.0)]
         integers = tuple(
             n
-            for n in dict.fromkeys((*own, *cells))
+            for n in dict.fromkeys((*own, *cells, *two))
             if n in header.integers and n not in formula.coded
         )
         return cls(request, learner, base, {n: header.kinds[n] for n in own}, integers)

@@ -77,7 +77,7 @@ class LeastSquares(Learner):
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         looks = {survey.OUTCOME_RANGE: outcome_edges}
-        state = survey.prepare(session, linear_terms=False, modelled=True, looks=looks)
+        state = survey.prepare(session, linear_terms=False, looks=looks)
         found = _second_fit(state, _first_fit(state))
         return session.finished(state.design, state.population, averages=found)
 
@@ -298,13 +298,21 @@ def _rows(state: survey.Survey) -> float:
 
 
 def _focus(state: survey.Survey) -> int | None:
-    """The feature of the first term, if it has one column of two values, as a treatment has."""
+    """The feature of the first term, if it has one column of two values, as a treatment has.
+
+    Whole numbers within (0, 1) are two values.
+    """
     formula, columns = state.session.plan.request.formula, state.design.columns
     first = next((t.name for t in (*formula.modifiers, *formula.controls)), None)
     owners = [columns[block.column] for block in state.features.blocks]
-    found = [j for j, one in enumerate(owners, 1) if one.term == first]
-    two = len(found) == 1 and owners[found[0] - 1].kind == "indicator"
-    return found[0] if two else None
+    places = [j for j, column in enumerate(owners, 1) if column.term == first]
+    if len(places) != 1:
+        return None
+    treatment = owners[places[0] - 1]
+    name = treatment.variable or ""
+    whole = name in state.session.undeclared.integers
+    two = whole and state.session.plan.request.schema.get(name) == Interval(0.0, 1.0)
+    return places[0] if two or treatment.kind == "indicator" else None
 
 
 def _survey(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:

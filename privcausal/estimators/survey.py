@@ -29,7 +29,6 @@ from privcausal.inference.population import (
     feature_map,
     interval_probabilities,
     level_probabilities,
-    modelled_probabilities,
     population_gram,
     shrunken,
     weight_edges,
@@ -471,13 +470,11 @@ def prepare(
     session: FitRun,
     *,
     linear_terms: bool = True,
-    modelled: bool = False,
     looks: Mapping[StageKey, Borders] | None = None,
 ) -> Survey:
     """Bounds, designs, marginals, basis and norm clip: the stages before the Gram.
 
-    With `modelled`, marginals are smoothed by standard distributions. `looks` are later histograms
-    of the outcome. They need no separate pass over the rows.
+    `looks` are later histograms of the outcome. They need no separate pass over the rows.
     """
     session.buy_bounds()
     request, formula = session.plan.request, session.plan.request.formula
@@ -500,7 +497,7 @@ def prepare(
         session.find_ranges(found)
         design, linear = designed()
         found = {}
-    population = _population(session, design, modelled, found)
+    population = _population(session, design, found)
     features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
     own = {t.name for t in formula.modifiers}
     effect = features
@@ -549,9 +546,7 @@ def _weights(session: FitRun) -> WeightLaw | None:
     return law
 
 
-def _population(
-    session: FitRun, design: Design, modelled: bool, looks: Mapping[StageKey, Mechanism]
-) -> Population:
+def _population(session: FitRun, design: Design, looks: Mapping[StageKey, Mechanism]) -> Population:
     schema, variables = session.schema, design.variables
     mechanism = Marginals(variables, schema)
     session.gather({MARGINALS: mechanism, **looks})
@@ -566,10 +561,8 @@ def _population(
     for name, c in zip(variables, counts, strict=False):
         domain = schema[name]
         session.look_at(name, c, sd, MARGINALS)
-        if isinstance(domain, Interval) and modelled:
-            probabilities[name] = modelled_probabilities(c, sd, count)
-        elif isinstance(domain, Interval):
-            probabilities[name] = interval_probabilities(c, sd)
+        if isinstance(domain, Interval):
+            probabilities[name] = interval_probabilities(c, sd, count)
         else:
             probabilities[name] = level_probabilities(c, sd, undeclared=isinstance(domain, Levels))
     numeric = sum(isinstance(schema[v], Interval) for v in variables)

@@ -162,7 +162,9 @@ class AverageEstimate:
     effect of survey weights, and `most_weight` the largest weight in use; both are NaN without
     weights. `strong` is the root mean square of the first term's bias if products and thresholds
     confound strongly, or NaN. `mass` is the sum of the masses by which the first average divides
-    its sum of scores.
+    its sum of scores. `unadjusted` is the first estimate plus the estimated confounding that
+    adjustment removed, and `hidden` the share of adjustment that noise hides; both are NaN without
+    learned propensity and mean outcome.
     """
 
     terms: tuple[ResultTerm, ...]
@@ -186,6 +188,8 @@ class AverageEstimate:
     most_weight: float = np.nan
     strong: float = np.nan
     mass: float = np.nan
+    unadjusted: float = np.nan
+    hidden: float = np.nan
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -145,6 +145,21 @@ class RegressionPair:
         e, b = self.slopes
         return float(np.sqrt((e @ weight @ e) * (b @ weight @ b)))
 
+    def hidden(self, cov: Matrix) -> float:
+        """Share of the confounding that noise hides: the part that the fit does not remove.
+
+        A doubly robust mean leaves the product of both errors. For each regression, the variance of
+        the unknown part of its function is divided by that of the whole function, fitted or as
+        usual. The result is the root of the product of both shares. `cov` is Cov(phi), (p, p).
+        """
+        p, (mean, whole), share = len(self.shared), self._whole, 1.0
+        for at, prior in ((slice(p), self.e.prior), (slice(p, None), self.y.prior)):
+            left = float(np.sum(cov * whole[at, at]))
+            share *= left / max(
+                float(mean[at] @ cov @ mean[at]) + left, float(prior @ np.diag(cov))
+            )
+        return float(np.sqrt(share))
+
     @property
     def e_cov(self) -> Matrix:
         """Posterior covariance of beta_e, shape (p, p)."""

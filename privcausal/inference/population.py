@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.linalg import eigh
 from scipy.special import ndtr
+from scipy.stats import chi2
 
 from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import Column, Design
@@ -121,11 +122,8 @@ SIZE = 3000
 
 _PUBLIC_SEED = 20_250_711  # a public seed: the points are public
 
-ALL_NOISE, ANY_CELL = 4.0, 3.0
-"""A histogram is all noise if its sum is below ALL_NOISE noise sds, or no cell above ANY_CELL."""
-
-FAINT, FAINT_KEPT = 1.5, 0.25
-"""Cells below FAINT noise sds are probably noise and are multiplied by FAINT_KEPT."""
+ALL_NOISE = 3.0
+"""Counts of levels are all noise if their positive sum is below this many of its noise sds."""
 
 HIDDEN = 2.0
 """Noise sds of the rows that levels may hide; undeclared labels must exceed it to be detected."""
@@ -220,60 +218,57 @@ def _normal_scores(width: int) -> Matrix:
     return np.asarray((draws - draws.mean(0)) / draws.std(0))
 
 
-def interval_probabilities(counts: Vector, noise_sd: float) -> Vector:
-    """Fine-bin probabilities, shape (FINE_BINS,), from a noisy histogram over an interval.
-
-    Bins that look like noise are shrunk, neighbors are averaged, and a little mass is spread
-    evenly. A histogram that is all noise becomes uniform.
-    """
-    bins = len(counts)
-    kernel = np.array([0.25, 0.5, 0.25]) if noise_sd > 0 else np.array([0.0, 1.0, 0.0])
-    smooth = np.convolve(np.pad(np.maximum(counts, 0.0), 1, mode="edge"), kernel, "valid")
-    if smooth.sum() < ALL_NOISE * noise_sd * np.sqrt(bins) or smooth.max() <= ANY_CELL * noise_sd:
-        smooth = np.ones(bins)
-    else:
-        smooth = np.where(smooth < FAINT * noise_sd, FAINT_KEPT * smooth, smooth)
-    total = smooth.sum()
-    even = PRIORS.spread_evenly
-    share = smooth / total * (1 - even) + even / bins if total > 0 else np.full(bins, 1.0 / bins)
-    return np.repeat(share / (FINE_BINS // bins), FINE_BINS // bins)
-
-
 MARGINAL_CENTRES, MARGINAL_SPREADS = 61, 25
 """Numbers of means and standard deviations of the normal marginals: finer than the noise."""
 
+UNIFORM_ODDS = 5.0
+"""A column is this many times as likely normal as uniform over its bounds. Everyday laws."""
 
-def modelled_probabilities(counts: Vector, noise_sd: float, count: float) -> Vector:
+
+def interval_probabilities(counts: Vector, noise_sd: float, count: float) -> Vector:
     """Fine-bin probabilities, shape (FINE_BINS,), combined with the usual shapes of marginals.
 
     With few rows a histogram is mostly noise. A uniform distribution over declared bounds makes a
-    column vary far more than it does. Normal distributions and the uniform (as likely as all normal
-    ones together) are averaged by their likelihood. Counts beyond noise are kept, as in
-    `interval_probabilities`.
+    column vary far more than it does. Normal distributions and the uniform are averaged by their
+    likelihood. Counts beyond noise are kept, and a little mass is spread evenly.
     """
-    seen = interval_probabilities(counts, noise_sd)
-    if noise_sd == 0:
-        return seen
-    laws, likely = _usual_laws()
-    bins = len(counts)
-    expected = count * laws.reshape(len(laws), bins, -1).sum(axis=-1)
-    chance = likelihoods(counts, noise_sd, expected, likely)
-    chance /= chance.sum()
-    keep = signal_share(counts - chance @ expected, noise_sd**2)
-    even = PRIORS.spread_evenly
-    return np.asarray((1 - keep) * ((1 - even) * (chance @ laws) + even / FINE_BINS) + keep * seen)
+    bins, even = len(counts), PRIORS.spread_evenly
+    cells = np.maximum(counts, 0.0)
+    if noise_sd > 0:
+        cells = np.convolve(np.pad(cells, 1, mode="edge"), [0.25, 0.5, 0.25], "valid")
+    share = cells / cells.sum() if cells.sum() > 0 else np.full(bins, 1.0 / bins)
+    mixed = np.repeat(share / (FINE_BINS // bins), FINE_BINS // bins)
+    if noise_sd > 0:
+        laws, likely = _usual_laws()
+        expected = count * laws.reshape(len(laws), bins, -1).sum(axis=-1)
+        chance = likelihoods(counts, noise_sd, expected, likely)
+        chance /= chance.sum()
+        normal = chance[:-1].reshape(MARGINAL_CENTRES, MARGINAL_SPREADS)
+        # The spread is that of a normal, and does not grow with the doubt about its mean.
+        mean = np.linspace(0.0, 1.0, MARGINAL_CENTRES) @ normal.sum(axis=1)
+        mean /= max(float(normal.sum()), np.finfo(float).tiny)
+        law = normal.sum(axis=0) @ _normals(np.array([mean]))[0] + chance[-1] / FINE_BINS
+        gap = counts - count * law.reshape(bins, -1).sum(axis=1)
+        # A histogram that is all noise is kept, in part, in 5% of the cases.
+        keep = signal_share(gap, chi2.isf(0.05, bins) / bins * noise_sd**2)
+        mixed = (1 - keep) * law + keep * mixed
+    return np.asarray((1 - even) * mixed + even / FINE_BINS)
 
 
 @lru_cache(maxsize=1)
 def _usual_laws() -> tuple[Matrix, Vector]:
     """Fine-bin probabilities of normal distributions and, last, the uniform; log prior weights."""
+    normal = _normals(np.linspace(0.0, 1.0, MARGINAL_CENTRES)).reshape(-1, FINE_BINS)
+    laws = np.r_[normal, np.full((1, FINE_BINS), 1.0 / FINE_BINS)]
+    return laws, np.r_[np.zeros(len(normal)), np.log(len(normal) / UNIFORM_ODDS)]
+
+
+def _normals(centres: Vector) -> Matrix:
+    """Fine-bin probabilities of normal distributions, shape (centres, spreads, FINE_BINS)."""
     grid = np.arange(FINE_BINS + 1) / FINE_BINS
-    centres = np.linspace(0.0, 1.0, MARGINAL_CENTRES)[:, None, None]
     spreads = np.geomspace(NARROWEST_MARGINAL, WIDEST_MARGINAL, MARGINAL_SPREADS)[None, :, None]
-    normal = np.diff(ndtr((grid - centres) / spreads), axis=-1).reshape(-1, FINE_BINS)
-    uniform = np.full((1, FINE_BINS), 1.0 / FINE_BINS)
-    laws = np.r_[normal / normal.sum(axis=1, keepdims=True), uniform]
-    return laws, np.r_[np.zeros(len(normal)), np.log(len(normal))]
+    mass = np.diff(ndtr((grid - centres[:, None, None]) / spreads), axis=-1)
+    return np.asarray(mass / mass.sum(axis=-1, keepdims=True))
 
 
 def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) -> Vector:
@@ -282,7 +277,7 @@ def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) ->
     if undeclared and kept[-1] <= HIDDEN * noise_sd:
         kept[-1] = 0.0
     levels = len(kept) - 1 if undeclared else len(kept)
-    if kept.sum() <= ANY_CELL * noise_sd * np.sqrt(len(kept)):
+    if kept.sum() <= ALL_NOISE * noise_sd * np.sqrt(len(kept)):
         return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)])
     share = kept / kept.sum()
     # the mass that noise might hide is spread over the levels, so that no level is treated as empty

@@ -124,6 +124,7 @@ class FitView:
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()  # Parts of the standard error in row `lead`
     bias: str = ""  # That row's maximum bias from clipping, and how its interval allows for it
+    adjustment: str = ""  # How far adjustment moved the estimate, and what noise hides of it
     tails: str = ""  # Assumption behind the maximum bias of clipped scores
     parallel: str = ""  # One line on costs in brackets, if there are any
     ledger: str | None = None  # ``"Ledger 'rhc': 1.91 of 2 left."``

@@ -390,6 +390,8 @@ class Request:
     cluster: Clusters | None = None  # Clusters of rows that standard errors allow for
     # End of the follow-up that "RMST" and "risk" describe, in units of the survival time
     horizon: float | None = None
+    # Number of rows, if it is public. It divides the budget, and never what is computed.
+    nobs: int | None = None
 
     def __post_init__(self) -> None:
         if self.estimand not in get_args(Special):

@@ -460,6 +460,7 @@ class ReleasedFit(Printed):
         - clip: many values lie at an end of their declared bounds.
         - nuisances: nuisance errors are most of the variance.
         - noise: the interval contains almost all possible effects.
+        - adjustment: noise hides most of the adjustment for covariates.
         - products: products of covariates or thresholds confound in these data.
         - groups: some groups have no estimate.
         - cohorts: some cohorts are too small to detect.

@@ -145,6 +145,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
     short = title.partition("(")[2].rstrip(")") or title
     row = fit._headline()
     alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
+    hidden = fit._averages.hidden
     return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
         "Estimator": short if plan.base == "none" else f"{short} / {plan.base}",
@@ -154,6 +155,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
         "Neighboring data": stat_text(fit, "neighbors") or "",
+        "Adjustment hidden": f"{hidden:.0%}" if math.isfinite(hidden) else "",
         "Sampling alone": alone if math.isfinite(row["se_sampling"]) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
@@ -191,7 +193,8 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
     if private:
         notes.append(
             "In private fits, they include the privacy noise. Sampling alone: standard error of "
-            "the first term, after the intercept, without this noise."
+            "the first term, after the intercept, without this noise. Adjustment hidden: share of "
+            "the adjustment for covariates that noise hides."
         )
     if others:
         notes.append(

@@ -271,7 +271,7 @@ class PlanResult(Printed):
         return pd.DataFrame(rows, columns=["n", "eps", "rho", "affordable", "left"])
 
     def _costs(self, eps: float, ledger: accounting.Ledger) -> list[accounting.Cost]:
-        plan = self.planner.plan(eps)
+        plan = self.planner.plan(eps, None)
         trust, delta = plan.request.trust, plan.request.budget.delta
         # As for a fit, the deltas must agree only if rho is converted.
         if plan.rho > 0 and ledger.delta != delta:
@@ -288,11 +288,21 @@ class PlanResult(Printed):
         return [plan.cost(stage) for stage in plan.stages]
 
     @property
+    def hidden(self) -> tuple[str, ...]:
+        """How much of the adjustment for covariates noise hides; empty if nothing is learned."""
+        shares = [self.planner.at(n, eps).hidden for n, eps in self.points]
+        if not np.isfinite(shares).all():
+            return ()
+        least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+        between = most if least == most else f"{least} to {most}"
+        return (f"Noise hides about {between} of what adjustment for covariates could do.",)
+
+    @property
     def weak(self) -> tuple[str, ...]:
         """Warnings about the weakest planned guarantee; empty if there are none."""
         request = self.planner.request
         rows, epsilons = zip(*self.points, strict=True)
-        pure = self.planner.plan(max(epsilons)).pure
+        pure = self.planner.plan(max(epsilons), None).pure
         public = max(rows) if request.trust.neighbors == "substitute" else None
         return accounting.weak_promise(max(epsilons), 0.0 if pure else request.budget.delta, public)
 
@@ -404,7 +414,7 @@ class PlanResult(Printed):
         lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
         for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
             own = lines[(lines["n"] == n) & (lines["eps"] == eps)]
-            fits.append((self.planner.plan(eps), own, row))
+            fits.append((self.planner.plan(eps, n), own, row))
         return checklist(fits, 1 - self.question.alpha)
 
     def __repr__(self) -> str:
@@ -660,13 +670,13 @@ def _notes(result: PlanResult) -> str:
     request = result.planner.request
     trust = request.trust
     change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
-    plan = result.planner.plan(request.budget.epsilon)
+    plan = result.planner.plan(request.budget.epsilon, None)
     delta = at_most(request.budget.delta, DELTA_DIGITS)
     price = "eps-DP (pure)" if plan.pure else f"(eps, {delta})-DP"
     own = getattr(result.planner.base, "planned", "")
     often = "once" if result.passes == 1 else f"{result.passes} times"
     return " ".join((
         f"Cost of each line: {price}. Neighboring data sets: {change}.", *result.weak,
-        f"A fit reads the rows {often}.",
+        f"A fit reads the rows {often}.", *result.hidden,
         f"{_SOURCES[bool(result.planner.assumed.like)]}{own and f' {own}'}",
     ))  # fmt: skip

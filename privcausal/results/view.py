@@ -102,7 +102,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=looks.variation(result, alpha) if shapes else "",
         uncertainty=_sources(result), bias=interval,
-        tails=" ".join(tails(estimate)), parallel=_parallel(plan),
+        adjustment=_adjustment(averages), tails=" ".join(tails(estimate)), parallel=_parallel(plan),
         budget=_with_declared(result.budget).replace({"stage": dict(said.stages)}),
         total=total if estimate.real else "not private", ledger=result.ledger_line,
         guarantee=_promise(result), attack=attack, kind=promise.kind,
@@ -319,6 +319,18 @@ def _found(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         value, low, high = tables.interval(table.iloc[place], digits=2)
         found.append(f"{name}: {value} ({low} to {high}).")
     return tuple(found)
+
+
+def _adjustment(averages: AverageEstimate | None) -> str:
+    """How far adjustment for covariates moved the first average, and what noise hides of it."""
+    if averages is None or not np.isfinite(averages.unadjusted):
+        return ""
+    values = tables.alike([averages.unadjusted, float(averages.estimate[0])], averages.sd[0])
+    return (
+        f"Adjustment for covariates moved the estimate from about {values[0]} to {values[1]}. "
+        f"Noise hides about {averages.hidden:.0%} of what adjustment could do; the interval allows "
+        "for it."
+    )
 
 
 def _protected(promise: guarantee.Guarantee) -> str:

@@ -23,7 +23,7 @@ def axis(values: Any, sd: float) -> TermBins:
     formula = CausalFormula.parse("Y ~ T | X", ["X", "T", "Y"])
     counts = np.histogram(values, np.linspace(0, 1, BINS + 1))[0].astype(float)
     noisy = counts + np.random.default_rng(1).normal(0, sd, BINS)
-    marginals = {"X": interval_probabilities(noisy, sd)}
+    marginals = {"X": interval_probabilities(noisy, sd, noisy.sum())}
     population = Population(schema, marginals, np.eye(1), float(len(values)))
     return make_bins(
         Design(formula.modifiers, schema, full_rank=False), population.rows(), 32

@@ -114,8 +114,10 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[], pd.DataFrame]]] = {
         call(formula=f"Y ~ T | {' + '.join(MANY)}", bounds={"Y": (-5, 5)} | MANY, eps=0.2),
         many,
     ),
+    "adjustment": (call(eps=0.5), lambda: rows(300)),
     "products": (
-        call(formula="Y ~ T | X + Z", bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}), ruled
+        call(formula="Y ~ T | X + Z", eps=4.0, bounds={"Y": (-1, 2), "X": (-1, 1), "Z": (-1, 1)}),
+        ruled,
     ),
 }  # fmt: skip
 

@@ -74,7 +74,8 @@ CASES: dict[str, Any] = {
     "nuisances": lambda: told(
         many(), f"Y ~ T | {' + '.join(MANY)}", bounds={"Y": (-5, 5)} | MANY, eps=0.2
     ),
-    "products": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED),
+    "products": lambda: told(ruled(), "Y ~ T | X + Z", bounds=RULED, eps=4.0),
+    "adjustment": lambda: told(rows(300), eps=0.5),
 }  # fmt: skip
 
 

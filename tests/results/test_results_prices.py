@@ -158,7 +158,7 @@ def test_plans_stay_true(asked: Budget) -> None:
     assert check_text(str(plan), asked, asked) >= ({"delta"} if asked.delta else set())
     (line,) = re.findall(r"^50 +([\d.e-]+) ", str(plan), re.M)
     assert asked.epsilon <= float(line) <= 1.001 * asked.epsilon
-    spent = plan.planner.plan(asked.epsilon)
+    spent = plan.planner.plan(asked.epsilon, 50)
     least = Budget(spent.epsilon / 1e12, 0.0) if spent.pure else asked
     least = Budget(least.epsilon * (1 - 1e-9), least.delta)  # a plan spends a little less
     assert "epsilon" in check_text(str(plan.checklist()), least, asked)
