@@ -155,6 +155,8 @@ EXTRAS = {
 }
 """What the marks of optional extras ask for, modules or programs: `pytest.mark.extra("nn")`."""
 
+PROGRAMS = {"java"}  # the modules may lie in another environment, whose programs are on the path
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that asks for an extra which is not installed.
@@ -170,4 +172,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None or shutil.which(name) is not None
+    found = shutil.which(name) if name in PROGRAMS else importlib.util.find_spec(name)
+    return found is not None

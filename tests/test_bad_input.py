@@ -17,9 +17,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pytest
+from text_type import TEXT
 from wrong_calls import (
     BOUNDS,
     CANARY,
@@ -130,7 +132,7 @@ SCHEMA: dict[str, Case] = {
         "convert dates to numbers",
     ),
     "numbers for texts": (
-        ate(data=study(G=pd.Series(["a", "b"] * (N // 2), dtype="str")), bounds=bounds(G=[0, 1])),
+        ate(data=study(G=pd.Series(["a", "b"] * (N // 2), dtype=TEXT)), bounds=bounds(G=[0, 1])),
         SchemaError,
         "contains text, but its declared labels are numbers",
     ),
@@ -169,9 +171,13 @@ SCHEMA: dict[str, Case] = {
         SchemaError,
         "two labels",
     ),
-    "text with numeric bounds": (ate(bounds=bounds(G=(0, 1))), SchemaError, "contains text"),
+    "text with numeric bounds": (
+        ate(data=study().astype({"G": TEXT}), bounds=bounds(G=(0, 1))),
+        SchemaError,
+        "contains text",
+    ),
     "numbers of a text outcome": (
-        ate("arm ~ T | X1", bounds=bounds(arm=(0, 1))),
+        ate("arm ~ T | X1", study().astype({"arm": TEXT}), bounds=bounds(arm=(0, 1))),
         SchemaError,
         "contains text",
     ),
@@ -744,6 +750,8 @@ def mixed_numbers(frame: pd.DataFrame) -> Any:
     return frame.assign(X1=pd.Series([1, 2.5, "3", None] * len(frame), dtype=object)[: len(frame)])
 
 
+HALF = "float16" if hasattr(nw, "Float16") else "float32"  # as narwhals can read it
+
 ANYTHING: dict[str, Callable[[pd.DataFrame], Any]] = {
     "as it is": lambda frame: frame,
     "outside its bounds": column("X1", -1e9, CANARY, 11),
@@ -768,7 +776,7 @@ ANYTHING: dict[str, Callable[[pd.DataFrame], Any]] = {
     "negative zero": column("X1", -0.0),
     "large integers": whole(X1=2**63 - 1, T=np.int8(1)),
     "unsigned": lambda frame: frame.assign(T=frame["T"].astype("uint8")),
-    "float32": lambda frame: frame.astype({"X1": "float32", "Y": "float16"}),
+    "float32": lambda frame: frame.astype({"X1": "float32", "Y": HALF}),
     "bool": lambda frame: frame.assign(T=frame["T"] == 1, Y=frame["Y"] > 0.5),
     "nullable": lambda frame: column("T", None, 1, 0)(frame).astype({"T": "Int64"}),
     "nullable bool": lambda frame: frame.assign(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from text_type import TEXT
 
 import privcausal as pc
 
@@ -363,7 +364,7 @@ def study() -> dict[str, Any]:
             "Y": rng.random(n),
             "T": rng.integers(0, 2, n),
             "age": rng.uniform(18, 95, n),
-            "ward": rng.choice(["a", "b", "c"], n),
+            "ward": pd.array(rng.choice(["a", "b", "c"], n), TEXT),
             "arm": rng.choice(["no", "yes"], n),
             "id": np.arange(n) // 2,
             "date": pd.Timestamp("2020-01-01"),

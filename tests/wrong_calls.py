@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from text_type import TEXT
 
 import privcausal as pc
 from privcausal import cli
@@ -162,7 +163,7 @@ def folder() -> Path:
     (place / "cut.parquet").write_bytes(content[: len(content) // 2])
     (place / "text.parquet").write_text("Y,T\n1,0\n")
     (place / "empty.parquet").write_bytes(b"")
-    frame.head(0).to_parquet(place / "no rows.parquet")
+    frame.head(0).astype({"G": TEXT}).to_parquet(place / "no rows.parquet")
     frame.to_csv(place / "no rows.txt")
     lines = frame.to_csv(index=False).splitlines()
     wrong = {

@@ -13,6 +13,7 @@ import statsmodels.formula.api as smf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_estimands import Seen, uncut
+from text_type import TEXT
 
 import privcausal as pc
 from privcausal.errors import PrivcausalError
@@ -278,7 +279,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "cohorts as numbers": ({"bounds": BOUNDS | {"T": (2004, 2007)}}, "first treated period"),
     "three labels": ({"bounds": BOUNDS | {"Y": ["a", "b", "c"]}}, "two labels"),
     "an estimand": ({"estimand": "ATE"}, "has no argument estimand="),
-    "text": ({"frame": study(50).assign(Y="x")}, "contains text but has numeric bounds"),
+    "text": (
+        {"frame": study(50).assign(Y="x").astype({"Y": TEXT})},
+        "contains text but has numeric bounds",
+    ),
     "a date": (
         {"frame": study(50).assign(year=pd.Timestamp("2018-01-01"))}, "a date to days since",
     ),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from text_type import TEXT
 
 import privcausal as pc
 from privcausal.errors import CapabilityError, FormulaError, PrivcausalError, SchemaError
@@ -264,7 +265,7 @@ def test_refused_before_any_charge(name: str, tmp_path: Path) -> None:
 
 
 def test_text_events_need_labels() -> None:
-    text = trial(died=pd.Series(["yes"] * 2000, dtype="str"))
+    text = trial(died=pd.Series(["yes"] * 2000, dtype=TEXT))
     with pytest.raises(SchemaError, match=r"Event 'died' contains text.*\['censored', 'event'\]"):
         fit(frame=text)
     with pytest.raises(SchemaError, match="contains text, but its declared labels are numbers"):

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_type import TEXT
 
 from privcausal.errors import DataError
 from privcausal.features.design import header, labels, numbers, open_frame
@@ -144,7 +145,7 @@ def test_columns_of_objects_are_known_by_their_type(values: list[Any]) -> None:
             found = header(open_frame(table))
             assert found.kinds["x"] == "text"
             assert found.objects == {"x"}
-    assert not header(open_frame(pd.DataFrame({"x": ["a", "b"]}, dtype="str"))).objects
+    assert not header(open_frame(pd.DataFrame({"x": ["a", "b"]}, dtype=TEXT))).objects
 
 
 @pytest.mark.parametrize(

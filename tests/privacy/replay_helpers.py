@@ -231,7 +231,8 @@ def same_look(pair: Pair, fitted: Fit, look: str) -> None:
 
 def assert_same_texts(one: Any, two: Any) -> None:
     assert one.budget.equals(two.budget)
-    assert one.guarantee == two.guarantee
+    # a cost that is absent is NaN, which Python 3.13 compares by value, also in a dataclass
+    assert repr(one.guarantee) == repr(two.guarantee)
     assert one.glance().equals(two.glance())
     assert str(one.summary()) == str(two.summary())
     assert repr(one) == repr(two)

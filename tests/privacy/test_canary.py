@@ -37,6 +37,7 @@ from canaries import (
     reachable,
     told,
 )
+from text_type import TEXT
 
 import privcausal as pc
 from privcausal import testing
@@ -424,7 +425,10 @@ WRONG: dict[str, Callable[[], Any]] = {
     "unit in the formula": lambda: fitted("r", unit="X2", max_rows=1),
     "propensity undeclared": lambda: fitted("r", propensity="P"),
     "propensity of text": lambda: fitted(
-        "r", propensity="note", bounds=BOUNDS | {"note": (0.1, 0.9)}
+        "r",
+        rows().astype({"note": TEXT}),
+        propensity="note",
+        bounds=BOUNDS | {"note": (0.1, 0.9)},
     ),
     "too little for bounds": lambda: fitted("r", bounds=None, eps=1e-3),
     "labels without delta": lambda: fitted("r", bounds=None, delta=1e-12),
@@ -443,7 +447,9 @@ WRONG: dict[str, Callable[[], Any]] = {
     "unknown plot": lambda: kept().plot("scatter"),
     "no gate": lambda: kept().plot("gate"),
     "overlap of another frame": lambda: kept().overlap(rows()[["Y", "T"]], eps=1),
-    "balance of another type": lambda: kept().balance(rows().assign(X1=LABEL), eps=1),
+    "balance of another type": lambda: kept().balance(
+        rows().assign(X1=pd.array([LABEL] * N, TEXT)), eps=1
+    ),
     "levels of dates": lambda: pc.Schema.from_dtypes([NUMBER, LABEL]),
 }
 

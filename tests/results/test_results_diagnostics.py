@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from results_fits import CANARY, EPSILON, RARE, fit, proven, proven_average, study, variant
+from text_type import TEXT
 
 import privcausal as pc
 from privcausal.errors import BudgetError, CapabilityError, DataError, LedgerError, SchemaError
@@ -264,7 +265,7 @@ def test_a_ledger_with_the_delta_of_the_fit_needs_no_delta(what: str, tmp_path: 
 
 
 def as_text(data: pd.DataFrame) -> pd.DataFrame:
-    return data.assign(income=data["income"].astype(str))
+    return data.assign(income=data["income"].astype(TEXT))
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ def written(folder: Path, suffix: str, frame: pd.DataFrame, *, labels: bool = Tr
         coded.loc[coded["sex"] == 9, "sex"] = "a"
         pyreadstat.write_dta(coded, path, missing_user_values={"sex": ["a"]}, **options)
     else:
+        frame = frame.astype({"day": "datetime64[ns]"})  # the unit of dates that pyreadr writes
         pyreadr.write_rds(str(path), worded(frame) if labels else frame)
     return path
 

@@ -173,14 +173,19 @@ def test_parts_need_a_key(options: Any, frame: Any, tmp_path: Path) -> None:
     assert ledger.history.empty
 
 
+def another(session: Any) -> Any:
+    """A session that prefers its functions to Spark's, as older versions always do."""
+    other = session.newSession()
+    other.conf.set("spark.sql.functionResolution.sessionOrder", "first")
+    return other
+
+
 @pytest.fixture
 def shadowed(session: Any) -> Any:
     """A session whose functions replace all of Spark's that the vault does not check by name."""
     from privcausal.vault.sources.spark import _FUNCTIONS
 
-    other = session.newSession()
-    # Older versions of Spark always prefer a session's functions.
-    other.conf.set("spark.sql.functionResolution.sessionOrder", "first")
+    other = another(session)
     names = {name for (name,) in other.sql("SHOW SYSTEM FUNCTIONS").collect()}
     operators = {"isNotNull", "isNull", "<=", "<", "==", "=", "!=", "and", "or", "not", "-", "+"}
     for name in (names | operators) - set(_FUNCTIONS):
@@ -188,17 +193,17 @@ def shadowed(session: Any) -> Any:
     return other
 
 
-def test_a_session_that_replaces_functions_is_refused(shadowed: Any, tmp_path: Path) -> None:
+def test_a_session_that_replaces_functions_is_refused(session: Any, tmp_path: Path) -> None:
     from privcausal.vault.sources.spark import _FUNCTIONS
 
     rows().to_parquet(tmp_path / "rows.parquet")
-    table = shadowed.read.parquet(str(tmp_path / "rows.parquet"))
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     for name in _FUNCTIONS:
-        shadowed.udf.register(name, lambda *_: 7, "int")
+        other = another(session)
+        other.udf.register(name, lambda *_: 7, "int")
+        table = other.read.parquet(str(tmp_path / "rows.parquet"))
         with pytest.raises(CapabilityError, match=f"another function named '{name}'"):
             pc.private(FORMULA, table, bounds=BOUNDS, ledger=ledger)
-        shadowed.sql(f"DROP TEMPORARY FUNCTION {name}")
     assert ledger.history.empty
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from text_type import TEXT
 
 import privcausal as pc
 from privcausal import testing
@@ -251,7 +252,7 @@ def spoil(folder: Path, kind: str) -> Any:
             file.unlink()
             return folder
         case "no rows":
-            frame[:0].to_parquet(file)
+            frame[:0].astype({"G": TEXT}).to_parquet(file)
         case "two kinds":
             frame.to_csv(folder / "t.csv", index=False)
             return folder
@@ -280,7 +281,7 @@ def spoil(folder: Path, kind: str) -> Any:
         ("twins in csv", "differ only in upper and lower case"),
         ("a bracket", "cannot be read. Rename the file or"),
         ("a hive folder", "'Z' is not a column. It is in the names of the folders"),
-        ("no rows", "The data have no rows|has type|a type that cannot be read"),
+        ("no rows", "The data have no rows"),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_spent(

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import duckdb
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -376,8 +377,12 @@ def test_a_decimal_that_is_read_as_a_float_names_no_unit(size: int, tmp_path: Pa
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     with pytest.raises(DataError, match=r"Unit column 'id' is a decimal with more than 38 digits"):
         pc.private("Y ~ T", file, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
-    with pytest.raises(DataError, match="Column 'id' has a type that cannot be read"):
-        pc.private("Y ~ T", table, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
+    if nw.from_native(table).schema["id"] == nw.Decimal:  # versions of narwhals that read it
+        ends = pa.table({"id": pa.array([Decimal(10**45), Decimal(10**45 + 1)], ids.type)})
+        assert len(unit_codes(nw.from_native(ends)["id"]).labels) == 2
+    else:
+        with pytest.raises(DataError, match="Column 'id' has a type that cannot be read"):
+            pc.private("Y ~ T", table, bounds=BOUNDS, unit="id", max_rows=1, ledger=ledger)
     assert ledger.history.empty
     if size:
         bounds = {**BOUNDS, "id": (0, 40)}

@@ -247,8 +247,8 @@ def open_spark(frame: Any) -> Spark:
         if not str(known.className).startswith("org.apache.spark.sql.catalyst.expressions."):
             raise CapabilityError(
                 f"The Spark session has another function named {name!r}, which privcausal's sums "
-                f"would use. Run spark.sql('DROP TEMPORARY FUNCTION {name}'), or pass a DataFrame "
-                "of another session. No budget was spent."
+                "would use. Pass a DataFrame of another session, such as spark.newSession(). No "
+                "budget was spent."
             )
     return Spark(frame)
 

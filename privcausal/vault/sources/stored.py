@@ -394,7 +394,7 @@ def _collected(query: Any) -> Iterator[Any]:
 
 
 def _batches(relation: Any) -> Any:
-    # DuckDB before 1.4 has the first method under the second name.
+    # Older versions of DuckDB have the first method under the second name.
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return stream(STREAM)
 
