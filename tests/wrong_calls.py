@@ -910,7 +910,7 @@ FROM_CELLS: dict[str, Case] = {
                 pd.DataFrame(TABLE), ["a", "b"], noise=noise, eps=1
             ),
             DataError,
-            r"noise(= |\[)",
+            "noise= ",
         )
         for noise in ({}, {"count": 1}, {"count": 0, "sum": -1}, {"count": "1", "sum": 1}, 5, [1])
     },
