@@ -211,12 +211,11 @@ def run(
     _check_rest(request, undeclared, quote=not source.header.untyped)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
-    # Counting units requires reading rows, so they are counted for cohorts only. The summary
+    # Counting units requires reading rows, so they are counted for panels only. The summary
     # compares their number with delta.
-    counted = learner.counted(plan)
-    reads = request.trust.unit is None or any(counted)
+    reads = request.trust.unit is None or request.trust.panel is not None
     size = vault.public_size(source, request) if reads else None
-    check_rows(plan, undeclared, size, counted)
+    check_rows(plan, undeclared, size, learner.counted(plan))
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
@@ -225,7 +224,7 @@ def run(
             opened = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
-            rows = vault.public_size(source, request) if request.trust.unit is None else None
+            rows = size if request.trust.unit is None else None
 
             def planner() -> Planner:
                 return Planner(learner, base, request, schema, undeclared, assume(request))
