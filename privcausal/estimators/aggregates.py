@@ -173,7 +173,7 @@ def from_noisy(asked: CellRequest) -> Estimate:
         sd = noise[name]
         if not (is_number(sd) and LEAST_NOISE * limit <= sd <= limit):
             raise DataError(
-                f"noise[{name!r}] must be a standard deviation above 0: from "
+                f"noise= must hold standard deviations above 0: {name!r} from "
                 f"{LEAST_NOISE * limit:.2g} to {limit:.2g}."
             )
     count, total = float(noise["count"]), float(noise["sum"])

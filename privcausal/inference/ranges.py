@@ -689,9 +689,9 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
 
     On each side, the bound has the least squared noise plus squared bound of the bias of a sum over
     the rows. At most rows x (c / reach)^-INDEX lie beyond a distance c from the middle. The reach
-    usually comes from the fine cells that are distinguishable from noise. Narrow cells can lose a
-    long tail in noise. If the fine cells do not account for the count of the outermost rough cell,
-    the reach is this cell's border.
+    comes from the fine cells that are distinguishable from noise. Narrow cells can lose a long
+    tail in noise, so the reach allows for the rows of the outermost rough cell that the fine cells
+    do not account for (`_side`).
 
     Parameters
     ----------
@@ -703,8 +703,12 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
     """
     lo, hi = float(fine.ends[0]), float(fine.ends[-1])
     seen = visible_cells(fine.value, fine.noise_sd, 1)
-    middle = 0.5 * (lo + hi)
-    core = Core.of(seen, fine.value, fine.ends) or Core(middle, middle - lo, hi - middle)
+    if not seen.any():  # a core is the fullest quarter of the cells
+        quarter = len(seen) // 4
+        first = int(np.argmax(sliding_window_view(fine.value, quarter).sum(axis=1)))
+        seen[first : first + quarter] = True
+    core = Core.of(seen, fine.value, fine.ends)
+    assert core is not None  # the cells are wider than points
     zeros = float(rough.value[len(rough.value) // 2])
     if zeros > MOSTLY * float(rough.value.sum()) and lo <= 0 <= hi:
         others, at = fine.value.copy(), int(np.searchsorted(fine.ends, 0.0, side="right")) - 1
@@ -727,15 +731,29 @@ def outcome_range(rough: LookCounts, fine: LookCounts, noise: float) -> Window:
 
 
 def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tuple[float, float]:
-    """Largest detected distance on one side, and the maximum number of rows beyond."""
-    last = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
+    """Reach on one side, and the maximum number of rows beyond.
+
+    Rows may lie between the last detected cell and the `top` of the detected sizes. If their
+    density does not rise, at most `most` (top - c)^2 / (2 (top - reach)) is lost beyond c. The
+    tail condition allows rows x reach^3 / (2 c^2), so the reach is raised until this is as large
+    for every c.
+    """
+    last, z = int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9))), norm.isf(LUCKY)
+    # sizes into which the range was only widened hold no rows
+    while rough.ends[last - 1] > reach and rough.value[last - 1] <= z * rough.noise_sd:
+        last -= 1
+    top = min(float(fine.ends[-1]), float(rough.ends[last]))
     inside = seen & (fine.ends[1:] > rough.ends[last - 1])
-    rest = rough.value[last - 1] - fine.value[inside].sum()
-    noise = np.hypot(rough.noise_sd, fine.noise_sd * np.sqrt(inside.sum()))
-    if rest > norm.isf(LUCKY) * noise:
-        reach = float(fine.ends[-1])
+    rest = max(rough.value[last - 1] - fine.value[inside].sum(), 0.0)
+    most = rest + z * np.hypot(rough.noise_sd, fine.noise_sd * np.sqrt(inside.sum()))
     counts, at = fine, int(np.searchsorted(fine.ends, reach * (1 + 1e-9))) - 1
     if at == len(fine.value):
-        counts, at = rough, last
+        counts, at = rough, int(np.searchsorted(rough.ends, fine.ends[-1] * (1 - 1e-9)))
     ends = np.r_[reach, counts.ends[at + 1 :]]
-    return reach, hidden(counts.value[at:], counts.noise_sd, ends, 2)
+    rows = hidden(counts.value[at:], counts.noise_sd, ends, 2)
+    if reach < top:
+        worst = max(reach, 0.5 * top)  # the c at which the losses differ the most
+        rows = max(rows, most)
+        flat = most * worst**2 * (top - worst) ** 2 / (top - reach)
+        reach = max(reach, (flat / rows) ** (1 / INDEX))
+    return reach, rows

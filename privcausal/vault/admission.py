@@ -345,6 +345,7 @@ def check_types(header: Header, request: Request) -> None:
             )
 
 
+@guard.opening
 def admit(source: Source, plan: Plan) -> None:
     """Refuse a plan that this table cannot support, before it is charged."""
     if not source.rows.held and (plan.base not in BASES_OF_SUMS or plan.request.mode == "paper"):

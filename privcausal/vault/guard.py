@@ -58,7 +58,7 @@ def shielded(step: Callable[[], Any], words: str) -> Any:
 
 
 def opening(step: Callable[P, R]) -> Callable[P, R]:
-    """Guard a step on names, types, and files, before any row is read.
+    """Guard a step on names, types, files, and numbers of rows, before any value is read.
 
     Our own errors keep their text. Errors of other libraries might quote a value, so they get a
     constant message.

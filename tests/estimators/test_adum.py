@@ -489,19 +489,19 @@ TABLES: dict[str, tuple[pd.DataFrame, dict[str, Any], type[PrivcausalError], str
         table(),
         {"noise": {"count": 0, "sum": 1}, "eps": 1},
         DataError,
-        "deviation above 0",
+        "deviations above 0",
     ),
     "huge noise": (
         table(),
         {"noise": {"count": 1e200, "sum": 1}, "eps": 1},
         DataError,
-        "deviation above 0",
+        "deviations above 0",
     ),
     "tiny noise": (
         table(),
         {"noise": {"count": 1, "sum": 1e-200}, "eps": 1},
         DataError,
-        "deviation above 0",
+        "deviations above 0",
     ),
     "huge noisy sum": (
         table(sum=[1e300, 20, 50, 100]),

@@ -108,6 +108,23 @@ def test_what_lies_beyond_bounds_of_an_outcome_is_no_more_than_said(
     assert wrong <= binom.isf(1e-6, tables, 0.002)
 
 
+@pytest.mark.parametrize(("rows", "sd"), [(1000, 24.0), (5000, 24.0), (5000, 7.0), (1566, 75.0)])
+def test_bounds_of_a_usual_outcome_are_neither_far_too_wide_nor_too_narrow(
+    rows: int, sd: float
+) -> None:
+    """At most one bound in 50 is, of a normal outcome; more tables err once in a million."""
+    rng, wide, narrow, tables = np.random.default_rng(8), 0, 0, 100
+    for _ in range(tables):
+        y = rng.normal(2.6, 8, rows)
+        rough = counted(y, Magnitudes(("Y",)).edges(), rng, sd)
+        scale = coarse_range(rough, "Y", rows, outcome=True)
+        fine = counted(np.clip(y, scale.lo, scale.hi), np.linspace(scale.lo, scale.hi, 65), rng, sd)
+        found = outcome_range(rough, fine, sd / 6).interval
+        wide += found.width > 4 * np.ptp(y)
+        narrow += np.mean((y < found.lo) | (y > found.hi)) > 0.05
+    assert max(wide, narrow) <= binom.isf(1e-6, tables, 0.02)
+
+
 def test_rows_of_one_size_do_not_make_larger_sizes_look_occupied() -> None:
     """Sparse amounts, and a draw of noise of one to three sds in the four cells beyond theirs."""
     ends = Magnitudes(("Y",)).edges()
@@ -120,10 +137,10 @@ def test_rows_of_one_size_do_not_make_larger_sizes_look_occupied() -> None:
     assert found.hi <= 1024.0  # with runs of eight cells, 65,536
 
 
-def counted(y: np.ndarray, ends: np.ndarray, rng: np.random.Generator) -> Counts:
+def counted(y: np.ndarray, ends: np.ndarray, rng: np.random.Generator, sd: float = 24.0) -> Counts:
     """With noise of the sd that a fit of eps = 1 has."""
     counts = np.histogram(y, ends)[0]
-    return Counts(counts + 24 * rng.standard_normal(len(counts)), 24.0, ends)
+    return Counts(counts + sd * rng.standard_normal(len(counts)), sd, ends)
 
 
 @pytest.mark.parametrize(

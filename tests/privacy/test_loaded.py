@@ -203,4 +203,4 @@ def test_a_source_that_cannot_be_read_says_so(tmp_path: Path) -> None:
         patch.setattr(stored, "_batches", lambda _: iter([1 / 0]))
         with pytest.raises(DataError, match="Not all rows could be read") as caught:
             fit.overlap(path, eps=1.0)
-    assert isinstance(caught.value, DataError)
+    assert type(caught.value) is DataError
