@@ -85,6 +85,7 @@ class StageWeight:
 
 
 When = Callable[[Request, PrivateBase], bool]
+Weight = float | Callable[[Request], float]
 
 
 class Use:
@@ -104,7 +105,7 @@ class Use:
 
     def __init__(
         self, stage: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]],
-        weight: float | Callable[[Request], float], why: str, *when: When, failing: int = 0,
+        weight: Weight, why: str, *when: When, failing: int = 0,
     ) -> None:  # fmt: skip
         self.stage, self.weight, self.why = stage, weight, why
         self.when, self.failing = when, failing
@@ -167,6 +168,22 @@ def products(request: Request, base: PrivateBase) -> bool:
     two = learned(request, base) and one_contrast(request, base)
     enough = request.nobs is None or request.nobs * request.budget.epsilon >= ENOUGH
     return two and enough and base.interactions and len(request.formula.terms) > 1
+
+
+def by_rows(most: float, least: float, rows: float) -> Callable[[Request], float]:
+    """The weight of a histogram: `most` up to this n eps, then falling as its noise does.
+
+    Its squared noise, relative to the rows, falls as 1 / (n eps)^2. Private numbers of rows have
+    `most`.
+    """
+
+    def weight(request: Request) -> float:
+        if request.nobs is None:
+            return most
+        ratio = rows / (max(request.nobs, 1) * request.budget.epsilon)
+        return max(most * min(ratio, 1.0) ** 2, least)
+
+    return weight
 
 
 def for_marginals(least: float) -> Callable[[Request], float]:
