@@ -209,15 +209,17 @@ def run(
         )
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
-    # Counting units requires reading rows, so they are counted for panels only. The summary
-    # compares their number with delta.
-    reads = request.trust.unit is None or request.trust.panel is not None
-    size = vault.public_size(source, request) if reads else None
-    request = replace(request, nobs=size if request.trust.unit is None else None)
+    size = vault.public_size(source, request) if request.trust.unit is None else None
+    request = replace(request, nobs=size)
     said = RowRequest.of(request, learner, base, source.header)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
-    check_rows(plan, undeclared, size, learner.counted(plan))
+    # Counting units requires reading rows, so they are counted for cohorts only. The summary
+    # compares their number with delta.
+    counted = learner.counted(plan)
+    if request.trust.unit is not None and any(counted):
+        size = vault.public_size(source, request)
+    check_rows(plan, undeclared, size, counted)
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
@@ -226,7 +228,7 @@ def run(
             opened = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
-            rows = size if request.trust.unit is None else None
+            rows = vault.public_size(source, request) if request.trust.unit is None else None
 
             def planner() -> Planner:
                 return Planner(learner, base, request, schema, undeclared, assume(request))

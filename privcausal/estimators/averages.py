@@ -295,7 +295,7 @@ def _sized(request: Request, base: PrivateBase) -> bool:
 
 
 def sizes_of_scores(
-    stage: StageKey, weight: budget.Weight, why: str, *when: budget.When
+    stage: StageKey, weight: budget.Weighing, why: str, *when: budget.When
 ) -> tuple[Use, ...]:
     """The sizes of scores, or only the counts of the arms, to check a known propensity."""
     return Use(stage, weight, why, _sized, *when), Use(

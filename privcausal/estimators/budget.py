@@ -20,7 +20,6 @@ from privcausal.inference.ranges import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import factors, plan
 from privcausal.request.expressions import quoted
-from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
@@ -85,7 +84,7 @@ class StageWeight:
 
 
 When = Callable[[Request, PrivateBase], bool]
-Weight = float | Callable[[Request], float]
+Weighing = float | Callable[[Request], float]
 
 
 class Use:
@@ -105,7 +104,7 @@ class Use:
 
     def __init__(
         self, stage: plan.StageKey | Callable[[Request], Sequence[plan.StageKey]],
-        weight: Weight, why: str, *when: When, failing: int = 0,
+        weight: Weighing, why: str, *when: When, failing: int = 0,
     ) -> None:  # fmt: skip
         self.stage, self.weight, self.why = stage, weight, why
         self.when, self.failing = when, failing
@@ -536,24 +535,13 @@ def noise_sd(fit: plan.Plan, rho: int, change: float, unit: float = 1.0) -> floa
     return float(largest / np.sqrt(2 * rho / accounting.PICO))
 
 
-def count_sd(fit: plan.Plan) -> float:
-    """Noise sd of the counts of two groups of rows, or units, if they used the whole budget.
-
-    A row that moves changes both. Its Gaussian noise has the sd 1 / sqrt(rho), and its Laplace
-    noise the sd sqrt(8) / epsilon.
-    """
-    rho, epsilon = (part / accounting.PICO for part in (fit.rho, fit.epsilon))
-    return float((rho + epsilon**2 / 8) ** -0.5)
-
-
 def check_rows(
     fit: plan.Plan, undeclared: Undeclared, rows: int | None, counted: tuple[float, int]
 ) -> None:
     """Refuse a fit that noise would hide with this public number of rows, before any charge.
 
-    Bounds are estimated with `ranges.rows_to_find` rows. A comparison needs two groups of more
-    than `FEW_SDS` noise sds each. `counted` is the learner's noise sd of the count of a group, and
-    number of groups.
+    Bounds are estimated with `ranges.rows_to_find` rows. A comparison needs two cohorts of more
+    than `FEW_SDS` noise sds each. `counted` is that of the learner.
 
     Raises
     ------
@@ -562,14 +550,12 @@ def check_rows(
     """
     if rows is None:
         return
-    columns, (sd, groups) = len(undeclared.numbers), counted
+    columns, (sd, cohorts) = len(undeclared.numbers), counted
     if 0 < rows <= 2 * FEW_SDS * sd:
-        trust = fit.request.trust
-        kind = "rows" if trust.unit is None else "units"
-        what = "cohorts" if isinstance(trust.panel, Staggered) else "groups"
+        enough = _enough(fit, rows, cohorts * FEW_SDS * sd, "units")
         raise BudgetError(
-            f"The data have too few {kind} to compare any two {what} with this budget. For "
-            f"{groups} {what} of equal size, {_enough(fit, rows, groups * FEW_SDS * sd, kind)}."
+            "The data have too few units to compare any two cohorts with this budget. For "
+            f"{cohorts} cohorts of equal size, {enough}."
         )
     if not fit.has(MAGNITUDES):
         return
@@ -588,12 +574,8 @@ def check_rows(
 def _enough(fit: plan.Plan, rows: int, needed: float, kind: str) -> str:
     """The number of rows or the epsilon that would do."""
     eps, delta = fit.request.budget.epsilon, fit.request.budget.delta
-
-    def precision(eps: float) -> float:
-        return eps**2 if fit.pure else accounting.rho_of(eps, delta, fit.gdp)
-
-    enough = precision(eps) * (needed / max(rows, 1)) ** 2
-    while precision(eps) < enough and eps < LARGEST_REMEDY:
+    enough = accounting.rho_of(eps, delta, fit.gdp) * (needed / max(rows, 1)) ** 2
+    while accounting.rho_of(eps, delta, fit.gdp) < enough and eps < LARGEST_REMEDY:
         eps = math.ceil(101 * eps) / 100
     remedy = f", or eps={eps:g}" if eps < LARGEST_REMEDY else ""
     return f"about {needed:,.0f} {kind} are required{remedy}. No budget was spent"

@@ -196,7 +196,7 @@ def pairs(kind: str, relation: str) -> Iterator[tuple[Any, Any]]:
     fixed = [(LOW, HIGH), (HIGH, MISSING), (LOW, HUGE)]
     for number in range(PAIRS):
         old, new = fixed[number] if number < 3 else (hostile(rng), hostile(rng))
-        size = int(rng.integers(40, 60))
+        size = int(rng.integers(2, 20))
         yield neighbours(relation, [*ordinary(size, number), old], new)
 
 
@@ -294,7 +294,7 @@ def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_looks_at_the_data(relation: str) -> None:
     """Overlap, balance and uplift: their words, frames and work."""
-    one, two = neighbours(relation, [*ordinary(60, 3), LOW], HIGH)
+    one, two = neighbours(relation, [*ordinary(30, 3), LOW], HIGH)
     for kind, names in (("dr", ("overlap", "balance")), ("cells", ("uplift",))):
         result = fit(call(kind, relation) | {"control": pc.Control(split="full")}, one).result
         for name in names:
