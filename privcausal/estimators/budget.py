@@ -169,7 +169,7 @@ def products(request: Request, base: PrivateBase) -> bool:
     return two and enough and base.interactions and len(request.formula.terms) > 1
 
 
-def by_rows(most: float, least: float, rows: float) -> Callable[[Request], float]:
+def by_nobs(most: float, least: float, rows: float) -> Callable[[Request], float]:
     """The weight of a histogram: `most` up to this n eps, then falling as its noise does.
 
     Its squared noise, relative to the rows, falls as 1 / (n eps)^2. Private numbers of rows have

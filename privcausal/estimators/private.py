@@ -180,7 +180,7 @@ class AverageLearner(learners.Learner):
             return self.shares
         # The budget of the removed nuisance stages goes to the scores, and errors of the mean
         # outcome only add to the variance: with many rows they need less. Trials.
-        share = budget.by_rows(0.24, 0.12, 2000.0)(request) if request.formula.terms else 0.24
+        share = budget.by_nobs(0.24, 0.12, 2000.0)(request) if request.formula.terms else 0.24
         return {**self.shares, "nuisance": share, "effect": 0.90 - share}
 
 
@@ -207,10 +207,10 @@ class Private(AverageLearner):
         SURVIVAL_USE,
         *averages.sizes_of_scores(AVERAGE_STAGES[0], 0.10, "The maximum clipping bias falls with "
             "its noise; 0.16 and 0.07 gave wider intervals. Library.", learned)[:1],  # not counts
-        *averages.sizes_of_scores(AVERAGE_STAGES[0], budget.by_rows(0.20, 0.06, 2000.0), "With "
+        *averages.sizes_of_scores(AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), "With "
             "0.10, intervals of skewed outcomes in trials of 1,000 rows cover 90% in place of 93%; "
             "less from n eps = 2,000 on.", budget.known),
-        Use(survey.OUTCOME_RANGE, budget.by_rows(0.40, 0.20, 2000.0), "With 0.18, intervals in "
+        Use(survey.OUTCOME_RANGE, budget.by_nobs(0.40, 0.20, 2000.0), "With 0.18, intervals in "
             "trials of 500 rows are up to 70% wider; less from n eps = 2,000 on.", budget.wide,
             budget.known),
         Use(*OUTCOME_LOOK, learned),

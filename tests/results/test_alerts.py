@@ -178,7 +178,7 @@ def test_an_absent_arm_is_told_by_whatever_counts_it(kind: str) -> None:
         seeded_noise(1),
         pytest.warns(pc.PrivcausalWarning, match=r"One treatment arm is empty or too small") as w,
     ):
-        fit = WITHOUT_ONE_ARM[kind](rows(chance=1.0))
+        fit = WITHOUT_ONE_ARM[kind](rows(6000, chance=1.0))
     assert [one.filename for one in w] == [__file__]
     assert list(fit.alerts) == ["arm"]
 
