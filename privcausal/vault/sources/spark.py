@@ -61,19 +61,21 @@ class RemoteSum:
         if isinstance(self.mechanism, RawMechanism):
             return self.mechanism.integers(RawBatch(columns, keep))
         assert self.layout is not None
-        batch = Batch(columns, self._part(unit, rows), keep, self.layout)
+        part = np.zeros(rows, np.int64)
+        if len(self.shares) > 1:
+            assert unit is not None
+            # With units, the random bits are the same under both relations.
+            part = dealt(
+                rows,
+                self.shares,
+                neighbors="add_remove",
+                entropy=self.entropy,
+                units=unit.codes,
+                names=unit.labels,
+            )
+        batch = Batch(columns, part, keep, self.layout)
         with batch.rows.within(space):
             return self.mechanism.integers(batch)
-
-    def _part(self, unit: RawColumn | None, rows: int) -> Integers:
-        if len(self.shares) == 1:
-            return np.zeros(rows, np.int64)
-        assert unit is not None
-        # With units, the random bits are the same under both relations.
-        return dealt(
-            rows, self.shares, neighbors="add_remove", entropy=self.entropy,
-            units=unit.codes, names=unit.labels,
-        )  # fmt: skip
 
 
 _FAILED = (
@@ -120,8 +122,8 @@ class Spark(memory.RowSource):
 
     def repeats(self, names: Sequence[str]) -> bool:
         """Whether, by the query's plan, these columns are the same each time they are computed."""
-        found = shielded(lambda: repeatable(self._frame.select(*map(column_of, names))), _UNPLANNED)
-        return bool(found)
+        columns = [*map(column_of, names)]
+        return bool(shielded(lambda: repeatable(self._frame.select(*columns)), _UNPLANNED))
 
     def sums(
         self, job: RemoteSum, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
@@ -137,10 +139,10 @@ class Spark(memory.RowSource):
             interchangeable, so the sum is the same each time.
         """
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        asked = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
-        partial = frame.select(*asked).mapInArrow(carried_out(job, rows), "sums binary")
+        columns = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
+        sums = frame.select(*columns).mapInArrow(carried_out(job, rows), "sums binary")
         total = ExactSum(job.size)
-        for (packed,) in shielded(partial.collect, _FAILED):
+        for (packed,) in shielded(sums.collect, _FAILED):
             total.merge(bytes(packed))
         return total.value()
 
@@ -149,9 +151,8 @@ class Spark(memory.RowSource):
     ) -> tuple[tuple[str, ...], Integers]:
         """The labels of a column and their exact counts, before noise and a threshold."""
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        found = shielded(frame.groupBy(column_of(name)).count().collect, _FAILED)
         counts: dict[str, int] = {}
-        for value, count in found:
+        for value, count in shielded(frame.groupBy(column_of(name)).count().collect, _FAILED):
             key = label_key(value)
             if key is not None:
                 counts[key] = counts.get(key, 0) + int(count)
@@ -208,16 +209,17 @@ def _header(frame: Any) -> Header:
     names = list(frame.columns)
     if len(set(names)) < len(names):
         raise DataError("Two columns of the data have the same name. Rename one.")
-    readable = [f.name for f in frame.schema.fields if _is_readable(f.dataType)]
+    # Under a collation, Spark treats different texts as one unit or level, and the vault does not.
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    readable = [
+        name
+        for name, kind in types.items()
+        if kind.typeName() in _READABLE and "collate" not in kind.simpleString().lower()
+    ]
     schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
     known = header(nw.from_native(schema.empty_table(), eager_only=True))
     kinds = {name: known.kinds.get(name, "other") for name in names}
     return Header(kinds, integers=known.integers)
-
-
-def _is_readable(kind: Any) -> bool:
-    # Under a collation, Spark treats different texts as one unit or level, and the vault does not.
-    return kind.typeName() in _READABLE and "collate" not in kind.simpleString().lower()
 
 
 _READABLE = {
@@ -273,20 +275,17 @@ def repeatable(frame: Any) -> bool:
         text = text.partition("== Optimized Logical Plan ==")[2]
         return _repeats(text.partition("== Physical Plan ==")[0])
     optimised = plan.queryExecution().optimizedPlan()
-    return bool(optimised.deterministic()) and _repeats(_whole_text(optimised))
-
-
-def _whole_text(plan: Any) -> str:
-    """The plan's text with all the fields of each node, if this version of Spark can write it.
-
-    The arguments are: verbose, a suffix, the maximum number of fields, and one or two more options.
-    """
+    if not optimised.deterministic():
+        return False
+    # The plan's text with all the fields of each node, if this version of Spark can write it. The
+    # arguments are: verbose, a suffix, the maximum number of fields, and one or two more options.
     for more in ((False,), (False, False)):
         try:
-            return str(plan.treeString(True, False, 2**31 - 1, *more))
+            text = str(optimised.treeString(True, False, 2**31 - 1, *more))
         except Exception:  # not available in this version
-            pass
-    return str(plan.toString())  # may be truncated, which is detected
+            continue
+        return _repeats(text)
+    return _repeats(str(optimised.toString()))  # may be truncated, which is detected
 
 
 def _repeats(text: str) -> bool:

@@ -101,10 +101,9 @@ class Units(Opaque):
         """Number of units; public only under substitution."""
         if self._size is None:
             self._find()
-            found = _read(
-                lambda: self._work.execute("SELECT count(*) FROM units").fetchall(), _UNSORTED
-            )
-            self._size = int(found[0][0])
+            count = "SELECT count(*) FROM units"
+            rows = _read(lambda: self._work.execute(count).fetchall(), _UNSORTED)
+            self._size = int(rows[0][0])
         return self._size
 
     def marks(self, max_rows: int, parts: Parts | None) -> Marks:
@@ -140,8 +139,8 @@ class Units(Opaque):
             # DuckDB does not know the number of streamed rows; the lookup must be in the stored
             # table.
             work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-            each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
-            stored_table(work, "units", each, self._names())
+            distinct = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
+            stored_table(work, "units", distinct, self._names())
             self._work = work
 
     def _deal(self, parts: Parts) -> None:
@@ -203,8 +202,8 @@ class Marks(Opaque):
     def beside(self, blocks: memory.Blocks) -> Iterator[MarkedBlock]:
         """The blocks of a whole pass, with the mask and parts of their rows."""
         # a pass may end early, with its answer half read
-        with closing(self._connection.cursor()) as own:
-            reader = _read(lambda: _batches(own.table("marks")), _UNSORTED)
+        with closing(self._connection.cursor()) as cursor:
+            reader = _read(lambda: _batches(cursor.table("marks")), _UNSORTED)
             ahead = np.zeros(0, np.int8)
             for at, columns in blocks:
                 rows = at.stop - at.start
@@ -247,8 +246,14 @@ class Stored(memory.RowSource):
         self._size: int | None = None
         self._units: dict[str, Units] = {}
         self.ordered = ordered
-        found = _relation_header(relation) if columns is None else columns
-        self.header: Header = replace(found, untyped=known is not None)
+        if columns is None:  # Names and kinds, from an empty table of the relation's types.
+            import narwhals as nw
+
+            if len(set(relation.columns)) < len(relation.columns):
+                raise DataError("Two columns of the data have the same name. Rename one.")
+            empty = nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True)
+            columns = design.header(empty)
+        self.header: Header = replace(columns, untyped=known is not None)
 
     def size(self) -> int:
         if self._size is None:
@@ -348,12 +353,12 @@ class Stored(memory.RowSource):
             return self
         known = labels(self.header.names)
         kinds = {n: "text" if n in known else "numeric" for n in self.header.names}
-        found = Stored(
-            self._relation, self._opened, ordered=self.ordered, known=known,
-            columns=Header(kinds),  # type: ignore[arg-type]  # two of the literals
-        )  # fmt: skip
-        found._units = self._units  # closed together with these rows
-        return found
+        columns = Header(kinds)  # type: ignore[arg-type]  # two of the literals
+        table = Stored(
+            self._relation, self._opened, ordered=self.ordered, known=known, columns=columns
+        )
+        table._units = self._units  # closed together with these rows
+        return table
 
     def close(self) -> None:
         self._units.clear()
@@ -397,16 +402,6 @@ def _batches(relation: Any) -> Any:
     # DuckDB before 1.4 has the first method under the second name.
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return stream(STREAM)
-
-
-def _relation_header(relation: Any) -> Header:
-    """Names and kinds, from an empty table of the relation's types."""
-    import narwhals as nw
-
-    names = list(relation.columns)
-    if len(set(names)) < len(names):
-        raise DataError("Two columns of the data have the same name. Rename one.")
-    return design.header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 
 def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
