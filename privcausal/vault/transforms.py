@@ -118,15 +118,15 @@ class OverlapRoot:
 class TransformProduct:
     """The product of two transforms."""
 
-    one: Transform
-    two: Transform
+    first: Transform
+    second: Transform
 
     @property
     def bound(self) -> float:
-        return self.one.bound * self.two.bound
+        return self.first.bound * self.second.bound
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.one(batch) * self.two(batch)
+        return self.first(batch) * self.second(batch)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -191,9 +191,13 @@ class KernelRegression(Solution):
             return np.zeros(self.features.size)
         corner = self.lipschitz if self.loss == "huber" else np.inf
         problem = KernelProblem(
-            self.features, np.concatenate(points), np.concatenate(a), np.concatenate(t), corner,
-            self.ridge,
-        )  # fmt: skip
+            features=self.features,
+            points=np.concatenate(points),
+            a=np.concatenate(a),
+            t=np.concatenate(t),
+            corner=corner,
+            ridge=self.ridge,
+        )
         weights = problem.minimum(self.smooth, self.steps)
         length = float(np.linalg.norm(problem.gradient(weights)))
         if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
@@ -279,21 +283,17 @@ class KernelProblem(Opaque):
     ridge: float
     _phi: list[Matrix] = field(default_factory=list)
 
-    def _blocks(self) -> Iterator[tuple[Matrix, Vector, Vector]]:
+    def gradient(self, w: Vector) -> Vector:
+        total = self.ridge * w
         keep = self.points.shape[0] * self.features.size <= KEEP
         for k, start in enumerate(range(0, self.points.shape[0], BLOCK)):
             at = slice(start, start + BLOCK)
             phi = self._phi[k] if k < len(self._phi) else self.features.at(self.points[at])
             if keep and k == len(self._phi):
                 self._phi.append(phi)
-            yield phi, self.a[at], self.t[at]
-
-    def gradient(self, w: Vector) -> Vector:
-        total = self.ridge * w
-        for phi, a, t in self._blocks():
             pull = phi @ w
-            pull *= a
-            pull -= t
+            pull *= self.a[at]
+            pull -= self.t[at]
             np.minimum(pull, self.corner, out=pull)
             np.maximum(pull, -self.corner, out=pull)
             total += pull @ phi
