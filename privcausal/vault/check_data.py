@@ -233,10 +233,10 @@ def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
         yield f"above {hi}", f"becomes {hi}", np.flatnonzero(finite > domain.hi)
         return
     if isinstance(domain, Levels):
-        known, problem = domain.labels, "undeclared level"
-        fate = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
+        declared, problem = domain.labels, "undeclared level"
+        consequence = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
     else:
-        known, fate = (*domain.zeros, *domain.ones), _MISSING
+        declared, consequence = (*domain.zeros, *domain.ones), _MISSING
         problem = f"neither {domain.zero!r} nor {domain.one!r} but"
     # Each label that occurs, in alphabetical order, and the positions of its rows.
     codes, labels = column.codes, column.labels
@@ -250,9 +250,9 @@ def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(labels) + 1))
     for code in sorted(range(len(labels)), key=labels.__getitem__):
-        if labels[code] not in known:
+        if labels[code] not in declared:
             rows = order[ends[code] : ends[code + 1]]
-            yield f"{problem} {labels[code]!r}", fate, rows
+            yield f"{problem} {labels[code]!r}", consequence, rows
 
 
 # Printed output.

@@ -90,15 +90,15 @@ class Progress:
 
     def rows(self, done: int, of: memory.RowSource) -> None:
         # Counting may be a separate job. Count only for a watch, and only if the number is public.
-        shown = self.watch is not None and done and self._public
-        self._tell(done / max(of.size(), 1) if shown else None, "rows")
+        countable = self.watch is not None and done and self._public
+        self._tell(done / max(of.size(), 1) if countable else None, "rows")
 
     def rounds(self, share: float) -> None:
         self._tell(share, "rounds")
 
-    def _tell(self, share: float | None, what: str) -> None:
+    def _tell(self, share: float | None, unit: str) -> None:
         if self.watch is not None:
-            self.watch(self._stage, share, what)
+            self.watch(self._stage, share, unit)
 
 
 class Passes(Opaque):

@@ -123,8 +123,8 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         else _covariate(places[name], schema.get(name), shape, name in formula.categorical)
         for name in others
     }
-    known = [t for t in formula.terms if all(v in schema for v in t.variables)]
-    for column, atoms in design_of(known, schema, full_rank=True).atoms.items():
+    terms = [t for t in formula.terms if all(v in schema for v in t.variables)]
+    for column, atoms in design_of(terms, schema, full_rank=True).atoms.items():
         if column not in public:
             # Terms jump at atoms: move this share of the values, those nearest to atoms, to them.
             values = frame[column]
@@ -249,12 +249,12 @@ def _index(places: Mapping[str, Vector]) -> Vector:
 def _propensity(
     request: Request, assumed: Assumptions, index: Vector, frame: Mapping[str, Any]
 ) -> Vector | float:
-    known = request.propensity
-    if isinstance(known, str):
-        return np.asarray(frame[known])
-    if known is not None:
-        assert not isinstance(known, Mapping)
-        return float(known)
+    propensity = request.propensity
+    if isinstance(propensity, str):
+        return np.asarray(frame[propensity])
+    if propensity is not None:
+        assert not isinstance(propensity, Mapping)
+        return float(propensity)
     if not index.any():
         return assumed.treated
     place = (np.argsort(np.argsort(index)) + 0.5) / LATTICE

@@ -122,8 +122,8 @@ class InstrumentScores:
 
 def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
     """Each row's values by the functions of the row's fold, shape (n, J)."""
-    each = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
-    return each[0] if len(each) == 1 else np.where(batch.part[:, None] == 0, *each)
+    values = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
+    return values[0] if len(values) == 1 else np.where(batch.part[:, None] == 0, *values)
 
 
 BETA2 = 0.5

@@ -63,10 +63,10 @@ class Labelled(memory.Memory):
 
         Two codes may have the same text, so units are identified by their codes.
         """
-        known = labels(self.header.names)
+        by_column = labels(self.header.names)
         table = self._frame.to_native()
         for name, texts in self._texts.items():
-            declared = known.get(name, frozenset())
+            declared = by_column.get(name, frozenset())
             if declared & set(texts.values()):
                 # Convert each code separately: unchanged if it is declared, otherwise to its text.
                 codes, keys = design.labels(self._frame[name])
@@ -91,11 +91,10 @@ def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[s
     _, texts = _read(path, rows=False)
     for name in columns:
         if not texts.get(name):
-            known = (
-                ", ".join(map(repr, [column for column in texts if texts[column]][:20])) or "none"
-            )
+            labelled = [column for column in texts if texts[column]][:20]
+            listed = ", ".join(map(repr, labelled)) or "none"
             raise SchemaError(
-                f"Column {name!r} has no labels in {path.name}. Columns with labels: {known}."
+                f"Column {name!r} has no labels in {path.name}. Columns with labels: {listed}."
             )
     # two codes with one text are one level
     return {name: list(dict.fromkeys(texts[name].values())) for name in columns}
@@ -290,12 +289,12 @@ def check_header(names: Sequence[str], path: Path) -> None:
 def _is_value(field: str) -> bool:
     word = field.strip()
     lettered = any(character.isalpha() for character in word)
-    blank = word.casefold() in {known.casefold() for known in stored.BLANKS}
+    blank = word.casefold() in {text.casefold() for text in stored.BLANKS}
     return not lettered or blank or not math.isnan(stored.number_of(word))
 
 
-def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
-    """The columns of a CSV file as labels where `known`, and as numbers elsewhere.
+def _typed(table: Any, labels: Mapping[str, frozenset[str]]) -> Any:
+    """The columns of a CSV file as texts where they have `labels`, else as numbers.
 
     Most readers guess types from the values. One row would then decide how all other rows are
     read. Here each value is read separately, and unreadable values are missing.
@@ -303,7 +302,7 @@ def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
     import pyarrow as pa
 
     columns = [
-        stored.typed_column(texts.combine_chunks(), known.get(column))
+        stored.typed_column(texts.combine_chunks(), labels.get(column))
         for column, texts in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names)

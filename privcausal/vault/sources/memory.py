@@ -74,9 +74,9 @@ def unit_codes(series: Any) -> RawColumn:
 
     native = series.to_native()
     if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
-        known = native.cat.categories
-        key = partial(unit_key, mixed=known.dtype == object)
-        return _coded(native.cat.codes.to_numpy(), list(known), key)
+        categories = native.cat.categories
+        key = partial(unit_key, mixed=categories.dtype == object)
+        return _coded(native.cat.codes.to_numpy(), list(categories), key)
     values, mixed = design.plain_values(series), design.holds_objects(series)
     key = partial(unit_key, mixed=mixed)
     if not mixed and series.dtype != nw.Categorical:

@@ -217,9 +217,9 @@ def _header(frame: Any) -> Header:
         if kind.typeName() in _READABLE and "collate" not in kind.simpleString().lower()
     ]
     schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
-    known = header(nw.from_native(schema.empty_table(), eager_only=True))
-    kinds = {name: known.kinds.get(name, "other") for name in names}
-    return Header(kinds, integers=known.integers)
+    plain = header(nw.from_native(schema.empty_table(), eager_only=True))
+    kinds = {name: plain.kinds.get(name, "other") for name in names}
+    return Header(kinds, integers=plain.integers)
 
 
 _READABLE = {
@@ -245,8 +245,8 @@ _FUNCTIONS = ("count", "max", "min", "row_number")
 def open_spark(frame: Any) -> Spark:
     """Open a DataFrame, unless its session replaces a function that the vault's queries name."""
     for name in _FUNCTIONS:
-        known = shielded(partial(frame.sparkSession.catalog.getFunction, name), _UNPLANNED)
-        if not str(known.className).startswith("org.apache.spark.sql.catalyst.expressions."):
+        function = shielded(partial(frame.sparkSession.catalog.getFunction, name), _UNPLANNED)
+        if not str(function.className).startswith("org.apache.spark.sql.catalyst.expressions."):
             raise CapabilityError(
                 f"The Spark session has another function named {name!r}, which privcausal's sums "
                 f"would use. Run spark.sql('DROP TEMPORARY FUNCTION {name}'), or pass a DataFrame "

@@ -125,12 +125,12 @@ class Units(Opaque):
             """
         stored_table(self._work, "marks", ranked, self._names())
         # Copy the marks: closing the work database frees the memory that ranking took.
-        kept = self._opened.new()
+        copy = self._opened.new()
         marks = _read(lambda: _batches(self._work.table("marks")), _UNSORTED)
-        stored_table(kept, "marks", "FROM given", (marks.schema, marks))
+        stored_table(copy, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
         self._work = None
-        return Marks(kept)
+        return Marks(copy)
 
     def _find(self) -> None:
         """Store each unit once."""
