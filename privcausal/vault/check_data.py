@@ -211,18 +211,7 @@ def _problems(
         absent &= ~unread
     problem = "missing, but declared complete" if complete else "missing"
     yield problem, _MISSING, np.flatnonzero(absent)
-    yield from _strange(column, domain)
-
-
-def _absent(column: RawColumn) -> Mask:
-    if column.numbers is not None:
-        return np.isnan(column.numbers)
-    assert column.codes is not None
-    return column.codes < 0
-
-
-def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
-    """Values that are present, but not in the domain."""
+    # Values that are present, but not in the domain.
     if isinstance(domain, Interval):
         assert column.numbers is not None
         lo, hi = label_key(domain.lo), label_key(domain.hi)
@@ -253,6 +242,13 @@ def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
         if labels[code] not in declared:
             rows = order[ends[code] : ends[code + 1]]
             yield f"{problem} {labels[code]!r}", consequence, rows
+
+
+def _absent(column: RawColumn) -> Mask:
+    if column.numbers is not None:
+        return np.isnan(column.numbers)
+    assert column.codes is not None
+    return column.codes < 0
 
 
 # Printed output.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -248,11 +248,8 @@ def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge:
     return float(bound * reach * np.sqrt(rows / ridge) + cut)
 
 
-class Step(NamedTuple):
-    """beta and delta of one step of the solver."""
-
-    mix: float
-    length: float
+Step = tuple[float, float]
+"""beta and delta of one step of the solver."""
 
 
 def schedule(share: float, shorter: float) -> tuple[Step, ...]:
@@ -262,11 +259,12 @@ def schedule(share: float, shorter: float) -> tuple[Step, ...]:
     Algorithm 1, with q = `share` = lambda / S. By their Theorem 3, 1 + q A_N >= shorter^2 is
     sufficient. The schedule has about sqrt(S / lambda) log(shorter sqrt(S / lambda)) steps.
     """
-    q, a, steps = share, 0.0, []
+    q, a = share, 0.0
+    steps: list[Step] = []
     while 1 + q * a < shorter**2:
         grown = ((1 + q) * a + 2 * (1 + math.sqrt((1 + a) * (1 + q * a)))) / (1 - q) ** 2
         length = 0.5 * ((1 - q) ** 2 * grown - (1 + q) * a) / (1 + q + q * a)
-        steps.append(Step(a / ((1 - q) * grown), length))
+        steps.append((a / ((1 - q) * grown), length))
         a = grown
     return tuple(steps)
 

@@ -106,7 +106,25 @@ class Spark(memory.RowSource):
         self._frame = frame
         self._rows: int | None = None
         self._units: dict[str, int] = {}
-        self.header: Header = _header(frame)
+        # Names and kinds, from an empty table of the frame's types.
+        import narwhals as nw
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        names = list(frame.columns)
+        if len(set(names)) < len(names):
+            raise DataError("Two columns of the data have the same name. Rename one.")
+        # Under a collation, Spark treats different texts as one unit or level, and the vault does
+        # not.
+        readable = [
+            field.name
+            for field in frame.schema.fields
+            if field.dataType.typeName() in _READABLE
+            and "collate" not in field.dataType.simpleString().lower()
+        ]
+        schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
+        plain = header(nw.from_native(schema.empty_table(), eager_only=True))
+        kinds = {name: plain.kinds.get(name, "other") for name in names}
+        self.header: Header = Header(kinds, integers=plain.integers)
 
     def size(self) -> int:
         if self._rows is None:
@@ -199,27 +217,6 @@ def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator
         yield pa.RecordBatch.from_arrays([sums], ["sums"])
 
     return inside
-
-
-def _header(frame: Any) -> Header:
-    """Names and kinds, from an empty table of the frame's types."""
-    import narwhals as nw
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    names = list(frame.columns)
-    if len(set(names)) < len(names):
-        raise DataError("Two columns of the data have the same name. Rename one.")
-    # Under a collation, Spark treats different texts as one unit or level, and the vault does not.
-    types = {field.name: field.dataType for field in frame.schema.fields}
-    readable = [
-        name
-        for name, kind in types.items()
-        if kind.typeName() in _READABLE and "collate" not in kind.simpleString().lower()
-    ]
-    schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
-    plain = header(nw.from_native(schema.empty_table(), eager_only=True))
-    kinds = {name: plain.kinds.get(name, "other") for name in names}
-    return Header(kinds, integers=plain.integers)
 
 
 _READABLE = {

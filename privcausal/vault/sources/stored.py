@@ -110,9 +110,23 @@ class Units(Opaque):
         """Which rows are used, as by `batch.first_rows`, and the part of each (None: all in 0)."""
         self._find()
         units, part = "units", "0"
-        if parts is not None:
-            self._deal(parts)
+        if parts is not None:  # Python computes the keyed hash, and sees each name once.
+            import pyarrow as pa
+
             units, part = "dealt", "part"
+            with closing(self._work.cursor()) as beside:
+                query = "SELECT unit, unit::VARCHAR FROM units"
+                names = _read(lambda: _batches(beside.sql(query)), _UNSORTED)
+                schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
+
+                def dealt() -> Iterator[Any]:
+                    for batch in names:
+                        keys = [*map(memory.text_key, batch.column(1).to_pylist())]
+                        yield pa.record_batch(
+                            [batch.column(0), pa.array(parts(keys), pa.int8())], schema
+                        )
+
+                stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
         # Names are looked up before rows are ranked, because whole numbers take less memory.
         ranked = f"""
             SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
@@ -142,24 +156,6 @@ class Units(Opaque):
             distinct = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
             stored_table(work, "units", distinct, self._names())
             self._work = work
-
-    def _deal(self, parts: Parts) -> None:
-        """Store the part of each unit. Python computes the keyed hash, and sees each name once."""
-        import pyarrow as pa
-
-        with closing(self._work.cursor()) as beside:
-            query = "SELECT unit, unit::VARCHAR FROM units"
-            names = _read(lambda: _batches(beside.sql(query)), _UNSORTED)
-            schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
-
-            def dealt() -> Iterator[Any]:
-                for batch in names:
-                    part = pa.array(
-                        parts([*map(memory.text_key, batch.column(1).to_pylist())]), pa.int8()
-                    )
-                    yield pa.record_batch([batch.column(0), part], schema)
-
-            stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
 
 
 def stored_table(connection: Any, table: str, query: str, given: Stream) -> None:
@@ -452,17 +448,16 @@ def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
         indices, words = indices.fill_null(len(words)), [*words, ""]
     if known is None:
         values = pa.array([number_of(word) for word in words], pa.float64())
-    else:
-        values = pa.array([label_of(word, known) for word in words], pa.large_string())
+    else:  # The labels as written, or as the declared number they mean ("3.0" for 3).
+        labels: list[str | None] = []
+        for word in words:
+            number = label_key(number_of(word))
+            if word in known or (number not in known and word not in BLANKS):
+                labels.append(word)
+            else:
+                labels.append(number if number in known else None)
+        values = pa.array(labels, pa.large_string())
     return values.take(indices)
-
-
-def label_of(word: str, known: frozenset[str]) -> str | None:
-    """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
-    if word in known:
-        return word
-    number = label_key(number_of(word))
-    return number if number in known else None if word in BLANKS else word
 
 
 def number_of(word: str) -> float:
