@@ -185,7 +185,7 @@ class Passes(Opaque):
         """Cleaned rows. Rows outside the part are excluded (None: all rows)."""
         fresh = self._batches is None
         made = []
-        for batch in self._batches or map(self._batch, self._blocks()):
+        for batch in self._batches or map(self._batch, self._marked(self._wanted)):
             if fresh and self._keeps:
                 made.append(batch)
             yield batch if part is None else batch.only(part)
@@ -203,13 +203,13 @@ class Passes(Opaque):
         """Whether the table is small enough to keep values computed from the rows."""
         return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
 
-    def _wanted(self, layout: Layout, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:
-        kinds, schema = self._rows.header.kinds, layout.schema
-        return tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
-
-    def _blocks(self) -> Iterator[MarkedBlock]:
+    @property
+    def _wanted(self) -> tuple[tuple[str, bool], ...]:
+        """Columns of the layout, and whether each is read as labels."""
         assert self._layout is not None
-        return self._marked(self._wanted(self._layout, self._layout.variables))
+        kinds, schema = self._rows.header.kinds, self._layout.schema
+        names = self._layout.variables
+        return tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
 
     def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
         """Blocks of rows, with a mask of kept rows and the part of each row."""
@@ -254,11 +254,16 @@ class Passes(Opaque):
 
     def _summed(self, together: Together) -> Integers:
         if isinstance(self._rows, Spark):
-            assert self._layout is not None
             unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
-            wanted = self._wanted(self._layout, self._layout.variables)
             return self._sent(
-                RemoteSum(together, wanted, self._layout, self._shares, self._entropy, unit)
+                RemoteSum(
+                    together,
+                    self._wanted,
+                    self._layout,
+                    shares=self._shares,
+                    entropy=self._entropy,
+                    unit=unit,
+                )
             )
 
         thread, free, taken = threading.local(), self._spaces, list[Space]()
@@ -281,7 +286,7 @@ class Passes(Opaque):
             return sums, batch
 
         total, done, made = ExactSum(sum(together.sizes)), 0, []
-        blocks: Iterable[MarkedBlock | Batch] = self._batches or self._blocks()
+        blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
         for sums, batch in in_threads(worked, blocks, threads):
             total.add(sums)
