@@ -147,12 +147,11 @@ class Passes(Opaque):
         """
         trust, rows = self._plan.request.trust, self._rows
         if isinstance(rows, Stored) and trust.unit is not None:  # DuckDB keeps them.
-            split = len(self._shares) > 1
-            parts = (
-                (lambda names: self._dealt(len(names), np.arange(len(names)), names))
-                if split
-                else None
-            )
+
+            def of_names(names: Sequence[str]) -> Integers:
+                return self._dealt(len(names), np.arange(len(names)), names)
+
+            parts = of_names if len(self._shares) > 1 else None
             self._marks = rows.marks(trust.unit, trust.max_rows, parts)
         if isinstance(rows, Spark) or self._marks is not None:  # Spark's executors assign parts.
             return np.zeros(0, bool), np.zeros(0, np.int64)
