@@ -36,7 +36,8 @@ class Assigned:
     """
 
     column: Literal["treatment", "received"] | int = "treatment"
-    bound: float = 0.5
+
+    bound = 0.5
 
     def __call__(self, batch: Batch) -> Vector:
         if self.column == "treatment":
@@ -208,7 +209,8 @@ class SurveyWeight:
     column: str
     top: float
     root: bool = False
-    bound: float = 1.0
+
+    bound = 1.0
 
     def of(self, rows: Rows) -> Vector:
         share = np.clip(rows.frame[self.column] / self.top, 0.0, 1.0)

@@ -136,7 +136,8 @@ class LabelSelection:
     column: str
     max_rows: int
     delta: float
-    name: str = "noisy threshold"
+
+    name = "noisy threshold"
 
     @property
     def query(self) -> str:
