@@ -169,7 +169,7 @@ class ATO(Tilted):
         return np.full_like(e, 1 / np.mean(e * (1 - e)))
 
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
-        return vault.OverlapScore(k.e, k.eta, k.outcome, k.soft_clip, centre, scale)
+        return vault.ResidualProduct(k.e, k.eta, k.outcome, k.soft_clip, centre, scale=scale)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
         return vault.OverlapMass(k.e, k.soft_clip, scale)

@@ -434,10 +434,10 @@ def _late_learnt(
     The second nuisances pair each instrument with the treatment in place of the outcome.
     """
     request, known = state.session.plan.request, state.known
-    stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Received()}
+    stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Assigned("received")}
     own, names = instrument_stages(request), request.formula.instruments
     if known is None:
-        stages = {stage: vault.Instrument(k) for k, stage in enumerate(own)} | stages
+        stages = {stage: vault.Assigned(k) for k, stage in enumerate(own)} | stages
     state, grams = nu.moments_of(state, stages)
     etas = nu.outcomes(state, grams)
 

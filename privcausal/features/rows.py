@@ -411,7 +411,12 @@ def kept(call: FunctionT) -> FunctionT:
     """Cache the values of a function of rows, as `Rows.scratch` does."""
 
     @wraps(call)
-    def found(function: Any, rows: Rows) -> Vector:
-        return rows.scratch((function,), lambda: call(function, rows))
+    def cached(function: Any, rows: Rows) -> Vector:
+        if rows.space is None:
+            return call(function, rows)
+        key = (id(function),)
+        if key not in rows._brief:  # Keep the object, so that no other gets its id.
+            rows._brief[key] = (function,), call(function, rows)
+        return cast(Vector, rows._brief[key][1])
 
-    return cast(FunctionT, found)
+    return cast(FunctionT, cached)

@@ -41,10 +41,10 @@ from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import MOST_COUNT, CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file
 from privcausal.vault.transforms import (
-    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, Instrument, MassBalance,
-    OfArm, OfCovariates, Outcome, OutcomeResidual, OverlapMass, OverlapRoot, OverlapScore, Received,
-    RegressionInfluence, RegressionRow, ResidualProduct, ScoreVector, SurveyWeight, Transform,
-    TransformProduct, TreatedMass, TreatedScore, TreatmentResidual, WeightedScore,
+    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, MassBalance, OfArm,
+    OfCovariates, Outcome, OutcomeResidual, OverlapMass, OverlapRoot, RegressionInfluence,
+    RegressionRow, ResidualProduct, ScoreVector, SurveyWeight, Transform, TransformProduct,
+    TreatedMass, TreatedScore, TreatmentResidual, WeightedScore,
 )  # fmt: skip
 from privcausal.vault.vault import Vault, open_vault
 
@@ -81,7 +81,6 @@ __all__ = [
     "Grid",
     "ImputedEffect",
     "Influence",
-    "Instrument",
     "InstrumentScores",
     "KernelAnswers",
     "KernelRegression",
@@ -97,7 +96,6 @@ __all__ = [
     "OutlierSums",
     "OverlapMass",
     "OverlapRoot",
-    "OverlapScore",
     "PathSize",
     "PolynomialSums",
     "PrintedCells",
@@ -109,7 +107,6 @@ __all__ = [
     "PublishedEBM",
     "PublishedLogits",
     "PublishedProcess",
-    "Received",
     "RegressionInfluence",
     "RegressionMoments",
     "RegressionRow",

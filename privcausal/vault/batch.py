@@ -111,12 +111,11 @@ class Batch(Opaque):
         self.instruments = np.stack([self.dose, *others], axis=1) if others else self.dose[:, None]
         if request.arms:  # Other labels do not belong to an arm.
             complete &= self.t >= 0
-        known = request.propensity
-        self.rows = Rows(
-            {name: value for name, (value, _) in clean.items()}, size,
-            np.asarray(clean[known][0], np.float64) if isinstance(known, str) else None,
-            by_column=True,
-        )  # fmt: skip
+        propensity: Vector | None = None
+        if isinstance(request.propensity, str):
+            propensity = np.asarray(clean[request.propensity][0], np.float64)
+        frame = {name: values for name, (values, _) in clean.items()}
+        self.rows = Rows(frame, size, propensity, by_column=True)
         for design in layout.designs:
             if not design.plain:
                 complete &= np.isfinite(self.rows.scaled(design)).all(axis=1)
@@ -259,24 +258,19 @@ def dealt(
     """
     cut = np.cumsum(np.asarray(shares, float)) / sum(shares)
     if units is not None:
-        coins = np.append(_keyed_coins(entropy, names), 0.0)[units]
+        keyed = hashlib.blake2b(key=entropy.to_bytes(16, "little", signed=False), digest_size=8)
+        digests = []
+        for name in names:
+            hashed = keyed.copy()
+            hashed.update(name.encode("utf-8", "replace"))
+            digests.append(hashed.digest())
+        coins = np.append(np.frombuffer(b"".join(digests), "<u8") / 2.0**64, 0.0)[units]
         return np.searchsorted(cut[:-1], coins, side="right").astype(np.int64)
     rng = np.random.default_rng(entropy)  # Splits must be independent of the data, not secret.
     if neighbors == "add_remove":
         return np.searchsorted(cut[:-1], rng.random(size), side="right").astype(np.int64)
     place = rng.permutation(size)
     return np.searchsorted(np.floor(cut[:-1] * size), place, side="right").astype(np.int64)
-
-
-def _keyed_coins(entropy: int, names: Sequence[str]) -> Vector:
-    keyed = hashlib.blake2b(key=entropy.to_bytes(16, "little", signed=False), digest_size=8)
-
-    def digest(name: str) -> bytes:
-        own = keyed.copy()
-        own.update(name.encode("utf-8", "replace"))
-        return own.digest()
-
-    return np.frombuffer(b"".join(map(digest, names)), "<u8") / 2.0**64
 
 
 def first_rows(units: Integers, max_rows: int) -> Mask:

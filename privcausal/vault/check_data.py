@@ -93,13 +93,15 @@ class Findings(Strict):
         DataError
             If `frame` has no such line. The message lists the column's problems.
         """
-        own = [f for f in self.found if f.column == column]
-        for finding in own:
+        findings = [f for f in self.found if f.column == column]
+        for finding in findings:
             if finding.problem == problem:
                 return finding.positions
-        if own:
-            known = ", ".join(repr(f.problem) for f in own[:10])
-            raise DataError(f"Column {column!r} does not have this problem. Its problems: {known}.")
+        if findings:
+            problems = ", ".join(repr(f.problem) for f in findings[:10])
+            raise DataError(
+                f"Column {column!r} does not have this problem. Its problems: {problems}."
+            )
         raise DataError(f"Column {column!r} is not declared and not in the data.")
 
     def __str__(self) -> str:
@@ -147,10 +149,15 @@ def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
     Findings
         First the declared columns in the order of the schema, then the undeclared columns.
     """
-    asked = dict.fromkeys(names)
-    found = [f for name in schema if name in asked for f in _column(source, name, schema)]
-    others = (name for name in asked if name not in schema)
-    return Findings((*found, *(_undeclared(source, name) for name in others)))
+    names = dict.fromkeys(names)
+    findings = [f for name in schema if name in names for f in _column(source, name, schema)]
+    for name in names:
+        if name not in schema:
+            kind = source.header.kinds[name]
+            other = "levels are estimated privately; a treatment needs two labels"
+            consequence = _REFUSED if kind == "other" else _UNDECLARED.get(kind, other)
+            findings.append(_whole(name, kind, "not declared", consequence))
+    return Findings(tuple(findings))
 
 
 def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
@@ -161,13 +168,13 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
     if kind == "other":
         return [_whole(name, kind, "a type that cannot be read", _REFUSED)]
     domain = schema[name]
-    found = []
+    findings = []
     if kind == "text" and isinstance(domain, Interval):
-        found.append(_whole(name, kind, "text with numeric bounds", _REFUSED))
+        findings.append(_whole(name, kind, "text with numeric bounds", _REFUSED))
     for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
         if len(rows):
-            found.append(Finding(name, kind, problem, consequence, rows))
-    return found or [_whole(name, kind, NO_PROBLEM, "")]
+            findings.append(Finding(name, kind, problem, consequence, rows))
+    return findings or [_whole(name, kind, NO_PROBLEM, "")]
 
 
 def _whole(name: str, kind: str, problem: str, consequence: str) -> Finding:
@@ -179,12 +186,6 @@ _UNDECLARED = {
     "bool": "is read as 0/1",
     "numeric": "bounds are estimated privately; a treatment is read as 0/1",
 }
-
-
-def _undeclared(source: Source, name: str) -> Finding:
-    kind = source.header.kinds[name]
-    free = _UNDECLARED.get(kind, "levels are estimated privately; a treatment needs two labels")
-    return _whole(name, kind, "not declared", _REFUSED if kind == "other" else free)
 
 
 # Problems of rows: (problem, consequence in a fit, positions of the rows).
@@ -210,18 +211,7 @@ def _problems(
         absent &= ~unread
     problem = "missing, but declared complete" if complete else "missing"
     yield problem, _MISSING, np.flatnonzero(absent)
-    yield from _strange(column, domain)
-
-
-def _absent(column: RawColumn) -> Mask:
-    if column.numbers is not None:
-        return np.isnan(column.numbers)
-    assert column.codes is not None
-    return column.codes < 0
-
-
-def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
-    """Values that are present, but not in the domain."""
+    # Values that are present, but not in the domain.
     if isinstance(domain, Interval):
         assert column.numbers is not None
         lo, hi = label_key(domain.lo), label_key(domain.hi)
@@ -232,18 +222,12 @@ def _strange(column: RawColumn, domain: Domain) -> Iterator[ColumnProblem]:
         yield f"above {hi}", f"becomes {hi}", np.flatnonzero(finite > domain.hi)
         return
     if isinstance(domain, Levels):
-        known, problem = domain.labels, "undeclared level"
-        fate = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
+        declared, problem = domain.labels, "undeclared level"
+        consequence = f"becomes {OTHER!r}" if domain.other else "belongs to no level"
     else:
-        known, fate = (*domain.zeros, *domain.ones), _MISSING
+        declared, consequence = (*domain.zeros, *domain.ones), _MISSING
         problem = f"neither {domain.zero!r} nor {domain.one!r} but"
-    for label, rows in _by_label(column):
-        if label not in known:
-            yield f"{problem} {label!r}", fate, rows
-
-
-def _by_label(column: RawColumn) -> Iterator[tuple[str, Integers]]:
-    """Each label that occurs, in alphabetical order, and the positions of its rows."""
+    # Each label that occurs, in alphabetical order, and the positions of its rows.
     codes, labels = column.codes, column.labels
     if codes is None:
         assert column.numbers is not None
@@ -255,7 +239,16 @@ def _by_label(column: RawColumn) -> Iterator[tuple[str, Integers]]:
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(labels) + 1))
     for code in sorted(range(len(labels)), key=labels.__getitem__):
-        yield labels[code], order[ends[code] : ends[code + 1]]
+        if labels[code] not in declared:
+            rows = order[ends[code] : ends[code + 1]]
+            yield f"{problem} {labels[code]!r}", consequence, rows
+
+
+def _absent(column: RawColumn) -> Mask:
+    if column.numbers is not None:
+        return np.isnan(column.numbers)
+    assert column.codes is not None
+    return column.codes < 0
 
 
 # Printed output.
@@ -266,9 +259,6 @@ def _texts(finding: Finding) -> Sequence[str]:
     count = len(finding.positions)
     examples = ", ".join(map(str, finding.examples)) + (", ..." if count > SHOWN_ROWS else "")
     cells = (finding.column, finding.kind, finding.problem, finding.consequence)
-    return *map(_printable, cells), str(count) if count else "", examples
-
-
-def _printable(text: str, most: int = 60) -> str:
-    shown = text if text.isprintable() else repr(text)
-    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+    texts = (text if text.isprintable() else repr(text) for text in cells)
+    short = (text if len(text) <= 60 else f"{text[:57]}..." for text in texts)
+    return *short, str(count) if count else "", examples

@@ -45,16 +45,15 @@ class FittedEstimators(Opaque):
     probability: bool = False
 
     def __call__(self, rows: Rows) -> Vector:
-        return self._cut(unit_columns(rows, self.design))
+        return self._clipped(unit_columns(rows, self.design))
 
     def _predicted(self, x: Matrix) -> Vector:
         if self.probability:
             return np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
         return np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
 
-    def _cut(self, x: Matrix) -> Vector:
-        values = self._predicted(x)
-        middle = 0.5 * (self.lo + self.hi)
+    def _clipped(self, x: Matrix) -> Vector:
+        values, middle = self._predicted(x), 0.5 * (self.lo + self.hi)
         return np.clip(np.where(np.isnan(values), middle, values), self.lo, self.hi)
 
 
@@ -100,35 +99,24 @@ def learn_nuisances(
 
     e is clipped to [clip, 1 - clip], and mu to the outcome's `bounds`.
     """
-    e = wanted.known or _propensity(wanted.propensity, rows, t, design, clip)
-    mu0, mu1 = (_mean(wanted.outcome, rows[t == a], y[t == a], design, bounds) for a in (0, 1))
-    return functions.NuisanceTriple(e, mu0, mu1)
-
-
-def _propensity(
-    estimator: Any, rows: Matrix, t: Vector, design: Design, clip: float
-) -> functions.Function:
-    arms = np.unique(t)
-    if len(arms) < 2:  # A classifier's error would reveal this.
-        share = float(arms[0]) if len(arms) else 0.5
-        return functions.Constant(min(max(share, clip), 1 - clip))
-    fitted = _clone(estimator).fit(rows, t.astype(np.int64))
-    return FittedEstimators(fitted, design, clip, 1 - clip, probability=True)
-
-
-def _mean(
-    estimator: Any, rows: Matrix, y: Vector, design: Design, bounds: tuple[float, float]
-) -> functions.Function:
-    if not len(y):
-        return functions.Constant(0.5 * sum(bounds))
-    return FittedEstimators(_clone(estimator).fit(rows, y), design, *bounds)
-
-
-def _clone(estimator: Any) -> Any:
-    """An unfitted copy, so that the user's own object does not learn from the rows."""
     from sklearn.base import clone
 
-    return clone(estimator, safe=False)
+    # Fit unfitted copies, so that the user's own objects do not learn from the rows.
+    e, arms = wanted.known, np.unique(t)
+    if e is None and len(arms) < 2:  # A classifier's error would reveal this.
+        share = float(arms[0]) if len(arms) else 0.5
+        e = functions.Constant(min(max(share, clip), 1 - clip))
+    elif e is None:
+        classifier = clone(wanted.propensity, safe=False).fit(rows, t.astype(np.int64))
+        e = FittedEstimators(classifier, design, clip, 1 - clip, probability=True)
+    means: list[functions.Function] = []
+    for arm in (0, 1):
+        if not (t == arm).any():
+            means.append(functions.Constant(0.5 * sum(bounds)))
+            continue
+        regressor = clone(wanted.outcome, safe=False).fit(rows[t == arm], y[t == arm])
+        means.append(FittedEstimators(regressor, design, *bounds))
+    return functions.NuisanceTriple(e, *means)
 
 
 # -- private estimators, released under their declared guarantee -----------------------------
@@ -153,7 +141,7 @@ class Declared(FittedEstimators):
         x = unit_columns(rows, self.design)
         if self.arm is not None:
             x = np.column_stack([np.full(len(x), self.arm), x])
-        return np.asarray(hiding(lambda: self._cut(x), f"{self.who}, in predict"))
+        return np.asarray(hiding(lambda: self._clipped(x), f"{self.who}, in predict"))
 
     def at(self, arm: float) -> Declared:
         """The same estimator with the treatment set to this value."""
@@ -231,9 +219,9 @@ class DeclaredFit:
         weight: Vector | None = None
         if self.weight is not None:
             weight = np.clip(np.nan_to_num(np.concatenate(weights)), 0.0, self.most)
-        own = copy.deepcopy(self.estimator)
+        estimator = copy.deepcopy(self.estimator)
         who = f"{self.name.partition(',')[0]} failed in the stage '{stage}'"
         # Warnings could reveal rows.
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            hiding(lambda: own.fit(x, target, bounds=self.bounds, weight=weight), who)
-        return Declared(own, self.design, lo, hi, who=who)
+            hiding(lambda: estimator.fit(x, target, bounds=self.bounds, weight=weight), who)
+        return Declared(estimator, self.design, lo, hi, who=who)

@@ -90,15 +90,15 @@ class Progress:
 
     def rows(self, done: int, of: memory.RowSource) -> None:
         # Counting may be a separate job. Count only for a watch, and only if the number is public.
-        shown = self.watch is not None and done and self._public
-        self._tell(done / max(of.size(), 1) if shown else None, "rows")
+        countable = self.watch is not None and done and self._public
+        self._tell(done / max(of.size(), 1) if countable else None, "rows")
 
     def rounds(self, share: float) -> None:
         self._tell(share, "rounds")
 
-    def _tell(self, share: float | None, what: str) -> None:
+    def _tell(self, share: float | None, unit: str) -> None:
         if self.watch is not None:
-            self.watch(self._stage, share, what)
+            self.watch(self._stage, share, unit)
 
 
 class Passes(Opaque):
@@ -147,8 +147,12 @@ class Passes(Opaque):
         """
         trust, rows = self._plan.request.trust, self._rows
         if isinstance(rows, Stored) and trust.unit is not None:  # DuckDB keeps them.
-            of_names = self._parts_of_units if len(self._shares) > 1 else None
-            self._marks = rows.marks(trust.unit, trust.max_rows, of_names)
+
+            def of_names(names: Sequence[str]) -> Integers:
+                return self._dealt(len(names), np.arange(len(names)), names)
+
+            parts = of_names if len(self._shares) > 1 else None
+            self._marks = rows.marks(trust.unit, trust.max_rows, parts)
         if isinstance(rows, Spark) or self._marks is not None:  # Spark's executors assign parts.
             return np.zeros(0, bool), np.zeros(0, np.int64)
         size = rows.size()
@@ -162,53 +166,49 @@ class Passes(Opaque):
             keep = first_rows(codes, trust.max_rows)
         return keep, self._dealt(size, codes, names)
 
-    def _parts_of_units(self, names: Sequence[str]) -> Integers:
-        return self._dealt(len(names), np.arange(len(names)), names)
-
     def _dealt(self, size: int, units: Integers | None, names: Sequence[str]) -> Integers:
         if len(self._shares) == 1:
             return np.zeros(size, np.int64)
         return dealt(
-            size, self._shares, neighbors=self._plan.request.trust.neighbors,
-            entropy=self._entropy, units=units, names=names,
-        )  # fmt: skip
+            size,
+            self._shares,
+            neighbors=self._plan.request.trust.neighbors,
+            entropy=self._entropy,
+            units=units,
+            names=names,
+        )
 
     # -- batches -----------------------------------------------------------------------------
 
     def batches(self, part: int | None = None) -> Iterator[Batch]:
         """Cleaned rows. Rows outside the part are excluded (None: all rows)."""
-        return (b if part is None else b.only(part) for b in self._clean())
+        fresh = self._batches is None
+        made = []
+        for batch in self._batches or map(self._batch, self._marked(self._wanted)):
+            if fresh and self._keeps:
+                made.append(batch)
+            yield batch if part is None else batch.only(part)
+        if fresh:
+            self._batches = made or None
 
     def none_complete(self) -> bool:
         """Whether the rows can be checked here, and all of them are incomplete."""
         if isinstance(self._rows, Aggregates | Spark):
             return False  # No rows are held here.
-        return not any(batch.complete.any() for batch in self._clean())
-
-    def _clean(self) -> Iterator[Batch]:
-        if self._batches is not None:
-            yield from self._batches
-            return
-        made = []
-        for block in self._blocks():
-            batch = self._batch(block)
-            if self._keeps:
-                made.append(batch)
-            yield batch
-        self._batches = made or None
+        return not any(batch.complete.any() for batch in self.batches())
 
     @property
     def _keeps(self) -> bool:
         """Whether the table is small enough to keep values computed from the rows."""
         return self._rows.size() <= (max(KEEP_ROWS, KEEP_HELD) if self._rows.held else KEEP_ROWS)
 
-    def _wanted(self, layout: Layout, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:
-        kinds, schema = self._rows.header.kinds, layout.schema
-        return tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
-
-    def _blocks(self) -> Iterator[MarkedBlock]:
+    @property
+    def _wanted(self) -> tuple[tuple[str, bool], ...]:
+        """Columns of the layout, and whether each is read as labels."""
         assert self._layout is not None
-        return self._marked(self._wanted(self._layout, self._layout.variables))
+        kinds, schema = self._rows.header.kinds, self._layout.schema
+        names = self._layout.variables
+        return tuple((name, reads_labels(schema[name], kinds[name])) for name in names)
 
     def _marked(self, wanted: memory.Wanted, rows: int | None = None) -> Iterator[MarkedBlock]:
         """Blocks of rows, with a mask of kept rows and the part of each row."""
@@ -222,8 +222,8 @@ class Passes(Opaque):
     def _batch(self, block: MarkedBlock) -> Batch:
         at, columns, keep, part = block
         assert self._layout is not None
-        own = None if self._clusters is None else self._clusters[at]
-        return Batch(columns, part, keep, self._layout, own)
+        clusters = None if self._clusters is None else self._clusters[at]
+        return Batch(columns, part, keep, self._layout, clusters)
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -240,47 +240,52 @@ class Passes(Opaque):
         return total.value()
 
     def sums(
-        self, asked: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
+        self, queries: Sequence[tuple[Mechanism, tuple[int | None, ...]]]
     ) -> list[list[Integers]]:
         """The sums of each mechanism over parts of the rows (None: all), in one pass over them."""
         if isinstance(self._rows, Aggregates):
             table = self._rows.table
-            cells = [mechanism for mechanism, _ in asked if isinstance(mechanism, CellSums)]
+            cells = [mechanism for mechanism, _ in queries if isinstance(mechanism, CellSums)]
             return [[mechanism.of_table(table.count, table.steps)] for mechanism in cells]
-        together = Together(tuple(asked))
-        each = np.split(self._summed(together), np.cumsum(together.sizes)[:-1])
-        return [np.split(e, len(parts)) for e, (_, parts) in zip(each, asked, strict=True)]
+        together = Together(tuple(queries))
+        sums = np.split(self._summed(together), np.cumsum(together.sizes)[:-1])
+        return [np.split(s, len(parts)) for s, (_, parts) in zip(sums, queries, strict=True)]
 
     def _summed(self, together: Together) -> Integers:
         if isinstance(self._rows, Spark):
-            assert self._layout is not None
             unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
-            wanted = self._wanted(self._layout, self._layout.variables)
             return self._sent(
-                RemoteSum(together, wanted, self._layout, self._shares, self._entropy, unit)
+                RemoteSum(
+                    together,
+                    self._wanted,
+                    self._layout,
+                    shares=self._shares,
+                    entropy=self._entropy,
+                    unit=unit,
+                )
             )
 
-        spaces, free, taken = threading.local(), self._spaces, list[Space]()
+        thread, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
         keeps_matrices = self._keeps and self._rows.size() * together.width <= KEEP_NUMBERS
 
         def worked(block: MarkedBlock | Batch) -> tuple[Integers, Batch]:
-            if not hasattr(spaces, "own"):
-                spaces.own = free.pop() if free else Space()
-                taken.append(spaces.own)
+            if not hasattr(thread, "space"):
+                thread.space = free.pop() if free else Space()
+                taken.append(thread.space)
             with np.errstate(all="ignore"):  # Pool threads do not inherit this.
                 batch = block if isinstance(block, Batch) else self._batch(block)
                 at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
                 batch.rows.before, batch.rows.keeps_matrices = before.pop(at, {}), keeps_matrices
-                with batch.rows.within(spaces.own):
+                with batch.rows.within(thread.space):
                     sums = together.integers(batch)
             if remembers:  # Drop values that this pass did not use.
                 self._values[at] = batch.rows.remembered()
             return sums, batch
 
         total, done, made = ExactSum(sum(together.sizes)), 0, []
-        blocks: Iterable[MarkedBlock | Batch] = self._batches or self._blocks()
+        blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
         for sums, batch in in_threads(worked, blocks, threads):
             total.add(sums)
@@ -302,8 +307,8 @@ class Passes(Opaque):
         for _, columns, keep, _ in self._marked([(name, True)], rows):
             codes, labels = columns[name].codes, columns[name].labels
             assert codes is not None
-            found = np.bincount(codes[keep & (codes >= 0)], minlength=len(labels))
-            for label, count in zip(labels, found.tolist(), strict=True):
+            rows_with = np.bincount(codes[keep & (codes >= 0)], minlength=len(labels))
+            for label, count in zip(labels, rows_with.tolist(), strict=True):
                 counts[label] = counts.get(label, 0) + count
         return tuple(counts), np.array(list(counts.values()), np.int64)
 
@@ -357,7 +362,7 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
         warnings.simplefilter("ignore")
         waiting: deque[Future[T]] = deque()
         for block in blocks:
-            if sum(not one.done() for one in waiting) < threads:
+            if sum(not future.done() for future in waiting) < threads:
                 waiting.append(pool.submit(step, block))
             else:  # The other threads are busy.
                 waiting.append(Future())

@@ -107,26 +107,30 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
     arms, outcomes, common, *uniform, drawn = _lattice(4 + len(request.columns))
     # uniform numbers whose normal scores have the correlation
     shared, apart = np.sqrt([shape.correlation, 1 - shape.correlation])
-    correlated = [ndtr(shared * ndtri(common) + apart * ndtri(own)) for own in uniform]
+    correlated = [ndtr(shared * ndtri(common) + apart * ndtri(u)) for u in uniform]
     places = dict(zip(request.columns, correlated, strict=True))
     unit = request.trust.unit
     roles = formula.outcome, *formula.causes, unit, request.weights
     others = [name for name in request.columns if name not in roles]
     # Public rows, each drawn about equally often.
-    given = {
+    public = {
         name: rows[(drawn * len(rows)).astype(np.int64)] for name, rows in assumed.like.items()
     }
-    places |= {name: _ranks(column) for name, column in given.items()}
+    places |= {name: _ranks(column) for name, column in public.items()}
     frame = {
-        name: given[name]
-        if name in given
+        name: public[name]
+        if name in public
         else _covariate(places[name], schema.get(name), shape, name in formula.categorical)
         for name in others
     }
-    known = [t for t in formula.terms if all(v in schema for v in t.variables)]
-    for column, atoms in design_of(known, schema, full_rank=True).atoms.items():
-        if column not in given:  # Terms jump there.
-            frame[column] = _near(frame[column], atoms, shape.ones)
+    terms = [t for t in formula.terms if all(v in schema for v in t.variables)]
+    for column, atoms in design_of(terms, schema, full_rank=True).atoms.items():
+        if column not in public:
+            # Terms jump at atoms: move this share of the values, those nearest to atoms, to them.
+            values = frame[column]
+            nearest = atoms[np.abs(values[:, None] - atoms).argmin(axis=1)]
+            gap = np.abs(values - nearest)
+            frame[column] = np.where(gap <= np.quantile(gap, shape.ones), nearest, values)
     index = _index({name: _ranks(frame[name]) for name in others if name in formula.variables})
     name = formula.assigned
     if isinstance(request.propensity, Mapping):
@@ -140,8 +144,8 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         frame[name] = _coded(treated, schema.get(name))
     if formula.instruments:  # The instrument sets half of its range.
         place = arms if request.dose else np.asarray(treated, np.float64)
-        domain, own = schema.get(formula.treatment), places[formula.treatment]
-        taken = np.asarray((place + own) / 2 if request.per_unit else own < 0.25 + place / 2)
+        domain, alone = schema.get(formula.treatment), places[formula.treatment]
+        taken = np.asarray((place + alone) / 2 if request.per_unit else alone < 0.25 + place / 2)
         frame[formula.treatment] = (
             _covariate(taken, domain, shape) if request.per_unit else _coded(taken, domain)
         )
@@ -152,7 +156,7 @@ def _invented(request: Request, assumed: Assumptions) -> dict[str, Any]:
         domain = schema[request.weights]
         assert isinstance(domain, Interval)
         frame[request.weights] = domain.lo + domain.width * places[request.weights]
-    frame |= given
+    frame |= public
     if request.cluster is not None and request.cluster.column != unit:
         frame[request.cluster.column] = np.arange(LATTICE)
     if unit is not None:
@@ -170,15 +174,15 @@ def _invented_panel(request: Request, assumed: Assumptions) -> dict[str, Any]:
     time, cohort = (request.schema[column] for column in (panel.time, panel.cohort))
     assert isinstance(time, Levels)
     assert isinstance(cohort, Levels)
-    own, place, *drawn = _lattice(2 + len(panel.wide))
+    common, place, *uniform = _lattice(2 + len(panel.wide))
     never = np.array([label not in time.labels for label in cohort.labels])
     sizes = np.where(never, 0.0, assumed.population.next_level ** np.arange(len(never)))
     shares = np.where(never, 1 - assumed.treated, assumed.treated * sizes / max(sizes.sum(), 1e-9))
-    ends, index = np.cumsum(shares / shares.sum())[:-1], _index({name: own})
+    ends, index = np.cumsum(shares / shares.sum())[:-1], _index({name: common})
     cohorts = np.array(cohort.labels, object)[np.searchsorted(ends, place)]
     frame: dict[str, Any] = {str(request.trust.unit): np.arange(LATTICE), panel.cohort: cohorts}
-    for column, one in zip(panel.wide, drawn, strict=True):
-        frame[column] = _outcome(one, index, assumed, panel.outcome[name])
+    for column, places in zip(panel.wide, uniform, strict=True):
+        frame[column] = _outcome(places, index, assumed, panel.outcome[name])
     return frame | {name: frame[panel.wide[-1]]}
 
 
@@ -221,20 +225,13 @@ def _covariate(
     return place if domain is None else domain.lo + place * domain.width
 
 
-def _near(values: Vector, atoms: Vector, share: float) -> Vector:
-    """Move this share of the values, those nearest to atoms, to them."""
-    nearest = atoms[np.abs(values[:, None] - atoms).argmin(axis=1)]
-    gap = np.abs(values - nearest)
-    return np.where(gap <= np.quantile(gap, share), nearest, values)
-
-
-def _coded(one: Any, domain: Domain | None) -> Any:
+def _coded(true: Any, domain: Domain | None) -> Any:
     """True and false as the two labels of a domain, or as 1 and 0."""
     if isinstance(domain, Levels):
         domain = Binary(list(domain.values))
     if isinstance(domain, Binary) and domain.labels is not None:
-        return np.array(domain.labels, object)[one.astype(np.int64)]
-    return one.astype(np.float64)
+        return np.array(domain.labels, object)[true.astype(np.int64)]
+    return true.astype(np.float64)
 
 
 def _index(places: Mapping[str, Vector]) -> Vector:
@@ -252,12 +249,12 @@ def _index(places: Mapping[str, Vector]) -> Vector:
 def _propensity(
     request: Request, assumed: Assumptions, index: Vector, frame: Mapping[str, Any]
 ) -> Vector | float:
-    known = request.propensity
-    if isinstance(known, str):
-        return np.asarray(frame[known])
-    if known is not None:
-        assert not isinstance(known, Mapping)
-        return float(known)
+    propensity = request.propensity
+    if isinstance(propensity, str):
+        return np.asarray(frame[propensity])
+    if propensity is not None:
+        assert not isinstance(propensity, Mapping)
+        return float(propensity)
     if not index.any():
         return assumed.treated
     place = (np.argsort(np.argsort(index)) + 0.5) / LATTICE
@@ -294,7 +291,7 @@ MOST_LABELS = 2_000
 """Maximum number of labels in one answer. Each becomes a column."""
 
 
-class _Told(noise.OperatingSystem):
+class _EarlierNoise(noise.OperatingSystem):
     """The noise of an earlier fit. Only its scale matters."""
 
     def __init__(self, *, real: bool, silent: bool) -> None:
@@ -322,7 +319,7 @@ class Replay(Vault):
         real: bool,
         silent: bool,
     ) -> None:
-        self._begin(plan, _Told(real=real, silent=silent), size)
+        self._begin(plan, _EarlierNoise(real=real, silent=silent), size)
         self._left = dict(answers)
 
     def set_layout(self, *_: Any, **__: Any) -> None:
@@ -337,9 +334,9 @@ class Replay(Vault):
     def _drawn(
         self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
     ) -> Sequence[Release]:
-        given = self._left.pop(stage.name)
-        _need(len(given) == len(parts))
-        return [self._checked(stage, query, *one) for one in given]
+        answers = self._left.pop(stage.name)
+        _need(len(answers) == len(parts))
+        return [self._checked(stage, query, values, labels) for values, labels in answers]
 
     def _checked(
         self, stage: Stage, query: Answerable, values: Vector, labels: tuple[str, ...]
@@ -350,7 +347,7 @@ class Replay(Vault):
             _need(len(labels) <= MOST_LABELS and list(labels) == sorted(set(labels)))
         else:
             _need(not labels)
-        release = self._told(stage, query, values, labels)
+        release = self._charged(stage, query, values, labels)
         _need(release.value.shape == release.noise_sd.shape and np.isfinite(values).all())
         if isinstance(query, Query):
             _need((np.abs(values) <= 2.0 * noise.LIMIT * query.units).all())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -29,12 +29,22 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Assigned:
-    """T - 1/2 for T in [0, 1]. Centering halves the bound."""
+    """D - 1/2 for D in [0, 1]. Centering halves the bound.
 
-    bound: float = 0.5
+    D is the treatment, the treatment that an instrument affects, or the instrument at a place. The
+    batch clips the treatment to [0, 1]; the other two are clipped here.
+    """
+
+    column: Literal["treatment", "received"] | int = "treatment"
+
+    bound = 0.5
 
     def __call__(self, batch: Batch) -> Vector:
-        return batch.t - 0.5
+        if self.column == "treatment":
+            return batch.t - 0.5
+        if self.column == "received":
+            return np.clip(batch.taken, 0.0, 1.0) - 0.5
+        return np.clip(batch.instruments[:, self.column], 0.0, 1.0) - 0.5
 
 
 class RowScore(ABC):
@@ -74,27 +84,6 @@ class OfArm:
 
 
 @dataclass(frozen=True)
-class Instrument:
-    """Same as `Assigned`, for the instrument at a place."""
-
-    place: int
-    bound: float = 0.5
-
-    def __call__(self, batch: Batch) -> Vector:
-        return np.clip(batch.instruments[:, self.place], 0.0, 1.0) - 0.5
-
-
-@dataclass(frozen=True)
-class Received:
-    """Same as `Assigned`, but for the treatment that an instrument affects."""
-
-    bound: float = 0.5
-
-    def __call__(self, batch: Batch) -> Vector:
-        return np.clip(batch.taken, 0.0, 1.0) - 0.5
-
-
-@dataclass(frozen=True)
 class TreatmentResidual:
     """T - e(x), clipped to |.| <= 1 - clip. If T is 0 or 1, |T - e(x)| is no larger."""
 
@@ -130,15 +119,15 @@ class OverlapRoot:
 class TransformProduct:
     """The product of two transforms."""
 
-    one: Transform
-    two: Transform
+    first: Transform
+    second: Transform
 
     @property
     def bound(self) -> float:
-        return self.one.bound * self.two.bound
+        return self.first.bound * self.second.bound
 
     def __call__(self, batch: Batch) -> Vector:
-        return self.one(batch) * self.two(batch)
+        return self.first(batch) * self.second(batch)
 
 
 @dataclass(frozen=True)
@@ -220,7 +209,8 @@ class SurveyWeight:
     column: str
     top: float
     root: bool = False
-    bound: float = 1.0
+
+    bound = 1.0
 
     def of(self, rows: Rows) -> Vector:
         share = np.clip(rows.frame[self.column] / self.top, 0.0, 1.0)
@@ -288,30 +278,44 @@ class OutcomeResidual:
 
 
 @dataclass(frozen=True)
-class ResidualProduct:
-    """(T - e) (Y - eta - (T - e) centre), or (T - e) (Y - eta) without a centre.
+class ResidualProduct(RowScore):
+    """(T - e) (Y - eta - (T - e) centre) / scale, or (T - e) (Y - eta) / scale without a centre.
 
     Nie and Wager (2021), Eq. 4: their pseudo-outcome (Y - eta) / (T - e), minus the centre, times
-    its weight (T - e)^2. `centre_bound` is the largest |centre|. Since |T - e| <= 1 - clip and
-    |Y - eta| <= R, |.| <= (1 - clip) (R + (1 - clip) centre_bound).
+    its weight (T - e)^2. The centre is a number c, or a function whose largest size is
+    `centre_bound`; for a number, the largest size is |c|, whatever is stated. The score does not
+    divide by e: |T - e| <= 1 - s and |Y - eta| <= R give |.| <= (1 - s) (R + (1 - s) |centre|) /
+    scale for e in [s, 1 - s] and s = `clip`.
+
+    With a number c, it is the score of the ATO (Robinson 1988). The effect with overlap weights h =
+    e (1 - e) (Crump et al. 2006; Li, Morgan, and Zaslavsky 2018) is the slope of Y - eta on T - e.
+    This score is the efficient score of the slope. With Y - eta = (T - e) tau + u and (T - e)^2 = h
+    + (1 - 2e) (T - e), the score is h (tau - c) + (T - e) u + (1 - 2e) (T - e) (tau - c). This is
+    the influence function for weights h(e).
     """
 
     e: functions.Function
     eta: functions.Function
     outcome: Outcome
     clip: float
-    centre: functions.Function | None = None
+    centre: functions.Function | float | None = None
     centre_bound: float = 0.0
+    scale: float = 1.0
 
     @property
     def bound(self) -> float:
-        return (1 - self.clip) * (2 * self.outcome.bound + (1 - self.clip) * self.centre_bound)
+        most, centre = 1 - self.clip, self.centre
+        largest = self.centre_bound if centre is None or callable(centre) else abs(centre)
+        return most * (2 * self.outcome.bound + most * largest) / self.scale
 
-    def __call__(self, batch: Batch) -> Vector:
-        functions.Extended.together(batch.rows, (self.e, self.eta))
-        away = batch.t - self.e(batch.rows)
-        rest = batch.y - self.eta(batch.rows)
-        return away * (rest if self.centre is None else rest - away * self.centre(batch.rows))
+    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
+        functions.Extended.together(rows, (self.e, self.eta))
+        away = t - self.e(rows)
+        rest = y - self.eta(rows)
+        if self.centre is not None:
+            centre = self.centre(rows) if callable(self.centre) else self.centre
+            rest = rest - away * centre
+        return np.asarray(away * rest / self.scale)
 
 
 @dataclass(frozen=True)
@@ -384,8 +388,8 @@ class ArmScore(RowScore):
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         n = self.nuisance
         e = n.e(rows)
-        mu, own, chance = (n.mu1(rows), t, e) if self.arm else (n.mu0(rows), 1 - t, 1 - e)
-        return np.asarray(mu + own * (y - mu) / chance - self.centre)
+        mu, in_arm, chance = (n.mu1(rows), t, e) if self.arm else (n.mu0(rows), 1 - t, 1 - e)
+        return np.asarray(mu + in_arm * (y - mu) / chance - self.centre)
 
 
 @dataclass(frozen=True, eq=False)
@@ -520,35 +524,6 @@ class ByFold:
 # estimate is c + sum(score) / sum(mass), with scores centered at a public number c. Scores and
 # masses are divided by a public `scale` near the mean mass. Then scores have the units of the
 # outcome, and masses are near 1.
-
-
-@dataclass(frozen=True)
-class OverlapScore(RowScore):
-    """(T - e) (Y - eta - (T - e) c) / scale: the score of the ATO (Robinson 1988).
-
-    The effect with overlap weights h = e (1 - e) (Crump et al. 2006; Li, Morgan, and Zaslavsky
-    2018) is the slope of Y - eta on T - e. This score is the efficient score of the slope. With Y -
-    eta = (T - e) tau + u and (T - e)^2 = h + (1 - 2e) (T - e), the score is h (tau - c) + (T - e) u
-    + (1 - 2e) (T - e) (tau - c). This is the influence function for weights h(e). The score does
-    not divide by e: |T - e| <= 1 - s and |Y - eta| <= R give |score| <= (1 - s) (R + (1 - s) |c|) /
-    scale for e in [s, 1 - s].
-    """
-
-    e: functions.Function
-    eta: functions.Function
-    outcome: Outcome
-    clip: float
-    centre: float
-    scale: float
-
-    @property
-    def bound(self) -> float:
-        most = 1 - self.clip
-        return most * (2 * self.outcome.bound + most * abs(self.centre)) / self.scale
-
-    def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
-        left = t - self.e(rows)
-        return np.asarray(left * (y - self.eta(rows) - left * self.centre) / self.scale)
 
 
 @dataclass(frozen=True)

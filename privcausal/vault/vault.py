@@ -184,26 +184,18 @@ class Vault(guard.Opaque):
         This step releases nothing and spends nothing. The vault stores the exact sums until then.
         A stage may have several queries. Its release answers one of them and drops the others.
         """
-        asked: list[tuple[StageKey, Mechanism, tuple[int | None, ...]]] = []
+        requests: list[tuple[StageKey, Mechanism, tuple[int | None, ...]]] = []
         for key, queries in sums.items():
             part = (batch.part_number(self._plan, self._plan.stage(key).part),)
             several = [queries] if isinstance(queries, Mechanism) else queries
-            asked += [(key, query, part) for query in several]
-        asked += [(key, query, tuple(range(FOLDS))) for key, query in by_fold.items()]
-        stages = dict.fromkeys(key for key, _, _ in asked)
+            requests += [(key, query, part) for query in several]
+        requests += [(key, query, tuple(range(FOLDS))) for key, query in by_fold.items()]
+        stages = dict.fromkeys(key for key, _, _ in requests)
         self._progress.start(next(iter(stages)))
         self.passes -= len(stages) - 1  # Each stage adds one when it is spent.
-        found = self._passes.sums([(query, parts) for _, query, parts in asked])
-        for (key, query, _), exact in zip(asked, found, strict=True):
+        sums_by_query = self._passes.sums([(query, parts) for _, query, parts in requests])
+        for (key, query, _), exact in zip(requests, sums_by_query, strict=True):
             self._gathered.setdefault(key, []).append((query, exact))
-
-    def _exact(
-        self, stage: Stage, query: Mechanism, parts: tuple[int | None, ...]
-    ) -> list[Integers]:
-        """Exact sums over the parts, taken from `gather` or computed in a separate pass."""
-        if stage.name not in self._gathered:
-            return self._passes.sums([(query, parts)])[0]
-        return next(found for own, found in self._gathered.pop(stage.name) if own is query)
 
     # -- releases ----------------------------------------------------------------------------
 
@@ -214,25 +206,30 @@ class Vault(guard.Opaque):
         A boosting query returns the noisy sums of all rounds, shape (rounds * width,). A network
         query returns its weights. A label selection returns labels and no numbers.
         """
-        return self._answered(planned, query, (batch.part_number(self._plan, planned.part),))[0]
-
-    def _answered(
-        self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
-    ) -> tuple[Release, ...]:
-        found = self.answers[stage.name] = tuple(self._drawn(stage, query, parts))
-        return found
+        parts = (batch.part_number(self._plan, planned.part),)
+        self.answers[planned.name] = tuple(self._drawn(planned, query, parts))
+        return self.answers[planned.name][0]
 
     def _drawn(
         self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
     ) -> Sequence[Release]:
         """Noisy answers over the rows of each part."""
-        if not isinstance(query, RawMechanism | LabelSelection | Claim):  # These need no layout.
-            self._refuse_nothing()
+        # Stop a noise-free fit that has no complete row: all its sums would be exactly zero, and
+        # later steps cannot divide by them. Queries without a layout do not need complete rows.
+        needs_layout = not isinstance(query, RawMechanism | LabelSelection | Claim)
+        if needs_layout and self.silent and self._passes.none_complete():
+            raise DataError(
+                "No row of the data is complete, so a fit without noise cannot estimate anything. "
+                "A fit with real noise would not show this error."
+            )
         match query:
             case RawMechanism():
                 sums = [self._passes.raw_sum(query)]
+            case Mechanism() if stage.name in self._gathered:
+                gathered = self._gathered.pop(stage.name)
+                sums = next(exact for other, exact in gathered if other is query)
             case Mechanism():
-                sums = self._exact(stage, query, parts)
+                sums = self._passes.sums([(query, parts)])[0]
             case Solution():
                 sums = [query.solve(self._passes.batches(part)) for part in parts]
             case Boosting():
@@ -243,7 +240,7 @@ class Vault(guard.Opaque):
                 return [self._selected(stage, query)]
             case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
                 values = query.answer(*self._halves(), stage, self._exit.claimed)
-                return [self._told(stage, query, values)]
+                return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
         return [self._exit.release(stage, query, exact) for exact in sums]
@@ -259,7 +256,8 @@ class Vault(guard.Opaque):
         uses the sensitivity of one round's sum.
         """
         _check_move(query.sensitivity("substitute"), query.sensitivity("add_remove"))
-        return self._answered(planned, query, tuple(range(FOLDS)))
+        self.answers[planned.name] = tuple(self._drawn(planned, query, tuple(range(FOLDS))))
+        return self.answers[planned.name]
 
     def release_published(
         self, effect: StageKey, variance: StageKey, mechanism: private.PublishedAte
@@ -271,12 +269,12 @@ class Vault(guard.Opaque):
         """
         stages = self._take(effect), self._take(variance)
         mean, square = self._published(stages, mechanism)
-        found = (
+        releases = (
             self._exit.claim(stages[0], "AIPW mean", mechanism.name, np.array([mean])),
             self._exit.claim(stages[1], "squared error", mechanism.name, np.array([square])),
         )
-        self.answers |= {stage.name: (one,) for stage, one in zip(stages, found, strict=True)}
-        return found
+        self.answers |= {s.name: (release,) for s, release in zip(stages, releases, strict=True)}
+        return releases
 
     @_spending
     def release_process(
@@ -311,18 +309,18 @@ class Vault(guard.Opaque):
         query = self._count_noise(stage, selection, len(exact))
         noisy = self._exit.noisy(exact, query)
         passed = noisy >= selection.threshold(query.scale)
-        found = tuple(name for name, p in zip(names, passed, strict=True) if p)
-        return self._told(stage, selection, noisy[passed].astype(np.float64), found)
+        labels = tuple(name for name, p in zip(names, passed, strict=True) if p)
+        return self._charged(stage, selection, noisy[passed].astype(np.float64), labels)
 
     def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
         """Run all rounds."""
         self.passes += boosting.rounds - 1
         query, _ = self._round_noise(stage, boosting)
+        batches = self._passes.batches(part)
         noisy = boosting.learn(
-            self._passes.batches(part), lambda exact: self._exit.noisy(exact, query),
-            self._progress.rounds,
-        )  # fmt: skip
-        return self._told(stage, boosting, noisy)
+            batches, lambda exact: self._exit.noisy(exact, query), self._progress.rounds
+        )
+        return self._charged(stage, boosting, noisy)
 
     def _trained(self, stage: Stage, order: PrivateNetwork, part: int | None) -> Release:
         """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
@@ -335,33 +333,31 @@ class Vault(guard.Opaque):
 
         batches = list(self._passes.batches(part))
         weights = order.train(batches, leave.neighbors, leave.source.coins, add_noise)
-        return self._told(stage, order, weights)
+        return self._charged(stage, order, weights)
 
     # -- noise and costs, which follow from the stage and the query alone -----------------------
 
-    def _told(
+    def _charged(
         self, stage: Stage, query: Answerable, values: Vector, labels: tuple[str, ...] = ()
     ) -> Release:
         """An answer with its noise and its charge."""
         leave = self._exit
         match query:
             case Boosting():  # The budget table shows the rounds as one query of the same cost.
-                one, moved = self._round_noise(stage, query)
-                charge = leave.charge(
-                    stage, one.name, query.name, moved * query.unit, one.scale * query.unit
-                )
-                sd = np.tile(leave.source.sd(one) * query.unit, query.rounds)
+                noise_query, sensitivity = self._round_noise(stage, query)
+                moved, spread = sensitivity * query.unit, noise_query.scale * query.unit
+                charge = leave.charge(stage, noise_query.name, query.name, moved, spread)
+                sd = np.tile(leave.source.sd(noise_query) * query.unit, query.rounds)
                 return Release(values, sd, charge)
             case PrivateNetwork():  # Both are per step, in units of the clipping norm.
                 moved, spread = query.sensitivity(leave.neighbors), query.multiplier
                 charge = leave.charge(stage, query.query, query.name, moved, spread)
                 return Release(values, np.full(query.size, np.nan), charge)
             case LabelSelection():
-                counted = self._count_noise(stage, query, len(labels))
-                charge = leave.charge(
-                    stage, query.query, query.name, counted.sensitivity, counted.scale
-                )
-                return Release(values, leave.source.sd(counted), charge, labels)
+                noise_query = self._count_noise(stage, query, len(labels))
+                moved, spread = noise_query.sensitivity, noise_query.scale
+                charge = leave.charge(stage, query.query, query.name, moved, spread)
+                return Release(values, leave.source.sd(noise_query), charge, labels)
             case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
                 return leave.claim(stage, query.query, query.name, values)
             case _:
@@ -372,8 +368,8 @@ class Vault(guard.Opaque):
         leave, ones = self._exit, np.ones(boosting.width)
         moved = boosting.sensitivity(leave.neighbors, whole=True)
         whole = leave.noise_query(stage, boosting.query, ones, moved)
-        one = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
-        return noise.NoiseQuery(boosting.query, ones, one, whole.scale), whole.sensitivity
+        per_round = boosting.sensitivity(leave.neighbors) * self._plan.request.trust.max_rows
+        return noise.NoiseQuery(boosting.query, ones, per_round, whole.scale), whole.sensitivity
 
     def _count_noise(
         self, stage: Stage, selection: LabelSelection, labels: int
@@ -416,17 +412,6 @@ class Vault(guard.Opaque):
         self._progress.start(key)
         self.passes += 1
         return self._unspent.pop(key)
-
-    def _refuse_nothing(self) -> None:
-        """Stop a noise-free fit that has no complete row.
-
-        Without noise, all sums would be exactly zero, and later steps cannot divide by them.
-        """
-        if self.silent and self._passes.none_complete():
-            raise DataError(
-                "No row of the data is complete, so a fit without noise cannot estimate anything. "
-                "A fit with real noise would not show this error."
-            )
 
 
 def _check_move(substituted: float, removed: float) -> None:

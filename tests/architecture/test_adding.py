@@ -32,7 +32,7 @@ from privcausal.request.plan import Plan
 from privcausal.results import AteResult
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.typing import Vector
-from privcausal.vault import OverlapMass, OverlapScore, Transform
+from privcausal.vault import OverlapMass, ResidualProduct, Transform
 
 STUDY = pc.datasets.clinic(1000, 3)
 
@@ -157,7 +157,8 @@ class Sure(Tilted):
         return np.asarray(e / (1 - e) / np.mean(e**2))
 
     def score(self, k: ScoreParts, centre: float, scale: float) -> Score:
-        return Odds(OverlapScore(k.e, k.eta, k.outcome, k.soft_clip, centre, scale), k.clip)
+        score = ResidualProduct(k.e, k.eta, k.outcome, k.soft_clip, centre, scale=scale)
+        return Odds(score, k.clip)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
         return Odds(OverlapMass(k.e, k.soft_clip, scale), k.clip)

@@ -257,7 +257,7 @@ ROWS = (
     ),
     Mutant(
         "a number and its text are one unit", "vault.sources.memory:unit_key",
-        "not mixed or kind == \"text\" or found is None", "True", (c.units_stay_apart, "objects"),
+        "not mixed or kind == \"text\" or name is None", "True", (c.units_stay_apart, "objects"),
     ),
     Mutant(
         "units of a file go by labels", "vault.sources.stored:Stored._names",
@@ -435,7 +435,7 @@ LOADED = (
     ),
     Mutant(
         "a table of no rows has no block", "vault.sources.memory:at_least_one",
-        "if none:", "if False:", (c.no_rows_are_rows_too,),
+        "if empty:", "if False:", (c.no_rows_are_rows_too,),
     ),
     Mutant(
         "a classifier of one class, or of no rows", "vault.paper.niu:PublishedEBM."

@@ -39,7 +39,6 @@ from privcausal.vault import (
     Outcome,
     OverlapMass,
     OverlapRoot,
-    OverlapScore,
     RegressionInfluence,
     ResidualProduct,
     ScoreVector,
@@ -115,8 +114,11 @@ def transforms(s: Study) -> list[Any]:
         ArmSize(OUTCOME, (0.6, 1.0), signed=True),
         MassBalance(s.e, CLIP),
         MassBalance(known, 0.2),
-        OverlapScore(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, 0.2),
-        OverlapScore(known, s.additive(5, LO, HI), OUTCOME, 0.2, 3.0, 0.2),
+        ResidualProduct(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, scale=0.2),
+        ResidualProduct(known, s.additive(5, LO, HI), OUTCOME, 0.2, 3.0, scale=0.2),
+        ResidualProduct(
+            s.e, s.additive(4, LO, HI), OUTCOME, CLIP, s.additive(7, -8.0, 8.0), 8.0, 0.2
+        ),
         OverlapMass(s.e, CLIP, 0.2),
         OverlapRoot(s.e, 0.7),
         TransformProduct(OverlapRoot(known, 0.7), OUTCOME),
@@ -182,7 +184,9 @@ def everywhere(make: Any) -> Vector:
         ),
         pytest.param(lambda n: ArmScore(n, OUTCOME, CLIP, 1, HI), id="treated arm"),
         pytest.param(lambda n: ArmScore(n, OUTCOME, CLIP, 0, LO), id="control arm"),
-        pytest.param(lambda n: OverlapScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.2), id="overlap"),
+        pytest.param(
+            lambda n: ResidualProduct(n.e, n.mu0, OUTCOME, CLIP, 3.0, scale=0.2), id="overlap"
+        ),
         pytest.param(lambda n: OverlapMass(n.e, CLIP, 0.2), id="overlap mass"),
         pytest.param(lambda n: TreatedScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.5), id="treated"),
         pytest.param(
@@ -233,7 +237,7 @@ def test_weighted_scores_by_hand() -> None:
         s,
         rows,
         TreatedScore(e, mean, OUTCOME, CLIP, 0.5, 0.25),
-        OverlapScore(e, mean, OUTCOME, CLIP, 0.5, 0.25),
+        ResidualProduct(e, mean, OUTCOME, CLIP, 0.5, scale=0.25),
         TreatedMass(0.25),
         OverlapMass(e, CLIP, 0.25),
     )

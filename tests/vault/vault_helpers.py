@@ -45,7 +45,6 @@ from privcausal.vault import (
     Outcome,
     OutlierSums,
     OverlapMass,
-    OverlapScore,
     RegressionMoments,
     RegressionRow,
     Regressors,
@@ -323,7 +322,7 @@ def turned(f: FeatureMap, cut: float = 0.8) -> Turned:
 def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
     """Scores and masses of the ATT and the ATO, and where they are cut."""
     treated = TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
-    overlap = OverlapScore(s.e, s.additive(4, -2.0, 6.0), s.outcome, CLIP, 2.0, 0.2)
+    overlap = ResidualProduct(s.e, s.additive(4, -2.0, 6.0), s.outcome, CLIP, 2.0, scale=0.2)
     return {
         "on the treated": (treated, TreatedMass(0.5), 15.0),
         "in the overlap": (overlap, OverlapMass(s.e, CLIP, 0.2), 0.5 * overlap.bound),

@@ -160,15 +160,16 @@ class PublishedLogits:
         """Coefficients of phi, control before treated, shape (2 p,)."""
         beta, ridge = self.law(stage.epsilon / PICO)
         length = math.sqrt(self.polynomials.bound)  # phi_j^2 <= |phi_j|
-        found = []
+        coefficients = []
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            rows, t, y = stacked([*first, *second])
-            phi = self.polynomials.of(rows.frame)
+            both, t, y = stacked([*first, *second])
+            phi = self.polynomials.of(both.frame)
             for arm in (0, 1):
                 b = drawn(self.polynomials.size, add_noise) / beta
-                own = t == arm
-                found.append(minimum(phi[own] / length, 2 * y[own] - 1, ridge, b) / length)
-        return np.concatenate(found)
+                rows = t == arm
+                w = minimum(phi[rows] / length, 2 * y[rows] - 1, ridge, b)
+                coefficients.append(w / length)
+        return np.concatenate(coefficients)
 
 
 def ridge_price(c: float, neighbors: Neighbors) -> float:

@@ -262,7 +262,15 @@ class Process(Opaque):
         w'u + sd u' for R w = K(., point). This is the conditional distribution given U, since
         C^-1 U = R'^-1 u.
         """
-        row = self._row(point)
+        # The next row of R, shape (points so far + 1,).
+        if self._points:
+            v = self.density * self.features.kernel(np.array(self._points), point)
+            w = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
+            # a lower limit, in case points are close together
+            left = max(self.density - float(w @ w), 1e-9 * self.density)
+            row = np.append(w, math.sqrt(left))
+        else:
+            row = np.array([math.sqrt(self.density)])
         unit = 2.0**-ONE_FACTOR
         standard = float(self.add_noise("process", np.zeros(1), unit, 1.0)[0])
         noise: float = float(row[:-1] @ self._standard) + row[-1] * standard
@@ -273,16 +281,6 @@ class Process(Opaque):
             self._root = np.pad(self._root, (0, k))
         self._root[k - 1, :k] = row
         return noise
-
-    def _row(self, point: Vector) -> Vector:
-        """The next row of R, shape (points so far + 1,)."""
-        if not self._points:
-            return np.array([math.sqrt(self.density)])
-        v = self.density * self.features.kernel(np.array(self._points), point)
-        known = solve_triangular(self._root[: len(v), : len(v)], v, lower=True)
-        # a lower limit, in case points are close together
-        left = max(self.density - float(known @ known), 1e-9 * self.density)
-        return np.append(known, math.sqrt(left))
 
 
 # -- second stages; a fitted stage serves one mechanism and is then discarded --------------------
@@ -364,15 +362,15 @@ class ExactRidge(_Columns, SecondStage):
     ridge: float
 
     def fit(self, rows: Rows, rho: Vector, target: Vector, queries: Rows) -> FittedStage:
-        points, asked = self.scaled(rows), self.scaled(queries)
+        points, at_queries = self.scaled(rows), self.scaled(queries)
         system = rho[:, None] * self.kernel(points, points)
         system[np.diag_indices(len(rho))] += max(len(rho), 1) * self.ridge
         weights: Vector = np.asarray(np.linalg.solve(system, target), np.float64)
-        moves = np.linalg.solve(system.T, self.kernel(points, asked)).T * rho
+        moves = np.linalg.solve(system.T, self.kernel(points, at_queries)).T * rho
 
         def influence(rows: Rows) -> Vector:
             z = self.scaled(rows)
-            at = self.kernel(asked, z) - moves @ self.kernel(points, z)
+            at = self.kernel(at_queries, z) - moves @ self.kernel(points, z)
             return np.asarray(np.linalg.norm(at, axis=0) / self.ridge)
 
         return FittedStage(
@@ -488,8 +486,8 @@ def _hessian(theta: Any, x: Any, weight: Any, goal: Any) -> Matrix:
 
     directions = torch.split(torch.eye(len(theta), dtype=torch.float64), 64)
     blocks = [vmap(product)(v) for v in directions]
-    found = np.nan_to_num(torch.cat(blocks).numpy())  # without rows the mean is NaN
-    return np.asarray(0.5 * (found + found.T))
+    hessian = np.nan_to_num(torch.cat(blocks).numpy())  # without rows the mean is NaN
+    return np.asarray(0.5 * (hessian + hessian.T))
 
 
 def _gradients(theta: Any, x: Matrix) -> Matrix:
@@ -503,7 +501,6 @@ def _gradients(theta: Any, x: Matrix) -> Matrix:
     return np.hstack([*parts, np.ones((len(x), 1))])
 
 
-def _outer(one: Matrix, other: Matrix) -> Matrix:
+def _outer(a: Matrix, b: Matrix) -> Matrix:
     """The outer product of each pair of rows, flattened; also works without rows."""
-    products = one[:, :, None] * other[:, None, :]
-    return products.reshape(len(one), one.shape[1] * other.shape[1])
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])

@@ -66,10 +66,9 @@ class PublishedEBM:
         x, target, weight = self._with_public_rows(self._arranged(x), target, bounds, weight)
         by_rows = weight is not None and self.weighting == "published"
         source = noise.current()
-        model = _kind(self.classification, by_rows)(
-            epsilon=self.epsilon, delta=self.delta, n_jobs=1,
-            random_state=None if source.real else source.entropy() % 2**31,
-        )  # fmt: skip
+        seed = None if source.real else source.entropy() % 2**31
+        kind = _kind(self.classification, by_rows)
+        model = kind(epsilon=self.epsilon, delta=self.delta, n_jobs=1, random_state=seed)
         y = target.astype(np.int64) if self.classification else target
         model.fit(x, y, sample_weight=weight)
         self._state["model"] = model
@@ -129,6 +128,6 @@ def _fit_by_rows(fit: Any) -> Callable[..., Any]:
         return bins(*args, **{**options, "sample_weight": None})
 
     names = {**fit.__globals__, "construct_bins": by_rows}
-    own = FunctionType(fit.__code__, names, fit.__name__, fit.__defaults__, fit.__closure__)
-    own.__kwdefaults__ = fit.__kwdefaults__
-    return own
+    copied = FunctionType(fit.__code__, names, fit.__name__, fit.__defaults__, fit.__closure__)
+    copied.__kwdefaults__ = fit.__kwdefaults__
+    return copied

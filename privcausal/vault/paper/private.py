@@ -89,10 +89,9 @@ class PublishedAte:
         scale = gamma * noise_scale(size, effect)
         grid = 2.0**-ONE_FACTOR
         noisy = add_noise("estimate", np.array([tau]), score.bound * grid, scale)
-        noisy_square = add_noise(
-            "variance", np.array([square]), (2 * score.bound) ** 2 * grid,
-            max(gamma**2 - square, square) * noise_scale(size, variance),
-        )  # fmt: skip
+        sd = max(gamma**2 - square, square) * noise_scale(size, variance)
+        unit = (2 * score.bound) ** 2 * grid
+        noisy_square = add_noise("variance", np.array([square]), unit, sd)
         return float(noisy[0]), max(0.0, float(noisy_square[0])) / size + scale**2
 
     def _reach(self, nuisance: NuisanceTriple, rows: Rows, tau: float) -> Vector:
@@ -167,8 +166,17 @@ class Supremum:
 
     @cached_property
     def _values(self) -> tuple[Vector | Integers | None, ...]:
-        """The possible values of each variable; None for an interval."""
-        return tuple(_discrete(self.design.schema[name]) for name in self.design.variables)
+        """The possible values of each variable inside the vault; None for an interval."""
+        values: list[Vector | Integers | None] = []
+        for name in self.design.variables:
+            domain = self.design.schema[name]
+            if isinstance(domain, schema.Interval):
+                values.append(None)
+            elif isinstance(domain, schema.Binary):
+                values.append(np.array([0.0, 1.0]))
+            else:  # Codes of levels; -1 is an undeclared level.
+                values.append(np.arange(0 if domain.other else -1, len(domain.labels)))
+        return tuple(values)
 
     @cached_property
     def _smooth(self) -> Integers:
@@ -193,13 +201,20 @@ class Supremum:
         best = float(value(self._rows(point[None]))[0])
         for _ in range(LEVEL_ROUNDS):
             point, best = self._ascend(value, point, best)
-            others = self._neighbours(point)
-            if not len(others):
+            # Every point that differs in the value of one discrete variable.
+            others = []
+            for j, values in enumerate(self._values):
+                for index in range(0 if values is None else len(values)):
+                    if index != point[j]:
+                        other = point.copy()
+                        other[j] = index
+                        others.append(other)
+            if not others:
                 break
-            found = value(self._rows(others))
-            if not found.max() > best:
+            heights = value(self._rows(np.array(others)))
+            if not heights.max() > best:
                 break
-            point, best = others[found.argmax()], float(found.max())
+            point, best = others[heights.argmax()], float(heights.max())
         return best
 
     def _ascend(
@@ -212,41 +227,26 @@ class Supremum:
         if not len(smooth):
             return point, best
 
-        def at(u: Vector) -> tuple[float, Vector]:
-            moved, width = self._stencil(point, u)
-            values = value(self._rows(moved))
-            up, down = np.split(values[1:], 2)
-            return -float(values[0]), -(up - down) / width
+        k = len(smooth)
+        above, below = 1 + np.arange(k), 1 + k + np.arange(k)
 
-        found = minimize(
-            at, point[smooth], jac=True, method="L-BFGS-B", bounds=[(0, 1)] * len(smooth)
-        )
-        if not -found.fun > best:
+        def slope(u: Vector) -> tuple[float, Vector]:
+            # The point at `u`, then a step up and a step down in each smooth variable.
+            points = np.tile(point, (2 * k + 1, 1))
+            points[:, smooth] = u
+            points[above, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
+            points[below, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
+            values = value(self._rows(points))
+            width = points[above, smooth] - points[below, smooth]
+            return -float(values[0]), -(values[above] - values[below]) / width
+
+        bounds = [(0, 1)] * k
+        top = minimize(slope, point[smooth], jac=True, method="L-BFGS-B", bounds=bounds)
+        if not -top.fun > best:
             return point, best
         higher = point.copy()
-        higher[smooth] = found.x
-        return higher, -float(found.fun)
-
-    def _stencil(self, point: Vector, u: Vector) -> tuple[Matrix, Vector]:
-        """The point at `u`, then a step up and a step down in each smooth variable; their gaps."""
-        k, smooth = len(u), self._smooth
-        out = np.tile(point, (2 * k + 1, 1))
-        out[:, smooth] = u
-        rows = np.arange(k)
-        out[1 + rows, smooth] = np.minimum(u + HALF_DIFFERENCE, 1.0)
-        out[1 + k + rows, smooth] = np.maximum(u - HALF_DIFFERENCE, 0.0)
-        return out, out[1 + rows, smooth] - out[1 + k + rows, smooth]
-
-    def _neighbours(self, point: Vector) -> Matrix:
-        """Every point that differs in the value of one discrete variable."""
-        out = []
-        for j, values in enumerate(self._values):
-            for index in range(0 if values is None else len(values)):
-                if index != point[j]:
-                    other = point.copy()
-                    other[j] = index
-                    out.append(other)
-        return np.array(out) if out else np.zeros((0, len(point)))
+        higher[smooth] = top.x
+        return higher, -float(top.fun)
 
     def _rows(self, points: Matrix) -> Rows:
         """Points as rows, with their design columns if these are plain."""
@@ -291,12 +291,3 @@ class Supremum:
                 assert isinstance(domain, schema.Interval)
                 frame[name] = domain.lo + domain.width * points[:, j]
         return frame
-
-
-def _discrete(domain: schema.Domain) -> Vector | Integers | None:
-    """The values of a variable inside the vault: 0 and 1, or level codes (-1: undeclared)."""
-    if isinstance(domain, schema.Interval):
-        return None
-    if isinstance(domain, schema.Binary):
-        return np.array([0.0, 1.0])
-    return np.arange(0 if domain.other else -1, len(domain.labels))

@@ -173,7 +173,7 @@ class Boosting(BoostedRegression):
         self,
         batches: Iterable[Batch],
         add_noise: Callable[[Integers], Vector],
-        told: Callable[[float], None],
+        progress: Callable[[float], None],
     ) -> Vector:
         """Noisy sums of all rounds, shape (rounds * width,).
 
@@ -189,7 +189,7 @@ class Boosting(BoostedRegression):
             for batch in rows:
                 self.advance(batch, step)
             answers.append(noisy)
-            told(len(answers) / self.rounds)
+            progress(len(answers) / self.rounds)
         return np.concatenate(answers)
 
     def prepare(self, batch: Batch) -> Boosted:
@@ -202,15 +202,18 @@ class Boosting(BoostedRegression):
         codes += [np.zeros(len(batch.t), np.int64)] * (2 * len(self._pairs) - len(codes))
         arm = batch.t.astype(np.int64) * int(self.by_arm)
         cells = [
-            (arm * (one.stop - one.start) + codes[2 * k]) * max(two.stop - two.start, 1)
+            (arm * (left.stop - left.start) + codes[2 * k]) * max(right.stop - right.start, 1)
             + codes[2 * k + 1]
-            for k, (one, two) in enumerate(self._pairs)
+            for k, (left, right) in enumerate(self._pairs)
         ]
         return Boosted(
-            cells, arm, np.nan_to_num(self.target(batch)),
-            None if self.factor is None else np.nan_to_num(self.factor(batch)),
-            batch.complete.astype(np.float64), np.zeros(len(batch.t)),
-        )  # fmt: skip
+            cells=cells,
+            arm=arm,
+            target=np.nan_to_num(self.target(batch)),
+            factor=None if self.factor is None else np.nan_to_num(self.factor(batch)),
+            complete=batch.complete.astype(np.float64),
+            shape=np.zeros(len(batch.t)),
+        )
 
     @cached_property
     def _pairs(self) -> list[tuple[slice, slice]]:
@@ -229,19 +232,19 @@ class Boosting(BoostedRegression):
             residual = rows.factor * (rows.target - rows.factor * fitted)
         whole = on_grid(residual, self.bound, ONE_FACTOR) * rows.complete
         out = np.empty(self.shape, np.int64)
-        for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
-            shape = self.arms, one.stop - one.start, max(two.stop - two.start, 1)
+        for cell, (left, right) in zip(rows.cells, self._pairs, strict=True):
+            shape = self.arms, left.stop - left.start, max(right.stop - right.start, 1)
             # Sums of whole numbers below 2^53 are exact. A batch has far fewer than 2^23 rows.
             sums = np.bincount(cell, whole, int(np.prod(shape))).reshape(shape)
-            out[:, one] = sums.sum(axis=2)
-            out[:, two] = sums.sum(axis=1)[:, : two.stop - two.start]
+            out[:, left] = sums.sum(axis=2)
+            out[:, right] = sums.sum(axis=1)[:, : right.stop - right.start]
         return out
 
     def advance(self, rows: Boosted, step: Shapes) -> None:
         """Add a step to the value of the shapes at each row."""
-        for cell, (one, two) in zip(rows.cells, self._pairs, strict=True):
-            second = step.scores[:, None, two]
-            table = step.scores[:, one, None] + (second if second.size else 0.0)
+        for cell, (left, right) in zip(rows.cells, self._pairs, strict=True):
+            other = step.scores[:, None, right]
+            table = step.scores[:, left, None] + (other if other.size else 0.0)
             rows.shape += table.ravel()[cell]
         rows.shape += step.constant[rows.arm] if self.by_arm else step.constant[0]
 
@@ -401,11 +404,10 @@ class PrivateNetwork:
             exact = row_gradients(learner.weights, z[at], y[at], self.share).sum(axis=1)
             noisy = add_noise(exact, moved, sd)
             learner.step(noisy / (CLIP_UNIT * self.expected))
-        told = learner.weights.copy()
-        told[-functions.NETWORK_WIDTH - 1 : -1] *= (
-            functions.NETWORK_WIDTH**-0.5
-        )  # `Network` stores them without the factor sqrt(32).
-        return told
+        weights = learner.weights.copy()
+        # `Network` stores them without the factor sqrt(32).
+        weights[-functions.NETWORK_WIDTH - 1 : -1] *= functions.NETWORK_WIDTH**-0.5
+        return weights
 
 
 def row_gradients(weights: Vector, z: Matrix, y: Vector, share: bool) -> Integers:

@@ -136,7 +136,8 @@ class LabelSelection:
     column: str
     max_rows: int
     delta: float
-    name: str = "noisy threshold"
+
+    name = "noisy threshold"
 
     @property
     def query(self) -> str:
@@ -258,10 +259,12 @@ class CellSums(Mechanism):
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         beta2 = L2_WEIGHTS[self.neighbors][0]
-        one = 1.0 + beta2 + self._square_bound**2
+        row_norm2 = 1.0 + beta2 + self._square_bound**2
         if neighbors == "substitute":
-            return float(np.sqrt(max(4.0, 2 * one))) * CELL_UNIT + math.sqrt(2.0) * self.rounding
-        return float(np.sqrt(one)) * CELL_UNIT + self.rounding
+            return (
+                float(np.sqrt(max(4.0, 2 * row_norm2))) * CELL_UNIT + math.sqrt(2.0) * self.rounding
+            )
+        return float(np.sqrt(row_norm2)) * CELL_UNIT + self.rounding
 
     @property
     def units(self) -> Vector:

@@ -83,10 +83,10 @@ class ClusterSquares(Solution):
 
     @property
     def weights(self) -> Vector:
-        one, other = self._moved
+        joins, alone = self._moved
         if self.neighbors == "substitute":
-            one, other = 2 * one, one + other
-        beta = np.sqrt(self.most * (one - other) * (one + other)) * (1 - 2.0**-40)
+            joins, alone = 2 * joins, joins + alone
+        beta = np.sqrt(self.most * (joins - alone) * (joins + alone)) * (1 - 2.0**-40)
         return np.array([*np.ones(len(self.scores)), beta])
 
     @property
@@ -116,11 +116,8 @@ class ClusterSquares(Solution):
             for k, values in enumerate((*rows, counted)):
                 sums[k] += np.bincount(at, values, minlength=sums.shape[1])
         clipped = np.clip(sums[:-1], -self._cap, self._cap).astype(np.int64) ** 2
-        clusters = int((sums[-1] > 0).sum())
-        return np.array([*map(_total, clipped), clusters], np.int64)
-
-
-def _total(squares: Integers) -> int:
-    """Exact sum, clipped at 2^62: squares below 2^51 are added in two parts of fewer bits."""
-    low = (1 << 20) - 1
-    return min((int((squares >> 20).sum()) << 20) + int((squares & low).sum()), LIMIT)
+        # Exact sums, clipped at 2^62: squares below 2^51 are added in two parts of fewer bits.
+        high, low = clipped >> 20, clipped & ((1 << 20) - 1)
+        parts = zip(high.sum(axis=1).tolist(), low.sum(axis=1).tolist(), strict=True)
+        totals = [min((above << 20) + below, LIMIT) for above, below in parts]
+        return np.array([*totals, int((sums[-1] > 0).sum())], np.int64)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -191,9 +191,13 @@ class KernelRegression(Solution):
             return np.zeros(self.features.size)
         corner = self.lipschitz if self.loss == "huber" else np.inf
         problem = KernelProblem(
-            self.features, np.concatenate(points), np.concatenate(a), np.concatenate(t), corner,
-            self.ridge,
-        )  # fmt: skip
+            features=self.features,
+            points=np.concatenate(points),
+            a=np.concatenate(a),
+            t=np.concatenate(t),
+            corner=corner,
+            ridge=self.ridge,
+        )
         weights = problem.minimum(self.smooth, self.steps)
         length = float(np.linalg.norm(problem.gradient(weights)))
         if not length <= (0.5 * SOLVER_TOLERANCE + self._rounding) * self.lipschitz:
@@ -244,11 +248,8 @@ def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge:
     return float(bound * reach * np.sqrt(rows / ridge) + cut)
 
 
-class Step(NamedTuple):
-    """beta and delta of one step of the solver."""
-
-    mix: float
-    length: float
+Step = tuple[float, float]
+"""beta and delta of one step of the solver."""
 
 
 def schedule(share: float, shorter: float) -> tuple[Step, ...]:
@@ -258,11 +259,12 @@ def schedule(share: float, shorter: float) -> tuple[Step, ...]:
     Algorithm 1, with q = `share` = lambda / S. By their Theorem 3, 1 + q A_N >= shorter^2 is
     sufficient. The schedule has about sqrt(S / lambda) log(shorter sqrt(S / lambda)) steps.
     """
-    q, a, steps = share, 0.0, []
+    q, a = share, 0.0
+    steps: list[Step] = []
     while 1 + q * a < shorter**2:
         grown = ((1 + q) * a + 2 * (1 + math.sqrt((1 + a) * (1 + q * a)))) / (1 - q) ** 2
         length = 0.5 * ((1 - q) ** 2 * grown - (1 + q) * a) / (1 + q + q * a)
-        steps.append(Step(a / ((1 - q) * grown), length))
+        steps.append((a / ((1 - q) * grown), length))
         a = grown
     return tuple(steps)
 
@@ -279,21 +281,17 @@ class KernelProblem(Opaque):
     ridge: float
     _phi: list[Matrix] = field(default_factory=list)
 
-    def _blocks(self) -> Iterator[tuple[Matrix, Vector, Vector]]:
+    def gradient(self, w: Vector) -> Vector:
+        total = self.ridge * w
         keep = self.points.shape[0] * self.features.size <= KEEP
         for k, start in enumerate(range(0, self.points.shape[0], BLOCK)):
             at = slice(start, start + BLOCK)
             phi = self._phi[k] if k < len(self._phi) else self.features.at(self.points[at])
             if keep and k == len(self._phi):
                 self._phi.append(phi)
-            yield phi, self.a[at], self.t[at]
-
-    def gradient(self, w: Vector) -> Vector:
-        total = self.ridge * w
-        for phi, a, t in self._blocks():
             pull = phi @ w
-            pull *= a
-            pull -= t
+            pull *= self.a[at]
+            pull -= self.t[at]
             np.minimum(pull, self.corner, out=pull)
             np.maximum(pull, -self.corner, out=pull)
             total += pull @ phi

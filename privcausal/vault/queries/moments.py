@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,8 +32,8 @@ def grid_rows(features: Features, rows: Rows, weight: Vector, cut: float | None 
     """
     factor = weight * (row_scale(features.size) / (features.cut if cut is None else cut))
     ints = rows.matrix(features.size)
-    for column, own in zip(basis.columns_of(features, rows), ints.T, strict=True):
-        np.rint(np.multiply(column, factor, out=own), out=own)
+    for column, out in zip(basis.columns_of(features, rows), ints.T, strict=True):
+        np.rint(np.multiply(column, factor, out=out), out=out)
     return surely(ints)
 
 
@@ -71,11 +71,8 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     numbers of at most 2^TWO_FACTOR, which 32-bit floats hold. Features built for one release are
     not kept.
     """
-    if (
-        not rows.keeps_matrices
-        or not rows.by_column
-        or isinstance(features, expansions.RescaledFeatures)
-    ):
+    for_one_release = isinstance(features, expansions.RescaledFeatures)
+    if not rows.keeps_matrices or not rows.by_column or for_one_release:
         yield from _fresh(features, rows)
         return
     key = features, grid_rows
@@ -84,11 +81,11 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         np.copyto(ints, rows.memo(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
-    kept = rows.lasting(features.size)
+    whole = rows.lasting(features.size)
     for at, ints in _fresh(features, rows):
-        kept[at] = ints
+        whole[at] = ints
         yield at, ints
-    rows.store(key, kept)
+    rows.store(key, whole)
 
 
 def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
@@ -230,10 +227,10 @@ class Cross(Mechanism):
         r = on_grid(self.target(batch), self.cut, TWO_FACTOR)
         complete = batch.complete
         counted = [complete & (batch.t == a) for a in (0, 1)] if self.by_arm else [complete]
-        own = [np.where(rows, r, 0.0) for rows in counted]
-        sums = np.zeros((len(own), self.features.size))
+        targets = [np.where(rows, r, 0.0) for rows in counted]
+        sums = np.zeros((len(targets), self.features.size))
         for at, v in kept_rows(self.features, batch.rows):
-            sums += [v.T @ values[at] for values in own]
+            sums += [v.T @ target[at] for target in targets]
         return sums.ravel().astype(np.int64)
 
 
@@ -273,24 +270,21 @@ class Marginals(HistogramQuery, Mechanism):
         missing = ~batch.complete
         counts = []
         for name, size in zip(self.variables, self.sizes, strict=True):
-            cell = self._bin(name, batch.rows.frame)
+            domain, values = self.schema[name], batch.rows.frame[name]
+            if isinstance(domain, Interval):
+                position = values - domain.lo
+                position /= domain.width
+                position *= self.parts
+                np.clip(position, 0, self.parts - 1, out=position)
+                # Truncation rounds down here. Two casts are faster than one.
+                cell = position.astype(np.int32).astype(np.int64)
+            else:
+                cell = values.astype(np.int64)
+                if isinstance(domain, Levels):
+                    cell[cell < 0] = len(domain.labels)
             cell[missing] = size  # Beyond the last cell.
             counts.append(np.bincount(cell, minlength=size + 1)[:size])
         return np.concatenate(counts).astype(np.int64)
-
-    def _bin(self, name: str, frame: Mapping[str, Vector | Integers]) -> Integers:
-        domain, values = self.schema[name], frame[name]
-        if isinstance(domain, Interval):
-            position = values - domain.lo
-            position /= domain.width
-            position *= self.parts
-            np.clip(position, 0, self.parts - 1, out=position)
-            # Truncation rounds down here. Two casts are faster than one.
-            return position.astype(np.int32).astype(np.int64)
-        codes = values.astype(np.int64)
-        if isinstance(domain, Levels):
-            return np.where(codes < 0, len(domain.labels), codes)
-        return codes
 
 
 def bins(schema: Schema, name: str, parts: int = BINS) -> int:
@@ -415,8 +409,8 @@ class RegressionMoments(RowProducts):
         scale = row_scale(self.size) / self.bound
         out, root = batch.rows.matrix(self.size), weight * scale
         phi = basis.columns_of(self.joint.features, batch.rows)
-        for column, own in zip(phi, out[:, :-1].T, strict=True):
-            np.rint(np.multiply(column, root, out=own), out=own)
+        for column, ints in zip(phi, out[:, :-1].T, strict=True):
+            np.rint(np.multiply(column, root, out=ints), out=ints)
         np.rint(np.multiply(last, self.joint.scale * scale, out=out[:, -1]), out=out[:, -1])
         return surely(out)
 
@@ -482,13 +476,15 @@ class OutlierSums(sums.BlockSums):
         weight, rest, _ = self.joint.weighted(batch)
         beyond = np.minimum((np.abs(rest) - self.at) / self.at, 1.0) / self.joint.features.cut
         u = batch.rows.phi(self.joint.features)
-        found = []
+        sums_by_sign = []
         for sign in (1, -1):
             far = np.flatnonzero(batch.complete & (sign * rest > self.at))  # false for NaN
-            own, root = u[far], weight[far] * beyond[far]
+            outliers, root = u[far], weight[far] * beyond[far]
 
-            def columns(scale: float, own: Matrix = own, root: Vector = root) -> Iterator[Vector]:
-                yield from (column * (root * scale) for column in own.T)
+            def columns(
+                scale: float, outliers: Matrix = outliers, root: Vector = root
+            ) -> Iterator[Vector]:
+                yield from (column * (root * scale) for column in outliers.T)
 
-            found.append(self.summed(columns, np.ones(len(far), bool)))
-        return np.concatenate(found)
+            sums_by_sign.append(self.summed(columns, np.ones(len(far), bool)))
+        return np.concatenate(sums_by_sign)

@@ -122,8 +122,8 @@ class InstrumentScores:
 
 def _by_fold(folds: tuple[Functions, ...], batch: Batch) -> Matrix:
     """Each row's values by the functions of the row's fold, shape (n, J)."""
-    each = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
-    return each[0] if len(each) == 1 else np.where(batch.part[:, None] == 0, *each)
+    values = [np.stack([f(batch.rows) for f in functions], axis=1) for functions in folds]
+    return values[0] if len(values) == 1 else np.where(batch.part[:, None] == 0, *values)
 
 
 BETA2 = 0.5
@@ -163,9 +163,7 @@ class SlopeSums(sums.BlockSums):
         left, score = self.scores.parts(batch)
         x = score / np.maximum(np.sqrt(squared_norm(score)), self.cut)[:, None]
         u = left / self.scores.reach
-        products = [
-            one[:, i] * one[:, j] for one in (u, x) for i, j in [np.triu_indices(one.shape[1])]
-        ]
+        products = [v[:, i] * v[:, j] for v in (u, x) for i, j in [np.triu_indices(v.shape[1])]]
         rows = np.hstack([x, *products]).T
         return self.summed(lambda scale: iter(rows * scale), batch.complete)
 
@@ -219,12 +217,12 @@ class ArmMeans(sums.BlockSums):
 
     def integers(self, batch: Batch) -> Integers:
         a, e = self.regressors.a(batch).T, self.e(batch.rows)
-        own = np.where(batch.t == 1, e, 1.0 - e)
-        h = np.minimum(np.maximum(self.clip / own, 0.0), 1.0)
+        chance = np.where(batch.t == 1, e, 1.0 - e)
+        h = np.minimum(np.maximum(self.clip / chance, 0.0), 1.0)
 
         def columns(scale: float) -> Iterator[Vector]:
-            yield from (one * scale for one in a)
-            yield from (h * one * scale for one in a)
+            yield from (column * scale for column in a)
+            yield from (h * column * scale for column in a)
 
         arms = [batch.complete & (batch.t == arm) for arm in (0, 1)]
         return np.concatenate([self.summed(columns, rows) for rows in arms])
@@ -323,7 +321,7 @@ class CohortSums(BlockSums):
         codes = np.asarray(batch.rows.frame[self.cohort])
 
         def columns(scale: float) -> Iterator[Vector]:
-            yield from (one * scale for one in x)
+            yield from (column * scale for column in x)
             yield np.full(len(codes), scale)
             yield from (x[i] * x[j] * scale for i, j in pairs)
 

@@ -82,8 +82,8 @@ class QueryBlock:
     @property
     def weights(self) -> Vector:
         """Weight of each number in the norm, shape (size,)."""
-        own = np.ones(1) if self.matrix is None else triangle_weights(self.matrix)
-        return np.broadcast_to(np.sqrt(self.weight) * own, self.entries).ravel()
+        entry = np.ones(1) if self.matrix is None else triangle_weights(self.matrix)
+        return np.broadcast_to(np.sqrt(self.weight) * entry, self.entries).ravel()
 
     def read(self, values: Vector) -> Vector:
         """The block's part of a release along the last axis, in the block's shape."""
@@ -406,7 +406,7 @@ class ScoreSums(BlockSums):
             ),
         )
         first = [scores, self._squared] if self.squares else [scores]
-        moved = [squared_change(one, self.neighbors) for one in (first, rest)]
+        moved = [squared_change(blocks, self.neighbors) for blocks in (first, rest)]
         # two complete rows have the same count
         weight = float(np.sqrt(MASS_COST * moved[0] / moved[1])) ** 2 if moved[1] else FREE_COUNT
         return *first, *(replace(block, weight=weight) for block in rest)
@@ -429,21 +429,21 @@ class ScoreSums(BlockSums):
         x = self.scores(batch)
         q = [cut_share(mass(batch), mass.bound, 0.0) for mass in self.masses]
         a, g = self.regressors.a(batch).T, batch.member.T
-        own = x
+        slopes = x
         if self.slopes is not None and isinstance(self.scores, CutScore):
-            own = replace(self.scores, score=self.slopes)(batch)
+            slopes = replace(self.scores, score=self.slopes)(batch)
         upper = list(zip(*np.triu_indices(len(a)), strict=True))
         pairs = list(zip(*np.triu_indices(x.shape[1]), strict=True)) if self.squares else []
         part = np.empty(len(x))
 
         def columns(scale: float) -> Iterator[Vector]:
-            a1, q1 = a * scale, [one * scale for one in q]
-            for one, slope in zip(x.T, own.T, strict=True):
-                x1, slope1 = one * scale, slope * scale
+            a1, q1 = a * scale, [mass * scale for mass in q]
+            for score, slope in zip(x.T, slopes.T, strict=True):
+                x1, slope1 = score * scale, slope * scale
                 yield x1
                 yield from (np.multiply(z, slope1, out=part) for z in a[1:])
                 yield from (np.multiply(member, x1, out=part) for member in g)
-            for member in (scale, *(one * scale for one in g)) if pairs else ():
+            for member in (scale, *(member * scale for member in g)) if pairs else ():
                 yield from (x.T[i] * x.T[j] * member for i, j in pairs)
             for i, j in upper:
                 yield a1[j] if i == 0 else np.multiply(a[i], a1[j], out=part)  # a_0 is 1
@@ -637,8 +637,8 @@ class ArmSums(Mechanism):
 
     @property
     def weights(self) -> Vector:
-        one = np.sqrt([1.0, *self._squared_weights])[: self._kinds]
-        return np.tile(np.repeat(one, 1 + self.groups), 2)
+        kinds = np.sqrt([1.0, *self._squared_weights])[: self._kinds]
+        return np.tile(np.repeat(kinds, 1 + self.groups), 2)
 
     @property
     def _half(self) -> Vector:
@@ -656,23 +656,23 @@ class ArmSums(Mechanism):
 
     @property
     def units(self) -> Vector:
-        one = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
+        unit = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
         half = self._half
         kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : self._kinds]
-        return np.repeat(kinds.ravel() * one, 1 + self.groups)
+        return np.repeat(kinds.ravel() * unit, 1 + self.groups)
 
     def integers(self, batch: Batch) -> Integers:
         treated = batch.t == 1
         middle, half = np.array([w.mid for w in self.windows]), self._half
-        own = treated.astype(np.int64)
-        x = np.clip((batch.y - middle[own]) / half[own], -1.0, 1.0)
+        arm = treated.astype(np.int64)
+        x = np.clip((batch.y - middle[arm]) / half[arm], -1.0, 1.0)
 
         def columns(scale: float) -> Iterator[Vector]:
-            for arm in (~treated, treated):
+            for in_arm in (~treated, treated):
                 for kind in (x, np.ones_like(x), x**2)[: self._kinds]:
-                    here = kind * arm * scale
-                    yield here
-                    yield from (here * member for member in batch.member.T)
+                    column = kind * in_arm * scale
+                    yield column
+                    yield from (column * member for member in batch.member.T)
 
         norm = float(np.sqrt(self._row_norm2))
         return grid_sum(columns, self.weights, norm, batch.complete)
@@ -682,5 +682,5 @@ class ArmSums(Mechanism):
 
         Natural units. Each has shape (2, 1 + groups): control and treated, by all rows and groups.
         """
-        found = values.reshape(2, self._kinds, 1 + self.groups)
-        return found[:, 0], found[:, 1], found[:, 2] if self.squares else None
+        sums = values.reshape(2, self._kinds, 1 + self.groups)
+        return sums[:, 0], sums[:, 1], sums[:, 2] if self.squares else None

@@ -101,7 +101,10 @@ def read_cells(
             "A table of cells with noise requires a column 'sum'; 'steps' is for exact sums."
         )
     for name in ("count", "sum", "steps"):
-        objects = name in header.objects and _are_exact(table[name])
+        # Database drivers give large numbers as objects: whole numbers or decimals.
+        objects = name in header.objects and all(
+            isinstance(value, int | Decimal) for value in table[name].to_list()
+        )
         if name in kinds and kinds[name] != "numeric" and not objects:
             raise DataError(
                 f"Column {name!r} of the table of cells must be numeric. Objects must be int or "
@@ -127,11 +130,6 @@ def read_cells(
         steps = _within(sums, whole, room / half, outcome)
         total = steps.astype(np.float64) * (half / 2.0**GRID_BITS)
     return CellTable(count, total, steps, rounding)
-
-
-def _are_exact(series: Any) -> bool:
-    """Whether all objects are whole numbers or decimals, as database drivers give large numbers."""
-    return all(isinstance(value, int | Decimal) for value in series.to_list())
 
 
 def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
@@ -175,7 +173,7 @@ def _centred(value: Any, count: int, outcome: Interval) -> int:
 
 def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:
     """Sums of steps, clipped to the limits for their rows; raises if a sum is too far outside."""
-    found = np.zeros(count.size, np.int64)
+    clipped = np.zeros(count.size, np.int64)
     for k, (value, rows) in enumerate(zip(sums, count.ravel().tolist(), strict=True)):
         most = rows << GRID_BITS
         if abs(value) > most * room:
@@ -183,8 +181,8 @@ def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval
                 "The table of cells has a sum that is impossible for outcomes from "
                 f"{outcome.lo:g} to {outcome.hi:g}. Clip outcomes to their bounds before summing."
             )
-        found[k] = max(-most, min(value, most))
-    return found.reshape(count.shape)
+        clipped[k] = max(-most, min(value, most))
+    return clipped.reshape(count.shape)
 
 
 def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
@@ -192,21 +190,23 @@ def _places(table: object, cells: Sequence[str], arms: Binary) -> Integers:
     position = {name: k for k, name in enumerate(cells)}
     cell = _looked_up(table, "cell", position, "The table has a cell that cells= does not declare.")
     number = dict.fromkeys(arms.zeros, 0) | dict.fromkeys(arms.ones, 1)
-    known = f"{arms.zero!r} and {arms.one!r}"
-    arm = _looked_up(table, "arm", number, f"The table has an unknown arm. Declared arms: {known}.")
+    declared = f"{arms.zero!r} and {arms.one!r}"
+    arm = _looked_up(
+        table, "arm", number, f"The table has an unknown arm. Declared arms: {declared}."
+    )
     at = 2 * cell + arm
     if len(np.unique(at)) < len(at):
         raise DataError("The table of cells has two lines for one cell and arm. Add them up.")
     return at
 
 
-def _looked_up(table: object, name: str, known: dict[str, int], problem: str) -> Integers:
+def _looked_up(table: object, name: str, numbers: dict[str, int], problem: str) -> Integers:
     codes, texts = design.labels(table[name])  # type: ignore[index]  # a narwhals frame
     if (codes < 0).any():
         raise DataError(f"Column {name!r} of the table of cells has a missing value.")
-    if any(text not in known for text in texts):
+    if any(text not in numbers for text in texts):
         raise DataError(problem)
-    return np.array([known[text] for text in texts], np.int64)[codes]
+    return np.array([numbers[text] for text in texts], np.int64)[codes]
 
 
 def _filled(table: object, name: str, at: Integers, cells: int) -> Matrix:

@@ -10,15 +10,16 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError, SchemaError
-from privcausal.features.design import labels, open_frame
+from privcausal.features import design
 from privcausal.request import schema
 from privcausal.request.partition import sql_text
 from privcausal.vault.batch import RawColumn
@@ -62,21 +63,17 @@ class Labelled(memory.Memory):
 
         Two codes may have the same text, so units are identified by their codes.
         """
-        known = labels(self.header.names)
+        by_column = labels(self.header.names)
         table = self._frame.to_native()
         for name, texts in self._texts.items():
-            declared = known.get(name, frozenset())
+            declared = by_column.get(name, frozenset())
             if declared & set(texts.values()):
-                column = _worded(self._frame[name], texts, declared)
+                # Convert each code separately: unchanged if it is declared, otherwise to its text.
+                codes, keys = design.labels(self._frame[name])
+                words = tuple(key if key in declared else texts.get(key, key) for key in keys)
+                column = stored.texts_of(RawColumn(codes=codes, labels=words))
                 table = table.set_column(table.column_names.index(name), name, column)
         return memory.Memory(table, self._of_units)
-
-
-def _worded(series: Any, texts: Mapping[str, str], declared: Collection[str]) -> Any:
-    """Convert each code separately: unchanged if it is declared, otherwise to its declared text."""
-    codes, keys = labels(series)
-    words = tuple(key if key in declared else texts.get(key, key) for key in keys)
-    return stored.texts_of(RawColumn(codes=codes, labels=words))
 
 
 @opening
@@ -94,9 +91,10 @@ def file_labels(place: str | os.PathLike[str], columns: Sequence[str]) -> dict[s
     _, texts = _read(path, rows=False)
     for name in columns:
         if not texts.get(name):
-            known = ", ".join(map(repr, [each for each in texts if texts[each]][:20])) or "none"
+            labelled = [column for column in texts if texts[column]][:20]
+            listed = ", ".join(map(repr, labelled)) or "none"
             raise SchemaError(
-                f"Column {name!r} has no labels in {path.name}. Columns with labels: {known}."
+                f"Column {name!r} has no labels in {path.name}. Columns with labels: {listed}."
             )
     # two codes with one text are one level
     return {name: list(dict.fromkeys(texts[name].values())) for name in columns}
@@ -125,44 +123,38 @@ def _coded(path: Path, rows: bool) -> tuple[Any, Texts]:
 
     read = pyreadstat.read_sav if path.suffix.lower() == ".sav" else pyreadstat.read_dta
     meta: Any = read(path, metadataonly=True, user_missing=True)[1]
-    types = {
-        name: _type(kind, meta.original_variable_types[name])
-        for name, kind in meta.readstat_variable_types.items()
-    }
+    # Arrow types, from ReadStat's type names and the written formats.
+    dates, words = pa.date32(), pa.large_string()
+    types: dict[str, Any] = {}
+    for name, kind in meta.readstat_variable_types.items():
+        if _DATES.match(meta.original_variable_types[name]):
+            types[name] = dates
+        else:
+            types[name] = words if kind.startswith("string") else pa.type_for_alias(kind)
     texts = {
         name: {
             str(schema.label_key(code)): text
-            for code, text in found.items()
+            for code, text in code_texts.items()
             # Stata's missing values .a to .z are texts among numbers
-            if isinstance(code, str) == (types[name] == pa.large_string())
+            if isinstance(code, str) == (types[name] == words)
             and not any(m["lo"] <= code <= m["hi"] for m in meta.missing_ranges.get(name, ()))
         }
-        for name, found in meta.variable_value_labels.items()
+        for name, code_texts in meta.variable_value_labels.items()
     }
     if not rows:
         return None, texts
     frame, _ = read(path, disable_datetime_conversion=True)
-    columns = [_column(frame[name], kind) for name, kind in types.items()]
+    columns = []
+    for name, kind in types.items():
+        values = frame[name]
+        if kind == dates:
+            columns.append(pa.nulls(len(values), kind))
+        elif kind == words:
+            columns.append(pa.array([word or None for word in values], kind, from_pandas=True))
+        else:
+            numbers = pa.array(values.to_numpy(np.float64), from_pandas=True)
+            columns.append(numbers.cast(kind, safe=False))
     return pa.table(columns, names=list(types)), texts
-
-
-def _type(kind: str, written: str) -> Any:
-    """The Arrow type of a column, from ReadStat's type name and the written format."""
-    import pyarrow as pa
-
-    if _DATES.match(written):
-        return pa.date32()
-    return pa.large_string() if kind.startswith("string") else pa.type_for_alias(kind)
-
-
-def _column(values: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
-    if kind == pa.date32():
-        return pa.nulls(len(values), kind)
-    if kind == pa.large_string():
-        return pa.array([word or None for word in values], kind, from_pandas=True)
-    return pa.array(values.to_numpy(np.float64), from_pandas=True).cast(kind, safe=False)
 
 
 def _r(path: Path) -> tuple[Any, Texts]:
@@ -217,7 +209,7 @@ class HeldTexts(memory.Memory):
         """These rows with numbers and labels. Units are the texts as written."""
         table, names = self._frame.to_native(), self.header.names
         units = _typed(table, dict.fromkeys(names, frozenset()))
-        made = memory.Memory(_typed(table, labels(names)), open_frame(units))
+        made = memory.Memory(_typed(table, labels(names)), design.open_frame(units))
         made.header = replace(made.header, untyped=True)
         return made
 
@@ -270,8 +262,11 @@ def _csv(path: Path) -> Any:
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": _parquet, ".csv": _csv, ".feather": _feather, ".arrow": _feather,
-}  # fmt: skip
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".feather": _feather,
+    ".arrow": _feather,
+}
 
 
 def check_header(names: Sequence[str], path: Path) -> None:
@@ -294,12 +289,12 @@ def check_header(names: Sequence[str], path: Path) -> None:
 def _is_value(field: str) -> bool:
     word = field.strip()
     lettered = any(character.isalpha() for character in word)
-    blank = word.casefold() in {known.casefold() for known in stored.BLANKS}
+    blank = word.casefold() in {text.casefold() for text in stored.BLANKS}
     return not lettered or blank or not math.isnan(stored.number_of(word))
 
 
-def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
-    """The columns of a CSV file as labels where `known`, and as numbers elsewhere.
+def _typed(table: Any, labels: Mapping[str, frozenset[str]]) -> Any:
+    """The columns of a CSV file as texts where they have `labels`, else as numbers.
 
     Most readers guess types from the values. One row would then decide how all other rows are
     read. Here each value is read separately, and unreadable values are missing.
@@ -307,7 +302,7 @@ def _typed(table: Any, known: Mapping[str, frozenset[str]]) -> Any:
     import pyarrow as pa
 
     columns = [
-        stored.typed_column(texts.combine_chunks(), known.get(column))
+        stored.typed_column(texts.combine_chunks(), labels.get(column))
         for column, texts in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.column_names)
@@ -367,14 +362,33 @@ def open_path(path: str | os.PathLike[str]) -> memory.RowSource:
 
 
 def _open_parquet(files: Sequence[Path], opened: stored.Connections) -> stored.Stored:
-    schemas = [_parquet_schema(file) for file in files]
-    _check_alike(schemas, files)
+    import pyarrow.parquet
+
+    # Names and types. They are at the end of a file, so a truncated file has lost them.
+    schemas: list[dict[str, str]] = []
+    for file in files:
+        read = partial(pyarrow.parquet.read_schema, file)
+        footer = _opened(read, [file], "Parquet")
+        _check_names(footer.names, file)
+        schemas.append(dict(zip(footer.names, map(str, footer.types), strict=True)))
+    first = schemas[0]
+    for types, file in zip(schemas, files, strict=True):
+        for name in first:
+            if name not in types:
+                raise DataError(
+                    f"Column {name!r} is missing from {file.name}, but {files[0].name} has it."
+                )
+            if types[name] != first[name]:
+                raise DataError(
+                    f"Column {name!r} has type {types[name]} in {file.name}, but type "
+                    f"{first[name]} in {files[0].name}. Write all files with the same type."
+                )
     paths = ", ".join(sql_text(str(file)) for file in files)
     scan = f"SELECT * FROM read_parquet([{paths}], hive_partitioning=false)"
     relation = _opened(lambda: opened.new().sql(scan), files, "Parquet")
     made = stored.Stored(relation, opened, ordered=True)
     read_as = zip(relation.columns, map(str, relation.types), strict=True)
-    cut = {n for n, kind in read_as if kind == "DOUBLE" and schemas[0][n].startswith("decimal")}
+    cut = {n for n, kind in read_as if kind == "DOUBLE" and first[n].startswith("decimal")}
     made.header = replace(made.header, inexact=frozenset(cut))
     return made
 
@@ -383,37 +397,31 @@ def _files(text: str) -> list[Path]:
     """The selected files, sorted by name; all of the same kind."""
     place = Path(text)
     if place.is_dir():
-        found = [p for p in sorted(place.rglob("*")) if _is_table(p, place)]
+        # As in Spark and Hive, names that begin with a dot or an underscore are excluded. An
+        # editor's copy or the leftovers of a failed job would count rows twice.
+        inside = [p for p in sorted(place.rglob("*")) if p.suffix.lower() in SUFFIXES]
+        named = [(p, p.relative_to(place).parts) for p in inside if p.is_file()]
+        files = [p for p, names in named if not any(n.startswith((".", "_")) for n in names)]
         where = f"The folder {text!r} contains no file that ends in {', '.join(SUFFIXES)}."
     elif place.is_file():
-        found, where = [place], ""
+        files, where = [place], ""
     else:
-        found = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
+        files = [p for p in map(Path, sorted(glob.glob(text, recursive=True))) if p.is_file()]
         where = f"File {text!r} does not exist."
-    if not found:
+    if not files:
         raise DataError(where)
-    suffixes = {p.suffix.lower() for p in found}
+    suffixes = {p.suffix.lower() for p in files}
     if not suffixes <= set(SUFFIXES):
         raise DataError(f"{text!r} cannot be read. {_known(SUFFIXES)}")
     if ".csv" in suffixes and len(suffixes) > 1:
         raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
-    for file in found:
+    for file in files:
         if glob.escape(str(file)) != str(file):
             raise DataError(
                 f"{str(file)!r}: a path that contains *, ? or [ cannot be read. Rename the file or "
                 "folder."
             )
-    return found
-
-
-def _is_table(path: Path, folder: Path) -> bool:
-    """Whether a path inside a folder is one of the table's files.
-
-    As in Spark and Hive, names that begin with a dot or an underscore are excluded. An editor's
-    copy or the leftovers of a failed job would count rows twice.
-    """
-    hidden = any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
-    return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
+    return files
 
 
 _WHOLE_FILE = {
@@ -433,15 +441,6 @@ def _opened(step: Any, files: Sequence[Path], kind: str) -> Any:
     raise DataError(f"{names} is not a complete {kind} file.{_WHOLE_FILE[kind]}")
 
 
-def _parquet_schema(file: Path) -> dict[str, str]:
-    """Names and types. They are at the end of a file, so a truncated file has lost them."""
-    import pyarrow.parquet
-
-    found = _opened(lambda: pyarrow.parquet.read_schema(file), [file], "Parquet")
-    _check_names(found.names, file)
-    return dict(zip(found.names, map(str, found.types), strict=True))
-
-
 def _check_names(names: Sequence[str], file: Path) -> None:
     """Refuse names that differ only in case, because DuckDB would rename one of the two columns."""
     if len(set(names)) < len(names):
@@ -453,24 +452,18 @@ def _check_names(names: Sequence[str], file: Path) -> None:
         )
 
 
-def _check_alike(schemas: Sequence[Mapping[str, str]], files: Sequence[Path]) -> None:
-    first = schemas[0]
-    for own, file in zip(schemas, files, strict=True):
-        for name in first:
-            if name not in own:
-                raise DataError(
-                    f"Column {name!r} is missing from {file.name}, but {files[0].name} has it."
-                )
-            if own[name] != first[name]:
-                raise DataError(
-                    f"Column {name!r} has type {own[name]} in {file.name}, but type "
-                    f"{first[name]} in {files[0].name}. Write all files with the same type."
-                )
-
-
 def _open_csv(files: Sequence[Path], opened: stored.Connections) -> stored.Stored:
     """Read all values as texts: guessing types from values would let one row decide for all."""
-    headers = [_csv_names(file) for file in files]
+    headers: list[list[str]] = []
+    for file in files:
+
+        def first_line(file: Path = file) -> list[str]:
+            with file.open(encoding="utf-8-sig", newline="") as lines:
+                return next(csv.reader(lines))
+
+        headers.append(_opened(first_line, [file], "CSV"))
+        check_header(headers[-1], file)
+        _check_names(headers[-1], file)
     names = headers[0]
     for other, file in zip(headers, files, strict=True):
         if other != names:
@@ -487,14 +480,3 @@ def _open_csv(files: Sequence[Path], opened: stored.Connections) -> stored.Store
     # Counting rows detects a truncated row before any budget is spent.
     _opened(table.size, files, "CSV")
     return table
-
-
-def _csv_names(file: Path) -> list[str]:
-    def first() -> list[str]:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            return next(csv.reader(lines))
-
-    names: list[str] = _opened(first, [file], "CSV")
-    check_header(names, file)
-    _check_names(names, file)
-    return names

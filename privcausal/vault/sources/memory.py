@@ -49,9 +49,9 @@ def unit_key(value: object, *, mixed: bool = True) -> str | None:
     try:
         for kinds, kind, text in _KINDS:
             if isinstance(value, kinds):
-                found = text(value)
-                plain = not mixed or kind == "text" or found is None
-                return found if plain else f"{MARK}{kind} {found}"
+                name = text(value)
+                plain = not mixed or kind == "text" or name is None
+                return name if plain else f"{MARK}{kind} {name}"
     except Exception:  # a value may be any object
         pass
     return None
@@ -59,12 +59,12 @@ def unit_key(value: object, *, mixed: bool = True) -> str | None:
 
 def text_key(text: str) -> str:
     """The unchanged text, unless it holds half a character or begins with `MARK`."""
-    own = str.__str__(text)  # str() could call a subclass's own method
+    plain = str.__str__(text)  # str() could call a subclass's own method
     try:
-        own.encode()
+        plain.encode()
     except UnicodeEncodeError:
-        return f"{MARK}half {own.encode('utf-8', 'surrogatepass').hex()}"
-    return f"{MARK}text {own}" if own.startswith(MARK) else own
+        return f"{MARK}half {plain.encode('utf-8', 'surrogatepass').hex()}"
+    return f"{MARK}text {plain}" if plain.startswith(MARK) else plain
 
 
 def unit_codes(series: Any) -> RawColumn:
@@ -74,9 +74,9 @@ def unit_codes(series: Any) -> RawColumn:
 
     native = series.to_native()
     if isinstance(getattr(native, "dtype", None), pd.CategoricalDtype):
-        known = native.cat.categories
-        key = partial(unit_key, mixed=known.dtype == object)
-        return _coded(native.cat.codes.to_numpy(), list(known), key)
+        categories = native.cat.categories
+        key = partial(unit_key, mixed=categories.dtype == object)
+        return _coded(native.cat.codes.to_numpy(), list(categories), key)
     values, mixed = design.plain_values(series), design.holds_objects(series)
     key = partial(unit_key, mixed=mixed)
     if not mixed and series.dtype != nw.Categorical:
@@ -95,8 +95,8 @@ def arrow_units(array: Any) -> RawColumn:
 
 
 def _coded(codes: Integers, values: list[Any], key: Callable[[Any], str | None]) -> RawColumn:
-    found, names = design.by_label(codes, values, key)
-    return RawColumn(codes=found, labels=names)
+    unit_codes, names = design.by_label(codes, values, key)
+    return RawColumn(codes=unit_codes, labels=names)
 
 
 # -- the texts of each kind ----------------------------------------------------------------------
@@ -126,10 +126,10 @@ def _decimal(value: Decimal) -> str | None:
     if isinstance(exponent, str):
         return ("inf", "-inf")[sign] if exponent == "F" else None
     written = "".join(map(str, digits))
-    kept = written.rstrip("0")
-    if not kept:
+    short = written.rstrip("0")
+    if not short:
         return "0"
-    return f"{'-' * sign}{kept}e{exponent + len(written) - len(kept)}"
+    return f"{'-' * sign}{short}e{exponent + len(written) - len(short)}"
 
 
 def _instant(value: Any) -> str | None:
@@ -314,9 +314,9 @@ def at_least_one(blocks: Blocks, wanted: Wanted) -> Blocks:
 
     A table without rows then goes through the same steps as any other, and fails in the same way.
     """
-    none = True
+    empty = True
     for block in blocks:
-        none = False
+        empty = False
         yield block
-    if none:
+    if empty:
         yield slice(0, 0), no_rows(wanted)

@@ -61,19 +61,21 @@ class RemoteSum:
         if isinstance(self.mechanism, RawMechanism):
             return self.mechanism.integers(RawBatch(columns, keep))
         assert self.layout is not None
-        batch = Batch(columns, self._part(unit, rows), keep, self.layout)
+        part = np.zeros(rows, np.int64)
+        if len(self.shares) > 1:
+            assert unit is not None
+            # With units, the random bits are the same under both relations.
+            part = dealt(
+                rows,
+                self.shares,
+                neighbors="add_remove",
+                entropy=self.entropy,
+                units=unit.codes,
+                names=unit.labels,
+            )
+        batch = Batch(columns, part, keep, self.layout)
         with batch.rows.within(space):
             return self.mechanism.integers(batch)
-
-    def _part(self, unit: RawColumn | None, rows: int) -> Integers:
-        if len(self.shares) == 1:
-            return np.zeros(rows, np.int64)
-        assert unit is not None
-        # With units, the random bits are the same under both relations.
-        return dealt(
-            rows, self.shares, neighbors="add_remove", entropy=self.entropy,
-            units=unit.codes, names=unit.labels,
-        )  # fmt: skip
 
 
 _FAILED = (
@@ -104,7 +106,25 @@ class Spark(memory.RowSource):
         self._frame = frame
         self._rows: int | None = None
         self._units: dict[str, int] = {}
-        self.header: Header = _header(frame)
+        # Names and kinds, from an empty table of the frame's types.
+        import narwhals as nw
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        names = list(frame.columns)
+        if len(set(names)) < len(names):
+            raise DataError("Two columns of the data have the same name. Rename one.")
+        # Under a collation, Spark treats different texts as one unit or level, and the vault does
+        # not.
+        readable = [
+            field.name
+            for field in frame.schema.fields
+            if field.dataType.typeName() in _READABLE
+            and "collate" not in field.dataType.simpleString().lower()
+        ]
+        schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
+        plain = header(nw.from_native(schema.empty_table(), eager_only=True))
+        kinds = {name: plain.kinds.get(name, "other") for name in names}
+        self.header: Header = Header(kinds, integers=plain.integers)
 
     def size(self) -> int:
         if self._rows is None:
@@ -120,8 +140,8 @@ class Spark(memory.RowSource):
 
     def repeats(self, names: Sequence[str]) -> bool:
         """Whether, by the query's plan, these columns are the same each time they are computed."""
-        found = shielded(lambda: repeatable(self._frame.select(*map(column_of, names))), _UNPLANNED)
-        return bool(found)
+        columns = [*map(column_of, names)]
+        return bool(shielded(lambda: repeatable(self._frame.select(*columns)), _UNPLANNED))
 
     def sums(
         self, job: RemoteSum, rows: int, unit: str | None, max_rows: int, order: Sequence[str]
@@ -137,10 +157,10 @@ class Spark(memory.RowSource):
             interchangeable, so the sum is the same each time.
         """
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        asked = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
-        partial = frame.select(*asked).mapInArrow(carried_out(job, rows), "sums binary")
+        columns = [column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(job.columns)]
+        sums = frame.select(*columns).mapInArrow(carried_out(job, rows), "sums binary")
         total = ExactSum(job.size)
-        for (packed,) in shielded(partial.collect, _FAILED):
+        for (packed,) in shielded(sums.collect, _FAILED):
             total.merge(bytes(packed))
         return total.value()
 
@@ -149,9 +169,8 @@ class Spark(memory.RowSource):
     ) -> tuple[tuple[str, ...], Integers]:
         """The labels of a column and their exact counts, before noise and a threshold."""
         frame = self._frame if unit is None else self._first(unit, max_rows, order)
-        found = shielded(frame.groupBy(column_of(name)).count().collect, _FAILED)
         counts: dict[str, int] = {}
-        for value, count in found:
+        for value, count in shielded(frame.groupBy(column_of(name)).count().collect, _FAILED):
             key = label_key(value)
             if key is not None:
                 counts[key] = counts.get(key, 0) + int(count)
@@ -200,26 +219,6 @@ def carried_out(job: RemoteSum, rows: int) -> Callable[[Iterator[Any]], Iterator
     return inside
 
 
-def _header(frame: Any) -> Header:
-    """Names and kinds, from an empty table of the frame's types."""
-    import narwhals as nw
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    names = list(frame.columns)
-    if len(set(names)) < len(names):
-        raise DataError("Two columns of the data have the same name. Rename one.")
-    readable = [f.name for f in frame.schema.fields if _is_readable(f.dataType)]
-    schema = to_arrow_schema(frame.select(*map(column_of, readable)).schema)
-    known = header(nw.from_native(schema.empty_table(), eager_only=True))
-    kinds = {name: known.kinds.get(name, "other") for name in names}
-    return Header(kinds, integers=known.integers)
-
-
-def _is_readable(kind: Any) -> bool:
-    # Under a collation, Spark treats different texts as one unit or level, and the vault does not.
-    return kind.typeName() in _READABLE and "collate" not in kind.simpleString().lower()
-
-
 _READABLE = {
     "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "string", "char",
     "varchar",
@@ -243,8 +242,8 @@ _FUNCTIONS = ("count", "max", "min", "row_number")
 def open_spark(frame: Any) -> Spark:
     """Open a DataFrame, unless its session replaces a function that the vault's queries name."""
     for name in _FUNCTIONS:
-        known = shielded(partial(frame.sparkSession.catalog.getFunction, name), _UNPLANNED)
-        if not str(known.className).startswith("org.apache.spark.sql.catalyst.expressions."):
+        function = shielded(partial(frame.sparkSession.catalog.getFunction, name), _UNPLANNED)
+        if not str(function.className).startswith("org.apache.spark.sql.catalyst.expressions."):
             raise CapabilityError(
                 f"The Spark session has another function named {name!r}, which privcausal's sums "
                 "would use. Pass a DataFrame of another session, such as spark.newSession(). No "
@@ -273,20 +272,17 @@ def repeatable(frame: Any) -> bool:
         text = text.partition("== Optimized Logical Plan ==")[2]
         return _repeats(text.partition("== Physical Plan ==")[0])
     optimised = plan.queryExecution().optimizedPlan()
-    return bool(optimised.deterministic()) and _repeats(_whole_text(optimised))
-
-
-def _whole_text(plan: Any) -> str:
-    """The plan's text with all the fields of each node, if this version of Spark can write it.
-
-    The arguments are: verbose, a suffix, the maximum number of fields, and one or two more options.
-    """
+    if not optimised.deterministic():
+        return False
+    # The plan's text with all the fields of each node, if this version of Spark can write it. The
+    # arguments are: verbose, a suffix, the maximum number of fields, and one or two more options.
     for more in ((False,), (False, False)):
         try:
-            return str(plan.treeString(True, False, 2**31 - 1, *more))
+            text = str(optimised.treeString(True, False, 2**31 - 1, *more))
         except Exception:  # not available in this version
-            pass
-    return str(plan.toString())  # may be truncated, which is detected
+            continue
+        return _repeats(text)
+    return _repeats(str(optimised.toString()))  # may be truncated, which is detected
 
 
 def _repeats(text: str) -> bool:

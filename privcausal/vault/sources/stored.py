@@ -101,19 +101,32 @@ class Units(Opaque):
         """Number of units; public only under substitution."""
         if self._size is None:
             self._find()
-            found = _read(
-                lambda: self._work.execute("SELECT count(*) FROM units").fetchall(), _UNSORTED
-            )
-            self._size = int(found[0][0])
+            count = "SELECT count(*) FROM units"
+            rows = _read(lambda: self._work.execute(count).fetchall(), _UNSORTED)
+            self._size = int(rows[0][0])
         return self._size
 
     def marks(self, max_rows: int, parts: Parts | None) -> Marks:
         """Which rows are used, as by `batch.first_rows`, and the part of each (None: all in 0)."""
         self._find()
         units, part = "units", "0"
-        if parts is not None:
-            self._deal(parts)
+        if parts is not None:  # Python computes the keyed hash, and sees each name once.
+            import pyarrow as pa
+
             units, part = "dealt", "part"
+            with closing(self._work.cursor()) as beside:
+                query = "SELECT unit, unit::VARCHAR FROM units"
+                names = _read(lambda: _batches(beside.sql(query)), _UNSORTED)
+                schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
+
+                def dealt() -> Iterator[Any]:
+                    for batch in names:
+                        keys = [*map(memory.text_key, batch.column(1).to_pylist())]
+                        yield pa.record_batch(
+                            [batch.column(0), pa.array(parts(keys), pa.int8())], schema
+                        )
+
+                stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
         # Names are looked up before rows are ranked, because whole numbers take less memory.
         ranked = f"""
             SELECT (CASE WHEN unit IS NOT NULL AND rank <= {int(max_rows)} THEN part ELSE -1 END
@@ -126,12 +139,12 @@ class Units(Opaque):
             """
         stored_table(self._work, "marks", ranked, self._names())
         # Copy the marks: closing the work database frees the memory that ranking took.
-        kept = self._opened.new()
+        copy = self._opened.new()
         marks = _read(lambda: _batches(self._work.table("marks")), _UNSORTED)
-        stored_table(kept, "marks", "FROM given", (marks.schema, marks))
+        stored_table(copy, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
         self._work = None
-        return Marks(kept)
+        return Marks(copy)
 
     def _find(self) -> None:
         """Store each unit once."""
@@ -140,27 +153,9 @@ class Units(Opaque):
             # DuckDB does not know the number of streamed rows; the lookup must be in the stored
             # table.
             work.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-            each = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
-            stored_table(work, "units", each, self._names())
+            distinct = "SELECT DISTINCT unit FROM given WHERE unit IS NOT NULL"
+            stored_table(work, "units", distinct, self._names())
             self._work = work
-
-    def _deal(self, parts: Parts) -> None:
-        """Store the part of each unit. Python computes the keyed hash, and sees each name once."""
-        import pyarrow as pa
-
-        with closing(self._work.cursor()) as beside:
-            query = "SELECT unit, unit::VARCHAR FROM units"
-            names = _read(lambda: _batches(beside.sql(query)), _UNSORTED)
-            schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
-
-            def dealt() -> Iterator[Any]:
-                for batch in names:
-                    part = pa.array(
-                        parts([*map(memory.text_key, batch.column(1).to_pylist())]), pa.int8()
-                    )
-                    yield pa.record_batch([batch.column(0), part], schema)
-
-            stored_table(self._work, "dealt", "FROM given", (schema, dealt()))
 
 
 def stored_table(connection: Any, table: str, query: str, given: Stream) -> None:
@@ -203,8 +198,8 @@ class Marks(Opaque):
     def beside(self, blocks: memory.Blocks) -> Iterator[MarkedBlock]:
         """The blocks of a whole pass, with the mask and parts of their rows."""
         # a pass may end early, with its answer half read
-        with closing(self._connection.cursor()) as own:
-            reader = _read(lambda: _batches(own.table("marks")), _UNSORTED)
+        with closing(self._connection.cursor()) as cursor:
+            reader = _read(lambda: _batches(cursor.table("marks")), _UNSORTED)
             ahead = np.zeros(0, np.int8)
             for at, columns in blocks:
                 rows = at.stop - at.start
@@ -247,8 +242,14 @@ class Stored(memory.RowSource):
         self._size: int | None = None
         self._units: dict[str, Units] = {}
         self.ordered = ordered
-        found = _relation_header(relation) if columns is None else columns
-        self.header: Header = replace(found, untyped=known is not None)
+        if columns is None:  # Names and kinds, from an empty table of the relation's types.
+            import narwhals as nw
+
+            if len(set(relation.columns)) < len(relation.columns):
+                raise DataError("Two columns of the data have the same name. Rename one.")
+            empty = nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True)
+            columns = design.header(empty)
+        self.header: Header = replace(columns, untyped=known is not None)
 
     def size(self) -> int:
         if self._size is None:
@@ -348,12 +349,12 @@ class Stored(memory.RowSource):
             return self
         known = labels(self.header.names)
         kinds = {n: "text" if n in known else "numeric" for n in self.header.names}
-        found = Stored(
-            self._relation, self._opened, ordered=self.ordered, known=known,
-            columns=Header(kinds),  # type: ignore[arg-type]  # two of the literals
-        )  # fmt: skip
-        found._units = self._units  # closed together with these rows
-        return found
+        columns = Header(kinds)  # type: ignore[arg-type]  # two of the literals
+        table = Stored(
+            self._relation, self._opened, ordered=self.ordered, known=known, columns=columns
+        )
+        table._units = self._units  # closed together with these rows
+        return table
 
     def close(self) -> None:
         self._units.clear()
@@ -397,16 +398,6 @@ def _batches(relation: Any) -> Any:
     # Older versions of DuckDB have the first method under the second name.
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return stream(STREAM)
-
-
-def _relation_header(relation: Any) -> Header:
-    """Names and kinds, from an empty table of the relation's types."""
-    import narwhals as nw
-
-    names = list(relation.columns)
-    if len(set(names)) < len(names):
-        raise DataError("Two columns of the data have the same name. Rename one.")
-    return design.header(nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True))
 
 
 def arrow_column(array: Any, as_labels: memory.AsLabels) -> RawColumn:
@@ -457,17 +448,16 @@ def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
         indices, words = indices.fill_null(len(words)), [*words, ""]
     if known is None:
         values = pa.array([number_of(word) for word in words], pa.float64())
-    else:
-        values = pa.array([label_of(word, known) for word in words], pa.large_string())
+    else:  # The labels as written, or as the declared number they mean ("3.0" for 3).
+        labels: list[str | None] = []
+        for word in words:
+            number = label_key(number_of(word))
+            if word in known or (number not in known and word not in BLANKS):
+                labels.append(word)
+            else:
+                labels.append(number if number in known else None)
+        values = pa.array(labels, pa.large_string())
     return values.take(indices)
-
-
-def label_of(word: str, known: frozenset[str]) -> str | None:
-    """The label as written, or as the declared number it means ("3.0" for 3); None if missing."""
-    if word in known:
-        return word
-    number = label_key(number_of(word))
-    return number if number in known else None if word in BLANKS else word
 
 
 def number_of(word: str) -> float:
