@@ -117,28 +117,24 @@ class Plan:
             raise BudgetError("Two stages of a plan have the same name.")
         if self.rho > self.rho_cap:
             raise BudgetError("The stages of a plan cost more than its budget.")
-        self._check_free()
         if self.gdp and len(self.stages) > EVENTS:
             raise BudgetError(
                 f"This fit would have {len(self.stages):,} stages. The maximum is {EVENTS:,}. "
                 "Declare bounds=, or use fewer arms or rounds."
             )
 
-    def _check_free(self) -> None:
-        """Check that free stages use separate rows and cost no more than the charged parts.
-
-        Each row is in one part, so tables that differ in one row differ in one part only. The
-        stages on the other parts then follow from released numbers. The total cost is therefore
-        the cost of the most expensive part, in each of rho, epsilon and delta. A stage on all rows
-        also reads the rows of a free part, so its charge does not cover a free part.
-        """
+        # Free stages use separate rows and cost no more than the charged parts. Each row is in one
+        # part, so tables that differ in one row differ in one part only. The stages on the other
+        # parts then follow from released numbers. The total cost is therefore the cost of the most
+        # expensive part, in each of rho, epsilon and delta. A stage on all rows also reads the rows
+        # of a free part, so its charge does not cover a free part.
         paying = [s for s in self.stages if not s.free and s.part != "all"]
         paid = [sum(getattr(s, of) for s in paying) for of in ("charged", "epsilon", "delta")]
         for part in {s.part for s in self.stages if s.free}:
-            own = [s for s in self.stages if s.part == part]
-            spent = (sum(getattr(s, of) for s in own) for of in PRICES)
-            dear = any(one > most for one, most in zip(spent, paid, strict=True))
-            if part == "all" or dear or not all(s.parallel for s in own):
+            members = [s for s in self.stages if s.part == part]
+            spent = (sum(getattr(s, of) for s in members) for of in PRICES)
+            dear = any(cost > most for cost, most in zip(spent, paid, strict=True))
+            if part == "all" or dear or not all(s.parallel for s in members):
                 raise BudgetError(f"The stages of part {part!r} are not covered by the charges.")
 
     @property
@@ -147,8 +143,8 @@ class Plan:
 
     def cost(self, stage: Stage) -> Cost:
         """The ledger's charge for a stage."""
-        own = (0, 0) if stage.free else (stage.epsilon, stage.delta)
-        return Cost(stage.charged, *own, self.gdp and stage.rho > 0)
+        epsilon, delta = (0, 0) if stage.free else (stage.epsilon, stage.delta)
+        return Cost(stage.charged, epsilon, delta, self.gdp and stage.rho > 0)
 
     @property
     def epsilon(self) -> int:
@@ -233,11 +229,11 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     below one.
     """
     given = dict(given or {})
-    known = ", ".join(map(repr, defaults))
+    names = ", ".join(map(repr, defaults))
     for name, value in given.items():
         if name not in KNOWN_SHARES:
             raise BudgetError(
-                f"shares= cannot contain {str(name)!r}. The shares of this fit are {known}."
+                f"shares= cannot contain {str(name)!r}. The shares of this fit are {names}."
             )
         if not (is_number(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1.")
@@ -258,7 +254,7 @@ def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> 
     shares = {n: float(given[n]) if n in given else defaults[n] * scale for n in defaults}
     total = sum(shares.values())
     if total <= 0:
-        raise BudgetError(f"shares must leave a budget for this fit, which uses only {known}.")
+        raise BudgetError(f"shares must leave a budget for this fit, which uses only {names}.")
     # Redistribute shares that this fit does not need (for example, bounds if all are declared).
     return {name: share / total for name, share in shares.items()}
 
@@ -422,7 +418,7 @@ def assume(
     """
     name, arm = request.formula.outcome, request.formula.assigned
     domain = request.schema.get(name)
-    given = {} if like is None else _public_rows(request, like)
+    public = {} if like is None else _public_rows(request, like)
     if domain is None:
         if outcome_sd is None or not (is_number(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
@@ -430,19 +426,19 @@ def assume(
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."
             )
         width = SPREADS_PER_RANGE * outcome_sd
-        return Assumptions(width, outcome_sd, r2, treated, like=given, icc=icc)
+        return Assumptions(width, outcome_sd, r2, treated, like=public, icc=icc)
     width, usual = 1.0, 0.5
     if isinstance(domain, Interval):
-        one_or_none = (domain.lo, domain.hi) == (0.0, 1.0)
-        width, usual = domain.width, domain.width / (2.0 if one_or_none else SPREADS_PER_RANGE)
-    if name in given and request.formula.response is None:
-        spread = float(np.std(_numbers(given[name], domain)))
+        coded = (domain.lo, domain.hi) == (0.0, 1.0)
+        width, usual = domain.width, domain.width / (2.0 if coded else SPREADS_PER_RANGE)
+    if name in public and request.formula.response is None:
+        spread = float(np.std(_numbers(public[name], domain)))
         usual = min(max(spread, LEAST_SPREAD * width), 0.5 * width)
-    if arm in given:
-        share = float(np.mean(_numbers(given[arm], request.schema.get(arm))))
+    if arm in public:
+        share = float(np.mean(_numbers(public[arm], request.schema.get(arm))))
         treated = min(max(share, 0.01), 0.99)
     sd = usual if outcome_sd is None else outcome_sd
-    return Assumptions(width, sd, r2, treated, like=given, icc=icc)
+    return Assumptions(width, sd, r2, treated, like=public, icc=icc)
 
 
 def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:

@@ -204,7 +204,7 @@ ROWS = (
     ),
     Mutant(
         "any object written as its text", "request.schema:_key",
-        "str(value) if known else None", "str(value)",
+        "str(value) if of_pandas else None", "str(value)",
         (c.texts_of_no_address,),
     ),
     Mutant(
