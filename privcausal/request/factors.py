@@ -293,11 +293,6 @@ class Factor:
         cubic = self.kind == "spline" and not self.expr.startswith("bs(")
         return cubic and "constraints" not in dict(self.options)
 
-    @property
-    def evaluated(self) -> Factor:
-        """The factor as passed to formulaic."""
-        return replace(self, ref=None, levels=(), typed="")
-
 
 def bare_factor(name: str) -> Factor:
     """Factor of a bare column."""

@@ -408,7 +408,7 @@ LOADED = (
         "np.append(self.value, np.nan)", "self.value", (c.row_maps_are_total,),
     ),
     Mutant(
-        "a code beyond a design's table fails", "features.design:Design.one",
+        "a code beyond a design's table fails", "features.design:Design.fill",
         ".take(codes, mode=\"wrap\")", "[codes]", (c.row_maps_are_total,),
     ),
     Mutant(
