@@ -73,18 +73,18 @@ def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> 
     }
 
 
-def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None:
+def check_same(wanted: dict[str, Any], header: dict[str, Any], name: str) -> None:
     """Raise if a ledger is reopened with other arguments than at its creation."""
     for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
-        if wanted[key] != found[key]:
+        if wanted[key] != header[key]:
             raise LedgerError(
                 f"{name} is a ledger for a different {word}. It was created with "
-                f"{key}={found[key]!r}, not {wanted[key]!r}."
+                f"{key}={header[key]!r}, not {wanted[key]!r}."
             )
-    if wanted["allow_published"] != found["allow_published"]:
-        kept = bool(found["allow_published"])
+    if wanted["allow_published"] != header["allow_published"]:
+        allowed = bool(header["allow_published"])
         raise LedgerError(
-            f"{name} was created with allow_published={kept}, which cannot change. Open it with "
+            f"{name} was created with allow_published={allowed}, which cannot change. Open it with "
             "the same value."
         )
 
@@ -95,14 +95,14 @@ LONGEST = 1000
 
 def run_name(question: str) -> str:
     """A new name of a run: random digits, followed by the public question that it answers."""
-    said = "".join(c if c.isprintable() else " " for c in question)
-    return f"{secrets.token_hex(8)}: {said[:LONGEST]}"
+    printable = "".join(c if c.isprintable() else " " for c in question)
+    return f"{secrets.token_hex(8)}: {printable[:LONGEST]}"
 
 
 def question_of(run: str) -> tuple[str, str]:
     """Split a run's name into the name alone and the question, which is empty if there is none."""
-    known = re.fullmatch("([0-9a-f]{16}): (.*)", run)
-    return (known[1], known[2]) if known else (run, "")
+    match = re.fullmatch("([0-9a-f]{16}): (.*)", run)
+    return (match[1], match[2]) if match else (run, "")
 
 
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
@@ -113,30 +113,31 @@ def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[
         raise LedgerError("A run requires at least one Charge.")
     # the day only: finer times reveal information about the data
     day = datetime.now(UTC).date().isoformat()
-    return [
-        {"run": run, "line": number, "day": day, "published": int(published), **_stored(charge)}
-        for number, charge in enumerate(charges)
-    ]
-
-
-def _stored(charge: Charge) -> dict[str, Any]:
-    cost = charge.cost
-    if max(cost.rho, cost.epsilon, cost.delta) > _LARGEST:
-        raise BudgetError("A charge exceeds the largest possible budget.")
-    return {
-        "stage": _text(charge.stage),
-        "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
-        "mechanism": _text(charge.mechanism),
-        "neighbors": charge.neighbors,
-        "sensitivity": _real(charge.sensitivity),
-        "noise_sd": _real(charge.noise_sd),
-        "rho": cost.rho,
-        "epsilon": cost.epsilon,
-        "delta": cost.delta,
-        "rows": _real(charge.rows),
-        "unit": _text(charge.unit),
-        "gaussian": cost.gdp,
-    }
+    lines = []
+    for number, charge in enumerate(charges):
+        cost = charge.cost
+        if max(cost.rho, cost.epsilon, cost.delta) > _LARGEST:
+            raise BudgetError("A charge exceeds the largest possible budget.")
+        line = {
+            "run": run,
+            "line": number,
+            "day": day,
+            "published": int(published),
+            "stage": _text(charge.stage),
+            "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
+            "mechanism": _text(charge.mechanism),
+            "neighbors": charge.neighbors,
+            "sensitivity": _real(charge.sensitivity),
+            "noise_sd": _real(charge.noise_sd),
+            "rho": cost.rho,
+            "epsilon": cost.epsilon,
+            "delta": cost.delta,
+            "rows": _real(charge.rows),
+            "unit": _text(charge.unit),
+            "gaussian": cost.gdp,
+        }
+        lines.append(line)
+    return lines
 
 
 def _real(value: float) -> float | None:
@@ -287,8 +288,8 @@ class Store:
     def check_pages(self) -> None:
         """SQLite's own check of every page and index."""
         with self._refusing(), self._connect() as connection:
-            found = connection.execute("PRAGMA integrity_check").fetchall()
-        if found != [("ok",)]:
+            problems = connection.execute("PRAGMA integrity_check").fetchall()
+        if problems != [("ok",)]:
             raise LedgerError(f"{self.path.name} is damaged.")
 
     @contextmanager
@@ -399,7 +400,8 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
     return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
 
 
-def _check_schema(connection: sqlite3.Connection, name: str) -> None:
+def _read_book(connection: sqlite3.Connection, name: str) -> Book:
+    """The content of all tables, or a `LedgerError` if a stored hash is not the recomputed one."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID:
@@ -412,11 +414,6 @@ def _check_schema(connection: sqlite3.Connection, name: str) -> None:
         raise LedgerError(f"{name} was changed: its tables or triggers differ from a ledger's.")
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         raise LedgerError(f"{name} was changed: it has no write-ahead log.")
-
-
-def _read_book(connection: sqlite3.Connection, name: str) -> Book:
-    """The content of all tables, or a `LedgerError` if a stored hash is not the recomputed one."""
-    _check_schema(connection, name)
     headers = connection.execute(f"SELECT {', '.join(_HEADER)} FROM ledger").fetchall()
     rows = connection.execute(
         f"SELECT seq, hash, {', '.join(_LINE)} FROM charges ORDER BY seq"
@@ -425,9 +422,9 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
         raise LedgerError(f"{name} is damaged: it has no header.")
     gaussian = {seq for (seq,) in connection.execute("SELECT seq FROM gaussian")}
     hashes = [_digest("", headers[0])]
-    for expected, (seq, found, *fields) in enumerate(rows, start=1):
+    for expected, (seq, digest, *fields) in enumerate(rows, start=1):
         hashes.append(_line_digest(hashes[-1], fields, seq in gaussian))
-        if seq != expected or found != hashes[-1]:
+        if seq != expected or digest != hashes[-1]:
             raise LedgerError(f"{name} was changed or is damaged at line {expected}.")
     if gaussian - {seq for seq, *_ in rows}:
         raise LedgerError(f"{name} was changed: it refers to charges that do not exist.")
@@ -485,10 +482,10 @@ def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
     """Open the file itself, never the target of a link in its place."""
     no_link = getattr(os, "O_NOFOLLOW", 0)  # does not exist on Windows
 
-    def own(name: str, flags: int) -> int:
+    def opener(name: str, flags: int) -> int:
         return os.open(name, flags | no_link, access)
 
-    return open(path, mode, encoding="ascii", opener=own)
+    return open(path, mode, encoding="ascii", opener=opener)
 
 
 def _make_empty(path: Path) -> None:

@@ -497,7 +497,7 @@ LEDGER = (
         (c.caps_hold_to_the_unit,),
     ),
     Mutant(
-        "a pure event counts a quarter of its square", "accounting.price:_pure_as_rho",
+        "a pure event counts a quarter of its square", "accounting.price:_assignments",
         "(2 * charge.PICO)", "(4 * charge.PICO)", (c.known_prices,),
     ),
     Mutant(
@@ -591,7 +591,8 @@ LEDGER = (
     ),
     Mutant(
         "audits choose their cut where they test it", "auditing.bounds:_bound",
-        "(first, one), (other, two) = _halves(one), _halves(two)", "first, other = one, two",
+        "(choosing, first), (choosing_second, second) = _halves(first), _halves(second)",
+        "choosing, choosing_second = first, second",
         (c.bounds_of_audits_hold,),
     ),
 )  # fmt: skip
