@@ -127,10 +127,12 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, bool | np.timedelta64 | Enum):
         return value
     kinds: tuple[tuple[Any, type], ...] = (
-        (np.bool_, bool), (np.str_, str), (int | np.integer, int),
+        (np.bool_, bool),
+        (np.str_, str),
+        (int | np.integer, int),
         (float | np.floating | Decimal | Fraction, float),
-    )  # fmt: skip
-    kind = next((own for known, own in kinds if isinstance(value, known)), None)
+    )
+    kind = next((plain for types, plain in kinds if isinstance(value, types)), None)
     try:
         return value if kind is None else kind(value)
     except OverflowError:
@@ -221,18 +223,18 @@ def refuse_arguments(
 
 def named(call: Callable[P, R]) -> Callable[P, R]:
     """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error."""
-    name, own = call.__name__, dict(inspect.signature(call).parameters)
+    name, parameters = call.__name__, dict(inspect.signature(call).parameters)
     if name in ("__init__", "__call__"):
         name = call.__qualname__.split(".")[-2]
-    own.pop("self", None) or own.pop("cls", None)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in own.values())
-    held = len(inspect.signature(call).parameters) - len(own)
+    parameters.pop("self", None) or parameters.pop("cls", None)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    bound = len(inspect.signature(call).parameters) - len(parameters)
 
     @wraps(call)
     def checked(*args: P.args, **options: P.kwargs) -> R:
         try:
             if not open_ended:
-                refuse_arguments(name, own, len(args) - held, list(options))
+                refuse_arguments(name, parameters, len(args) - bound, list(options))
             return call(*map(as_plain, args), **{k: as_plain(v) for k, v in options.items()})
         except BaseException as error:
             clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
@@ -246,8 +248,8 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
 class _Making(ABCMeta):
     @property
     def __signature__(cls) -> inspect.Signature:  # of the class, not of `__call__`
-        own = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class's own
-        return own.replace(parameters=[*own.parameters.values()][1:])
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class's own
+        return signature.replace(parameters=[*signature.parameters.values()][1:])
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         if options:
@@ -276,10 +278,10 @@ class Strict(Made):
         super().__init_subclass__(**options)
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
-            own = name == "__init__" and name in vars(cls)
+            constructor = name == "__init__" and name in vars(cls)
             # A classmethod always has __wrapped__, so look at its function.
             plain = getattr(method, "__func__", method)
-            if (name.startswith("_") and not own) or hasattr(plain, "__wrapped__"):
+            if (name.startswith("_") and not constructor) or hasattr(plain, "__wrapped__"):
                 continue
             if inspect.isfunction(method):
                 setattr(cls, name, named(method))
