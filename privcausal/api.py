@@ -612,8 +612,8 @@ def plan(
         method = estimators.find(learner, "private", "regress")
     assumed = assume(request, outcome_sd, r2, treated, like, icc)
     planner = Planner.of(method, estimators.base_of(base), request, assumed)
-    known = outcome_sd is not None or request.formula.outcome in planner.assumed.like
-    worst = None if known else planner.worst()
+    has_scale = outcome_sd is not None or request.formula.outcome in planner.assumed.like
+    worst = None if has_scale else planner.worst()
     points = question.points(planner)
     planned = results.PlanResult(planner, question, points, planner.cautious(), worst)
     warn_each(planned.weak)

@@ -112,11 +112,39 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
-    _add_demo(_command(commands, "demo", "fit simulated data and write a report"))
+    demo = _command(commands, "demo", "fit simulated data and write a report")
+    demo.add_argument(
+        "--out",
+        type=_page,
+        default=Path("report.html"),
+        metavar="HTML",
+        help="write the report to this file (default: report.html)",
+    )
+    demo.add_argument(
+        "--rows", type=int, default=5000, help="number of simulated rows (default: 5000)"
+    )
+    demo.add_argument("--eps", type=float, default=1.0, help="privacy budget (default: 1)")
+    demo.set_defaults(run=_demo)
     _add_fit(_command(commands, "fit", "run the fit that a spec file describes"))
     _add_plan(_command(commands, "plan", "forecast the width of intervals, without data"))
-    _add_report(_command(commands, "report", "write the HTML report of a saved fit"))
-    _add_ledger(_command(commands, "ledger", "check a ledger and show its remaining budget"))
+    report = _command(commands, "report", "write the HTML report of a saved fit")
+    report.add_argument("fit", type=_input, help="a fit saved as JSON")
+    report.add_argument("out", type=_page, metavar="HTML", help="write the report to this file")
+    report.add_argument(
+        "--audience",
+        choices=["technical", "public"],
+        default="technical",
+        help="public omits coefficients, settings and code (default: technical)",
+    )
+    report.set_defaults(run=_report)
+    ledger = _command(commands, "ledger", "check a ledger and show its remaining budget")
+    ledger.add_argument(
+        "verify", nargs="?", choices=["verify"], help="only check that the ledger is intact"
+    )
+    # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
+    ledger.add_argument("ledger", type=Path, help="the file that ledger= of a fit names")
+    ledger.add_argument("--csv", action="store_true", help="print every charge as CSV")
+    ledger.set_defaults(run=_ledger)
     _add_audit(_command(commands, "audit", "try to refute the privacy claim of a fit"))
     tested = _command(commands, "selftest", "test noise, accounting and ledgers on this machine")
     tested.set_defaults(run=_selftest)
@@ -129,21 +157,6 @@ def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
         name, help=words, description=f"{words[0].upper()}{words[1:]}."
     )
     return parser
-
-
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out",
-        type=_page,
-        default=Path("report.html"),
-        metavar="HTML",
-        help="write the report to this file (default: report.html)",
-    )
-    parser.add_argument(
-        "--rows", type=int, default=5000, help="number of simulated rows (default: 5000)"
-    )
-    parser.add_argument("--eps", type=float, default=1.0, help="privacy budget (default: 1)")
-    parser.set_defaults(run=_demo)
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
@@ -198,28 +211,6 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     )
     _add_summary(parser)
     parser.set_defaults(run=_plan)
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fit", type=_input, help="a fit saved as JSON")
-    parser.add_argument("out", type=_page, metavar="HTML", help="write the report to this file")
-    parser.add_argument(
-        "--audience",
-        choices=["technical", "public"],
-        default="technical",
-        help="public omits coefficients, settings and code (default: technical)",
-    )
-    parser.set_defaults(run=_report)
-
-
-def _add_ledger(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "verify", nargs="?", choices=["verify"], help="only check that the ledger is intact"
-    )
-    # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
-    parser.add_argument("ledger", type=Path, help="the file that ledger= of a fit names")
-    parser.add_argument("--csv", action="store_true", help="print every charge as CSV")
-    parser.set_defaults(run=_ledger)
 
 
 def _add_audit(parser: argparse.ArgumentParser) -> None:
@@ -311,13 +302,13 @@ def _fit(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
     data = _read_data(chosen.data)
     call = getattr(pc, job.task)
-    shown = sys.stderr.isatty() if chosen.progress is None else chosen.progress
+    progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
     fit = call(
         job.formula,
         data,
         bounds=job.schema,
         ledger=job.open_ledger(),
-        progress=shown,
+        progress=progress,
         **job.options,
     )
     _hand_over(fit, chosen.summary, full=chosen.full, report=chosen.report, save=chosen.save)
@@ -498,13 +489,13 @@ def _read_job(path: Path) -> FileCall:
         raise errors.CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}.")
     # Keywords of the call that a file can hold. The call itself checks their values.
     keywords = inspect.signature(getattr(privcausal, task)).parameters
-    known = [name for name in keywords if name not in _NOT_IN_A_FILE]
-    _check_keys(content, (*_KEYS, *known), path.name)
+    allowed = [name for name in keywords if name not in _NOT_IN_A_FILE]
+    _check_keys(content, (*_KEYS, *allowed), path.name)
     if not isinstance(content.get("formula"), str):
         raise errors.FormulaError(
             f'{path.name}: Write formula = "outcome ~ treatment | modifiers".'
         )
-    options = {name: content[name] for name in known if name in content}
+    options = {name: content[name] for name in allowed if name in content}
     if "control" in options:
         settings = options["control"]
         if not isinstance(settings, dict):
@@ -539,14 +530,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
     raise errors.SchemaError(f"{path.name} is not valid TOML: {problem}.")
 
 
-def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], place: str) -> None:
     from privcausal.request.request import Control
 
     for name in content:
-        if name not in known:
-            if "control" in known and name in {f.name for f in fields(Control)}:
+        if name not in allowed:
+            if "control" in allowed and name in {f.name for f in fields(Control)}:
                 raise errors.CapabilityError(f"{place}: {name} belongs in the table [control].")
-            words = ", ".join(sorted(known))
+            words = ", ".join(sorted(allowed))
             raise errors.CapabilityError(f"{place}: Unknown key {name!r}. Known keys are {words}.")
 
 

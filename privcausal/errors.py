@@ -174,24 +174,28 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def _unknown(
-    name: str, known: Mapping[str, inspect.Parameter], keys: Sequence[str], moved: Mapping[str, str]
+    name: str,
+    parameters: Mapping[str, inspect.Parameter],
+    keys: Sequence[str],
+    moved: Mapping[str, str],
 ) -> None:
     for key in keys:
-        if key not in known:
+        if key not in parameters:
             ours = SWAPS.get(key, "")
-            near = get_close_matches(key, known, 1)
+            near = get_close_matches(key, parameters, 1)
             meant = f"Write {near[0]}= instead." if near else ""
-            if ours in known:
+            if ours in parameters:
                 meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
-            listed = f"Its arguments are {', '.join(known)}." if known else "It has no arguments."
-            advice = moved.get(key) or _HINTS.get(key) or meant or listed
+            listed = f"Its arguments are {', '.join(parameters)}."
+            meant = meant or (listed if parameters else "It has no arguments.")
+            advice = moved.get(key) or _HINTS.get(key) or meant
             raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
 
 
 def refuse_arguments(
     name: str,
-    known: Mapping[str, inspect.Parameter],
-    given: int,
+    parameters: Mapping[str, inspect.Parameter],
+    positional: int,
     keys: Sequence[str],
     moved: Mapping[str, str] = {},  # not modified
 ) -> None:
@@ -199,7 +203,7 @@ def refuse_arguments(
 
     Parameters
     ----------
-    given : int
+    positional : int
         Number of positional arguments. Positional arguments and the values of `keys` may be rows,
         and a traceback would keep them in its variables. The caller therefore does not pass them.
     moved : mapping
@@ -209,15 +213,15 @@ def refuse_arguments(
     ------
     CapabilityError
     """
-    _unknown(name, known, keys, moved)
-    placed = [key for key, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD][:given]
-    needed = [k for k, p in known.items() if p.default is p.empty and p.kind in _BY_NAME]
-    missing = [key for key in needed if key not in (*placed, *keys)]
+    _unknown(name, parameters, keys, moved)
+    places = [key for key, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    needed = [k for k, p in parameters.items() if p.default is p.empty and p.kind in _BY_NAME]
+    missing = [key for key in needed if key not in (*places[:positional], *keys)]
     if missing:
-        first = [known[k].kind is not inspect.Parameter.KEYWORD_ONLY for k in needed]
-        shown = [k if plain else f"{k}=..." for k, plain in zip(needed, first, strict=True)]
+        first = [parameters[k].kind is not inspect.Parameter.KEYWORD_ONLY for k in needed]
+        words = [k if plain else f"{k}=..." for k, plain in zip(needed, first, strict=True)]
         raise CapabilityError(
-            f"{name}() requires the argument {missing[0]}. Write {name}({', '.join(shown)})."
+            f"{name}() requires the argument {missing[0]}. Write {name}({', '.join(words)})."
         )
 
 
@@ -253,8 +257,8 @@ class _Making(ABCMeta):
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         if options:
-            known = dict(inspect.signature(cls).parameters)
-            _unknown(cls.__name__, known, list(options), {})
+            parameters = dict(inspect.signature(cls).parameters)
+            _unknown(cls.__name__, parameters, list(options), {})
         return super().__call__(
             *map(as_plain, args), **{k: as_plain(v) for k, v in options.items()}
         )

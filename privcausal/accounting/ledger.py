@@ -108,7 +108,19 @@ class Ledger(Strict):
         self._store = store.Store(path)
         self._store.create(wanted)
         self._header = self._store.open()
-        store.check_same(wanted, self._header, self._store.path.name)
+        # Refuse to reopen a ledger with other arguments than at its creation.
+        name, header = self._store.path.name, self._header
+        for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
+            if wanted[key] != header[key]:
+                raise LedgerError(
+                    f"{name} is a ledger for a different {word}. It was created with "
+                    f"{key}={header[key]!r}, not {wanted[key]!r}."
+                )
+        if wanted["allow_published"] != header["allow_published"]:
+            raise LedgerError(
+                f"{name} was created with allow_published={bool(header['allow_published'])}, which "
+                "cannot change. Open it with the same value."
+            )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:

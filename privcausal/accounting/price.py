@@ -644,25 +644,21 @@ def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
         for before, rest in _beside(events, left)
     ]
     rho = max([as_zcdp, *gaussian])
+    # Epsilon of a fit with Gaussian noise that needs at most this rho
+    fitted, step = epsilon_of(rho, left, gdp=True) if left else 0.0, 1e-12
+    whole = round(fitted, 9)  # 1 instead of 0.99999999998, if 1 was meant
+    if whole > MIN_EPSILON and largest_rho(whole, left, gdp=True) <= rho:
+        fitted = whole
+    while fitted > MIN_EPSILON and largest_rho(fitted, left, gdp=True) > rho:
+        fitted, step = fitted * (1 - step), 2 * step
     gap = float(charge.exact(epsilon) - charge.exact(min(total_epsilon(events, delta), epsilon)))
     return Remaining(
-        epsilon=_payable(rho, left) if left else 0.0,
+        epsilon=fitted,
         # A pure event is added to the total, or counted as rho = epsilon^2 / 2.
         pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / charge.PICO)),
         rho=rho / charge.PICO,
         delta=left,
     )
-
-
-def _payable(rho: int, delta: float) -> float:
-    """Epsilon of a fit with Gaussian noise that needs at most `rho`."""
-    epsilon, step = epsilon_of(rho, delta, gdp=True), 1e-12
-    whole = round(epsilon, 9)  # 1 instead of 0.99999999998, if 1 was meant
-    if whole > MIN_EPSILON and largest_rho(whole, delta, gdp=True) <= rho:
-        return whole
-    while epsilon > MIN_EPSILON and largest_rho(epsilon, delta, gdp=True) > rho:
-        epsilon, step = epsilon * (1 - step), 2 * step
-    return epsilon
 
 
 def _beside(events: Events, delta: float) -> Iterator[tuple[float, float]]:

@@ -73,22 +73,6 @@ def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> 
     }
 
 
-def check_same(wanted: dict[str, Any], header: dict[str, Any], name: str) -> None:
-    """Raise if a ledger is reopened with other arguments than at its creation."""
-    for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
-        if wanted[key] != header[key]:
-            raise LedgerError(
-                f"{name} is a ledger for a different {word}. It was created with "
-                f"{key}={header[key]!r}, not {wanted[key]!r}."
-            )
-    if wanted["allow_published"] != header["allow_published"]:
-        allowed = bool(header["allow_published"])
-        raise LedgerError(
-            f"{name} was created with allow_published={allowed}, which cannot change. Open it with "
-            "the same value."
-        )
-
-
 LONGEST = 1000
 """Maximum length of a stored question, in characters."""
 
@@ -258,7 +242,12 @@ class Store:
             # Check the head first. It is written last, so a head alone means a deleted database.
             if os.path.lexists(self.head):
                 return
-            _make_empty(self.path)
+            # Create an empty file, which SQLite accepts as a new database, unless the path exists.
+            # SQLite itself would make the file readable for everyone, and would follow a link.
+            # Closing a file removes all locks of this process on it, including SQLite's locks.
+            # Therefore the file must not be in use by another thread in between.
+            with _CREATING, suppress(FileExistsError):
+                _opened(self.path, "x").close()
             self._check_file()
             with self._connect() as connection:
                 _make(connection, [header[name] for name in _HEADER])
@@ -423,7 +412,7 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
     gaussian = {seq for (seq,) in connection.execute("SELECT seq FROM gaussian")}
     hashes = [_digest("", headers[0])]
     for expected, (seq, digest, *fields) in enumerate(rows, start=1):
-        hashes.append(_line_digest(hashes[-1], fields, seq in gaussian))
+        hashes.append(_digest(hashes[-1], fields, seq in gaussian))
         if seq != expected or digest != hashes[-1]:
             raise LedgerError(f"{name} was changed or is damaged at line {expected}.")
     if gaussian - {seq for seq, *_ in rows}:
@@ -441,17 +430,15 @@ def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str
     last = book.hashes[-1]
     for seq, line in enumerate(lines, start=len(book.hashes)):
         fields = [line[name] for name in _LINE]
-        last = _line_digest(last, fields, line["gaussian"])
+        last = _digest(last, fields, line["gaussian"])
         connection.execute(command, [seq, last, *fields])
         if line["gaussian"]:
             connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
 
 
-def _line_digest(previous: str, fields: Sequence[Any], gaussian: bool) -> str:
-    return _digest(previous, [*fields, "gaussian"] if gaussian else fields)
-
-
-def _digest(previous: str, fields: Sequence[Any]) -> str:
+def _digest(previous: str, fields: Sequence[Any], gaussian: bool = False) -> str:
+    if gaussian:
+        fields = [*fields, "gaussian"]
     # `repr` handles types that only a damaged file can hold
     text = json.dumps([previous, *fields], separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
@@ -486,17 +473,6 @@ def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
         return os.open(name, flags | no_link, access)
 
     return open(path, mode, encoding="ascii", opener=opener)
-
-
-def _make_empty(path: Path) -> None:
-    """Create an empty file, which SQLite accepts as a new database, unless the path exists.
-
-    SQLite itself would make the file readable for everyone, and would follow a link.
-    """
-    # Closing a file removes all locks of this process on it, including SQLite's locks. Therefore
-    # the file must not be in use by another thread in between.
-    with _CREATING, suppress(FileExistsError):
-        _opened(path, "x").close()
 
 
 def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:

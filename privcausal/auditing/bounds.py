@@ -411,17 +411,24 @@ def audit_target(
         outcome = domains.pop(parsed.outcome)
         domains |= {f"{parsed.outcome} {k}": outcome for k in range(len(panel["periods"]))}
     # Ordinary rows, spread over the domains
-    plain: list[Row] = []
-    for k in range(rows):
-        row: dict[str, Any] = {}
-        for j, (column, domain) in enumerate(domains.items()):
+    plain: list[dict[str, Any]] = [{} for _ in range(rows)]
+    for j, (column, domain) in enumerate(domains.items()):
+        for k, row in enumerate(plain):
             place, ends = (k * GOLDEN_STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
             row[column] = ends[int(place * len(ends))]
             if isinstance(domain, Interval):
                 row[column] = domain.lo + place * domain.width
-        plain.append(row)
     odd: list[Row | None] = [None] if neighbors == "add_remove" else []
     odd += _corners(domains, schema.complete)
+    tables = [_table(plain, row, unit, most, cluster) for row in odd]
+    if panel is not None:  # one row for each unit and period
+        waves = panel["periods"]
+        for k, table in enumerate(tables):
+            columns = [table.pop(f"{parsed.outcome} {t}") for t in range(len(waves))]
+            paths = np.stack(columns, axis=1)
+            long = {column: np.repeat(values, len(waves)) for column, values in table.items()}
+            times = np.tile(np.array(waves), len(paths))
+            tables[k] = {**long, panel["time"]: times, parsed.outcome: paths.ravel()}
     call = {**options, "bounds": schema, "eps": eps, "delta": delta, "neighbors": neighbors}
     if fit is api.privcate:
         call["learner"] = learner
@@ -429,7 +436,7 @@ def audit_target(
     return AuditTarget(
         partial(fit, formula, **call),
         ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
-        tuple(_long(_table(plain, row, unit, most, cluster), panel, parsed.outcome) for row in odd),
+        tuple(tables),
         neighbors,
     )
 
@@ -500,17 +507,6 @@ def _table(
         owners = [f"u{k}" for k in range(len(rows))] + ["odd"] * len(added)
         columns[unit] = np.array(owners, object)
     return columns
-
-
-def _long(table: dict[str, Any], panel: Mapping[str, Any] | None, outcome: str) -> dict[str, Any]:
-    """The table with a row for each unit and period, if it has the columns of a panel."""
-    if panel is None:
-        return table
-    periods = len(panel["periods"])
-    paths = np.stack([table.pop(f"{outcome} {k}") for k in range(periods)], axis=1)
-    units = len(paths)
-    times = {panel["time"]: np.tile(np.array(panel["periods"]), units), outcome: paths.ravel()}
-    return {name: np.repeat(column, periods) for name, column in table.items()} | times
 
 
 def _ends(domain: Domain) -> list[Any]:

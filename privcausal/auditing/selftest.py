@@ -258,35 +258,29 @@ def _spend_on(path: Path, pipe: Any, name: int) -> None:
 
 def _changes_are_noticed() -> str:
     """A ledger that was changed, truncated, rolled back or lost its head must refuse everything."""
-    changes: dict[str, Callable[[Path, accounting.Ledger], object]] = {
-        "edit": _edit,
-        "truncate": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
-        "roll back": _roll_back,
-        "lose head": lambda path, _: path.with_name(path.name + ".head").unlink(),
-        "delete": lambda path, _: path.unlink(),
-    }
-    for name, change in changes.items():
+    changes = ("edit", "truncate", "roll back", "lose head", "delete")
+    for change in changes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "study.db"
             ledger = accounting.Ledger(path, "selftest", 2.0)
             ledger.charge("first", [_charge(10)])
-            change(path, ledger)
+            if change == "edit":
+                with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+                    connection.execute("DROP TRIGGER charges_no_UPDATE")
+                    connection.execute("UPDATE charges SET rho = 0")
+            elif change == "truncate":
+                path.write_bytes(path.read_bytes()[:-2_000])
+            elif change == "roll back":
+                old = shutil.copy2(path, path.with_name("old"))
+                ledger.charge("second", [_charge(10)])
+                shutil.copy2(old, path)
+            else:
+                lost = path.with_name(path.name + ".head") if change == "lose head" else path
+                lost.unlink()
             with contextlib.suppress(LedgerError):
                 accounting.Ledger.open(path)
-                raise Failure(f"not detected: {name}")
+                raise Failure(f"not detected: {change}")
     return f"{len(changes)} kinds of change and loss: all detected"
-
-
-def _edit(path: Path, _: accounting.Ledger) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as behind, behind:
-        behind.execute("DROP TRIGGER charges_no_UPDATE")
-        behind.execute("UPDATE charges SET rho = 0")
-
-
-def _roll_back(path: Path, ledger: accounting.Ledger) -> None:
-    old = shutil.copy2(path, path.with_name("old"))
-    ledger.charge("second", [_charge(10)])
-    shutil.copy2(old, path)
 
 
 def _charge(rho: int) -> accounting.Charge:

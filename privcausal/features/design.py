@@ -347,9 +347,22 @@ class Design:
     """
 
     def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
-        columns = [_as_column(term, full_rank=full_rank) for term in terms]
-        # x + s(x) is one column.
-        self.terms = tuple({frozenset(f.expr for f in t.factors): t for t in columns}.values())
+        columns: dict[frozenset[str], Term] = {}  # x + s(x) is one column
+        for term in terms:
+            # The column x replaces ``s(x)``; the basis decides how smooth it is. If all levels are
+            # kept, formulaic turns a contrast into one indicator per level.
+            plain = []
+            for f in term.factors:
+                if f.kind == "smooth":
+                    plain.append(Factor(f.variables[0], "numeric", f.variables))
+                elif f.kind == "contrast" and not full_rank:
+                    expr = f"{f.expr.rpartition(', ')[0]})"
+                    plain.append(replace(f, expr=expr, kind="categorical"))
+                else:
+                    plain.append(f)
+            name = ":".join(f.expr for f in plain)
+            columns[frozenset(f.expr for f in plain)] = Term(name, tuple(plain))
+        self.terms = tuple(columns.values())
         smooth = [t.factors[0] for t in terms if t.factors[0].kind == "smooth"]
         self.smooth = {f.variables[0]: cast("int | None", dict(f.options).get("k")) for f in smooth}
         self.schema = schema
@@ -689,23 +702,6 @@ def _unlike(texts: Sequence[str]) -> str:
     while any(marker in text for text in texts):
         marker = f"<{marker}>"
     return marker
-
-
-def _as_column(term: Term, *, full_rank: bool) -> Term:
-    """Replace ``s(x)`` by the column x; the basis decides how smooth it is.
-
-    If all levels are kept, formulaic turns a contrast into one indicator per level.
-    """
-    factors = []
-    for factor in term.factors:
-        if factor.kind == "smooth":
-            factors.append(Factor(factor.variables[0], "numeric", factor.variables))
-        elif factor.kind == "contrast" and not full_rank:
-            expr = f"{factor.expr.rpartition(', ')[0]})"
-            factors.append(replace(factor, expr=expr, kind="categorical"))
-        else:
-            factors.append(factor)
-    return Term(":".join(f.expr for f in factors), tuple(factors))
 
 
 def formulaic_terms(terms: Sequence[Term]) -> Any:

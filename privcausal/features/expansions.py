@@ -254,9 +254,9 @@ class Interactions:
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """Parts of the rows whose psi stays in cache."""
         indices = rows.memo((self,), lambda: self._indices(rows))
-        for at, part in _pieces(self.features, rows):
-            part.store((self,), tuple(index[at] for index in indices))
-            yield at, part
+        for place, part in _pieces(self.features, rows):
+            part.store((self,), tuple(index[place] for index in indices))
+            yield place, part
 
     @cached_property
     def step(self) -> float:
@@ -379,10 +379,12 @@ def index_splits(
     for k, index in enumerate((first, second)):
         place = np.clip((sums[k] - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS)
         for share in np.arange(1, number + 1) / (number + 1):
-            at = np.quantile(place, share, method="lower")
-            at = at if at < place.max() else np.max(place[place < at], initial=place.min())
-            above = np.min(place[place > at], initial=place.max())
-            splits.append((k, float(0.5 * (at + above))))
+            below = np.quantile(place, share, method="lower")
+            below = (
+                below if below < place.max() else np.max(place[place < below], initial=place.min())
+            )
+            above = np.min(place[place > below], initial=place.max())
+            splits.append((k, float(0.5 * (below + above))))
     return (first, second), tuple(splits)
 
 

@@ -60,11 +60,11 @@ def read_points(
         else:
             cleaned[name], codes = _read_labels(domain, name, frame[name])
             present &= codes >= 0
-    known = numbers(frame[propensity]) if propensity in frame.columns else None
+    scores = numbers(frame[propensity]) if propensity in frame.columns else None
     index = getattr(newdata, "index", None)
     if not isinstance(index, pd.Index):
         index = pd.RangeIndex(size)
-    return Rows(cleaned, size, known), present, index
+    return Rows(cleaned, size, scores), present, index
 
 
 def _typed(newdata: Frame) -> Frame:
@@ -339,16 +339,16 @@ class Rows:
         for start in range(0, self.size, size):
             if self.space is not None:
                 self.space.taken = taken
-            at = slice(start, min(start + size, self.size))
-            known = None if self.propensity is None else self.propensity[at]
-            frame = {name: values[at] for name, values in self.frame.items()}
-            rows = at.stop - at.start
-            part = Rows(frame, rows, known, by_column=self.by_column, space=self.space)
-            part._scaled = {design: values[at] for design, values in self._scaled.items()}
-            part._columns = {key: values[at] for key, values in self._columns.items()}
-            part._bins = {key: self.bins(*key)[at] for key in self._bins}
+            place = slice(start, min(start + size, self.size))
+            scores = None if self.propensity is None else self.propensity[place]
+            frame = {name: values[place] for name, values in self.frame.items()}
+            rows = place.stop - place.start
+            part = Rows(frame, rows, scores, by_column=self.by_column, space=self.space)
+            part._scaled = {design: values[place] for design, values in self._scaled.items()}
+            part._columns = {key: values[place] for key, values in self._columns.items()}
+            part._bins = {key: self.bins(*key)[place] for key in self._bins}
             part._places = part._bins if self.space is not None else {}
-            yield at, part
+            yield place, part
 
     def matrix(self, columns: int) -> Matrix:
         """An uninitialized Fortran-ordered array for these rows."""

@@ -111,12 +111,16 @@ class TypedCall:
         rest = self.node.args[1:]
         pairs = [*zip(positional, rest, strict=False)]
         pairs += [(str(k.arg), k.value) for k in self.node.keywords]
-        given = dict(pairs)
-        if len(rest) > len(positional) or len(given) < len(pairs) or not set(given) <= set(allowed):
+        arguments = dict(pairs)
+        if (
+            len(rest) > len(positional)
+            or len(arguments) < len(pairs)
+            or not set(arguments) <= set(allowed)
+        ):
             *first, last = ["a column", *(_SHOWN.get(name, f"{name}=") for name in allowed)]
             hint = f"{', '.join(first)} and {last}" if first else last
             raise self.refuse(f"{self.name}() accepts only {hint}.")
-        return given
+        return arguments
 
     def whole(self, node: ast.expr, name: str, low: int, high: int) -> int:
         value = constant(node)

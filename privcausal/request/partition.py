@@ -333,69 +333,68 @@ GRID_BITS = 30
 """Bits of the grid on half of the outcome's range."""
 
 
-@dataclass(frozen=True)
-class CellQuery:
+def cell_sql(
+    table: str,
+    partition: Product,
+    schema: Schema,
+    *,
+    outcome: str,
+    treatment: str,
+    variables: Sequence[str],
+) -> str:
     """Counts and sums of a bounded outcome by cell and arm, in one SQL query for a data owner.
 
     Every step is the same IEEE operation as in the vault's row-wise code, in the same order. A
     warehouse may round ties differently, which does not change any sensitivity.
+
+    The columns are cell, arm, count, sum and steps. `steps` sums the outcome's distance from the
+    middle of its bounds, in whole steps of 2^-30 half ranges. It does not depend on the order of
+    rows.
     """
+    domain = schema[outcome]
+    lo, hi = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+    middle, half = 0.5 * (lo + hi), 0.5 * (hi - lo)
+    names = {name: f"x{k}" for k, name in enumerate(variables)}
+    # The outcome's position between its bounds, from -1 to 1
+    value = names[outcome]
+    if isinstance(domain, Interval):
+        value = f"LEAST(GREATEST({value}, {sql_number(domain.lo)}), {sql_number(domain.hi)})"
+    place = f"({value} - {sql_number(middle)}) / {sql_number(half)}"
+    steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
+    total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
+    read = {x: _column_sql(name, schema[name]) for name, x in names.items()}
+    columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
+    present = " AND ".join(there for _, there in read.values())
+    return (
+        f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
+        f"placed AS (SELECT {partition.sql(names)} AS cell, {names[treatment]} AS arm, "
+        f"LEAST(GREATEST({place}, -1e0), 1e0) AS place FROM cleaned)\n"
+        f"SELECT cell, arm, COUNT(*) AS count, {total} AS sum, {steps} AS steps\n"
+        "FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
+    )
 
-    outcome: str
-    treatment: str
-    variables: tuple[str, ...]
-    schema: Schema
-    partition: Product
-    labels: frozenset[str]  # Columns read as text; the others are numbers
 
-    def sql(self, table: str) -> str:
-        """Query with the columns cell, arm, count, sum and steps.
+def _column_sql(name: str, domain: Domain) -> tuple[str, str]:
+    """SQL of a column's cleaned value, and SQL that tests whether a row has one.
 
-        `steps` sums the outcome's distance from the middle of its bounds, in whole steps of 2^-30
-        half ranges. It does not depend on the order of rows.
-        """
-        domain = self.schema[self.outcome]
-        lo, hi = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
-        middle, half = 0.5 * (lo + hi), 0.5 * (hi - lo)
-        names = {name: f"x{k}" for k, name in enumerate(self.variables)}
-        # The outcome's position between its bounds, from -1 to 1
-        value = names[self.outcome]
-        if isinstance(domain, Interval):
-            value = f"LEAST(GREATEST({value}, {sql_number(domain.lo)}), {sql_number(domain.hi)})"
-        place = f"({value} - {sql_number(middle)}) / {sql_number(half)}"
-        steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
-        total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
-        read = {x: self._column(name) for name, x in names.items()}
-        columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
-        present = " AND ".join(there for _, there in read.values())
-        return (
-            f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
-            f"placed AS (SELECT {self.partition.sql(names)} AS cell, {names[self.treatment]} AS "
-            f"arm, LEAST(GREATEST({place}, -1e0), 1e0) AS place FROM cleaned)\n"
-            f"SELECT cell, arm, COUNT(*) AS count, {total} AS sum, {steps} AS steps\n"
-            "FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
+    Comparisons with NULL are not true. NaN is above all numbers, or its comparisons are false.
+    """
+    column = sql_name(name)
+    number, there = f"CAST({column} AS DOUBLE)", f"{column} IS NOT NULL"
+    if isinstance(domain, Interval):
+        return number, f"ABS({number}) <= {_LARGEST}"
+    text = name in text_columns({name: domain})
+    value = f"CAST({column} AS VARCHAR)" if text else column
+    if isinstance(domain, Levels):
+        cases = " ".join(
+            f"WHEN {value} = {sql_text(label)} THEN {k}" for k, label in enumerate(domain.values)
         )
-
-    def _column(self, name: str) -> tuple[str, str]:
-        """SQL of a column's cleaned value, and SQL that tests whether a row has one.
-
-        Comparisons with NULL are not true. NaN is above all numbers, or its comparisons are false.
-        """
-        domain, column = self.schema[name], sql_name(name)
-        number, there = f"CAST({column} AS DOUBLE)", f"{column} IS NOT NULL"
-        if isinstance(domain, Interval):
-            return number, f"ABS({number}) <= {_LARGEST}"
-        text = f"CAST({column} AS VARCHAR)" if name in self.labels else column
-        if isinstance(domain, Levels):
-            cases = " ".join(
-                f"WHEN {text} = {sql_text(label)} THEN {k}" for k, label in enumerate(domain.values)
-            )
-            return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END", there
-        zeros, ones = ["0"], ["1"]
-        if name in self.labels:
-            zeros, ones = [*map(sql_text, domain.zeros)], [*map(sql_text, domain.ones)]
-        present = f"{text} IN ({', '.join([*zeros, *ones])})"
-        return f"CASE WHEN {text} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", present
+        return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END", there
+    zeros, ones = ["0"], ["1"]
+    if text:
+        zeros, ones = [*map(sql_text, domain.zeros)], [*map(sql_text, domain.ones)]
+    present = f"{value} IN ({', '.join([*zeros, *ones])})"
+    return f"CASE WHEN {value} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", present
 
 
 _UNIT, _LARGEST = sql_number(2.0**GRID_BITS), sql_number(sys.float_info.max)

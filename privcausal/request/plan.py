@@ -14,7 +14,7 @@ from privcausal.accounting.price import EVENTS, NUMBERS
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError, is_number
 from privcausal.prices import at_most
-from privcausal.request.partition import CellQuery, Partition, Product, text_columns
+from privcausal.request.partition import Partition, Product, cell_sql
 from privcausal.request.request import FOLDS, Request
 from privcausal.request.schema import Domain, Interval, label_key
 
@@ -201,12 +201,29 @@ class Plan:
                 f"SQL is not available for {formula.response}. Make it a column of the table, with "
                 "its own bounds."
             )
-        schema = self.request.schema
-        labels = text_columns(schema.columns)
-        query = CellQuery(
-            formula.outcome, formula.treatment, formula.variables, schema, self.partition, labels
+        statement = cell_sql(
+            table,
+            self.partition,
+            self.request.schema,
+            outcome=formula.outcome,
+            treatment=formula.treatment,
+            variables=formula.variables,
         )
-        return translated(query.sql(table), dialect)
+        if dialect == "duckdb":
+            return statement
+        try:
+            import sqlglot
+        except ImportError:
+            raise CapabilityError(
+                f"SQL for {dialect!r} requires sqlglot. Run pip install 'privcausal[sql]'."
+            ) from None
+        try:
+            return str(sqlglot.transpile(statement, read="duckdb", write=dialect, pretty=True)[0])
+        except ValueError:
+            raise CapabilityError(
+                f"dialect={str(dialect)[:40]!r} is unknown to sqlglot. Common dialects are "
+                "'duckdb', 'postgres', 'snowflake', 'bigquery' and 'spark'."
+            ) from None
 
     def __str__(self) -> str:
         lines = [f"{self.learner}, base={self.base!r}: {self.request.formula}"]
@@ -222,36 +239,38 @@ PER_ROW = (
 )
 
 
-def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
+def divide(defaults: Mapping[str, float], chosen: Mapping[str, float] | None) -> dict[str, float]:
     """Return shares that sum to one: the given shares, and the others in their default proportions.
 
     Raise `BudgetError` for unknown names, shares below 0 or above 1, a sum above one, or all four
     below one.
     """
-    given = dict(given or {})
+    chosen = dict(chosen or {})
     names = ", ".join(map(repr, defaults))
-    for name, value in given.items():
+    for name, value in chosen.items():
         if name not in KNOWN_SHARES:
             raise BudgetError(
                 f"shares= cannot contain {str(name)!r}. The shares of this fit are {names}."
             )
         if not (is_number(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1.")
-    if given.get("average") and "average" not in defaults:
+    if chosen.get("average") and "average" not in defaults:
         raise BudgetError(
             "shares= cannot contain 'average' here, because the effect is itself an average."
         )
-    left = 1.0 - sum(given.values())
-    rest = {name: share for name, share in defaults.items() if name not in given}
-    if left < -SHARE_TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > SHARE_TOLERANCE):
+    left = 1.0 - sum(chosen.values())
+    rest = {name: share for name, share in defaults.items() if name not in chosen}
+    if left < -SHARE_TOLERANCE or (
+        set(KNOWN_SHARES) <= set(chosen) and abs(left) > SHARE_TOLERANCE
+    ):
         raise BudgetError("shares must sum to 1.")
     if left <= SHARE_TOLERANCE and "average" in rest:
         # The given shares use all of rho, so the averages keep their default share.
         left = rest["average"]
-        given = {name: value * (1 - left) for name, value in given.items()}
+        chosen = {name: value * (1 - left) for name, value in chosen.items()}
         rest = {"average": left}
     scale = max(left, 0.0) / sum(rest.values()) if rest else 0.0
-    shares = {n: float(given[n]) if n in given else defaults[n] * scale for n in defaults}
+    shares = {n: float(chosen[n]) if n in chosen else defaults[n] * scale for n in defaults}
     total = sum(shares.values())
     if total <= 0:
         raise BudgetError(f"shares must leave a budget for this fit, which uses only {names}.")
@@ -279,28 +298,6 @@ def portions(total: int, shares: Sequence[float]) -> list[int]:
     """Whole amounts in proportion to `shares`, with a sum of at most `total`."""
     whole = sum(shares)
     return [math.floor(total * (share / whole) * (1 - 1e-12)) for share in shares]
-
-
-def translated(statement: str, dialect: str) -> str:
-    """Translate the statement to another SQL dialect with sqlglot.
-
-    Raise `CapabilityError` if sqlglot is not installed or does not know the dialect.
-    """
-    if dialect == "duckdb":
-        return statement
-    try:
-        import sqlglot
-    except ImportError:
-        raise CapabilityError(
-            f"SQL for {dialect!r} requires sqlglot. Run pip install 'privcausal[sql]'."
-        ) from None
-    try:
-        return str(sqlglot.transpile(statement, read="duckdb", write=dialect, pretty=True)[0])
-    except ValueError:
-        raise CapabilityError(
-            f"dialect={str(dialect)[:40]!r} is unknown to sqlglot. Common dialects are 'duckdb', "
-            "'postgres', 'snowflake', 'bigquery' and 'spark'."
-        ) from None
 
 
 SPREADS_PER_RANGE = 4.0

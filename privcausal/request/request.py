@@ -121,10 +121,10 @@ def _public(value: Any) -> str:
     return repr(value)[:40] if plain else f"an object of type {type(value).__name__}"
 
 
-def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        near = [k for k in known if isinstance(value, str) and k.lower() == value.lower()]
-        write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, known))}"
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        near = [k for k in choices if isinstance(value, str) and k.lower() == value.lower()]
+        write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, choices))}"
         raise CapabilityError(f"{name}={_public(value)} is unknown. {write}.")
 
 

@@ -217,9 +217,40 @@ class Interval(Made):
     natural: bool = field(default=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        problem = _interval_problem(self.lo, self.hi)
-        if problem:
-            raise SchemaError(problem)
+        lo: Any = self.lo
+        hi: Any = self.hi
+        if not (is_number(lo) and is_number(hi)):
+            other = "Binary() for bool"
+            if isinstance(lo, date | np.datetime64):
+                other = "convert dates to numbers, for example to days since January 1"
+            raise SchemaError(
+                f"An interval requires two numbers, not {kind_of(lo)} and {kind_of(hi)}. Write "
+                f"(0, 1), or {other}."
+            )
+        try:
+            low, high = float(lo), float(hi)
+        except OverflowError:
+            low = high = math.inf
+        pair = f"({number_key(low)}, {number_key(high)})"
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise SchemaError(
+                "Bounds must be finite. Write the widest possible range, for example (0, 120)."
+            )
+        if low == high:
+            raise SchemaError(
+                f"Both bounds of {pair} are equal. Write lo < hi, or remove a constant column."
+            )
+        if low > high:
+            raise SchemaError(
+                "The lower bound must come first. Write "
+                f"({number_key(high)}, {number_key(low)}), not {pair}."
+            )
+        if not least_width(low, high) < high - low < MAX_WIDTH:
+            narrow = high - low < MAX_WIDTH
+            problem = "too narrow for floating-point numbers" if narrow else "wider than 2**60"
+            raise SchemaError(
+                f"The interval {pair} is {problem}. Shift the column or change its unit."
+            )
         object.__setattr__(self, "lo", float(self.lo))
         object.__setattr__(self, "hi", float(self.hi))
         object.__setattr__(self, "natural", bool(self.natural))
@@ -573,7 +604,18 @@ class Schema(Strict):
         >>> sorted(schema.to_dict())
         ['bounds', 'complete']
         """
-        bounds = {name: _plain(domain) for name, domain in self.domains}
+        bounds: dict[str, dict[str, Any]] = {}
+        for name, domain in self.domains:
+            if isinstance(domain, Interval):
+                bounds[name] = {"lo": domain.lo, "hi": domain.hi}
+                if isinstance(domain, Transformed):
+                    bounds[name]["raw"] = [domain.raw.lo, domain.raw.hi]
+                elif domain.natural:
+                    bounds[name]["natural"] = True
+            elif isinstance(domain, Binary):
+                bounds[name] = {"labels": [domain.zero, domain.one], "ref": domain.zero}
+            else:
+                bounds[name] = {"labels": list(domain.values), "other": domain.other}
         return {"bounds": bounds, "complete": self.complete}
 
     def label_columns(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -677,45 +719,6 @@ def _from_mapping(value: Mapping[str, Any]) -> Domain:
     if value.get("ref") is not None and len(labels) == 2 and other is False:
         return Binary(labels)
     return Levels(labels, other)
-
-
-def _plain(domain: Domain) -> dict[str, Any]:
-    if isinstance(domain, Transformed):
-        return {"lo": domain.lo, "hi": domain.hi, "raw": [domain.raw.lo, domain.raw.hi]}
-    if isinstance(domain, Interval):
-        ends = {"lo": domain.lo, "hi": domain.hi}
-        return {**ends, "natural": True} if domain.natural else ends
-    if isinstance(domain, Binary):
-        return {"labels": [domain.zero, domain.one], "ref": domain.zero}
-    return {"labels": list(domain.values), "other": domain.other}
-
-
-def _interval_problem(lo: Any, hi: Any) -> str | None:
-    if not (is_number(lo) and is_number(hi)):
-        kinds = f"{kind_of(lo)} and {kind_of(hi)}"
-        other = "Binary() for bool"
-        if isinstance(lo, date | np.datetime64):
-            other = "convert dates to numbers, for example to days since January 1"
-        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or {other}."
-    try:
-        low, high = float(lo), float(hi)
-    except OverflowError:
-        low = high = math.inf
-    pair = f"({number_key(low)}, {number_key(high)})"
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return "Bounds must be finite. Write the widest possible range, for example (0, 120)."
-    if low == high:
-        return f"Both bounds of {pair} are equal. Write lo < hi, or remove a constant column."
-    if low > high:
-        return (
-            f"The lower bound must come first. Write ({number_key(high)}, {number_key(low)}), not "
-            f"{pair}."
-        )
-    if not least_width(low, high) < high - low < MAX_WIDTH:
-        narrow = high - low < MAX_WIDTH
-        problem = "too narrow for floating-point numbers" if narrow else "wider than 2**60"
-        return f"The interval {pair} is {problem}. Shift the column or change its unit."
-    return None
 
 
 def _label_keys(values: Any) -> tuple[str, ...]:

@@ -567,8 +567,8 @@ LEDGER = (
         "not status.st_mode & stat.S_IWUSR", "False", (c.ledger_refuses_two_names_and_read_only,),
     ),
     Mutant(
-        "ledgers that all may read", "accounting.store:_make_empty",
-        "_opened(path, \"x\")", "_opened(path, \"x\", 0o644)", (c.ledger_files_are_their_owners,),
+        "ledgers that all may read", "accounting.store:Store.create",
+        "_opened(self.path, \"x\")", "_opened(self.path, \"x\", 0o644)", (c.ledger_files_are_their_owners,),
     ),
     Mutant(
         "heads that all may read", "accounting.store:Store._advance_head",
