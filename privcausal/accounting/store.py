@@ -334,7 +334,18 @@ class Store:
     def _checked_book(self, connection: sqlite3.Connection) -> Book:
         """The book, or a `LedgerError` if the chain or the head shows a change."""
         book = _read_book(connection, self.path.name)
-        head = self._read_head()
+        head: dict[str, Any] | None = None
+        try:
+            with _opened(self.head, "r") as file:
+                content = json.loads(file.read())
+            if type(content["lines"]) is not int or content["lines"] < 0:
+                raise ValueError("not a length")
+            ledger, last = str(content["id"]), str(content["hash"])
+            head = {"id": ledger, "lines": content["lines"], "hash": last}
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError, KeyError):
+            raise LedgerError(f"{self.head.name} is damaged.") from None
         if head is None and book.lines:
             # An unused ledger may lack its head, after a crash during creation.
             raise LedgerError(f"{self.head.name} is missing. Move a ledger together with its head.")
@@ -343,18 +354,6 @@ class Store:
         if head is not None and book.hashes[head["lines"] :][:1] != (head["hash"],):
             raise LedgerError(f"{self.path.name} was rolled back: charges are missing.")
         return book
-
-    def _read_head(self) -> dict[str, Any] | None:
-        try:
-            with _opened(self.head, "r") as file:
-                head = json.loads(file.read())
-            if type(head["lines"]) is not int or head["lines"] < 0:
-                raise ValueError("not a length")
-            return {"id": str(head["id"]), "lines": head["lines"], "hash": str(head["hash"])}
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, KeyError):
-            raise LedgerError(f"{self.head.name} is damaged.") from None
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:
         """Write the head from the committed chain, under the write lock and never backwards."""

@@ -86,7 +86,7 @@ def open_frame(native: Frame) -> Any:
     import narwhals as nw
 
     if isinstance(native, Mapping):
-        native = _from_mapping(native)
+        native = _as_table(native)
     columns = getattr(native, "column_names", getattr(native, "columns", ()))
     names = list(columns) if isinstance(columns, Iterable) else []
     if not all(isinstance(name, str) for name in names):
@@ -108,7 +108,7 @@ def open_frame(native: Frame) -> Any:
     return frame
 
 
-def _from_mapping(columns: Mapping[Any, Any]) -> Any:
+def _as_table(columns: Mapping[Any, Any]) -> Any:
     import pandas as pd
 
     if not all(isinstance(name, str) for name in columns):
@@ -385,6 +385,12 @@ class Design:
         self.atoms: dict[str, Vector] = {}
         self._spec, self._keep, self.columns = self._materialise()
         self._codes = self._code_tables()
+        # Which columns are numbers whose range equals their domain
+        self._inside = []
+        for column in self.columns:
+            domain = self.schema[column.variable] if column.variable else None
+            ends = (domain.lo, domain.hi) if isinstance(domain, Interval) else None
+            self._inside.append(ends == (column.lo, column.hi))
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -432,15 +438,6 @@ class Design:
                 return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
         out[:] = column.scale(values)
         return out
-
-    @cached_property
-    def _inside(self) -> list[bool]:
-        """Which columns are numbers whose range equals their domain."""
-        domains = [self.schema[c.variable] if c.variable else None for c in self.columns]
-        return [
-            isinstance(domain, Interval) and (domain.lo, domain.hi) == (c.lo, c.hi)
-            for c, domain in zip(self.columns, domains, strict=True)
-        ]
 
     @cached_property
     def plain(self) -> bool:

@@ -106,22 +106,21 @@ def fourier(design: Design, columns: Integers, bandwidth: float, size: int) -> F
             blocks.append(rotation * lengths[:, None])
         laws = [(np.vstack(blocks)[:m], np.full(m, 1.0 / m))]
     if q in (1, 2):
-        laws += [law for law in (_quadrature(n, q) for n in _ORDERS) if len(law[1]) <= m]
+        for order in _ORDERS:  # nodes and weights for the normal distribution
+            nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+            weights = weights / weights.sum()
+            # w and -w share a cosine, so keep one. Orders are even, so every node differs from 0.
+            half = nodes > 0
+            law = nodes[half, None], 2 * weights[half]
+            if q == 2:
+                first, second = np.meshgrid(nodes, nodes, indexing="ij")
+                half = first > 0
+                mass = 2 * np.outer(weights, weights)[half]
+                law = np.column_stack([first[half], second[half]]), mass
+            if len(law[1]) <= m:
+                laws.append(law)
     bases = [Fourier(design, columns, w / bandwidth, p, bandwidth) for w, p in laws]
     return min(bases, key=lambda basis: basis.error)
-
-
-def _quadrature(order: int, q: int) -> tuple[Matrix, Vector]:
-    """Nodes and weights for the normal distribution; w and -w share a cosine, so keep one."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(order)
-    weights = weights / weights.sum()
-    if q == 1:
-        half = nodes > 0
-        return nodes[half, None], 2 * weights[half]
-    first, second = np.meshgrid(nodes, nodes, indexing="ij")
-    mass = np.outer(weights, weights)
-    half = first > 0  # orders are even, so every node differs from zero
-    return np.column_stack([first[half], second[half]]), 2 * mass[half]
 
 
 @dataclass(frozen=True)

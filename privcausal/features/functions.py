@@ -354,14 +354,14 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
         if design.columns[columns[0]].kind == "indicator":
             axis = TermBins(columns, None, 1 + len(columns))
         else:
-            axis = _numeric(columns[0], scaled[:, columns[0]], most)
+            axis = _numeric_bins(columns[0], scaled[:, columns[0]], most)
         counts = np.bincount(axis.codes(scaled), minlength=axis.size).astype(np.float64)
         axes.append(axis)
         shares.append((counts + 0.5) / (counts + 0.5).sum())
     return Bins(design, tuple(axes), np.concatenate([np.zeros(0), *shares]))
 
 
-def _numeric(column: int, values: Vector, most: int) -> TermBins:
+def _numeric_bins(column: int, values: Vector, most: int) -> TermBins:
     """Join fine bins into about `most` bins of equal shares of the rows."""
     share = np.bincount(fine_bins(values), minlength=FINE_BINS) / max(len(values), 1)
     # Lump of each fine bin, numbered from 1; 0 means no lump. A lump is a cell of the released

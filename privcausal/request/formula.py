@@ -243,7 +243,35 @@ class CausalFormula:
     event: str = ""
 
     def __post_init__(self) -> None:
-        _check_roles(self)
+        outcome, treatment, right = self.outcome, self.treatment, _variables(self.terms)
+        if outcome == treatment:
+            raise FormulaError(
+                f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'."
+            )
+        if outcome in right:
+            raise FormulaError(
+                f"The outcome {outcome!r} is also on the right side. Remove it there."
+            )
+        if self.event and self.event in (outcome, treatment, *self.instruments, *right):
+            raise FormulaError(
+                f"The event column {self.event!r} also has another role. Write 'Surv(days, died) ~ "
+                "T | X1'."
+            )
+        for instrument in self.instruments:
+            if self.instruments.count(instrument) > 1:
+                raise FormulaError(
+                    f"The instrument {instrument!r} is written twice. Write it once."
+                )
+            if instrument in (outcome, treatment, *right):
+                raise FormulaError(
+                    f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ "
+                    "Z'."
+                )
+        if treatment and treatment in right:
+            raise FormulaError(
+                f"The treatment {treatment!r} is also among the covariates. Remove it there. The "
+                "effect already varies with every modifier."
+            )
         check_terms(self.terms)
         _check_names(self)
 
@@ -459,31 +487,6 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
 # Checks of the whole formula
 
 
-def _check_roles(formula: CausalFormula) -> None:
-    outcome, treatment, right = formula.outcome, formula.treatment, _variables(formula.terms)
-    if outcome == treatment:
-        raise FormulaError(f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'.")
-    if outcome in right:
-        raise FormulaError(f"The outcome {outcome!r} is also on the right side. Remove it there.")
-    event = formula.event
-    if event and event in (outcome, treatment, *formula.instruments, *right):
-        raise FormulaError(
-            f"The event column {event!r} also has another role. Write 'Surv(days, died) ~ T | X1'."
-        )
-    for instrument in formula.instruments:
-        if formula.instruments.count(instrument) > 1:
-            raise FormulaError(f"The instrument {instrument!r} is written twice. Write it once.")
-        if instrument in (outcome, treatment, *right):
-            raise FormulaError(
-                f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ Z'."
-            )
-    if treatment and treatment in right:
-        raise FormulaError(
-            f"The treatment {treatment!r} is also among the covariates. Remove it there. The "
-            "effect already varies with every modifier."
-        )
-
-
 def check_terms(terms: Sequence[Term]) -> None:
     """Raise `FormulaError` for too many terms, or for terms with too many factors."""
     if len(terms) > MAX_TERMS:
@@ -582,10 +585,12 @@ class _Placeholders:
         texts = {**self.calls, DOT: f"({' + '.join(self.rest)})"}
         products = _expand(" ".join(texts.get(token, token.text) for token in part))
         terms = [tuple(self.factors[p] for p in product if p != "1") for product in products]
-        return tuple(
-            Term(":".join(_printed(f) for f in factors), factors)
-            for factors in sorted(filter(None, terms), key=len)
-        )
+        ordered = []
+        for factors in sorted(filter(None, terms), key=len):
+            colons = (f.kind == "numeric" and ":" in f.expr for f in factors)
+            names = (f"`{f.expr}`" if c else f.expr for f, c in zip(factors, colons, strict=True))
+            ordered.append(Term(":".join(names), factors))
+        return tuple(ordered)
 
     def _add(self, factor: Factor) -> str:
         name = self.ids.setdefault(factor.expr, f"f{len(self.ids)}")
@@ -613,10 +618,6 @@ class _Placeholders:
         if len(self.factors) > MAX_TERMS:
             raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
         return name
-
-
-def _printed(factor: Factor) -> str:
-    return f"`{factor.expr}`" if factor.kind == "numeric" and ":" in factor.expr else factor.expr
 
 
 def _check_backticks(text: str, columns: Sequence[str] | None) -> None:

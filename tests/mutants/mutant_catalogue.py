@@ -581,7 +581,7 @@ LEDGER = (
         (c.ledger_follows_no_link, "study.db.head.0.new"),
     ),
     Mutant(
-        "a head's link followed", "accounting.store:Store._read_head",
+        "a head's link followed", "accounting.store:Store._checked_book",
         "with _opened(self.head, \"r\") as file:", "with self.head.open() as file:",
         (c.ledger_follows_no_link, "study.db.head"),
     ),
