@@ -250,7 +250,22 @@ class Store:
                 _opened(self.path, "x").close()
             self._check_file()
             with self._connect() as connection:
-                _make(connection, [header[name] for name in _HEADER])
+                if not _tables(connection):  # other databases are left unchanged
+                    query = "PRAGMA journal_mode = WAL"
+                    if _patiently(lambda: connection.execute(query).fetchone()) != ("wal",):
+                        raise LedgerError(
+                            "This file system does not support ledgers (no write-ahead log)."
+                        )
+                    _begin(connection)
+                    if not _tables(connection):  # no other process created them first
+                        for statement in _SCHEMA:
+                            connection.execute(statement)
+                        marks = ", ".join("?" * len(_HEADER))
+                        values = [header[name] for name in _HEADER]
+                        connection.execute(f"INSERT INTO ledger VALUES ({marks})", values)
+                        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
+                    connection.execute("COMMIT")
                 self._advance_head(connection)
 
     def open(self) -> dict[str, Any]:
@@ -364,23 +379,6 @@ class Store:
         access = stat.S_IMODE(self.path.stat().st_mode) & 0o666
         _write_whole(self.head, json.dumps(head), access)
         connection.execute("ROLLBACK")
-
-
-def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
-    """Create the tables in an empty database; leave other databases unchanged."""
-    if _tables(connection):
-        return
-    if _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()) != ("wal",):
-        raise LedgerError("This file system does not support ledgers (no write-ahead log).")
-    _begin(connection)
-    if not _tables(connection):  # no other process created them first
-        for statement in _SCHEMA:
-            connection.execute(statement)
-        marks = ", ".join("?" * len(header))
-        connection.execute(f"INSERT INTO ledger VALUES ({marks})", header)
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
-    connection.execute("COMMIT")
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

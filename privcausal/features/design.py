@@ -534,7 +534,7 @@ class Design:
             if match := re.search(pattern, name):
                 level = match[1] + both.get(match[2], match[2])
                 name = name[: match.start()] + typed + level + name[match.end() :]
-        return Column(name, term.name, kind, lo, hi, variable)
+        return Column(name, term=term.name, kind=kind, lo=lo, hi=hi, variable=variable)
 
     def _code_tables(self) -> dict[int, Vector]:
         """Values of each indicator at the codes 0, 1, ... of its variable, and last at -1."""

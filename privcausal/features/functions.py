@@ -354,37 +354,35 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
         if design.columns[columns[0]].kind == "indicator":
             axis = TermBins(columns, None, 1 + len(columns))
         else:
-            axis = _numeric_bins(columns[0], scaled[:, columns[0]], most)
+            # Join fine bins into about `most` bins of equal shares of the rows.
+            fine = np.bincount(fine_bins(scaled[:, columns[0]]), minlength=FINE_BINS)
+            share = fine / max(len(scaled), 1)
+            # Lump of each fine bin, numbered from 1; 0 means no lump. A lump is a cell of the
+            # released histogram with most of the rows in its neighborhood. Such a cell holds many
+            # rows of one value, for example 0 or 1 of a 0/1 column. The position of that value in
+            # the cell is unknown, and smoothing may have moved an unknown amount to the next cell.
+            # A border there could make a bin that seems to have rows but is empty.
+            cells = np.pad(share.reshape(SYNTHETIC_CELLS, -1).sum(axis=1), 2)
+            center, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
+            second = np.maximum(cells[:-4], cells[4:])
+            alone = (center > LUMP) & (nearest < 0.6 * center) & (second < 0.15 * center)
+            lumps = np.zeros(SYNTHETIC_CELLS, np.int64)
+            for number, cell in enumerate(np.flatnonzero(alone), start=1):
+                lumps[max(cell - 1, 0) : cell + 2] = number
+            lump = np.repeat(lumps, FINE_BINS // SYNTHETIC_CELLS)
+            # Mix with the uniform distribution, so that an empty stretch of the domain is not one
+            # bin.
+            share = 0.9 * share + 0.1 / FINE_BINS
+            middle = np.cumsum(share) - 0.5 * share
+            place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
+            border = np.r_[True, (np.diff(place) > 0) & ((lump[1:] == 0) | (lump[:-1] == 0))]
+            border[1:] |= lump[1:] != lump[:-1]
+            bin_of = np.cumsum(border) - 1
+            axis = TermBins(columns, bin_of.astype(np.int64), int(bin_of[-1]) + 1)
         counts = np.bincount(axis.codes(scaled), minlength=axis.size).astype(np.float64)
         axes.append(axis)
         shares.append((counts + 0.5) / (counts + 0.5).sum())
     return Bins(design, tuple(axes), np.concatenate([np.zeros(0), *shares]))
-
-
-def _numeric_bins(column: int, values: Vector, most: int) -> TermBins:
-    """Join fine bins into about `most` bins of equal shares of the rows."""
-    share = np.bincount(fine_bins(values), minlength=FINE_BINS) / max(len(values), 1)
-    # Lump of each fine bin, numbered from 1; 0 means no lump. A lump is a cell of the released
-    # histogram with most of the rows in its neighborhood. Such a cell holds many rows of one value,
-    # for example 0 or 1 of a 0/1 column. The position of that value in the cell is unknown, and
-    # smoothing may have moved an unknown amount to the next cell. A border there could make a bin
-    # that seems to have rows but is empty.
-    cells = np.pad(share.reshape(SYNTHETIC_CELLS, -1).sum(axis=1), 2)
-    center, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
-    second = np.maximum(cells[:-4], cells[4:])
-    alone = (center > LUMP) & (nearest < 0.6 * center) & (second < 0.15 * center)
-    lumps = np.zeros(SYNTHETIC_CELLS, np.int64)
-    for number, cell in enumerate(np.flatnonzero(alone), start=1):
-        lumps[max(cell - 1, 0) : cell + 2] = number
-    lump = np.repeat(lumps, FINE_BINS // SYNTHETIC_CELLS)
-    # Mix with the uniform distribution, so that an empty stretch of the domain is not one bin.
-    share = 0.9 * share + 0.1 / FINE_BINS
-    middle = np.cumsum(share) - 0.5 * share
-    place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
-    border = np.r_[True, (np.diff(place) > 0) & ((lump[1:] == 0) | (lump[:-1] == 0))]
-    border[1:] |= lump[1:] != lump[:-1]
-    bin_of = np.cumsum(border) - 1
-    return TermBins((column,), bin_of.astype(np.int64), int(bin_of[-1]) + 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,21 @@ def read_points(
             present &= finite
             cleaned[name] = np.clip(np.where(finite, values, domain.mid), domain.lo, domain.hi)
         else:
-            cleaned[name], codes = _read_labels(domain, name, frame[name])
+            codes, texts = labels(frame[name])
+            if isinstance(domain, schema.Levels):
+                value_of = {label: i for i, label in enumerate(domain.labels)}
+            else:
+                value_of = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
+            undeclared = any(text not in value_of for text in texts)
+            if undeclared and not (isinstance(domain, schema.Levels) and domain.other):
+                levels = ", ".join(map(repr, schema.level_names(domain)))
+                raise DataError(
+                    f"Column {name!r} contains an undeclared level. Declared levels: {levels}."
+                )
+            other = value_of.get("other", 0)
+            lookup = np.array([*(value_of.get(text, other) for text in texts), 0], np.int64)
+            binary = isinstance(domain, schema.Binary)
+            cleaned[name] = lookup[codes].astype(np.float64) if binary else lookup[codes]
             present &= codes >= 0
     scores = numbers(frame[propensity]) if propensity in frame.columns else None
     index = getattr(newdata, "index", None)
@@ -82,24 +96,6 @@ def _typed(newdata: Frame) -> Frame:
     whole = {k: [v] * size if k in single else v for k, v in newdata.items()}
     bare = {k for k, v in whole.items() if isinstance(v, Sequence) and not hasattr(v, "dtype")}
     return {k: pd.Series(list(v)).to_numpy() if k in bare else v for k, v in whole.items()}
-
-
-def _read_labels(
-    domain: schema.Levels | schema.Binary, name: str, series: Any
-) -> tuple[Vector | Integers, Integers]:
-    """The value of each row in the vault's coding, and the code of its label; -1 is missing."""
-    codes, texts = labels(series)
-    if isinstance(domain, schema.Levels):
-        value_of = {label: i for i, label in enumerate(domain.labels)}
-    else:
-        value_of = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
-    undeclared = any(text not in value_of for text in texts)
-    if undeclared and not (isinstance(domain, schema.Levels) and domain.other):
-        listed = ", ".join(map(repr, schema.level_names(domain)))
-        raise DataError(f"Column {name!r} contains an undeclared level. Declared levels: {listed}.")
-    other = value_of.get("other", 0)
-    values = np.array([*(value_of.get(text, other) for text in texts), 0], np.int64)[codes]
-    return (values.astype(np.float64) if isinstance(domain, schema.Binary) else values), codes
 
 
 def warn_beyond(design: Design, newdata: Frame) -> None:

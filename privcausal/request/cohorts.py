@@ -138,5 +138,9 @@ def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect,
             if controls:
                 name = f"ATT({labels[g]}, {periods[t]})"
                 event = round(times[t] - times[start], 9)
-                effects.append(CohortEffect(name, g, t, base, event, controls))
+                effects.append(
+                    CohortEffect(
+                        name, cohort=g, period=t, base=base, event=event, controls=controls
+                    )
+                )
     return tuple(effects)
