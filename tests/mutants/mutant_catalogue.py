@@ -568,7 +568,8 @@ LEDGER = (
     ),
     Mutant(
         "ledgers that all may read", "accounting.store:Store.create",
-        "_opened(self.path, \"x\")", "_opened(self.path, \"x\", 0o644)", (c.ledger_files_are_their_owners,),
+        "_opened(self.path, \"x\")", "_opened(self.path, \"x\", 0o644)",
+        (c.ledger_files_are_their_owners,),
     ),
     Mutant(
         "heads that all may read", "accounting.store:Store._advance_head",
