@@ -587,8 +587,9 @@ class _Placeholders:
         terms = [tuple(self.factors[p] for p in product if p != "1") for product in products]
         ordered = []
         for factors in sorted(filter(None, terms), key=len):
-            colons = (f.kind == "numeric" and ":" in f.expr for f in factors)
-            names = (f"`{f.expr}`" if c else f.expr for f, c in zip(factors, colons, strict=True))
+            names = (
+                f"`{f.expr}`" if f.kind == "numeric" and ":" in f.expr else f.expr for f in factors
+            )
             ordered.append(Term(":".join(names), factors))
         return tuple(ordered)
 
