@@ -150,14 +150,21 @@ def privcate(
     """
     with open_source(data) as source:
         parsed = parse(formula, source)
-        asked, chosen = estimators.for_effect(learner), estimators.base_of(base)
-        points = getattr(asked, "queries", None)
+        method, chosen = estimators.for_effect(learner), estimators.base_of(base)
+        points = getattr(method, "queries", None)
         request = request_of(
-            parsed, bounds, eps, delta, Trust.of(neighbors, unit, max_rows), control,
-            propensity=propensity, weights=weights, groups=groups_of(groups),
+            parsed,
+            bounds,
+            eps,
+            delta,
+            Trust.of(neighbors, unit, max_rows),
+            control,
+            propensity=propensity,
+            weights=weights,
+            groups=groups_of(groups),
             queries=None if points is None else declare_queries(points, parsed.effect_variables),
-        )  # fmt: skip
-        return run(asked, chosen, source, request, ledger, results.CateResult, progress)
+        )
+        return run(method, chosen, source, request, ledger, results.CateResult, progress)
 
 
 @strict
@@ -272,8 +279,9 @@ def private(
             estimand=first, more=more, propensity=propensity, weights=weights,
             groups=groups_of(groups), horizon=horizon,
         )  # fmt: skip
-        asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
-        return run(asked, chosen, source, request, ledger, results.AteResult, progress)
+        method = estimators.for_average(request)
+        chosen = estimators.base_of(base, ("gam", "linear"))
+        return run(method, chosen, source, request, ledger, results.AteResult, progress)
 
 
 @strict
@@ -362,25 +370,30 @@ def did(
     with open_source(data) as source:
         parsed, header = parse(formula, source, regression=cohort is not None), source.header
         schema = with_levels(Schema.of(bounds), parsed.levels)
-        if cohort is not None:
+        staggered = cohort is not None
+        if staggered:
             schema, panel = cohorts_of(
                 parsed, schema, unit, time, periods, cohort, control_group, groups
             )
-            request = request_of(
-                parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
-                estimand=COHORTS, groups=groups_of(groups),
-            )  # fmt: skip
-            asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam",))
-            return run(asked, chosen, source, request, ledger, results.EventStudyResult, progress)
-        schema, panel = panel_of(
-            parsed, schema, header.kinds, unit, time, periods, groups, control_group
-        )
+        else:
+            schema, panel = panel_of(
+                parsed, schema, header.kinds, unit, time, periods, groups, control_group
+            )
         request = request_of(
-            parsed, schema, eps, delta, Trust(neighbors, unit, panel=panel), control,
-            estimand="ATT", groups=groups_of(groups),
-        )  # fmt: skip
-        asked, chosen = estimators.for_average(request), estimators.base_of(base, ("gam", "linear"))
-        return run(asked, chosen, source, request, ledger, results.AteResult, progress)
+            parsed,
+            schema,
+            eps,
+            delta,
+            Trust(neighbors, unit, panel=panel),
+            control,
+            estimand=COHORTS if staggered else "ATT",
+            groups=groups_of(groups),
+        )
+        method = estimators.for_average(request)
+        chosen = estimators.base_of(base, ("gam",) if staggered else ("gam", "linear"))
+        if staggered:
+            return run(method, chosen, source, request, ledger, results.EventStudyResult, progress)
+        return run(method, chosen, source, request, ledger, results.AteResult, progress)
 
 
 @strict
@@ -430,12 +443,17 @@ def regress(
     """
     with open_source(data) as source:
         request = request_of(
-            parse(formula, source, regression=True), bounds, eps, delta,
-            Trust.of(neighbors, unit, max_rows), control,
-            estimand="OLS", weights=weights,
-        )  # fmt: skip
-        asked, chosen = estimators.for_average(request), estimators.base_of("linear")
-        return run(asked, chosen, source, request, ledger, results.RegressionResult, progress)
+            parse(formula, source, regression=True),
+            bounds,
+            eps,
+            delta,
+            Trust.of(neighbors, unit, max_rows),
+            control,
+            estimand="OLS",
+            weights=weights,
+        )
+        method, chosen = estimators.for_average(request), estimators.base_of("linear")
+        return run(method, chosen, source, request, ledger, results.RegressionResult, progress)
 
 
 @strict
@@ -565,8 +583,8 @@ def plan(
     of: Any = first if average else "OLS" if regression else "CATE"
     staggered = time is not None or cohort is not None or periods is not None
     others = (max_rows, weights, propensity, horizon, like)
-    given = any(one is not None for one in others) or (of, *more) != ("ATE",)
-    if staggered and (cohort is None or given):
+    other = any(option is not None for option in others) or (of, *more) != ("ATE",)
+    if staggered and (cohort is None or other):
         raise CapabilityError(
             "time= and periods= plan an event study. They require cohort= and unit=, without "
             "learner=, estimand=, max_rows=, weights=, propensity=, horizon=, and like=. To plan "
@@ -583,23 +601,23 @@ def plan(
     else:
         trust = Trust.of(neighbors, unit, max_rows)
     request = request_of(
-        parsed, schema, next(iter(question.epsilons), 1.0), delta, trust, control, estimand=of,
-        more=more, propensity=propensity, weights=weights, groups=groups_of(groups),
-        horizon=horizon,
+        parsed, schema, next(iter(question.epsilons), 1.0), delta, trust, control,
+        estimand=of, more=more, propensity=propensity, weights=weights,
+        groups=groups_of(groups), horizon=horizon,
     )  # fmt: skip
     request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
     if average or regression:
-        asked = estimators.for_average(request)
+        method = estimators.for_average(request)
     else:
-        asked = estimators.find(learner, "private", "regress")
+        method = estimators.find(learner, "private", "regress")
     assumed = assume(request, outcome_sd, r2, treated, like, icc)
-    planner = Planner.of(asked, estimators.base_of(base), request, assumed)
-    known = outcome_sd is not None or request.formula.outcome in planner.assumed.like
-    worst = None if known else planner.worst()
+    planner = Planner.of(method, estimators.base_of(base), request, assumed)
+    has_scale = outcome_sd is not None or request.formula.outcome in planner.assumed.like
+    worst = None if has_scale else planner.worst()
     points = question.points(planner)
-    found = results.PlanResult(planner, question, points, planner.cautious(), worst)
-    warn_each(found.weak)
-    return found
+    planned = results.PlanResult(planner, question, points, planner.cautious(), worst)
+    warn_each(planned.weak)
+    return planned
 
 
 @named
@@ -666,26 +684,26 @@ def from_cells(
     ['cell = a', 'cell = b']
     """
     budget = aggregates.cell_budget(eps, delta, noise)
-    asked = aggregates.cell_request(
+    request = aggregates.cell_request(
         cells, outcome, learner or estimators.ADUM(), budget, neighbors, propensity
     )
-    table = asked.read(frame, noisy=noise is not None)
+    table = request.read(frame, noisy=noise is not None)
     if noise is not None:
         if ledger is not None:
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
-        asked = replace(asked, noise=noise).told(table)
-        estimate, call = aggregates.from_noisy(asked), cells_call(asked, noise)
-        return with_warnings(results.CateResult(estimate, Record(asked, {}), call))
-    asked = asked.told(table)
-    plan = asked.plan()
+        request = replace(request, noise=noise).told(table)
+        estimate, call = aggregates.from_noisy(request), cells_call(request, noise)
+        return with_warnings(results.CateResult(estimate, Record(request, {}), call))
+    request = request.told(table)
+    plan = request.plan()
     warn_of_weak(plan, None)
     vault = open_vault(
-        from_table(table, asked.header), plan, ledger, accounting.run_name("from_cells")
+        from_table(table, request.header), plan, ledger, accounting.run_name("from_cells")
     )
-    estimate = paid(aggregates.from_exact)(asked, plan, vault)
-    record = Record(asked, vault.answers, vault.silent)
-    call, line = cells_call(asked, None), ledger_line(ledger)
+    estimate = paid(aggregates.from_exact)(request, plan, vault)
+    record = Record(request, vault.answers, vault.silent)
+    call, line = cells_call(request, None), ledger_line(ledger)
     return with_warnings(results.CateResult(estimate, record, call, line))
 
 
@@ -736,8 +754,8 @@ def declare_labels(
     ('east', 'north', 'south', 'west')
     """
     wanted = [columns] if isinstance(columns, str) else list(columns)
-    found = file_labels(path, wanted)
-    return Schema.of(bounds).with_columns({name: {"labels": found[name]} for name in wanted})
+    labels = file_labels(path, wanted)
+    return Schema.of(bounds).with_columns({name: {"labels": labels[name]} for name in wanted})
 
 
 @named

@@ -112,11 +112,39 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
-    _add_demo(_command(commands, "demo", "fit simulated data and write a report"))
+    demo = _command(commands, "demo", "fit simulated data and write a report")
+    demo.add_argument(
+        "--out",
+        type=_page,
+        default=Path("report.html"),
+        metavar="HTML",
+        help="write the report to this file (default: report.html)",
+    )
+    demo.add_argument(
+        "--rows", type=int, default=5000, help="number of simulated rows (default: 5000)"
+    )
+    demo.add_argument("--eps", type=float, default=1.0, help="privacy budget (default: 1)")
+    demo.set_defaults(run=_demo)
     _add_fit(_command(commands, "fit", "run the fit that a spec file describes"))
     _add_plan(_command(commands, "plan", "forecast the width of intervals, without data"))
-    _add_report(_command(commands, "report", "write the HTML report of a saved fit"))
-    _add_ledger(_command(commands, "ledger", "check a ledger and show its remaining budget"))
+    report = _command(commands, "report", "write the HTML report of a saved fit")
+    report.add_argument("fit", type=_input, help="a fit saved as JSON")
+    report.add_argument("out", type=_page, metavar="HTML", help="write the report to this file")
+    report.add_argument(
+        "--audience",
+        choices=["technical", "public"],
+        default="technical",
+        help="public omits coefficients, settings and code (default: technical)",
+    )
+    report.set_defaults(run=_report)
+    ledger = _command(commands, "ledger", "check a ledger and show its remaining budget")
+    ledger.add_argument(
+        "verify", nargs="?", choices=["verify"], help="only check that the ledger is intact"
+    )
+    # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
+    ledger.add_argument("ledger", type=Path, help="the file that ledger= of a fit names")
+    ledger.add_argument("--csv", action="store_true", help="print every charge as CSV")
+    ledger.set_defaults(run=_ledger)
     _add_audit(_command(commands, "audit", "try to refute the privacy claim of a fit"))
     tested = _command(commands, "selftest", "test noise, accounting and ledgers on this machine")
     tested.set_defaults(run=_selftest)
@@ -125,22 +153,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
     """Add a command; its own help page starts with the line of the general one."""
-    made: argparse.ArgumentParser = commands.add_parser(
+    parser: argparse.ArgumentParser = commands.add_parser(
         name, help=words, description=f"{words[0].upper()}{words[1:]}."
     )
-    return made
-
-
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=_page, default=Path("report.html"), metavar="HTML",
-        help="write the report to this file (default: report.html)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rows", type=int, default=5000, help="number of simulated rows (default: 5000)"
-    )
-    parser.add_argument("--eps", type=float, default=1.0, help="privacy budget (default: 1)")
-    parser.set_defaults(run=_demo)
+    return parser
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
@@ -155,9 +171,10 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         "--full", action="store_true", help="print every release and complete notes"
     )
     parser.add_argument(
-        "--progress", action=argparse.BooleanOptionalAction,
+        "--progress",
+        action=argparse.BooleanOptionalAction,
         help="show a progress bar on stderr (default: only in a terminal)",
-    )  # fmt: skip
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _SPEC_HELP
     parser.set_defaults(run=_fit)
@@ -170,17 +187,22 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--eps", type=float, nargs="+", help="privacy budgets (default: eps of the spec file)"
     )
     parser.add_argument(
-        "--width", type=float,
+        "--width",
+        type=float,
         help="target half-width; finds eps for a given n, or n for a given eps",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--outcome-sd", type=float, metavar="SD",
+        "--outcome-sd",
+        type=float,
+        metavar="SD",
         help="standard deviation of the outcome within an arm (default: from its bounds)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--r2", type=float, default=0.0,
+        "--r2",
+        type=float,
+        default=0.0,
         help="share of the outcome variance that covariates explain (default: 0)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--treated", type=float, default=0.5, help="share of rows that are treated (default: 0.5)"
     )
@@ -191,26 +213,6 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_plan)
 
 
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fit", type=_input, help="a fit saved as JSON")
-    parser.add_argument("out", type=_page, metavar="HTML", help="write the report to this file")
-    parser.add_argument(
-        "--audience", choices=["technical", "public"], default="technical",
-        help="public omits coefficients, settings and code (default: technical)",
-    )  # fmt: skip
-    parser.set_defaults(run=_report)
-
-
-def _add_ledger(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "verify", nargs="?", choices=["verify"], help="only check that the ledger is intact"
-    )
-    # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
-    parser.add_argument("ledger", type=Path, help="the file that ledger= of a fit names")
-    parser.add_argument("--csv", action="store_true", help="print every charge as CSV")
-    parser.set_defaults(run=_ledger)
-
-
 def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Simulate two neighboring tables and test how well the released output distinguishes "
@@ -218,9 +220,11 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
         "read and no budget is spent."
     )
     parser.add_argument(
-        "spec", type=_input, nargs="?",
+        "spec",
+        type=_input,
+        nargs="?",
         help="TOML file; see privcausal fit --help (default: audit all kinds of releases)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--trials", type=int, default=10_000, help="draws per table (default: 10000)"
     )
@@ -272,8 +276,8 @@ def _check_distinct(*paths: Path | None) -> None:
 # -- commands --------------------------------------------------------------------------------
 
 
-def _print_summary(found: Any, style: str, **more: bool) -> None:
-    print(getattr(found.summary(**more), f"as_{style}")().rstrip("\n"))
+def _print_summary(result: Any, style: str, **more: bool) -> None:
+    print(getattr(result.summary(**more), f"as_{style}")().rstrip("\n"))
 
 
 def _demo(chosen: argparse.Namespace) -> None:
@@ -281,9 +285,12 @@ def _demo(chosen: argparse.Namespace) -> None:
 
     study = pc.datasets.clinic(chosen.rows)
     fit = pc.privcate(
-        study.formula, study.frame, eps=chosen.eps, bounds=study.bounds,
+        study.formula,
+        study.frame,
+        eps=chosen.eps,
+        bounds=study.bounds,
         groups=["ward", "age >= 65"],
-    )  # fmt: skip
+    )
     _hand_over(fit, "text", full=False, report=chosen.out)
     _say(f"The data are simulated. The true average effect is {study.ate:.2f}.")
 
@@ -295,11 +302,15 @@ def _fit(chosen: argparse.Namespace) -> None:
     _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
     data = _read_data(chosen.data)
     call = getattr(pc, job.task)
-    shown = sys.stderr.isatty() if chosen.progress is None else chosen.progress
+    progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
     fit = call(
-        job.formula, data, bounds=job.schema, ledger=job.open_ledger(), progress=shown,
+        job.formula,
+        data,
+        bounds=job.schema,
+        ledger=job.open_ledger(),
+        progress=progress,
         **job.options,
-    )  # fmt: skip
+    )
     _hand_over(fit, chosen.summary, full=chosen.full, report=chosen.report, save=chosen.save)
 
 
@@ -310,15 +321,31 @@ def _plan(chosen: argparse.Namespace) -> None:
 
     job = _read_job(chosen.spec)
     _check_distinct(chosen.spec, chosen.plot)
-    options = _planned_options(job, chosen.spec.name)
+    # Options of the fit that a plan also accepts; all other options must have their defaults.
+    defaults = inspect.signature(getattr(pc, job.task)).parameters
+    accepted = inspect.signature(pc.plan).parameters
+    studied = job.task == "did" and "cohort" in job.options
+    options = {"learner": "private" if studied else _learner(job), **job.options}
+    for name in [name for name in options if name not in accepted]:
+        if options.pop(name) != defaults[name].default:
+            raise errors.CapabilityError(
+                f"{chosen.spec.name}: A plan cannot use {name}. Leave it at its default."
+            )
     eps = options.pop("eps", None)
     # With a half-width and n, the command computes eps, so the eps of the spec file is not used.
     if chosen.eps is not None or (chosen.width is not None and chosen.n is not None):
         eps = chosen.eps
     plan = pc.plan(
-        job.formula, n=chosen.n, eps=eps, width=chosen.width, bounds=job.schema,
-        outcome_sd=chosen.outcome_sd, r2=chosen.r2, treated=chosen.treated, **options,
-    )  # fmt: skip
+        job.formula,
+        n=chosen.n,
+        eps=eps,
+        width=chosen.width,
+        bounds=job.schema,
+        outcome_sd=chosen.outcome_sd,
+        r2=chosen.r2,
+        treated=chosen.treated,
+        **options,
+    )
     _print_summary(plan, chosen.summary)
     path = job.ledger_path
     # Opening a ledger that does not exist would create it.
@@ -333,22 +360,6 @@ def _plan(chosen: argparse.Namespace) -> None:
         for kind, ax in zip(("eps", "n"), figure.subplots(1, 2), strict=True):
             plan.plot(kind, ax=ax)
         _write(figure.savefig, chosen.plot, "plot")
-
-
-def _planned_options(job: FileCall, place: str) -> dict[str, Any]:
-    """Options of the fit that a plan also accepts; all other options must have their defaults."""
-    import privcausal as pc
-
-    defaults = inspect.signature(getattr(pc, job.task)).parameters
-    known = inspect.signature(pc.plan).parameters
-    studied = job.task == "did" and "cohort" in job.options
-    found = {"learner": "private" if studied else _learner(job), **job.options}
-    for name in [name for name in found if name not in known]:
-        if found.pop(name) != defaults[name].default:
-            raise errors.CapabilityError(
-                f"{place}: A plan cannot use {name}. Leave it at its default."
-            )
-    return found
 
 
 def _learner(job: FileCall) -> str:
@@ -391,16 +402,16 @@ def _audit(chosen: argparse.Namespace) -> int:
     if chosen.spec is None:
         if chosen.fits:
             raise errors.CapabilityError("--fits requires a spec file, because it audits one call.")
-        found = audit_all(**drawn)
+        result = audit_all(**drawn)
     else:
         job = _read_job(chosen.spec)
         # Do not open the spec's ledger, because an audit spends no budget.
         learner = {"learner": _learner(job)}
         statistic = "fits" if chosen.fits else "queries"
         options: dict[str, Any] = {**learner, **job.options, **drawn, "statistic": statistic}
-        found = audit(job.formula, bounds=job.schema, **options)
-    _print_summary(found, chosen.summary)
-    return FINE if found.passes else REFUTED
+        result = audit(job.formula, bounds=job.schema, **options)
+    _print_summary(result, chosen.summary)
+    return FINE if result.passes else REFUTED
 
 
 def _selftest(_: argparse.Namespace) -> int:
@@ -415,9 +426,13 @@ def _selftest(_: argparse.Namespace) -> int:
 
 
 def _hand_over(
-    fit: AteResult | CateResult, style: str, *,
-    full: bool, report: Path | None, save: Path | None = None,
-) -> None:  # fmt: skip
+    fit: AteResult | CateResult,
+    style: str,
+    *,
+    full: bool,
+    report: Path | None,
+    save: Path | None = None,
+) -> None:
     with ExitStack() as steps:  # the budget is spent, so later steps run even if one fails
         steps.callback(_print_summary, fit, style, full=full)
         if report is not None:
@@ -474,13 +489,13 @@ def _read_job(path: Path) -> FileCall:
         raise errors.CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}.")
     # Keywords of the call that a file can hold. The call itself checks their values.
     keywords = inspect.signature(getattr(privcausal, task)).parameters
-    known = [name for name in keywords if name not in _NOT_IN_A_FILE]
-    _check_keys(content, (*_KEYS, *known), path.name)
+    allowed = [name for name in keywords if name not in _NOT_IN_A_FILE]
+    _check_keys(content, (*_KEYS, *allowed), path.name)
     if not isinstance(content.get("formula"), str):
         raise errors.FormulaError(
             f'{path.name}: Write formula = "outcome ~ treatment | modifiers".'
         )
-    options = {name: content[name] for name in known if name in content}
+    options = {name: content[name] for name in allowed if name in content}
     if "control" in options:
         settings = options["control"]
         if not isinstance(settings, dict):
@@ -515,14 +530,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
     raise errors.SchemaError(f"{path.name} is not valid TOML: {problem}.")
 
 
-def _check_keys(content: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], place: str) -> None:
     from privcausal.request.request import Control
 
     for name in content:
-        if name not in known:
-            if "control" in known and name in {f.name for f in fields(Control)}:
+        if name not in allowed:
+            if "control" in allowed and name in {f.name for f in fields(Control)}:
                 raise errors.CapabilityError(f"{place}: {name} belongs in the table [control].")
-            words = ", ".join(sorted(known))
+            words = ", ".join(sorted(allowed))
             raise errors.CapabilityError(f"{place}: Unknown key {name!r}. Known keys are {words}.")
 
 

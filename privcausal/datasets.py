@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 # coefficients and covariances are stored as constants, next to the command that drew them. A new
 # NumPy version therefore cannot change the truth.
 #
-# References
-# ----------
+# References:
 # Niu et al. (2022), Differentially private estimation of heterogeneous causal effects.
 # Nie & Wager (2021), Quasi-oracle estimation of heterogeneous treatment effects.
 # Oprescu, Syrgkanis & Wu (2019), Orthogonal random forest for causal inference.
@@ -122,9 +121,6 @@ class _Law:
     y: tuple[float, float]
 
 
-# --- drawing ---------------------------------------------------------------------------
-
-
 def bernoulli(rng: np.random.Generator, e: Vector) -> Mask:
     return rng.uniform(size=len(e)) < e
 
@@ -175,17 +171,20 @@ def _draw(
     limits = law.x if isinstance(law.x, list) else [law.x] * len(names)
     columns = dict(zip(names, X.T, strict=True))
     return Study(
-        name=name, formula=f"Y ~ T | {' + '.join(names)}",
-        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))}, ate=law.ate,
+        name=name,
+        formula=f"Y ~ T | {' + '.join(names)}",
+        bounds={"Y": law.y, "T": (0.0, 1.0), **dict(zip(names, limits, strict=True))},
+        ate=law.ate,
         frame=pd.DataFrame({"Y": Y, "T": T.astype(np.int64), **columns}),
-        effect=TrueEffect(names, law.surface), **truth._asdict(),
-    )  # fmt: skip
+        effect=TrueEffect(names, law.surface),
+        **truth._asdict(),
+    )
 
 
-def _found(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
+def _law(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
     if key not in laws:
-        known = ", ".join(map(repr, laws))
-        raise CapabilityError(f"{what}={key!r} is unknown. Choose one of {known}.")
+        choices = ", ".join(map(repr, laws))
+        raise CapabilityError(f"{what}={key!r} is unknown. Choose one of {choices}.")
     return laws[key]
 
 
@@ -269,13 +268,11 @@ def _niu_e_code(*x: Vector) -> Surface:
 
 
 def _half_binary(rng: np.random.Generator, n: int) -> Matrix:
-    """Three Gaussian covariates and three indicators of a Gaussian above 1, shape (n, 6)."""
     Z = _gauss(rng, n, root=_CODE_ROOT)
     return np.hstack([Z[:, :3], Z[:, 3:] > 1.0])
 
 
 def _two_noises(rng: np.random.Generator, X: Matrix) -> Vector:
-    """Sum of two independent Gaussian noises, with sd |1 + x1| and 1."""
     return (1.0 + X[:, 0]) * rng.standard_normal(len(X)) + rng.standard_normal(len(X))
 
 
@@ -328,7 +325,7 @@ def niu(setup: Setup, n: int = 4000, seed: int = 0) -> Study:
     error is 1.2728 and Var(tau) is 1.272. The notebook's D omits x3 from the baseline, which does
     not change Var(tau).
     """
-    return _draw(f"niu-{setup}", _found(_NIU, setup, "setup"), n, seed)
+    return _draw(f"niu-{setup}", _law(_NIU, setup, "setup"), n, seed)
 
 
 # --- Schröder et al. (2025): DP-CATE and PrivATE, both after Oprescu et al. (2019) -------
@@ -383,9 +380,13 @@ def _oprescu(
     surface = partial(_threshold, wave=wave, **coefficients)
     ate = 1.0 if wave is None else _ATE_WAVE
     return _Law(
-        partial(_cube, p=p), surface, lambda rng, X: rng.uniform(-1.0, 1.0, len(X)), ate,
-        (0.0, 1.0), y,
-    )  # fmt: skip
+        covariates=partial(_cube, p=p),
+        surface=surface,
+        noise=lambda rng, X: rng.uniform(-1.0, 1.0, len(X)),
+        ate=ate,
+        x=(0.0, 1.0),
+        y=y,
+    )
 
 
 # Y is bounded. The limits are its range, rounded outward to whole numbers. theta lies in
@@ -410,7 +411,7 @@ def dpcate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
     Thirty positive coefficients would treat nearly all rows. Here, beta and gamma of dataset 2
     share a support of six, the size stated by PrivATE. Propensities stay below 0.88.
     """
-    return _draw(f"dpcate-{dataset}", _found(_DPCATE, dataset, "dataset"), n, seed)
+    return _draw(f"dpcate-{dataset}", _law(_DPCATE, dataset, "dataset"), n, seed)
 
 
 def private_ate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
@@ -425,7 +426,7 @@ def private_ate(dataset: Literal[1, 2], n: int = 3000, seed: int = 0) -> Study:
     and gamma have six entries each and share three, so X4, X6 and X21 confound. The main text says
     that a subset of the covariates acts as confounders.
     """
-    return _draw(f"private-ate-{dataset}", _found(_PRIVATE, dataset, "dataset"), n, seed)
+    return _draw(f"private-ate-{dataset}", _law(_PRIVATE, dataset, "dataset"), n, seed)
 
 
 def private_trial(n: int = 1000, seed: int = 0) -> Study:
@@ -435,9 +436,6 @@ def private_trial(n: int = 1000, seed: int = 0) -> Study:
     noise ~ U(-1, 1), with the gamma of X1 in `private_ate(1)`. The known propensity is 0.5.
     """
     return _draw("private-trial", _oprescu(1, _TRIAL, (-1.0, 3.0)), n, seed, assign=_complete)
-
-
-# --- Betlei et al. (2021) --------------------------------------------------------------
 
 
 def _sine(x1: Vector) -> Surface:
@@ -510,20 +508,6 @@ def clinic_effect(frame: Frame) -> Vector:
     return 8.0 + (severity - 4.5) - bend + _WARD_EFFECT[_ward_codes(frame["ward"])]
 
 
-def _clinic_ate() -> float:
-    """Average of `clinic_effect`, computed from the moments of its columns.
-
-    With m = 0.55, s = 5 and N = 77, a beta-binomial variable has mean N m and variance
-    N m (1 - m) (s + N) / (s + 1). Mean severity is linear in age.
-    """
-    m, s, N = _AGE_MEAN, _AGE_SPREAD, 77.0
-    age = 18.0 + N * m
-    age_variance = N * m * (1.0 - m) * (s + N) / (s + 1.0)
-    severity = 10.0 * (_SICK_LOW + _SICK_RISE * m)
-    bend = 4.0 * (age_variance + (age - 55.0) ** 2) / 25.0**2
-    return 8.0 + (severity - 4.5) - bend + float(_WARD_SHARE @ _WARD_EFFECT)
-
-
 def _clinic_surface(columns: Mapping[str, NDArray[Any]]) -> Surface:
     """Severe cases and the young are treated more; severity, age and weight lower recovery."""
     years, ward = (columns["age"] - 60.0) / 20.0, _ward_codes(columns["ward"])
@@ -563,19 +547,29 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
     truth = _clinic_surface(columns)
     treated = bernoulli(rng, truth.propensity)
     mean = (truth.baseline + treated * truth.tau) / 100.0
-    outcome = {
-        "recovery": _beta_binomial(rng, mean, 20.0, 1000) / 10.0,
-        "programme": treated.astype(np.int64),
-    }
+    recovery = _beta_binomial(rng, mean, 20.0, 1000) / 10.0
+    outcome = {"recovery": recovery, "programme": treated.astype(np.int64)}
+    # The average of `clinic_effect`, from the moments of its columns. A beta-binomial variable has
+    # mean N m and variance N m (1 - m) (s + N) / (s + 1). Mean severity is linear in age.
+    m, s, N = _AGE_MEAN, _AGE_SPREAD, 77.0
+    age = 18.0 + N * m
+    age_variance = N * m * (1.0 - m) * (s + N) / (s + 1.0)
+    severity = 10.0 * (_SICK_LOW + _SICK_RISE * m)
+    bend = 4.0 * (age_variance + (age - 55.0) ** 2) / 25.0**2
+    ate = 8.0 + (severity - 4.5) - bend + float(_WARD_SHARE @ _WARD_EFFECT)
     bounds: dict[str, SimulatedDomain] = {
         "recovery": (0.0, 100.0), "programme": (0.0, 1.0), "age": (18.0, 95.0),
         "severity": (0.0, 10.0), "bmi": (15.0, 50.0), "ward": list(_WARDS),
     }  # fmt: skip
     return Study(
-        name="clinic", formula="recovery ~ programme | age + severity + C(ward) | bmi",
-        bounds=bounds, ate=_clinic_ate(), frame=pd.DataFrame({**outcome, **columns}),
-        effect=clinic_effect, **truth._asdict(),
-    )  # fmt: skip
+        name="clinic",
+        formula="recovery ~ programme | age + severity + C(ward) | bmi",
+        bounds=bounds,
+        ate=ate,
+        frame=pd.DataFrame({**outcome, **columns}),
+        effect=clinic_effect,
+        **truth._asdict(),
+    )
 
 
 _BLOBS = {
@@ -668,12 +662,16 @@ def voting(path: str | Path, seed: int = 0) -> Study:
         name: (float(frame[name].min()), float(frame[name].max())) for name in _PLACES
     }
     return Study(
-        name="voting", formula=f"Y ~ W | {' + '.join(covariates)}",
-        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places}, ate=float(tau.mean()),
-        frame=frame, tau=tau,
+        name="voting",
+        formula=f"Y ~ W | {' + '.join(covariates)}",
+        bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places},
+        ate=float(tau.mean()),
+        frame=frame,
+        tau=tau,
         propensity=frame.groupby(["state", "competiv"])["W"].transform("mean").to_numpy(np.float64),
-        baseline=np.full(len(frame), np.nan), effect=_spiked,
-    )  # fmt: skip
+        baseline=np.full(len(frame), np.nan),
+        effect=_spiked,
+    )
 
 
 class Trial(NamedTuple):
@@ -747,11 +745,16 @@ def ihdp(path: str | Path) -> Study:
     bounds: dict[str, SimulatedDomain] = {"y": (-10.0, 20.0), "t": (0.0, 1.0)}
     bounds |= dict.fromkeys(covariates[:6], (-6.0, 6.0)) | dict.fromkeys(covariates[6:], (0.0, 1.0))
     return Study(
-        name="ihdp", formula=f"y ~ t | {' + '.join(covariates)}", bounds=bounds | {"x14": (1, 2)},
-        ate=float(tau.mean()), frame=frame[["y", "t", *covariates]], tau=tau,
-        propensity=np.full(len(frame), np.nan), baseline=frame["mu0"].to_numpy(np.float64),
+        name="ihdp",
+        formula=f"y ~ t | {' + '.join(covariates)}",
+        bounds=bounds | {"x14": (1, 2)},
+        ate=float(tau.mean()),
+        frame=frame[["y", "t", *covariates]],
+        tau=tau,
+        propensity=np.full(len(frame), np.nan),
+        baseline=frame["mu0"].to_numpy(np.float64),
         effect=_unknown,
-    )  # fmt: skip
+    )
 
 
 _CRITEO: dict[str, tuple[float, float]] = {

@@ -127,10 +127,12 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, bool | np.timedelta64 | Enum):
         return value
     kinds: tuple[tuple[Any, type], ...] = (
-        (np.bool_, bool), (np.str_, str), (int | np.integer, int),
+        (np.bool_, bool),
+        (np.str_, str),
+        (int | np.integer, int),
         (float | np.floating | Decimal | Fraction, float),
-    )  # fmt: skip
-    kind = next((own for known, own in kinds if isinstance(value, known)), None)
+    )
+    kind = next((plain for types, plain in kinds if isinstance(value, types)), None)
     try:
         return value if kind is None else kind(value)
     except OverflowError:
@@ -172,24 +174,28 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def _unknown(
-    name: str, known: Mapping[str, inspect.Parameter], keys: Sequence[str], moved: Mapping[str, str]
+    name: str,
+    parameters: Mapping[str, inspect.Parameter],
+    keys: Sequence[str],
+    moved: Mapping[str, str],
 ) -> None:
     for key in keys:
-        if key not in known:
+        if key not in parameters:
             ours = SWAPS.get(key, "")
-            near = get_close_matches(key, known, 1)
+            near = get_close_matches(key, parameters, 1)
             meant = f"Write {near[0]}= instead." if near else ""
-            if ours in known:
+            if ours in parameters:
                 meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
-            listed = f"Its arguments are {', '.join(known)}." if known else "It has no arguments."
-            advice = moved.get(key) or _HINTS.get(key) or meant or listed
+            listed = f"Its arguments are {', '.join(parameters)}."
+            meant = meant or (listed if parameters else "It has no arguments.")
+            advice = moved.get(key) or _HINTS.get(key) or meant
             raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
 
 
 def refuse_arguments(
     name: str,
-    known: Mapping[str, inspect.Parameter],
-    given: int,
+    parameters: Mapping[str, inspect.Parameter],
+    positional: int,
     keys: Sequence[str],
     moved: Mapping[str, str] = {},  # not modified
 ) -> None:
@@ -197,7 +203,7 @@ def refuse_arguments(
 
     Parameters
     ----------
-    given : int
+    positional : int
         Number of positional arguments. Positional arguments and the values of `keys` may be rows,
         and a traceback would keep them in its variables. The caller therefore does not pass them.
     moved : mapping
@@ -207,32 +213,32 @@ def refuse_arguments(
     ------
     CapabilityError
     """
-    _unknown(name, known, keys, moved)
-    placed = [key for key, p in known.items() if p.kind is p.POSITIONAL_OR_KEYWORD][:given]
-    needed = [k for k, p in known.items() if p.default is p.empty and p.kind in _BY_NAME]
-    missing = [key for key in needed if key not in (*placed, *keys)]
+    _unknown(name, parameters, keys, moved)
+    places = [key for key, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    needed = [k for k, p in parameters.items() if p.default is p.empty and p.kind in _BY_NAME]
+    missing = [key for key in needed if key not in (*places[:positional], *keys)]
     if missing:
-        first = [known[k].kind is not inspect.Parameter.KEYWORD_ONLY for k in needed]
-        shown = [k if plain else f"{k}=..." for k, plain in zip(needed, first, strict=True)]
+        first = [parameters[k].kind is not inspect.Parameter.KEYWORD_ONLY for k in needed]
+        words = [k if plain else f"{k}=..." for k, plain in zip(needed, first, strict=True)]
         raise CapabilityError(
-            f"{name}() requires the argument {missing[0]}. Write {name}({', '.join(shown)})."
+            f"{name}() requires the argument {missing[0]}. Write {name}({', '.join(words)})."
         )
 
 
 def named(call: Callable[P, R]) -> Callable[P, R]:
     """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error."""
-    name, own = call.__name__, dict(inspect.signature(call).parameters)
+    name, parameters = call.__name__, dict(inspect.signature(call).parameters)
     if name in ("__init__", "__call__"):
         name = call.__qualname__.split(".")[-2]
-    own.pop("self", None) or own.pop("cls", None)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in own.values())
-    held = len(inspect.signature(call).parameters) - len(own)
+    parameters.pop("self", None) or parameters.pop("cls", None)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    bound = len(inspect.signature(call).parameters) - len(parameters)
 
     @wraps(call)
     def checked(*args: P.args, **options: P.kwargs) -> R:
         try:
             if not open_ended:
-                refuse_arguments(name, own, len(args) - held, list(options))
+                refuse_arguments(name, parameters, len(args) - bound, list(options))
             return call(*map(as_plain, args), **{k: as_plain(v) for k, v in options.items()})
         except BaseException as error:
             clear_frames(error.__traceback__)  # variables may be rows, and some tools print them
@@ -246,13 +252,13 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
 class _Making(ABCMeta):
     @property
     def __signature__(cls) -> inspect.Signature:  # of the class, not of `__call__`
-        own = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class's own
-        return own.replace(parameters=[*own.parameters.values()][1:])
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class's own
+        return signature.replace(parameters=[*signature.parameters.values()][1:])
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         if options:
-            known = dict(inspect.signature(cls).parameters)
-            _unknown(cls.__name__, known, list(options), {})
+            parameters = dict(inspect.signature(cls).parameters)
+            _unknown(cls.__name__, parameters, list(options), {})
         return super().__call__(
             *map(as_plain, args), **{k: as_plain(v) for k, v in options.items()}
         )
@@ -276,10 +282,10 @@ class Strict(Made):
         super().__init_subclass__(**options)
         for name in dir(cls):
             method = inspect.getattr_static(cls, name)
-            own = name == "__init__" and name in vars(cls)
+            constructor = name == "__init__" and name in vars(cls)
             # A classmethod always has __wrapped__, so look at its function.
             plain = getattr(method, "__func__", method)
-            if (name.startswith("_") and not own) or hasattr(plain, "__wrapped__"):
+            if (name.startswith("_") and not constructor) or hasattr(plain, "__wrapped__"):
                 continue
             if inspect.isfunction(method):
                 setattr(cls, name, named(method))

@@ -84,9 +84,17 @@ def private(
             "full" if isinstance(chosen, options.Sklearn) else "disjoint", propensity_clip, shares
         )
         request = request_of(
-            parse(formula, source), bounds, eps, delta, Trust(), control,
-            estimand="ATE", propensity=propensity, mode="paper", below_minimum=below_minimum,
-        )  # fmt: skip
+            parse(formula, source),
+            bounds,
+            eps,
+            delta,
+            Trust(),
+            control,
+            estimand="ATE",
+            propensity=propensity,
+            mode="paper",
+            below_minimum=below_minimum,
+        )
         return run(Published(), chosen, source, request, ledger, AteResult, progress)
 
 
@@ -138,12 +146,20 @@ def dpebm(
     options.check_switch("clip", clip)
     Budget(eps, delta)  # raises an error if the pair is not a valid price
     return two_stage(
-        formula, data, TwoStage.published(
+        formula,
+        data,
+        TwoStage.published(
             learner, eps, delta, weighting=weighting, clip=clip, arm_columns=arm_columns
         ),
-        eps=eps, delta=delta, bounds=bounds, neighbors=neighbors, propensity=propensity,
-        propensity_clip=propensity_clip, ledger=ledger, progress=progress,
-    )  # fmt: skip
+        eps=eps,
+        delta=delta,
+        bounds=bounds,
+        neighbors=neighbors,
+        propensity=propensity,
+        propensity_clip=propensity_clip,
+        ledger=ledger,
+        progress=progress,
+    )
 
 
 @_strict
@@ -178,9 +194,15 @@ def two_stage(
         )
     with vault.open_source(data) as source:
         request = request_of(
-            parse(formula, source), bounds, eps, delta, Trust(neighbors),
-            Control(propensity_clip=propensity_clip), propensity=propensity, mode="paper",
-        )  # fmt: skip
+            parse(formula, source),
+            bounds,
+            eps,
+            delta,
+            Trust(neighbors),
+            Control(propensity_clip=propensity_clip),
+            propensity=propensity,
+            mode="paper",
+        )
         # The fit does not use a base.
         return run(learner, base_of("gam"), source, request, ledger, CateResult, progress)
 
@@ -246,12 +268,19 @@ def dpcate(
             "full" if isinstance(chosen, options.Given) else "disjoint"
         )
         request = request_of(
-            parsed, bounds, eps, delta, Trust(), Control(split, propensity_clip),
-            propensity=propensity, mode="paper", below_minimum=below_minimum,
+            parsed,
+            bounds,
+            eps,
+            delta,
+            Trust(),
+            Control(split, propensity_clip),
+            propensity=propensity,
+            mode="paper",
+            below_minimum=below_minimum,
             queries=None if queries is None else declare_queries(queries, parsed.effect_variables),
-        )  # fmt: skip
-        asked = PublishedDPCATE(weight, second, noise, epochs, damping)
-        return run(asked, chosen, source, request, ledger, CateResult, progress)
+        )
+        learner = PublishedDPCATE(weight, second, noise, epochs, damping)
+        return run(learner, chosen, source, request, ledger, CateResult, progress)
 
 
 @_strict

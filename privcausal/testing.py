@@ -97,8 +97,8 @@ class Recorder:
         return self._answer(self._inner.laplace, exact, query)
 
     def _answer(self, draw: Draw, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        told = self.frozen
-        noisy = draw(exact, query) if told is None else told[len(self.calls)].noisy
+        frozen = self.frozen
+        noisy = draw(exact, query) if frozen is None else frozen[len(self.calls)].noisy
         self.calls.append(Call(query, exact, noisy))
         return noisy
 

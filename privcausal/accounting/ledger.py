@@ -108,7 +108,19 @@ class Ledger(Strict):
         self._store = store.Store(path)
         self._store.create(wanted)
         self._header = self._store.open()
-        store.check_same(wanted, self._header, self._store.path.name)
+        # Refuse to reopen a ledger with other arguments than at its creation.
+        name, header = self._store.path.name, self._header
+        for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
+            if wanted[key] != header[key]:
+                raise LedgerError(
+                    f"{name} is a ledger for a different {word}. It was created with "
+                    f"{key}={header[key]!r}, not {wanted[key]!r}."
+                )
+        if wanted["allow_published"] != header["allow_published"]:
+            raise LedgerError(
+                f"{name} was created with allow_published={bool(header['allow_published'])}, which "
+                "cannot change. Open it with the same value."
+            )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -187,8 +199,8 @@ class Ledger(Strict):
         import pandas as pd
 
         frame = pd.DataFrame(self._read().lines, columns=list(_COLUMNS))
-        asked = [store.question_of(run) for run in frame["run"]]
-        frame[["run", "question"]] = pd.DataFrame(asked, columns=["run", "question"], dtype=object)
+        pairs = [store.question_of(run) for run in frame["run"]]
+        frame[["run", "question"]] = pd.DataFrame(pairs, columns=["run", "question"], dtype=object)
         for name in ("rho", "epsilon", "delta"):
             frame[name] = frame[name].astype(float) / PICO
         frame["epsilon"] = frame["epsilon"].where(frame["epsilon"] > 0)
@@ -213,13 +225,13 @@ class Ledger(Strict):
         for line in self._read().lines:
             lines.setdefault(line["run"], []).append(line)
         rows = []
-        for run, own in lines.items():
-            events = price.Events.of(map(_cost, own))
+        for run, charges in lines.items():
+            events = price.Events.of(map(_cost, charges))
             amounts = (events.rho + events.gdp, sum(events.pure), events.delta)
             paid = (amount / PICO for amount in amounts)
             pure = events.pure and not (events.rho or events.gdp or events.delta)
             epsilon = sum(events.pure) / PICO if pure else price.total_epsilon(events, self.delta)
-            rows.append((*store.question_of(run), own[0]["day"], len(own), *paid, epsilon))
+            rows.append((*store.question_of(run), charges[0]["day"], len(charges), *paid, epsilon))
         names = ["run", "question", "day", "releases", "rho", "pure", "delta", "epsilon"]
         return pd.DataFrame(rows, columns=names)
 
@@ -308,10 +320,12 @@ class Ledger(Strict):
     def _spent(self, book: store.Book) -> Spent:
         events = _events(book)
         return Spent(
-            epsilon=price.total_epsilon(events, self.delta), pure_epsilon=sum(events.pure) / PICO,
-            rho=(events.rho + events.gdp) / PICO, delta=events.delta / PICO,
+            epsilon=price.total_epsilon(events, self.delta),
+            pure_epsilon=sum(events.pure) / PICO,
+            rho=(events.rho + events.gdp) / PICO,
+            delta=events.delta / PICO,
             kind="published" if any(line["published"] for line in book.lines) else "proven",
-        )  # fmt: skip
+        )
 
     def _read(self) -> store.Book:
         book = self._store.read()
@@ -343,15 +357,15 @@ class Ledger(Strict):
     def _check_cap(self, spent: Sequence[Cost], new: Sequence[Cost]) -> None:
         if price.within(price.Events.of([*spent, *new]), self.epsilon, self.delta):
             return
-        asked, before = price.Events.of(new), price.Events.of(spent)
-        requested = price.total_epsilon(asked, self.delta)
+        request, before = price.Events.of(new), price.Events.of(spent)
+        requested = price.total_epsilon(request, self.delta)
         left = price.remaining(before, self.epsilon, self.delta)
         lines = [f"Not enough budget for this fit in ledger {self.dataset!r}."]
         payable = 0.0
         # Converting rho needs a delta beyond the fit's own. Without it, no epsilon would help.
-        converts = asked.converted or (asked.delta > 0 and before.converted)
-        if asked.delta + int(converts) > pico(left.delta):
-            wanted = f"delta {'above ' * converts}{at_most(asked.delta / PICO, DELTA_DIGITS)}"
+        converts = request.converted or (request.delta > 0 and before.converted)
+        if request.delta + int(converts) > pico(left.delta):
+            wanted = f"delta {'above ' * converts}{at_most(request.delta / PICO, DELTA_DIGITS)}"
             gone = float(exact(self.delta) - exact(left.delta))
             lines += [
                 f"Requested  {wanted}    Remaining  delta {at_least(left.delta, DELTA_DIGITS)}",
@@ -360,12 +374,12 @@ class Ledger(Strict):
             ]
         else:
             # Subtract the fit's own delta first, then convert rho at the remaining delta.
-            own = Cost(0, 0, asked.delta)
-            rest = price.remaining(price.Events.of([*spent, own]), self.epsilon, self.delta)
-            payable = rest.pure_epsilon if asked.pure else rest.epsilon
-            own_delta = at_least(rest.delta, DELTA_DIGITS)
-            at = "" if rest.delta == self.delta else f" at the remaining delta of {own_delta}"
-            why = "as pure epsilon" if asked.pure else f"from the remaining rho{at}"
+            with_delta = price.Events.of([*spent, Cost(0, 0, request.delta)])
+            rest = price.remaining(with_delta, self.epsilon, self.delta)
+            payable = rest.pure_epsilon if request.pure else rest.epsilon
+            delta = at_least(rest.delta, DELTA_DIGITS)
+            at = "" if rest.delta == self.delta else f" at the remaining delta of {delta}"
+            why = "as pure epsilon" if request.pure else f"from the remaining rho{at}"
             # Round the request up, and the remaining budget down.
             lines.append(
                 f"Requested  eps {at_most(requested)}    Remaining  eps {at_least(payable)} ({why})"

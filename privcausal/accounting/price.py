@@ -162,8 +162,8 @@ def gaussian_delta(epsilon: Vector, mu: float) -> Vector:
         behind = np.where(b > 0, factor * erfcx(np.maximum(b, 0) / root), plain)
         far = factor * erfcx(np.maximum(a, 0) / root)
         ahead = np.where(a > 0, far, ndtr(-a))
-    found = ahead * (1 + 1e-13) - behind * (1 - 1e-13)
-    return np.asarray(np.clip(found * (1 + DELTA_ROUNDING), 0, 1), np.float64)
+    delta = ahead * (1 + 1e-13) - behind * (1 - 1e-13)
+    return np.asarray(np.clip(delta * (1 + DELTA_ROUNDING), 0, 1), np.float64)
 
 
 def delta_of(epsilon: float, rho: int, events: int, pure: tuple[int, ...] = ()) -> float:
@@ -184,11 +184,11 @@ def delta_of(epsilon: float, rho: int, events: int, pure: tuple[int, ...] = ()) 
     rest = math.nextafter(epsilon - 2 * h, -math.inf)
     loss, chance = _losses(pure)
     if rho:
-        each = gaussian_delta(rest - loss, gaussian_mu(rho))
+        deltas = gaussian_delta(rest - loss, gaussian_mu(rho))
     else:
-        each = np.clip(-np.expm1(np.minimum(rest - loss, 0)) + 1e-15, 0, 1)
+        deltas = np.clip(-np.expm1(np.minimum(rest - loss, 0)) + 1e-15, 0, 1)
     outside = (math.exp(-further) + math.exp(rest + h - further)) * t
-    whole = math.exp(h) * float(each @ chance) + outside
+    whole = math.exp(h) * float(deltas @ chance) + outside
     return min(1.0, whole * (1 + DELTA_ROUNDING))
 
 
@@ -214,8 +214,8 @@ def _losses(pure: tuple[int, ...]) -> tuple[Vector, Vector]:
         logs -= lost * math.log1p(math.exp(-epsilon)) + (n - lost) * np.logaddexp(0, epsilon)
         chance = np.exp(logs) * (1 + DELTA_ROUNDING)
         ways.append(list(zip((epsilon * (2 * lost - n)).tolist(), chance.tolist(), strict=True)))
-    found = [(sum(loss for loss, _ in way), math.prod(c for _, c in way)) for way in product(*ways)]
-    loss, chance = np.array(found).T if pure else (np.zeros(1), np.ones(1))
+    joint = [(sum(loss for loss, _ in way), math.prod(c for _, c in way)) for way in product(*ways)]
+    loss, chance = np.array(joint).T if pure else (np.zeros(1), np.ones(1))
     return loss + np.abs(loss).max() * DELTA_ROUNDING, chance
 
 
@@ -288,13 +288,13 @@ def epsilon_of_steps(multiplier: float, delta: float, rate: float, steps: int) -
     Divergences of one order add up (Mironov 2017), and (a, D) gives epsilon = D + log(1 - 1/a) -
     log(a delta) / (a - 1) (Canonne, Kamath and Steinke, Proposition 12).
     """
-    found = [
+    epsilons = [
         steps * divergence(a, rate, multiplier) * (1 + EPSILON_ROUNDING) / (a - 1)
         + math.log1p(-1 / a)
         - math.log(a * delta) / (a - 1)
         for a in ORDERS
     ]
-    return max(0.0, min(found)) * (1 + EPSILON_ROUNDING)
+    return max(0.0, min(epsilons)) * (1 + EPSILON_ROUNDING)
 
 
 @lru_cache(maxsize=64)
@@ -393,25 +393,25 @@ def weak_promise(epsilon: float, delta: float, size: int | None) -> tuple[str, .
 
     `size` is the public number of rows or units, or None. A `delta` of 0 means pure epsilon.
     """
-    said = []
+    caveats = []
     if epsilon > USUAL_EPSILON:
-        said.append(
+        caveats.append(
             f"eps={at_most(epsilon)} is above {USUAL_EPSILON:g}. The release may reveal almost "
             "with certainty whether a person's data were used. Common choices are 0.1 to 4."
         )
     if size and delta >= 1 / size:
-        said.append(
+        caveats.append(
             f"delta={at_most(delta, DELTA_DIGITS)} is not below 1/n, with n = {size:,}. Publishing "
             "the data of one randomly chosen person would satisfy such a guarantee. Choose delta "
             "far below 1/n."
         )
     elif delta > USUAL_DELTA:
-        said.append(
+        caveats.append(
             f"delta={at_most(delta, DELTA_DIGITS)} is above {USUAL_DELTA:g}. The guarantee then "
             "permits a complete failure with that probability. Choose delta far below 1 over the "
             "number of people."
         )
-    return tuple(said)
+    return tuple(caveats)
 
 
 def epsilon_of(rho_pico: int, delta: float, gdp: bool = False) -> float:
@@ -464,8 +464,8 @@ def largest_rho(epsilon: float, delta: float, gdp: bool = False) -> int:
 
     def excess(log_rho: float) -> float:
         """OpenDP's delta(epsilon) is thirty times faster than its epsilon(delta)."""
-        at = profile(min(max(1, int(math.exp(log_rho))), MAX_RHO)).delta(epsilon)
-        return math.log(max(at, 1e-300) / delta)
+        converted = profile(min(max(1, int(math.exp(log_rho))), MAX_RHO)).delta(epsilon)
+        return math.log(max(converted, 1e-300) / delta)
 
     high = math.log(_guess(epsilon, delta)) + 1
     while excess(high) <= 0:
@@ -602,8 +602,8 @@ class Assignment(NamedTuple):
 def delta_after(delta: float, spent: int) -> float:
     """The delta for converting rho: `delta` minus `spent` pico-units, rounded down."""
     left = charge.exact(delta) - Fraction(spent, charge.PICO)
-    found = float(left) if spent else float(delta)
-    return found if not spent or Fraction(found) <= left else math.nextafter(found, -math.inf)
+    rest = float(left) if spent else float(delta)
+    return rest if not spent or Fraction(rest) <= left else math.nextafter(rest, -math.inf)
 
 
 def total_epsilon(events: Events, delta: float) -> float:
@@ -611,8 +611,8 @@ def total_epsilon(events: Events, delta: float) -> float:
     left = delta_after(delta, events.delta)
     as_zcdp = min(float(_total(choice, left)) for choice in _shortlist(events, left))
     as_gaussian = [
-        before + epsilon_at(own, events.gdp, events.releases, events.pure)
-        for before, own in _beside(events, left)
+        before + epsilon_at(rest, events.gdp, events.releases, events.pure)
+        for before, rest in _beside(events, left)
     ]
     return min([as_zcdp, *as_gaussian])
 
@@ -623,8 +623,8 @@ def within(events: Events, epsilon: float, delta: float) -> bool:
     # `rho_of` searches by these same comparisons, so a plan that uses the cap's whole rho fits.
     return left >= 0 and (
         any(
-            delta_of(_less(epsilon, before), events.gdp, events.releases, events.pure) <= own
-            for before, own in _beside(events, left)
+            delta_of(_less(epsilon, before), events.gdp, events.releases, events.pure) <= rest
+            for before, rest in _beside(events, left)
         )
         or any(_total(choice, left) <= charge.exact(epsilon) for choice in _shortlist(events, left))
     )
@@ -633,32 +633,32 @@ def within(events: Events, epsilon: float, delta: float) -> bool:
 def remaining(events: Events, epsilon: float, delta: float) -> Remaining:
     """The remaining budget of a cap of (`epsilon`, `delta`) after `events`."""
     left = max(0.0, delta_after(delta, events.delta))
-    as_zcdp = max(_room(choice, epsilon, left) for choice in _shortlist(events, left, epsilon))
+    as_zcdp = 0  # pico-rho that can be added to an assignment
+    for choice in _shortlist(events, left, epsilon):
+        rest = charge.exact(epsilon) - Fraction(choice.pure, charge.PICO)
+        if rest >= 0 and left > 0:
+            as_zcdp = max(as_zcdp, largest_rho(float(rest), left) - choice.rho)
     releases = events.releases + EVENTS
     gaussian = [
-        largest_gaussian(_less(epsilon, before), own, releases, events.pure) - events.gdp
-        for before, own in _beside(events, left)
+        largest_gaussian(_less(epsilon, before), rest, releases, events.pure) - events.gdp
+        for before, rest in _beside(events, left)
     ]
     rho = max([as_zcdp, *gaussian])
+    # Epsilon of a fit with Gaussian noise that needs at most this rho
+    fitted, step = epsilon_of(rho, left, gdp=True) if left else 0.0, 1e-12
+    whole = round(fitted, 9)  # 1 instead of 0.99999999998, if 1 was meant
+    if whole > MIN_EPSILON and largest_rho(whole, left, gdp=True) <= rho:
+        fitted = whole
+    while fitted > MIN_EPSILON and largest_rho(fitted, left, gdp=True) > rho:
+        fitted, step = fitted * (1 - step), 2 * step
     gap = float(charge.exact(epsilon) - charge.exact(min(total_epsilon(events, delta), epsilon)))
     return Remaining(
-        epsilon=_payable(rho, left) if left else 0.0,
+        epsilon=fitted,
         # A pure event is added to the total, or counted as rho = epsilon^2 / 2.
         pure_epsilon=max(gap, math.sqrt(2 * as_zcdp / charge.PICO)),
         rho=rho / charge.PICO,
         delta=left,
     )
-
-
-def _payable(rho: int, delta: float) -> float:
-    """Epsilon of a fit with Gaussian noise that needs at most `rho`."""
-    epsilon, step = epsilon_of(rho, delta, gdp=True), 1e-12
-    whole = round(epsilon, 9)  # 1 instead of 0.99999999998, if 1 was meant
-    if whole > MIN_EPSILON and largest_rho(whole, delta, gdp=True) <= rho:
-        return whole
-    while epsilon > MIN_EPSILON and largest_rho(epsilon, delta, gdp=True) > rho:
-        epsilon, step = epsilon * (1 - step), 2 * step
-    return epsilon
 
 
 def _beside(events: Events, delta: float) -> Iterator[tuple[float, float]]:
@@ -669,8 +669,8 @@ def _beside(events: Events, delta: float) -> Iterator[tuple[float, float]]:
         yield 0.0, delta
         return
     for part in DELTA_SPLITS:
-        for own in (part, 1 - part):
-            first = math.nextafter(own * delta, 0)
+        for share in (part, 1 - part):
+            first = math.nextafter(share * delta, 0)
             before = epsilon_of(events.rho, first)
             if before < math.inf:
                 yield before, math.nextafter(delta - first, 0)
@@ -692,14 +692,6 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
     )
 
 
-def _room(choice: Assignment, epsilon: float, delta: float) -> int:
-    """The rho that can be added to `choice`, in pico-units."""
-    rest = charge.exact(epsilon) - Fraction(choice.pure, charge.PICO)
-    if rest < 0 or not delta > 0:
-        return 0
-    return max(0, largest_rho(float(rest), delta) - choice.rho)
-
-
 def _assignments(events: Events) -> list[Assignment]:
     """Every assignment that counts the largest pure events as epsilon and the others as rho.
 
@@ -711,16 +703,12 @@ def _assignments(events: Events) -> list[Assignment]:
     and the inner minimum equals epsilon_j exactly when epsilon_j >= 2/s, which is a threshold.
     """
     as_epsilon = accumulate(events.pure, initial=0)
-    as_rho = list(accumulate((_pure_as_rho(e) for e in events.pure), initial=0))
+    # epsilon^2 / 2 in pico-units, rounded up
+    as_rho = [*accumulate((-(-(e**2) // (2 * charge.PICO)) for e in events.pure), initial=0)]
     return [
         Assignment(pure, events.rho + events.gdp + as_rho[-1] - rho)
         for pure, rho in zip(as_epsilon, as_rho, strict=True)
     ]
-
-
-def _pure_as_rho(epsilon: int) -> int:
-    """epsilon^2 / 2 in pico-units, rounded up."""
-    return -(-(epsilon**2) // (2 * charge.PICO))
 
 
 def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:

@@ -73,36 +73,20 @@ def header_of(dataset: str, eps: float, delta: float, allow_published: bool) -> 
     }
 
 
-def check_same(wanted: dict[str, Any], found: dict[str, Any], name: str) -> None:
-    """Raise if a ledger is reopened with other arguments than at its creation."""
-    for key, word in (("dataset", "data set"), ("epsilon", "eps"), ("delta", "delta")):
-        if wanted[key] != found[key]:
-            raise LedgerError(
-                f"{name} is a ledger for a different {word}. It was created with "
-                f"{key}={found[key]!r}, not {wanted[key]!r}."
-            )
-    if wanted["allow_published"] != found["allow_published"]:
-        kept = bool(found["allow_published"])
-        raise LedgerError(
-            f"{name} was created with allow_published={kept}, which cannot change. Open it with "
-            "the same value."
-        )
-
-
 LONGEST = 1000
 """Maximum length of a stored question, in characters."""
 
 
 def run_name(question: str) -> str:
     """A new name of a run: random digits, followed by the public question that it answers."""
-    said = "".join(c if c.isprintable() else " " for c in question)
-    return f"{secrets.token_hex(8)}: {said[:LONGEST]}"
+    printable = "".join(c if c.isprintable() else " " for c in question)
+    return f"{secrets.token_hex(8)}: {printable[:LONGEST]}"
 
 
 def question_of(run: str) -> tuple[str, str]:
     """Split a run's name into the name alone and the question, which is empty if there is none."""
-    known = re.fullmatch("([0-9a-f]{16}): (.*)", run)
-    return (known[1], known[2]) if known else (run, "")
+    match = re.fullmatch("([0-9a-f]{16}): (.*)", run)
+    return (match[1], match[2]) if match else (run, "")
 
 
 def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[str, Any]]:
@@ -113,30 +97,31 @@ def lines_of(run: str, charges: Sequence[Charge], published: bool) -> list[dict[
         raise LedgerError("A run requires at least one Charge.")
     # the day only: finer times reveal information about the data
     day = datetime.now(UTC).date().isoformat()
-    return [
-        {"run": run, "line": number, "day": day, "published": int(published), **_stored(charge)}
-        for number, charge in enumerate(charges)
-    ]
-
-
-def _stored(charge: Charge) -> dict[str, Any]:
-    cost = charge.cost
-    if max(cost.rho, cost.epsilon, cost.delta) > _LARGEST:
-        raise BudgetError("A charge exceeds the largest possible budget.")
-    return {
-        "stage": _text(charge.stage),
-        "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
-        "mechanism": _text(charge.mechanism),
-        "neighbors": charge.neighbors,
-        "sensitivity": _real(charge.sensitivity),
-        "noise_sd": _real(charge.noise_sd),
-        "rho": cost.rho,
-        "epsilon": cost.epsilon,
-        "delta": cost.delta,
-        "rows": _real(charge.rows),
-        "unit": _text(charge.unit),
-        "gaussian": cost.gdp,
-    }
+    lines = []
+    for number, charge in enumerate(charges):
+        cost = charge.cost
+        if max(cost.rho, cost.epsilon, cost.delta) > _LARGEST:
+            raise BudgetError("A charge exceeds the largest possible budget.")
+        line = {
+            "run": run,
+            "line": number,
+            "day": day,
+            "published": int(published),
+            "stage": _text(charge.stage),
+            "query": _text(f"{charge.query} {PARALLEL}" if charge.parallel else charge.query),
+            "mechanism": _text(charge.mechanism),
+            "neighbors": charge.neighbors,
+            "sensitivity": _real(charge.sensitivity),
+            "noise_sd": _real(charge.noise_sd),
+            "rho": cost.rho,
+            "epsilon": cost.epsilon,
+            "delta": cost.delta,
+            "rows": _real(charge.rows),
+            "unit": _text(charge.unit),
+            "gaussian": cost.gdp,
+        }
+        lines.append(line)
+    return lines
 
 
 def _real(value: float) -> float | None:
@@ -257,10 +242,30 @@ class Store:
             # Check the head first. It is written last, so a head alone means a deleted database.
             if os.path.lexists(self.head):
                 return
-            _make_empty(self.path)
+            # Create an empty file, which SQLite accepts as a new database, unless the path exists.
+            # SQLite itself would make the file readable for everyone, and would follow a link.
+            # Closing a file removes all locks of this process on it, including SQLite's locks.
+            # Therefore the file must not be in use by another thread in between.
+            with _CREATING, suppress(FileExistsError):
+                _opened(self.path, "x").close()
             self._check_file()
             with self._connect() as connection:
-                _make(connection, [header[name] for name in _HEADER])
+                if not _tables(connection):  # other databases are left unchanged
+                    query = "PRAGMA journal_mode = WAL"
+                    if _patiently(lambda: connection.execute(query).fetchone()) != ("wal",):
+                        raise LedgerError(
+                            "This file system does not support ledgers (no write-ahead log)."
+                        )
+                    _begin(connection)
+                    if not _tables(connection):  # no other process created them first
+                        for statement in _SCHEMA:
+                            connection.execute(statement)
+                        marks = ", ".join("?" * len(_HEADER))
+                        values = [header[name] for name in _HEADER]
+                        connection.execute(f"INSERT INTO ledger VALUES ({marks})", values)
+                        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
+                    connection.execute("COMMIT")
                 self._advance_head(connection)
 
     def open(self) -> dict[str, Any]:
@@ -287,8 +292,8 @@ class Store:
     def check_pages(self) -> None:
         """SQLite's own check of every page and index."""
         with self._refusing(), self._connect() as connection:
-            found = connection.execute("PRAGMA integrity_check").fetchall()
-        if found != [("ok",)]:
+            problems = connection.execute("PRAGMA integrity_check").fetchall()
+        if problems != [("ok",)]:
             raise LedgerError(f"{self.path.name} is damaged.")
 
     @contextmanager
@@ -344,7 +349,18 @@ class Store:
     def _checked_book(self, connection: sqlite3.Connection) -> Book:
         """The book, or a `LedgerError` if the chain or the head shows a change."""
         book = _read_book(connection, self.path.name)
-        head = self._read_head()
+        head: dict[str, Any] | None = None
+        try:
+            with _opened(self.head, "r") as file:
+                content = json.loads(file.read())
+            if type(content["lines"]) is not int or content["lines"] < 0:
+                raise ValueError("not a length")
+            ledger, last = str(content["id"]), str(content["hash"])
+            head = {"id": ledger, "lines": content["lines"], "hash": last}
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError, KeyError):
+            raise LedgerError(f"{self.head.name} is damaged.") from None
         if head is None and book.lines:
             # An unused ledger may lack its head, after a crash during creation.
             raise LedgerError(f"{self.head.name} is missing. Move a ledger together with its head.")
@@ -353,18 +369,6 @@ class Store:
         if head is not None and book.hashes[head["lines"] :][:1] != (head["hash"],):
             raise LedgerError(f"{self.path.name} was rolled back: charges are missing.")
         return book
-
-    def _read_head(self) -> dict[str, Any] | None:
-        try:
-            with _opened(self.head, "r") as file:
-                head = json.loads(file.read())
-            if type(head["lines"]) is not int or head["lines"] < 0:
-                raise ValueError("not a length")
-            return {"id": str(head["id"]), "lines": head["lines"], "hash": str(head["hash"])}
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, KeyError):
-            raise LedgerError(f"{self.head.name} is damaged.") from None
 
     def _advance_head(self, connection: sqlite3.Connection) -> None:
         """Write the head from the committed chain, under the write lock and never backwards."""
@@ -377,29 +381,13 @@ class Store:
         connection.execute("ROLLBACK")
 
 
-def _make(connection: sqlite3.Connection, header: Sequence[Any]) -> None:
-    """Create the tables in an empty database; leave other databases unchanged."""
-    if _tables(connection):
-        return
-    if _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()) != ("wal",):
-        raise LedgerError("This file system does not support ledgers (no write-ahead log).")
-    _begin(connection)
-    if not _tables(connection):  # no other process created them first
-        for statement in _SCHEMA:
-            connection.execute(statement)
-        marks = ", ".join("?" * len(header))
-        connection.execute(f"INSERT INTO ledger VALUES ({marks})", header)
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
-    connection.execute("COMMIT")
-
-
 def _tables(connection: sqlite3.Connection) -> list[str]:
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
     return [sql for (sql,) in _patiently(lambda: connection.execute(query).fetchall())]
 
 
-def _check_schema(connection: sqlite3.Connection, name: str) -> None:
+def _read_book(connection: sqlite3.Connection, name: str) -> Book:
+    """The content of all tables, or a `LedgerError` if a stored hash is not the recomputed one."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID:
@@ -412,11 +400,6 @@ def _check_schema(connection: sqlite3.Connection, name: str) -> None:
         raise LedgerError(f"{name} was changed: its tables or triggers differ from a ledger's.")
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         raise LedgerError(f"{name} was changed: it has no write-ahead log.")
-
-
-def _read_book(connection: sqlite3.Connection, name: str) -> Book:
-    """The content of all tables, or a `LedgerError` if a stored hash is not the recomputed one."""
-    _check_schema(connection, name)
     headers = connection.execute(f"SELECT {', '.join(_HEADER)} FROM ledger").fetchall()
     rows = connection.execute(
         f"SELECT seq, hash, {', '.join(_LINE)} FROM charges ORDER BY seq"
@@ -425,9 +408,9 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
         raise LedgerError(f"{name} is damaged: it has no header.")
     gaussian = {seq for (seq,) in connection.execute("SELECT seq FROM gaussian")}
     hashes = [_digest("", headers[0])]
-    for expected, (seq, found, *fields) in enumerate(rows, start=1):
-        hashes.append(_line_digest(hashes[-1], fields, seq in gaussian))
-        if seq != expected or found != hashes[-1]:
+    for expected, (seq, digest, *fields) in enumerate(rows, start=1):
+        hashes.append(_digest(hashes[-1], fields, seq in gaussian))
+        if seq != expected or digest != hashes[-1]:
             raise LedgerError(f"{name} was changed or is damaged at line {expected}.")
     if gaussian - {seq for seq, *_ in rows}:
         raise LedgerError(f"{name} was changed: it refers to charges that do not exist.")
@@ -444,17 +427,15 @@ def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str
     last = book.hashes[-1]
     for seq, line in enumerate(lines, start=len(book.hashes)):
         fields = [line[name] for name in _LINE]
-        last = _line_digest(last, fields, line["gaussian"])
+        last = _digest(last, fields, line["gaussian"])
         connection.execute(command, [seq, last, *fields])
         if line["gaussian"]:
             connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
 
 
-def _line_digest(previous: str, fields: Sequence[Any], gaussian: bool) -> str:
-    return _digest(previous, [*fields, "gaussian"] if gaussian else fields)
-
-
-def _digest(previous: str, fields: Sequence[Any]) -> str:
+def _digest(previous: str, fields: Sequence[Any], gaussian: bool = False) -> str:
+    if gaussian:
+        fields = [*fields, "gaussian"]
     # `repr` handles types that only a damaged file can hold
     text = json.dumps([previous, *fields], separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
@@ -485,21 +466,10 @@ def _opened(path: Path, mode: str, access: int = _OWNER) -> IO[str]:
     """Open the file itself, never the target of a link in its place."""
     no_link = getattr(os, "O_NOFOLLOW", 0)  # does not exist on Windows
 
-    def own(name: str, flags: int) -> int:
+    def opener(name: str, flags: int) -> int:
         return os.open(name, flags | no_link, access)
 
-    return open(path, mode, encoding="ascii", opener=own)
-
-
-def _make_empty(path: Path) -> None:
-    """Create an empty file, which SQLite accepts as a new database, unless the path exists.
-
-    SQLite itself would make the file readable for everyone, and would follow a link.
-    """
-    # Closing a file removes all locks of this process on it, including SQLite's locks. Therefore
-    # the file must not be in use by another thread in between.
-    with _CREATING, suppress(FileExistsError):
-        _opened(path, "x").close()
+    return open(path, mode, encoding="ascii", opener=opener)
 
 
 def _write_whole(path: Path, text: str, access: int = _OWNER) -> None:

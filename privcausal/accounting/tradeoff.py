@@ -170,12 +170,12 @@ class TradeOff:
     def _from_profile(cls, epsilon: Vector, delta: Vector) -> Self:
         """The maximum of the lines 1 - delta_i - e^epsilon_i alpha and of their mirror images."""
         # other lines carry no information, and their corners are rounding error
-        telling = delta < 1 - 1e-9
-        if not telling.any():
+        informative = delta < 1 - 1e-9
+        if not informative.any():
             return cls(np.zeros(1), np.ones(1))
         # As a function of e^epsilon, delta is convex: a line off the envelope touches nowhere.
         # (e^epsilon - 1 is used because differences of e^epsilon lose digits if epsilon is small.)
-        excess, gap = convex_envelope(np.expm1(epsilon[telling]), delta[telling])
+        excess, gap = convex_envelope(np.expm1(epsilon[informative]), delta[informative])
         corner = (gap[:-1] - gap[1:]) / np.diff(excess)
         # Each line meets its mirror image on the diagonal f(alpha) = alpha, where the half ends.
         middle = float(((1 - gap) / (2 + excess)).max()) * (1 - MARGIN)

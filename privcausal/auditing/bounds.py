@@ -57,22 +57,22 @@ def record(
 
 
 def replay(
-    fit: FitCall, table: Any, told: Sequence[Call], result: Any, seed: int = SEED
+    fit: FitCall, table: Any, answers: Sequence[Call], result: Any, seed: int = SEED
 ) -> tuple[Call, ...]:
     """Repeat the queries on a neighbor, with the recorded answers that led to `result`.
 
     Raise `Departure` if the neighbor differs in its number of queries, in a public part of a query,
     or in any byte of the released result.
     """
-    with quiet(), recorded(seed, told) as recorder:
+    with quiet(), recorded(seed, answers) as recorder:
         try:
             other: Any = fit(table)
         except (IndexError, ValueError):  # an answer is missing, or has another shape
             other = None
-    if other is None or len(recorder.calls) != len(told):
+    if other is None or len(recorder.calls) != len(answers):
         raise Departure("a neighboring table received a different number of queries")
-    for own, first in zip(recorder.calls, told, strict=True):
-        a, b = own.query, first.query
+    for again, first in zip(recorder.calls, answers, strict=True):
+        a, b = again.query, first.query
         same = (a.name, a.law, a.scale) == (b.name, b.law, b.scale)
         if not (same and np.array_equal(a.weights, b.weights)):
             raise Departure(f"a neighboring table received {b.name!r} with different noise")
@@ -94,14 +94,14 @@ def quiet() -> warnings.catch_warnings[None]:
     return warnings.catch_warnings(action="ignore")
 
 
-def loss(one: Sequence[Call], two: Sequence[Call]) -> float:
+def loss(first: Sequence[Call], second: Sequence[Call]) -> float:
     """mu between the queries' exact answers, or epsilon if the noise is Laplace."""
     moves = [
         (a.exact - b.exact).astype(np.float64) * a.query.weights / a.query.scale
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(first, second, strict=True)
     ]
     moved = np.concatenate(moves) if moves else np.zeros(0)
-    return float(np.linalg.norm(moved, 1 if law(one) == "laplace" else 2))
+    return float(np.linalg.norm(moved, 1 if law(first) == "laplace" else 2))
 
 
 def law(calls: Iterable[Call]) -> str:
@@ -117,44 +117,45 @@ def law(calls: Iterable[Call]) -> str:
 class Drawn(NamedTuple):
     """Repeatedly drawn real answers on two tables."""
 
-    # `one`, `two`: log likelihood ratios, shape (trials,)
-    one: Vector
-    two: Vector
+    # `first`, `second`: log likelihood ratios, shape (trials,)
+    first: Vector
+    second: Vector
     # How often each differing number reached or passed its exact value on the second table, shape
     # (k,). Noise is added on the first table for `quiet`, on the second table for `beyond`.
     quiet: Integers
     beyond: Integers
 
 
-def draw(one: Sequence[Call], two: Sequence[Call], trials: int) -> Drawn:
+def draw(first: Sequence[Call], second: Sequence[Call], trials: int) -> Drawn:
     """Draw `trials` answers on each table."""
-    found = np.zeros((2, trials))
+    ratios = np.zeros((2, trials))
     counts: tuple[list[Integers], list[Integers]] = ([], [])
-    for a, b in zip(one, two, strict=True):
-        at = a.exact != b.exact
-        query = replace(a.query, weights=a.query.weights[at])
-        way = np.sign(b.exact - a.exact)[at]
-        for side, exact in enumerate((a.exact[at], b.exact[at])):
-            noisy = drawn_again(query, exact, trials) if at.any() else np.zeros((trials, 0), int)
-            found[side] += _ratio(noisy, a, b, at)
-            counts[side].append(np.count_nonzero(way * (noisy - b.exact[at]) >= 0, axis=0))
-    return Drawn(found[0], found[1], *map(np.concatenate, counts))
+    for a, b in zip(first, second, strict=True):
+        differs = a.exact != b.exact
+        query = replace(a.query, weights=a.query.weights[differs])
+        way = np.sign(b.exact - a.exact)[differs]
+        for side, exact in enumerate((a.exact[differs], b.exact[differs])):
+            moved = differs.any()
+            noisy = drawn_again(query, exact, trials) if moved else np.zeros((trials, 0), int)
+            ratios[side] += _ratio(noisy, a, b, differs)
+            counts[side].append(np.count_nonzero(way * (noisy - b.exact[differs]) >= 0, axis=0))
+    return Drawn(ratios[0], ratios[1], *map(np.concatenate, counts))
 
 
-def told_apart(one: Sequence[Call], two: Sequence[Call]) -> float:
-    """The log likelihood ratio, `two` to `one`, of the noisy answers recorded in `one`."""
+def log_ratio(first: Sequence[Call], second: Sequence[Call]) -> float:
+    """The log likelihood ratio, `second` to `first`, of the noisy answers recorded in `first`."""
     total = 0.0
-    for a, b in zip(one, two, strict=True):
-        at = a.exact != b.exact
-        total += float(_ratio(a.noisy[None, at], a, b, at)[0])
+    for a, b in zip(first, second, strict=True):
+        differs = a.exact != b.exact
+        total += float(_ratio(a.noisy[None, differs], a, b, differs)[0])
     return total
 
 
-def _ratio(noisy: Any, one: Call, two: Call, at: Any) -> Vector:
-    """log f(noisy; two) - log f(noisy; one), for answers of shape (trials, m)."""
-    rate = one.query.weights[at] / one.query.scale
-    off, other = (rate * (noisy - call.exact[at]) for call in (one, two))
-    if one.query.law == "laplace":
+def _ratio(noisy: Any, first: Call, second: Call, differs: Any) -> Vector:
+    """log f(noisy; second) - log f(noisy; first), for answers of shape (trials, m)."""
+    rate = first.query.weights[differs] / first.query.scale
+    off, other = (rate * (noisy - call.exact[differs]) for call in (first, second))
+    if first.query.law == "laplace":
         return np.asarray((np.abs(off) - np.abs(other)).sum(axis=1))
     return np.asarray((off**2 - other**2).sum(axis=1) / 2)
 
@@ -274,19 +275,19 @@ LikelihoodScore = Callable[[tuple[Vector, Vector, Vector, Vector]], Vector]
 
 
 def _bound(
-    one: Vector, two: Vector, level: float, cut: float | None, score: LikelihoodScore
+    first: Vector, second: Vector, level: float, cut: float | None, score: LikelihoodScore
 ) -> float:
     if not 0 < level < 1:
         raise CapabilityError("level of an audit must be a number between 0 and 1.")
     # Values that differ only in the last bits are one value. A threshold between them would split
     # a plateau.
-    one, two = (np.asarray(np.round(draws, 9), np.float64) for draws in (one, two))
+    first, second = (np.asarray(np.round(draws, 9), np.float64) for draws in (first, second))
     if cut is None:
-        (first, one), (other, two) = _halves(one), _halves(two)
-        cuts = _cuts(np.concatenate([first, other]))
-        cut = float(cuts[np.argmax(score(_rates(first, other, cuts, level)))])
-    found = score(_rates(one, two, np.array([cut]), level))
-    return max(0.0, float(found[0]))
+        (choosing, first), (choosing_second, second) = _halves(first), _halves(second)
+        cuts = _cuts(np.concatenate([choosing, choosing_second]))
+        cut = float(cuts[np.argmax(score(_rates(choosing, choosing_second, cuts, level)))])
+    bound = score(_rates(first, second, np.array([cut]), level))
+    return max(0.0, float(bound[0]))
 
 
 def _halves(draws: Vector) -> tuple[Vector, Vector]:
@@ -304,22 +305,23 @@ def _cuts(draws: Vector) -> Vector:
     between = (values[1:] + values[:-1]) / 2
     if not len(between):
         return values
-    at = np.unique(np.searchsorted(between, np.quantile(draws, np.linspace(0, 1, QUANTILE_CUTS))))
-    return np.asarray(between[np.clip(at, 0, len(between) - 1)])
+    quantiles = np.quantile(draws, np.linspace(0, 1, QUANTILE_CUTS))
+    places = np.unique(np.searchsorted(between, quantiles))
+    return np.asarray(between[np.clip(places, 0, len(between) - 1)])
 
 
 def _rates(
-    one: Vector, two: Vector, cuts: Vector, level: float
+    first: Vector, second: Vector, cuts: Vector, level: float
 ) -> tuple[Vector, Vector, Vector, Vector]:
     """Lower bounds of 1 - alpha and 1 - beta, upper bounds of alpha and beta, at each threshold.
 
     The order is 1 - alpha, alpha, 1 - beta, beta.
     """
     quiet, missed = (
-        np.asarray(np.searchsorted(np.sort(v), cuts, side="right")) for v in (one, two)
+        np.asarray(np.searchsorted(np.sort(v), cuts, side="right")) for v in (first, second)
     )
-    alpha = _most(len(one) - quiet, len(one), level / 2)
-    beta = _most(missed, len(two), level / 2)
+    alpha = _most(len(first) - quiet, len(first), level / 2)
+    beta = _most(missed, len(second), level / 2)
     return 1 - alpha, alpha, 1 - beta, beta
 
 
@@ -352,7 +354,7 @@ MOST_CORNERS = 32
 GOLDEN_STEP = 0.6180339887498949
 """Fractional part of the golden ratio. Its multiples spread the tried corners if there are many."""
 
-_OWN = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "progress"}
+_NAMED = {"formula", "data", "bounds", "learner", "eps", "delta", "neighbors", "ledger", "progress"}
 
 Row = Mapping[str, Any]
 
@@ -384,12 +386,13 @@ def audit_target(
     options: Mapping[str, Any],
 ) -> AuditTarget:
     """The fit of a call, and its invented tables."""
-    own = {"private": api.private, "regress": api.regress, "did": api.did}
-    fit: Any = own.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
-    known = [name for name in inspect.signature(fit).parameters if name not in _OWN]
+    calls = {"private": api.private, "regress": api.regress, "did": api.did}
+    fit: Any = calls.get(learner, api.privcate) if isinstance(learner, str) else api.privcate
+    allowed = [name for name in inspect.signature(fit).parameters if name not in _NAMED]
     for name in options:
-        if name not in known:
-            raise CapabilityError(f"audit() has no argument {name}=. Choices: {', '.join(known)}.")
+        if name not in allowed:
+            choices = ", ".join(allowed)
+            raise CapabilityError(f"audit() has no argument {name}=. Choices: {choices}.")
     unit, most = options.get("unit"), options.get("max_rows", 1)
     cluster = getattr(options.get("control"), "cluster", None)
     panel = options if fit is api.did else None
@@ -405,11 +408,27 @@ def audit_target(
     parsed = read(formula)
     domains = _domains(parsed, schema, options)
     if panel is not None:  # A row has the cohort and all outcomes of a unit.
-        own_outcome = domains.pop(parsed.outcome)
-        domains |= {f"{parsed.outcome} {k}": own_outcome for k in range(len(panel["periods"]))}
-    plain = [_ordinary(domains, k) for k in range(rows)]
+        outcome = domains.pop(parsed.outcome)
+        domains |= {f"{parsed.outcome} {k}": outcome for k in range(len(panel["periods"]))}
+    # Ordinary rows, spread over the domains
+    plain: list[dict[str, Any]] = [{} for _ in range(rows)]
+    for j, (column, domain) in enumerate(domains.items()):
+        for k, row in enumerate(plain):
+            place, ends = (k * GOLDEN_STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
+            row[column] = ends[int(place * len(ends))]
+            if isinstance(domain, Interval):
+                row[column] = domain.lo + place * domain.width
     odd: list[Row | None] = [None] if neighbors == "add_remove" else []
     odd += _corners(domains, schema.complete)
+    tables = [_table(plain, row, unit, most, cluster) for row in odd]
+    if panel is not None:  # one row for each unit and period
+        waves = panel["periods"]
+        for k, table in enumerate(tables):
+            columns = [table.pop(f"{parsed.outcome} {t}") for t in range(len(waves))]
+            paths = np.stack(columns, axis=1)
+            long = {column: np.repeat(values, len(waves)) for column, values in table.items()}
+            times = np.tile(np.array(waves), len(paths))
+            tables[k] = {**long, panel["time"]: times, parsed.outcome: paths.ravel()}
     call = {**options, "bounds": schema, "eps": eps, "delta": delta, "neighbors": neighbors}
     if fit is api.privcate:
         call["learner"] = learner
@@ -417,7 +436,7 @@ def audit_target(
     return AuditTarget(
         partial(fit, formula, **call),
         ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
-        tuple(_long(_table(plain, row, unit, most, cluster), panel, parsed.outcome) for row in odd),
+        tuple(tables),
         neighbors,
     )
 
@@ -430,7 +449,7 @@ def _domains(
     texts = [groups] if isinstance(groups, str) else groups
     of_groups = [column for text in texts for column in parse_group(text).columns]
     options_named = [name for name in options.values() if isinstance(name, str) and name in schema]
-    found: dict[str, Domain] = {}
+    domains: dict[str, Domain] = {}
     for name in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):
         domain = schema.get(name)
         if domain is None and name not in parsed.coded:
@@ -438,8 +457,8 @@ def _domains(
                 f"An audit requires a declared domain for {name!r}, because it invents rows at its "
                 f"ends. Write bounds={{{name!r}: (lo, hi)}}, or list its levels."
             )
-        found[name] = Binary() if domain is None else domain
-    return found
+        domains[name] = Binary() if domain is None else domain
+    return domains
 
 
 def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
@@ -460,19 +479,12 @@ def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
             }
             for k in range(MOST_CORNERS)
         ]
-    nothing = {name: math.nan if _is_number(d) else None for name, d in domains.items()}
+    labeled = (Levels, Binary)
+    nothing = {
+        name: None if isinstance(d, labeled) and d.labels is not None else math.nan
+        for name, d in domains.items()
+    }
     return rows if complete else [*rows, nothing]
-
-
-def _ordinary(domains: Mapping[str, Domain], k: int) -> Row:
-    """The k-th ordinary row; such rows are spread over the domains."""
-    row: dict[str, Any] = {}
-    for j, (name, domain) in enumerate(domains.items()):
-        place, ends = (k * GOLDEN_STEP * (j + 1) + 0.5) % 1.0, _ends(domain)
-        row[name] = ends[int(place * len(ends))]
-        if isinstance(domain, Interval):
-            row[name] = domain.lo + place * domain.width
-    return row
 
 
 def _table(
@@ -497,24 +509,9 @@ def _table(
     return columns
 
 
-def _long(table: dict[str, Any], panel: Mapping[str, Any] | None, outcome: str) -> dict[str, Any]:
-    """The table with a row for each unit and period, if it has the columns of a panel."""
-    if panel is None:
-        return table
-    periods = len(panel["periods"])
-    paths = np.stack([table.pop(f"{outcome} {k}") for k in range(periods)], axis=1)
-    units = len(paths)
-    times = {panel["time"]: np.tile(np.array(panel["periods"]), units), outcome: paths.ravel()}
-    return {name: np.repeat(column, periods) for name, column in table.items()} | times
-
-
 def _ends(domain: Domain) -> list[Any]:
     if isinstance(domain, Interval):
         return [domain.lo, domain.hi]
     if isinstance(domain, Levels):
         return list(domain.values)
     return [0.0, 1.0] if domain.labels is None else list(domain.labels)
-
-
-def _is_number(domain: Domain) -> bool:
-    return isinstance(domain, Interval) or (isinstance(domain, Binary) and domain.labels is None)

@@ -116,7 +116,13 @@ class AuditResult(Printed):
         heads = ("claimed", "exact", "bound", "trials", "")
         left = (tables.TableColumn(name, "left") for name in ("query", "of"))
         columns = (*left, *map(tables.TableColumn, heads))
-        grid = tables.TableGrid("Claims", columns, tuple(map(_cells, self.lines)), self.table)
+        cells = []
+        for line in self.lines:
+            amounts = at_most(line.claimed), "" if math.isnan(line.exact) else at_least(line.exact)
+            mark = "" if line.holds else "FAILS"
+            drawn = at_least(line.bound), f"{line.trials}"
+            cells.append((line.query, line.measure, *amounts, *drawn, mark))
+        grid = tables.TableGrid("Claims", columns, tuple(cells), self.table)
         return Summary(tables.Table("Privacy Audit", (rule, head, rule, grid, rule, note)))
 
     @property
@@ -125,15 +131,6 @@ class AuditResult(Printed):
 
     def __repr__(self) -> str:
         return f"<audit of {self.call}: {self.verdict}>"
-
-
-def _cells(line: Line) -> tuple[str, ...]:
-    exact = "" if line.exact != line.exact else at_least(line.exact)
-    mark = "" if line.holds else "FAILS"
-    return (
-        line.query, line.measure, at_most(line.claimed), exact, at_least(line.bound),
-        f"{line.trials}", mark,
-    )  # fmt: skip
 
 
 ALL_TOGETHER = "all answers together"
@@ -228,8 +225,8 @@ def audit(
         try:
             lines: list[Line] = run(target, trials, level)
             departed: str | None = None
-        except Departure as found:
-            lines, departed = [], str(found)
+        except Departure as departure:
+            lines, departed = [], str(departure)
     return AuditResult(target.words, tuple(lines), level, neighbors, departed)
 
 
@@ -245,8 +242,8 @@ class _Answers:
 
     def of(self, query: str) -> _Answers:
         """The answers of one query only."""
-        picked = tuple(tuple(c for c in one if c.query.name == query) for one in self.calls)
-        return replace(self, calls=picked)
+        calls = tuple(tuple(c for c in table if c.query.name == query) for table in self.calls)
+        return replace(self, calls=calls)
 
     def worst(self, among: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """The pair of tables with the largest loss."""
@@ -267,9 +264,9 @@ class _Answers:
 
 def _answers(target: bounds.AuditTarget, *, singly: bool) -> _Answers:
     """Answers on all tables; `singly` requires a fit charged by the noise of each answer."""
-    told, result = bounds.record(target.fit, target.tables[0])
+    answers, result = bounds.record(target.fit, target.tables[0])
     if singly:
-        plan, law = result.estimate.plan, bounds.law(told)
+        plan, law = result.estimate.plan, bounds.law(answers)
         # For a stage in rho, delta is the probability that its proof fails, in addition to the cost
         # of its noise. For selected labels, delta pays for revealing which labels exist.
         other = any(s.delta for s in plan.stages if not s.rho or s.heading == "bounds")
@@ -278,8 +275,8 @@ def _answers(target: bounds.AuditTarget, *, singly: bool) -> _Answers:
                 "This fit is not charged by the noise of each query, so its queries cannot be "
                 "audited one by one. Pass a callable: statistic=lambda fit: fit.params['ATE']."
             )
-    others = (bounds.replay(target.fit, table, told, result) for table in target.tables[1:])
-    return _Answers((told, *others), result)
+    others = (bounds.replay(target.fit, table, answers, result) for table in target.tables[1:])
+    return _Answers((answers, *others), result)
 
 
 def _queries(target: bounds.AuditTarget, trials: int, level: float) -> list[Line]:
@@ -287,9 +284,15 @@ def _queries(target: bounds.AuditTarget, trials: int, level: float) -> list[Line
     names = list(dict.fromkeys(call.query.name for call in answers.calls[0]))
 
     def drawn(name: str, answers: _Answers, claimed: float) -> Line:
-        one, two = (answers.calls[k] for k in answers.worst(target.pairs()))
-        bound = _shown(one, bounds.draw(one, two, trials), trials, level / (len(names) + 1))
-        return Line(name, _measure(one), claimed, bounds.loss(one, two), bound, trials)
+        first, second = (answers.calls[k] for k in answers.worst(target.pairs()))
+        draws, share = bounds.draw(first, second, trials), level / (len(names) + 1)
+        if _measure(first) == "mu":
+            bound = bounds.mu_bound(draws.first, draws.second, share)
+        else:
+            # The larger of two bounds for Laplace noise: number by number, and all together
+            singly = bounds.product_bound(draws.beyond, draws.quiet, trials, share / 2)
+            bound = max(bounds.epsilon_bound(draws.first, draws.second, share / 2), singly)
+        return Line(name, _measure(first), claimed, bounds.loss(first, second), bound, trials)
 
     lines = [drawn(name, answers.of(name), answers.charged(name)) for name in names]
     whole = drawn(ALL_TOGETHER, answers, _promised(answers.result))
@@ -300,16 +303,16 @@ def _fits(target: bounds.AuditTarget, trials: int, level: float) -> list[Line]:
     answers = _answers(target, singly=True)
     i, j = answers.worst(target.pairs())
     first, second = target.tables[i], target.tables[j]
-    found = np.zeros((2, trials))
+    ratios = np.zeros((2, trials))
     for k in range(trials):
-        for side, (own, other) in enumerate(((first, second), (second, first))):
-            told, result = bounds.record(target.fit, own, k, system=True)
-            played = bounds.replay(target.fit, other, told, result, k)
-            found[side, k] = bounds.told_apart(told, played) * (-1) ** side
+        for side, (table, other) in enumerate(((first, second), (second, first))):
+            calls, result = bounds.record(target.fit, table, k, system=True)
+            replayed = bounds.replay(target.fit, other, calls, result, k)
+            ratios[side, k] = bounds.log_ratio(calls, replayed) * (-1) ** side
     exact = bounds.loss(answers.calls[i], answers.calls[j])
     measure = _measure(answers.calls[0])
     lower = bounds.epsilon_bound if measure == "epsilon" else bounds.mu_bound
-    bound = lower(found[0], found[1], level)
+    bound = lower(ratios[0], ratios[1], level)
     line = Line(ALL_TOGETHER, measure, _promised(answers.result), exact, bound, trials)
     return [line, *_as_epsilon(line, answers.result)]
 
@@ -322,14 +325,6 @@ _WHITE: dict[str, Callable[[bounds.AuditTarget, int, float], list[Line]]] = {
 
 def _measure(calls: Sequence[testing.Call]) -> bounds.Measure:
     return "epsilon" if bounds.law(calls) == "laplace" else "mu"
-
-
-def _shown(calls: Sequence[testing.Call], drawn: bounds.Drawn, trials: int, level: float) -> float:
-    """The larger of two bounds for Laplace noise: all numbers together, and number by number."""
-    if _measure(calls) == "mu":
-        return bounds.mu_bound(drawn.one, drawn.two, level)
-    singly = bounds.product_bound(drawn.beyond, drawn.quiet, trials, level / 2)
-    return max(bounds.epsilon_bound(drawn.one, drawn.two, level / 2), singly)
 
 
 # -- the fit's guarantee ---------------------------------------------------------------------
@@ -363,29 +358,28 @@ def _outputs(
     """The loss shown by one released number, using only the noise of real fits."""
     answers = _answers(target, singly=False)
     i, j = answers.worst(target.pairs())
-    one, two = (
-        np.array([_number(statistic, target, k) for _ in range(trials)], np.float64) for k in (i, j)
-    )
+    values: list[list[float]] = [[], []]
+    for side, table in enumerate((target.tables[i], target.tables[j])):
+        for _ in range(trials):
+            with bounds.quiet():
+                fit = target.fit(table)
+            try:
+                value = float(statistic(fit))
+            except Exception as error:  # an error of the caller's own code, on invented rows
+                raise errors.CapabilityError(
+                    f"statistic= failed with {type(error).__name__}. It must take a result of the "
+                    "fit and return a number."
+                ) from error
+            # treat all non-finite values as one value
+            values[side].append(value if math.isfinite(value) else sys.float_info.max)
+    first, second = (np.array(v, np.float64) for v in values)
+    pairs = (first, second), (second, first)
     budget = answers.result.estimate.plan.request.budget
     delta = answers.result.guarantee.delta
     # The table with the larger number is unknown, so both directions are tried.
-    bound = max(bounds.epsilon_bound(a, b, level / 2, delta) for a, b in ((one, two), (two, one)))
+    bound = max(bounds.epsilon_bound(a, b, level / 2, delta) for a, b in pairs)
     name = f"the statistic, epsilon at delta={as_typed(delta)}"
     return [Line(name, "epsilon", budget.epsilon, math.nan, bound, trials)]
-
-
-def _number(statistic: AuditStatistic, target: bounds.AuditTarget, table: int) -> float:
-    with bounds.quiet():
-        fit = target.fit(target.tables[table])
-    try:
-        value = float(statistic(fit))
-    except Exception as error:  # an error of the caller's own code, on a fit of invented rows
-        raise errors.CapabilityError(
-            f"statistic= failed with {type(error).__name__}. It must take a result of the fit and "
-            "return a number."
-        ) from error
-    # treat all non-finite values as one value
-    return value if math.isfinite(value) else sys.float_info.max
 
 
 EPSILON = 8.0
@@ -472,9 +466,9 @@ def audit_all(*, trials: int = 10_000, level: float = 1e-3) -> AuditResult:
     lines, departed = [], None
     every = list(itertools.product(CASES, get_args(Neighbors)))
     for name, neighbors in every:
-        found = audit_case(name, neighbors, trials=trials, level=level / len(every))
-        if found.departed is not None:
-            departed = departed or f"{found.departed} ({name}, {neighbors})"
+        result = audit_case(name, neighbors, trials=trials, level=level / len(every))
+        if result.departed is not None:
+            departed = departed or f"{result.departed} ({name}, {neighbors})"
         place = f"{name}, {neighbors}"
-        lines += [replace(line, query=f"{place}: {line.query}") for line in found.lines]
+        lines += [replace(line, query=f"{place}: {line.query}") for line in result.lines]
     return AuditResult("all catalog fits", tuple(lines), level, "both", departed)

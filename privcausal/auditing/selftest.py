@@ -116,10 +116,10 @@ def _replayed() -> str:
     claims, most = 0, 0.0
     every = list(itertools.product(CASES, get_args(Neighbors)))
     for case, relation in every:
-        found = audit_case(case, relation, trials=2, level=CHECK_LEVEL)
-        _need(found.passes, f"{case}, {relation}: {found.departed or 'a claim is refuted'}")
-        claims += len(found.lines)
-        most = max(most, *(line.exact / line.claimed for line in found.lines))
+        result = audit_case(case, relation, trials=2, level=CHECK_LEVEL)
+        _need(result.passes, f"{case}, {relation}: {result.departed or 'a claim is refuted'}")
+        claims += len(result.lines)
+        most = max(most, *(line.exact / line.claimed for line in result.lines))
     _need(most > 0.99, "no invented pair comes close to its claim")
     return f"{len(every)} fits, {claims} claims: all hold, largest loss {most:.3f} of its claim"
 
@@ -128,11 +128,11 @@ def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
     """Audit noise on one number, claimed 1: the bound is near 1, and above 1 for narrow noise."""
     step, narrow = 1000, 1.25
 
-    def shown(by: float) -> float:
-        one, two = (drawn_noise(law, step / by, CHECK_DRAWS).astype(np.float64) for _ in range(2))
-        return bound(one, two + step, CHECK_LEVEL)
+    def lower_bound(by: float) -> float:
+        draws = [drawn_noise(law, step / by, CHECK_DRAWS).astype(np.float64) for _ in range(2)]
+        return bound(draws[0], draws[1] + step, CHECK_LEVEL)
 
-    right, wrong = shown(1.0), shown(narrow)
+    right, wrong = lower_bound(1.0), lower_bound(narrow)
     _need(right <= 1, f"claimed 1, bound {right:.3f}: REFUTED")
     _need(right >= 0.7, f"claimed 1, bound {right:.3f}: the audit is too weak")
     _need(wrong > 1, f"noise {narrow} times too narrow was not detected")
@@ -141,10 +141,10 @@ def _audited_noise(law: Any, bound: Callable[..., float]) -> str:
 
 
 def _audited_fit() -> str:
-    found = audit_case("trial", "substitute", trials=4_000, level=CHECK_LEVEL)
-    whole = found.lines[-2]
+    result = audit_case("trial", "substitute", trials=4_000, level=CHECK_LEVEL)
+    whole = result.lines[-2]
     words = f"claimed mu {at_most(whole.claimed)}, bound {at_least(whole.bound)}"
-    _need(found.passes, f"{words}: REFUTED")
+    _need(result.passes, f"{words}: REFUTED")
     _need(whole.bound > 0.6 * whole.claimed, f"{words}: the audit is too weak")
     return words
 
@@ -166,8 +166,8 @@ def _no_value_is_shown() -> str:
         fit.save(path)
         saved = path.read_text(encoding="utf-8")
     texts = [saved, repr(fit), str(fit.summary()), fit.summary().as_html(), str(fit.plan)]
-    found = sum(sign in text for text in texts for sign in (label, "773104142689"))
-    _need(found == 0, f"{found} of {2 * len(texts)} found")
+    count = sum(sign in text for text in texts for sign in (label, "773104142689"))
+    _need(count == 0, f"{count} of {2 * len(texts)} found")
     return f"2 canaries in {len(texts)} outputs: 0 found"
 
 
@@ -176,10 +176,10 @@ def _no_value_is_shown() -> str:
 
 def _known_prices() -> str:
     """Compare with values from the literature, and Gaussian noise with its own exact trade-off."""
-    for epsilon, multiplier in ((0.5, 7.67), (1.0, 4.05), (2.0, 2.15)):
-        found = accounting.noise_multiplier(accounting.rho_of(epsilon, 1e-5) / accounting.PICO)
-        _need(abs(found - multiplier) < 0.005, f"eps {epsilon}: multiplier {found:.3f}")
-        exact = accounting.TradeOff.from_gaussian(1 / found).epsilon(1e-5)
+    for epsilon, published in ((0.5, 7.67), (1.0, 4.05), (2.0, 2.15)):
+        multiplier = accounting.noise_multiplier(accounting.rho_of(epsilon, 1e-5) / accounting.PICO)
+        _need(abs(multiplier - published) < 0.005, f"eps {epsilon}: multiplier {multiplier:.3f}")
+        exact = accounting.TradeOff.from_gaussian(1 / multiplier).epsilon(1e-5)
         _need(exact <= epsilon <= 1.2 * exact, f"eps {epsilon}: exact value {exact:.3f}")
     twice = accounting.total_epsilon(
         accounting.Events.of([accounting.Cost(rho=accounting.rho_of(1.0, 1e-5))] * 2), 1e-5
@@ -189,8 +189,8 @@ def _known_prices() -> str:
         accounting.Events.of([accounting.Cost(epsilon=accounting.PICO // 10)] * 3), 1e-5
     )
     _need(0.2999 < pure <= 0.3, f"three charges of pure epsilon 0.1 cost {pure!r}")
-    one = accounting.rho_of(1.0, 1e-5, gdp=True) / accounting.PICO
-    _need(abs(one - 0.03593) < 1e-5, f"eps 1 allows rho {one:.5f} of Gaussian noise")
+    gaussian = accounting.rho_of(1.0, 1e-5, gdp=True) / accounting.PICO
+    _need(abs(gaussian - 0.03593) < 1e-5, f"eps 1 allows rho {gaussian:.5f} of Gaussian noise")
     return "sd 7.67, 4.05, 2.15 at eps 0.5, 1, 2; two fits with eps 1 cost 1.46"
 
 
@@ -199,30 +199,30 @@ def _known_prices() -> str:
 
 def _processes_keep_the_cap() -> str:
     """Four processes start together and request twice the ledger's cap."""
-    parts, asked = 40, 20
+    parts, charges = 40, 20
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.db"
         ledger, context = accounting.Ledger(path, "selftest", 2.0), _context()
-        line, told = context.Barrier(4), context.SimpleQueue()
-        arguments = (path, line, told, asked, CAP // parts)
+        barrier, counts = context.Barrier(4), context.SimpleQueue()
+        arguments = (path, barrier, counts, charges, CAP // parts)
         children = [_child(context, _spend, (*arguments, k)) for k in range(4)]
-        answered = sum(told.get() for _ in children)
+        answered = sum(counts.get() for _ in children)
         for child in children:
             child.join()
         _need(answered == ledger.fits == parts, f"{answered} of {parts} charges accepted")
         ledger.verify()
-    return f"4 processes, {4 * asked} charges, cap {parts}: {answered} accepted"
+    return f"4 processes, {4 * charges} charges, cap {parts}: {answered} accepted"
 
 
-def _spend(path: Path, line: Any, told: Any, asked: int, price: int, name: int) -> None:
+def _spend(path: Path, barrier: Any, counts: Any, charges: int, price: int, name: int) -> None:
     ledger = accounting.Ledger.open(path)
-    line.wait(60)
+    barrier.wait(60)
     answered = 0
-    for k in range(asked):
+    for k in range(charges):
         with contextlib.suppress(accounting.BudgetExhaustedError):
             ledger.charge(f"{name}-{k}", [_charge(price)])
             answered += 1
-    told.put(answered)
+    counts.put(answered)
 
 
 def _kills_lose_nothing() -> str:
@@ -249,44 +249,38 @@ def _kills_lose_nothing() -> str:
     return f"{kills} kills, {charged + before} charges: none lost"
 
 
-def _spend_on(path: Path, told: Any, name: int) -> None:
+def _spend_on(path: Path, pipe: Any, name: int) -> None:
     ledger = accounting.Ledger.open(path)
     for k in range(100_000):
         ledger.charge(f"{name}-{k}", [_charge(1)])
-        told.send_bytes(b"x")
+        pipe.send_bytes(b"x")
 
 
 def _changes_are_noticed() -> str:
     """A ledger that was changed, truncated, rolled back or lost its head must refuse everything."""
-    changes: dict[str, Callable[[Path, accounting.Ledger], object]] = {
-        "edit": _edit,
-        "truncate": lambda path, _: path.write_bytes(path.read_bytes()[:-2_000]),
-        "roll back": _roll_back,
-        "lose head": lambda path, _: path.with_name(path.name + ".head").unlink(),
-        "delete": lambda path, _: path.unlink(),
-    }
-    for name, change in changes.items():
+    changes = ("edit", "truncate", "roll back", "lose head", "delete")
+    for change in changes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "study.db"
             ledger = accounting.Ledger(path, "selftest", 2.0)
             ledger.charge("first", [_charge(10)])
-            change(path, ledger)
+            if change == "edit":
+                with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+                    connection.execute("DROP TRIGGER charges_no_UPDATE")
+                    connection.execute("UPDATE charges SET rho = 0")
+            elif change == "truncate":
+                path.write_bytes(path.read_bytes()[:-2_000])
+            elif change == "roll back":
+                old = shutil.copy2(path, path.with_name("old"))
+                ledger.charge("second", [_charge(10)])
+                shutil.copy2(old, path)
+            else:
+                lost = path.with_name(path.name + ".head") if change == "lose head" else path
+                lost.unlink()
             with contextlib.suppress(LedgerError):
                 accounting.Ledger.open(path)
-                raise Failure(f"not detected: {name}")
+                raise Failure(f"not detected: {change}")
     return f"{len(changes)} kinds of change and loss: all detected"
-
-
-def _edit(path: Path, _: accounting.Ledger) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as behind, behind:
-        behind.execute("DROP TRIGGER charges_no_UPDATE")
-        behind.execute("UPDATE charges SET rho = 0")
-
-
-def _roll_back(path: Path, ledger: accounting.Ledger) -> None:
-    old = shutil.copy2(path, path.with_name("old"))
-    ledger.charge("second", [_charge(10)])
-    shutil.copy2(old, path)
 
 
 def _charge(rho: int) -> accounting.Charge:

@@ -91,14 +91,14 @@ class FeatureMap:
         """phi, shape (n, p)."""
         out = rows.matrix(self.size)
         for number in range(self.size):
-            self.one(rows, number, out[:, number])
+            self.fill(rows, number, out[:, number])
         return out
 
     def columns(self, rows: Rows) -> Iterator[Vector]:
         """Yield features one by one, each valid until the next; the buffer stays in CPU cache."""
         out = np.empty(len(rows))
         for number in range(self.size):
-            yield self.one(rows, number, out)
+            yield self.fill(rows, number, out)
 
     def norm2(self, rows: Rows) -> Vector:
         """||phi(x)||^2, shape (n,)."""
@@ -121,13 +121,13 @@ class FeatureMap:
         """The block of each function after the first, and its number within the block."""
         return [(block, k) for block in self.blocks for k in range(len(block.order))]
 
-    def one(self, rows: Rows, number: int, out: Vector) -> Vector:
+    def fill(self, rows: Rows, number: int, out: Vector) -> Vector:
         """Write the feature of this number to `out`."""
         if number == 0:
             out[:] = 1.0
             return out
-        block, own = self.owner[number - 1]
-        return block.function(rows, self.design, own, out)
+        block, place = self.owner[number - 1]
+        return block.function(rows, self.design, place, out)
 
     @cached_property
     def ends(self) -> Vector:
@@ -144,14 +144,14 @@ class FeatureMap:
         constant = float(coef[0])
         parts: list[tuple[int, Vector | float]] = []
         ends = np.cumsum([1, *(len(b.order) for b in self.blocks)]).tolist()
-        for block, (at, stop) in zip(self.blocks, pairwise(ends), strict=True):
-            own = coef[at:stop]
+        for block, (first, stop) in zip(self.blocks, pairwise(ends), strict=True):
+            weights = coef[first:stop]
             if block.table is None:
-                slope = float(block.gain * own[0])
+                slope = float(block.gain * weights[0])
                 constant -= slope * block.shift
                 parts.append((block.column, slope))
             else:
-                parts.append((block.column, combine(np.asfortranarray(block.table), own)))
+                parts.append((block.column, combine(np.asfortranarray(block.table), weights)))
         return Sum(self.design, constant, tuple(parts))
 
     def weight(self, phi: Matrix) -> Vector:
@@ -193,8 +193,8 @@ class Turned:
     def of(self, rows: Rows) -> Matrix:
         phi = self.features.of(rows)
         out = np.empty((len(phi), self.size), order="F")
-        for own, coef in zip(out.T, self.turn.T, strict=True):
-            own[:] = combine(phi, coef)
+        for column, coef in zip(out.T, self.turn.T, strict=True):
+            column[:] = combine(phi, coef)
         return out
 
     def weight(self, phi: Matrix) -> Vector:
@@ -266,8 +266,8 @@ def onto(phi: Matrix, lift: Matrix, out: Matrix) -> None:
     rows, (p, k) = pieces * SMALL_PRODUCT, lift.shape
     np.matmul(lift.T, phi[rows:].T, out=out[rows:].T)
     if rows:
-        own = phi[:rows].T.reshape(p, pieces, SMALL_PRODUCT).swapaxes(0, 1)
-        np.matmul(lift.T, own, out=out[:rows].T.reshape(k, pieces, SMALL_PRODUCT).swapaxes(0, 1))
+        blocks = phi[:rows].T.reshape(p, pieces, SMALL_PRODUCT).swapaxes(0, 1)
+        np.matmul(lift.T, blocks, out=out[:rows].T.reshape(k, pieces, SMALL_PRODUCT).swapaxes(0, 1))
 
 
 FEW_ROWS = 256

@@ -40,12 +40,13 @@ def _ordered(name: str) -> Callable[..., Any]:
         from formulaic.materializers.types import FactorValues
         from formulaic.transforms import TRANSFORMS
 
-        own = TRANSFORMS[name]
+        transform = TRANSFORMS[name]
         unused = {key: options.pop(key) for key in ("_metadata", "_spec", "_context")}
         if not _state:  # on the public skeleton, learn the knots and the constraint
-            own(x, *args, _state=_state, **unused, **options)
+            transform(x, *args, _state=_state, **unused, **options)
         constraint = _state["constraints"]
-        free = own(x, *args, _state={**_state, "constraints": None}, **unused, **options)
+        unconstrained = {**_state, "constraints": None}
+        free = transform(x, *args, _state=unconstrained, **unused, **options)
         if constraint is None:
             return free
         rotation, _ = np.linalg.qr(np.transpose(constraint), mode="complete")
@@ -56,9 +57,13 @@ def _ordered(name: str) -> Callable[..., Any]:
                 total += value * weight
             columns[field] = total
         return FactorValues(
-            columns, kind="numerical", spans_intercept=False, drop_field=0,
-            format="{name}[{field}]", encoded=False,
-        )  # fmt: skip
+            columns,
+            kind="numerical",
+            spans_intercept=False,
+            drop_field=0,
+            format="{name}[{field}]",
+            encoded=False,
+        )
 
     spline.__is_stateful_transform__ = True  # type: ignore[attr-defined]
     spline.get_required_variables = lambda *_, **__: ()  # type: ignore[attr-defined]
@@ -81,9 +86,9 @@ def open_frame(native: Frame) -> Any:
     import narwhals as nw
 
     if isinstance(native, Mapping):
-        native = _from_mapping(native)
-    given = getattr(native, "column_names", getattr(native, "columns", ()))
-    names = list(given) if isinstance(given, Iterable) else []
+        native = _as_table(native)
+    columns = getattr(native, "column_names", getattr(native, "columns", ()))
+    names = list(columns) if isinstance(columns, Iterable) else []
     if not all(isinstance(name, str) for name in names):
         raise DataError(
             "Column names must be text, and a MultiIndex is not supported. Rename the columns."
@@ -103,7 +108,7 @@ def open_frame(native: Frame) -> Any:
     return frame
 
 
-def _from_mapping(columns: Mapping[Any, Any]) -> Any:
+def _as_table(columns: Mapping[Any, Any]) -> Any:
     import pandas as pd
 
     if not all(isinstance(name, str) for name in columns):
@@ -158,16 +163,21 @@ def _as_pandas(values: Any) -> Any:
 def header(frame: Any) -> domains_of.Header:
     """Names and kinds of the columns, from data types alone."""
     kinds = {name: _kind(dtype) for name, dtype in frame.schema.items()}
-    text = (name for name, kind in kinds.items() if kind == "text")
     whole = frozenset(n for n, dtype in frame.schema.items() if dtype.is_integer())
-    objects = frozenset(n for n in text if holds_objects(frame[n]) or _is_coded(frame[n]))
+    objects = set()
+    for name in (name for name, kind in kinds.items() if kind == "text"):
+        # pandas categories may have a numeric data type, such as 0 and 1.
+        dtype = getattr(frame[name].to_native(), "dtype", None)
+        categories = getattr(getattr(dtype, "categories", None), "dtype", None)
+        if holds_objects(frame[name]) or getattr(categories, "kind", "O") in "biuf":
+            objects.add(name)
     native = frame.to_native()
     index = getattr(getattr(native, "index", None), "names", ())
     advice = dict.fromkeys(index, "It is in the index of the data. Call data.reset_index().")
     for name in (name for name, kind in kinds.items() if kind == "other"):
         if hasattr(getattr(native[name], "array", None), "sp_values"):
             advice[name] = f"It is sparse: pass df[{name!r}].sparse.to_dense()."
-    return domains_of.Header(kinds, objects, integers=whole, advice=advice)
+    return domains_of.Header(kinds, frozenset(objects), integers=whole, advice=advice)
 
 
 def holds_objects(series: Any) -> bool:
@@ -176,12 +186,6 @@ def holds_objects(series: Any) -> bool:
     # narwhals inspects the values of a pandas object column, so read the type directly.
     native = getattr(series.to_native(), "dtype", None)
     return native == np.dtype(object) if isinstance(native, np.dtype) else series.dtype == nw.Object
-
-
-def _is_coded(series: Any) -> bool:
-    """Whether a pandas column has categories whose data type is numeric, such as 0 and 1."""
-    categories = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
-    return getattr(getattr(categories, "dtype", None), "kind", "O") in "biuf"
 
 
 def _kind(dtype: Any) -> domains_of.ColumnKind:
@@ -343,9 +347,22 @@ class Design:
     """
 
     def __init__(self, terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> None:
-        columns = [_as_column(term, full_rank=full_rank) for term in terms]
-        # x + s(x) is one column.
-        self.terms = tuple({frozenset(f.expr for f in t.factors): t for t in columns}.values())
+        columns: dict[frozenset[str], Term] = {}  # x + s(x) is one column
+        for term in terms:
+            # The column x replaces ``s(x)``; the basis decides how smooth it is. If all levels are
+            # kept, formulaic turns a contrast into one indicator per level.
+            plain = []
+            for f in term.factors:
+                if f.kind == "smooth":
+                    plain.append(Factor(f.variables[0], "numeric", f.variables))
+                elif f.kind == "contrast" and not full_rank:
+                    expr = f"{f.expr.rpartition(', ')[0]})"
+                    plain.append(replace(f, expr=expr, kind="categorical"))
+                else:
+                    plain.append(f)
+            name = ":".join(f.expr for f in plain)
+            columns[frozenset(f.expr for f in plain)] = Term(name, tuple(plain))
+        self.terms = tuple(columns.values())
         smooth = [t.factors[0] for t in terms if t.factors[0].kind == "smooth"]
         self.smooth = {f.variables[0]: cast("int | None", dict(f.options).get("k")) for f in smooth}
         self.schema = schema
@@ -356,11 +373,24 @@ class Design:
         domains = [self.schema[name] for name in self.variables]
         labels = [label for d in domains if isinstance(d, Levels) for label in d.labels]
         self._undeclared = _unlike([*self.variables, *labels])
+        # Numbers that a term compares with each numeric variable
+        self._cuts: dict[str, list[float]] = {}
+        for factor in factors:
+            cuts = cast("tuple[float, ...]", dict(factor.options).get("cuts", ()))
+            for name in factor.variables:
+                if isinstance(self.schema[name], Interval):
+                    self._cuts.setdefault(name, []).extend(cuts)
         # Values of each variable at which a column jumps from what it is almost everywhere: the 6
         # of I(x == 6), and the lower bound of I(x > 0) with bounds (0, 60)
         self.atoms: dict[str, Vector] = {}
         self._spec, self._keep, self.columns = self._materialise()
         self._codes = self._code_tables()
+        # Which columns are numbers whose range equals their domain
+        self._inside = []
+        for column in self.columns:
+            domain = self.schema[column.variable] if column.variable else None
+            ends = (domain.lo, domain.hi) if isinstance(domain, Interval) else None
+            self._inside.append(ends == (column.lo, column.hi))
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -387,36 +417,27 @@ class Design:
         values = None if self.plain else self._evaluate(frame)
         for j, column in enumerate(self.columns):
             if column.kind in ("numeric", "indicator"):
-                self.one(j, frame, out[:, j])
+                self.fill(j, frame, out[:, j])
             else:
                 assert values is not None
                 out[:, j] = column.scale(values[:, j])
         return out
 
-    def one(self, j: int, frame: Mapping[str, Vector | Integers], out: Vector) -> Vector:
+    def fill(self, j: int, frame: Mapping[str, Vector | Integers], out: Vector) -> Vector:
         """Write a numeric or indicator column of values inside their domains to `out`."""
         column = self.columns[j]
         if column.kind == "indicator":
             # -1, an undeclared label, is the last entry. All other codes are in range.
             codes = frame[str(column.variable)].astype(np.intp)
-            own = self._codes[j].take(codes, mode="wrap")
+            values = self._codes[j].take(codes, mode="wrap")
         else:
-            own = np.asarray(frame[str(column.variable)], np.float64)
+            values = np.asarray(frame[str(column.variable)], np.float64)
             if self._inside[j]:
                 # This gives the same bits as `Column.scale`, in half the steps.
-                np.subtract(own, 0.5 * (column.lo + column.hi), out=out)
+                np.subtract(values, 0.5 * (column.lo + column.hi), out=out)
                 return np.divide(out, 0.5 * (column.hi - column.lo), out=out)
-        out[:] = column.scale(own)
+        out[:] = column.scale(values)
         return out
-
-    @cached_property
-    def _inside(self) -> list[bool]:
-        """Which columns are numbers whose range equals their domain."""
-        domains = [self.schema[c.variable] if c.variable else None for c in self.columns]
-        return [
-            isinstance(domain, Interval) and (domain.lo, domain.hi) == (c.lo, c.hi)
-            for c, domain in zip(self.columns, domains, strict=True)
-        ]
 
     @cached_property
     def plain(self) -> bool:
@@ -426,19 +447,32 @@ class Design:
     # -- materialization ---------------------------------------------------------------------
 
     def _materialise(self) -> tuple[Any, list[int], tuple[Column, ...]]:
+        """Formulaic's model spec learned from the skeleton, and the columns that are used."""
+        from formulaic import model_matrix
+
         if not self.terms:
             return None, [], ()
         self._check_size()
-        spec, names, owners = _fit_spec(self.terms, self._skeleton(), full_rank=self.full_rank)
-        if self.full_rank:
-            # If the functions of a spline sum to one, its first function is redundant with the
-            # intercept. Give this function no owner.
-            owners = [
-                None
-                if owner and owner.factors[0].sums_to_one and owner not in owners[:j]
-                else owner
-                for j, owner in enumerate(owners)
-            ]
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            matrix = model_matrix(
+                formulaic_terms(self.terms),
+                self._skeleton(),
+                context={**expressions.ENVIRONMENT, **SPLINES},
+                na_action="ignore",
+                ensure_full_rank=self.full_rank,
+            )
+        spec = matrix.model_spec
+        by_factors = {frozenset(f.expr for f in t.factors): t for t in self.terms}
+        owners: list[Term | None] = []  # The term of each column
+        names: list[str] = []
+        for encoded, places in spec.term_indices.items():
+            owner = by_factors.get(frozenset(f.expr for f in encoded.factors))
+            for j in places:
+                # If the functions of a spline sum to one, its first function is redundant with the
+                # intercept. Give this function no owner.
+                redundant = owner and owner.factors[0].sums_to_one and j == places[0]
+                names.append(spec.column_names[j])
+                owners.append(None if self.full_rank and redundant else owner)
         keep, columns = [], []
         ranges = self._ranges(spec, names, owners)
         for j, (name, owner) in enumerate(zip(names, owners, strict=True)):
@@ -452,25 +486,25 @@ class Design:
 
     def _check_size(self) -> None:
         """Refuse designs whose levels, or products of them, need too much memory or time."""
-        columns = sum(math.prod(map(self._width, term.factors)) for term in self.terms)
-        rows = [self._grid_size(terms[0].variables) for terms in self._evaluated_together()]
+        columns = 0  # Maximum number of columns
+        for term in self.terms:
+            widths = []
+            for factor in term.factors:
+                width = expressions.MAX_BASIS if factor.kind in ("spline", "poly") else 1
+                if factor.kind in LABEL_KINDS:
+                    domain = self.schema[factor.variables[0]]
+                    width = len(domain.labels) + 1 if isinstance(domain, Levels) else 2
+                widths.append(width)
+            columns += math.prod(widths)
+        rows = []  # of each grid
+        for terms in self._evaluated_together():
+            points = [len(axis) for axis in self._axes(terms[0].variables)]
+            rows.append(math.prod(points) if len(points) > 1 else max(_LINE, *points))
         if max(rows) * columns > MOST_ENTRIES or sum(rows) * columns > MOST_WORK:
             raise FormulaError(
                 f"The formula has up to {columns:,} columns from factors with many levels or their "
                 "products, which is too many. Declare fewer levels, or remove interactions."
             )
-
-    def _width(self, factor: Factor) -> int:
-        """Maximum number of columns of a factor."""
-        if factor.kind in LABEL_KINDS:
-            domain = self.schema[factor.variables[0]]
-            return len(domain.labels) + 1 if isinstance(domain, Levels) else 2
-        return expressions.MAX_BASIS if factor.kind in ("spline", "poly") else 1
-
-    def _grid_size(self, variables: tuple[str, ...]) -> int:
-        """Number of rows in the evaluation grid of a term of these variables."""
-        points = [len(axis) for axis in self._axes(variables)]
-        return math.prod(points) if len(points) > 1 else max(_LINE, *points)
 
     def _axes(self, variables: Sequence[str]) -> list[Any]:
         """Grid points of each variable of a term, including the numbers compared with it."""
@@ -483,17 +517,6 @@ class Design:
             axes.append(np.union1d(axis, inside) if inside else axis)
         return axes
 
-    @cached_property
-    def _cuts(self) -> dict[str, list[float]]:
-        """Numbers that a term compares with each numeric variable."""
-        found: dict[str, list[float]] = {}
-        for factor in (f for t in self.terms for f in t.factors):
-            cuts = cast("tuple[float, ...]", dict(factor.options).get("cuts", ()))
-            for name in factor.variables:
-                if isinstance(self.schema[name], Interval):
-                    found.setdefault(name, []).extend(cuts)
-        return found
-
     def _column(self, name: str, term: Term, lo: float, hi: float) -> Column:
         factor, variable = term.factors[0], None
         kind: Literal["numeric", "indicator", "function", "interaction"] = "function"
@@ -503,39 +526,36 @@ class Design:
             variable = factor.variables[0]
             number = factor.kind == "numeric" and isinstance(self.schema[variable], Interval)
             kind = "numeric" if number else "indicator"
-        return Column(self._named(name, term), term.name, kind, lo, hi, variable)
-
-    def _named(self, name: str, term: Term) -> str:
-        """Formulaic's name of a column, with factors as typed and the labels of 0/1 columns."""
+        # Formulaic's name of the column, with factors as typed and the labels of 0/1 columns
         for factor in (f for f in term.factors if f.kind in LABEL_KINDS):
-            domain, shown = self.schema[factor.variables[0]], factor.typed or factor.expr
+            domain, typed = self.schema[factor.variables[0]], factor.typed or factor.expr
             both = {"0.0": domain.zero, "1.0": domain.one} if isinstance(domain, Binary) else {}
-            own = rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)"
-            if found := re.search(own, name):
-                level = found[1] + both.get(found[2], found[2])
-                name = name[: found.start()] + shown + level + name[found.end() :]
-        return name
+            pattern = rf"(?<![^:]){re.escape(factor.expr)}(\[[A-Z.]*)([^\]]*)"
+            if match := re.search(pattern, name):
+                level = match[1] + both.get(match[2], match[2])
+                name = name[: match.start()] + typed + level + name[match.end() :]
+        return Column(name, term=term.name, kind=kind, lo=lo, hi=hi, variable=variable)
 
     def _code_tables(self) -> dict[int, Vector]:
         """Values of each indicator at the codes 0, 1, ... of its variable, and last at -1."""
-        found: dict[int, Vector] = {}
+        tables: dict[int, Vector] = {}
         if not any(column.kind == "indicator" for column in self.columns):
-            return found
-        points = {v: self._coded(v) for v in self.variables}
+            return tables
+        points = {}
+        for name in self.variables:
+            domain = self.schema[name]
+            codes = self._points(name, 0)
+            points[name] = np.append(codes, -1) if isinstance(domain, Levels) else codes
+            if isinstance(domain, Interval):
+                points[name] = np.array([domain.mid])
         rows = max(map(len, points.values()))
         # Shorter variables are padded with their last value, which is -1 for levels.
         frame = {v: np.append(p, np.repeat(p[-1:], rows - len(p))) for v, p in points.items()}
         values = self._evaluate(frame)
         for j, column in enumerate(self.columns):
             if column.kind == "indicator":
-                found[j] = values[: len(points[str(column.variable)]), j].copy()
-        return found
-
-    def _coded(self, name: str) -> Any:
-        domain = self.schema[name]
-        if isinstance(domain, Interval):
-            return np.array([domain.mid])
-        return np.append(self._points(name, 0), -1) if isinstance(domain, Levels) else np.r_[0.0, 1]
+                tables[j] = values[: len(points[str(column.variable)]), j].copy()
+        return tables
 
     def _skeleton(self) -> Any:
         """A frame with each variable uniform over its domain, by coprime strides."""
@@ -562,8 +582,8 @@ class Design:
             domain = self.schema[name]
             if isinstance(domain, Levels):
                 categories = pd.Index([*domain.labels, self._undeclared])
-                own, beyond = frame[name], len(domain.labels)
-                codes = np.where((own >= 0) & (own < beyond), own, beyond)
+                values, beyond = frame[name], len(domain.labels)
+                codes = np.where((values >= 0) & (values < beyond), values, beyond)
                 if name in self._contrasts:
                     # Make an undeclared label missing, so that contrasts do not count it as one.
                     codes, categories = np.where(codes == beyond, -1, codes), categories[:-1]
@@ -602,25 +622,26 @@ class Design:
                 if owner not in terms or self._undeclared in name:
                     continue
                 column = values[:, j]
+                numeric = {
+                    v: d for v in owner.variables if isinstance(d := self.schema[v], Interval)
+                }
                 if not np.isfinite(column).all():
+                    bounds = {v: f" ({d.lo:g}, {d.hi:g})" for v, d in numeric.items()}
+                    listed = ", ".join(f"{v!r}{bounds.get(v, '')}" for v in owner.variables)
                     raise FormulaError(
                         f"Term {owner.name!r} is not finite everywhere within the declared bounds "
-                        f"of {', '.join(map(self._bounded, owner.variables))}. Declare bounds "
-                        "within which it is finite"
+                        f"of {listed}. Declare bounds within which it is finite"
                         f"{', or write log1p' if 'log(' in owner.name else ''}."
                     )
                 out[j] = float(column.min()), float(column.max())
-                if any(dict(f.options).get("cuts") for f in owner.factors):
-                    self._find_atoms(owner, grid, column)
+                if not any(dict(f.options).get("cuts") for f in owner.factors):
+                    continue
+                jumps = column != np.median(column)
+                for v in numeric:
+                    places, axis = np.unique(grid[v][jumps]), np.unique(grid[v])
+                    if len(places) <= max(_JUMP * len(axis), 1.0):
+                        self.atoms[v] = np.union1d(self.atoms.get(v, ()), places)
         return out
-
-    def _find_atoms(self, term: Term, grid: Mapping[str, Any], column: Vector) -> None:
-        jumps = column != np.median(column)
-        for name in term.variables:
-            if isinstance(self.schema[name], Interval):
-                at, axis = np.unique(grid[name][jumps]), np.unique(grid[name])
-                if len(at) <= max(_JUMP * len(axis), 1.0):
-                    self.atoms[name] = np.union1d(self.atoms.get(name, ()), at)
 
     def dependent(self) -> list[str]:
         """Names of columns that are linearly dependent, with an intercept, on their whole domain.
@@ -638,15 +659,9 @@ class Design:
             triangle = np.linalg.qr(np.stack([np.ones(len(values)), *scaled], axis=1), mode="r")
             _, sizes, directions = np.linalg.svd(triangle)
             if len(sizes) <= len(near) or sizes[-1] < SINGULAR * sizes[0]:
-                held = np.abs(directions[-1, 1:]) > np.sqrt(SINGULAR)
-                return [self.columns[j].name for j in np.array(near)[held]]
+                involved = np.abs(directions[-1, 1:]) > np.sqrt(SINGULAR)
+                return [self.columns[j].name for j in np.array(near)[involved]]
         return []
-
-    def _bounded(self, name: str) -> str:
-        domain = self.schema[name]
-        if isinstance(domain, Interval):
-            return f"{name!r} ({domain.lo:g}, {domain.hi:g})"
-        return repr(name)
 
     def _evaluated_together(self) -> list[list[Term]]:
         """Groups of terms that share a grid: all one-variable terms, then each other term alone."""
@@ -666,14 +681,12 @@ class Design:
 
 def design_of(terms: Sequence[Term], schema: Schema, *, full_rank: bool) -> Design:
     """A `Design`, cached because it is public and formulaic is slow."""
-    found = copy(_made(tuple(terms), schema, full_rank))
-    found.schema = schema  # equal schemas may differ in the spelling of labels
-    return found
+    design = copy(_designs(tuple(terms), schema, full_rank=full_rank))
+    design.schema = schema  # equal schemas may differ in the spelling of labels
+    return design
 
 
-@lru_cache(maxsize=64)
-def _made(terms: tuple[Term, ...], schema: Schema, full_rank: bool) -> Design:
-    return Design(terms, schema, full_rank=full_rank)
+_designs = lru_cache(maxsize=64)(Design)
 
 
 def _unlike(texts: Sequence[str]) -> str:
@@ -688,27 +701,10 @@ def _unlike(texts: Sequence[str]) -> str:
     return marker
 
 
-def _as_column(term: Term, *, full_rank: bool) -> Term:
-    """Replace ``s(x)`` by the column x; the basis decides how smooth it is.
-
-    If all levels are kept, formulaic turns a contrast into one indicator per level.
-    """
-
-    def plain(f: Factor) -> Factor:
-        if f.kind == "smooth":
-            return Factor(f.variables[0], "numeric", f.variables)
-        if f.kind == "contrast" and not full_rank:
-            return replace(f, expr=f"{f.expr.rpartition(', ')[0]})", kind="categorical")
-        return f
-
-    factors = tuple(map(plain, term.factors))
-    return Term(":".join(f.expr for f in factors), factors)
-
-
 def formulaic_terms(terms: Sequence[Term]) -> Any:
     """An intercept and the terms, as a ``formulaic.formula.SimpleFormula``.
 
-    Evaluate it with the context of `_fit_spec` on a frame with only the formula's columns. Another
+    Evaluate it with the context of `Design` on a frame with only the formula's columns. Another
     column could replace the function of the same name.
 
     Raises
@@ -720,39 +716,20 @@ def formulaic_terms(terms: Sequence[Term]) -> Any:
     from formulaic.parser.types import Factor as Formulaic
     from formulaic.parser.types import Term as Product
 
-    def convert(factor: Factor) -> Any:
-        if factor.kind == "numeric":
-            return Formulaic(factor.expr, eval_method="lookup")
-        # This is the last check before formulaic evaluates the text.
-        if call_factor(factor.expr) != factor.evaluated:
-            raise FormulaError(
-                f"{expressions.short(factor.expr)} does not have the form that privcausal writes."
-            )
-        return Formulaic(factor.expr, eval_method="python")
-
-    intercept = Product([Formulaic("1", eval_method="literal")])
-    return SimpleFormula([intercept, *(Product(map(convert, t.factors)) for t in terms)])
-
-
-def _fit_spec(
-    terms: Sequence[Term], skeleton: Any, *, full_rank: bool
-) -> tuple[Any, list[str], list[Term | None]]:
-    """Formulaic's model spec learned from the skeleton, column names, and each column's term."""
-    from formulaic import model_matrix
-
-    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-        matrix = model_matrix(
-            formulaic_terms(terms), skeleton, context={**expressions.ENVIRONMENT, **SPLINES},
-            na_action="ignore", ensure_full_rank=full_rank,
-        )  # fmt: skip
-    spec = matrix.model_spec
-    by_factors = {frozenset(f.expr for f in t.factors): t for t in terms}
-    owners: list[Term | None] = []
-    names: list[str] = []
-    for encoded, columns in spec.term_indices.items():
-        names += [spec.column_names[j] for j in columns]
-        owners += [by_factors.get(frozenset(f.expr for f in encoded.factors))] * len(columns)
-    return spec, names, owners
+    products = [Product([Formulaic("1", eval_method="literal")])]
+    for term in terms:
+        factors = []
+        for factor in term.factors:
+            numeric = factor.kind == "numeric"
+            plain = replace(factor, ref=None, levels=(), typed="")
+            # This is the last check before formulaic evaluates the text.
+            if not numeric and call_factor(factor.expr) != plain:
+                name = expressions.short(factor.expr)
+                raise FormulaError(f"{name} does not have the form that privcausal writes.")
+            method = "lookup" if numeric else "python"
+            factors.append(Formulaic(factor.expr, eval_method=method))
+        products.append(Product(factors))
+    return SimpleFormula(products)
 
 
 # A function of the outcome, as in ``log(Y) ~ T``: its domain and its values.

@@ -75,8 +75,8 @@ class Fourier:
     def error(self) -> float:
         """99th percentile of |<phi, phi'> - k| over public pairs of points of the domain."""
         z, other = self.pairs(_PUBLIC_SEED)
-        found = (self.at(z) * self.at(other)).sum(axis=1)
-        return float(np.quantile(np.abs(found - self.kernel(z, other)), 0.99))
+        products = (self.at(z) * self.at(other)).sum(axis=1)
+        return float(np.quantile(np.abs(products - self.kernel(z, other)), 0.99))
 
     def pairs(self, seed: int) -> tuple[Matrix, Matrix]:
         """Pairs of points. The first is uniform over the domain, the second at any distance."""
@@ -97,35 +97,30 @@ def fourier(design: Design, columns: Integers, bandwidth: float, size: int) -> F
     m, q = size // 2, len(columns)
     laws = [(np.zeros((1, 0)), np.ones(1))]  # without effect modifiers, the basis is a constant
     if q:
-        laws = [(_orthogonal(m, q), np.full(m, 1.0 / m))]
+        # Normal frequencies whose directions are orthogonal within blocks of q, shape (m, q)
+        rng = np.random.default_rng(_PUBLIC_SEED)
+        blocks = []
+        for _ in range(-(-m // q)):
+            rotation, _ = np.linalg.qr(rng.standard_normal((q, q)))
+            lengths = np.linalg.norm(rng.standard_normal((q, q)), axis=1)
+            blocks.append(rotation * lengths[:, None])
+        laws = [(np.vstack(blocks)[:m], np.full(m, 1.0 / m))]
     if q in (1, 2):
-        laws += [law for law in (_quadrature(n, q) for n in _ORDERS) if len(law[1]) <= m]
-    found = [Fourier(design, columns, w / bandwidth, p, bandwidth) for w, p in laws]
-    return min(found, key=lambda basis: basis.error)
-
-
-def _quadrature(order: int, q: int) -> tuple[Matrix, Vector]:
-    """Nodes and weights for the normal distribution; w and -w share a cosine, so keep one."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(order)
-    weights = weights / weights.sum()
-    if q == 1:
-        half = nodes > 0
-        return nodes[half, None], 2 * weights[half]
-    first, second = np.meshgrid(nodes, nodes, indexing="ij")
-    mass = np.outer(weights, weights)
-    half = first > 0  # orders are even, so every node differs from zero
-    return np.column_stack([first[half], second[half]]), 2 * mass[half]
-
-
-def _orthogonal(m: int, q: int) -> Matrix:
-    """Normal frequencies whose directions are orthogonal within blocks of q, shape (m, q)."""
-    rng = np.random.default_rng(_PUBLIC_SEED)
-    blocks = []
-    for _ in range(-(-m // q)):
-        rotation, _ = np.linalg.qr(rng.standard_normal((q, q)))
-        lengths = np.linalg.norm(rng.standard_normal((q, q)), axis=1)
-        blocks.append(rotation * lengths[:, None])
-    return np.vstack(blocks)[:m]
+        for order in _ORDERS:  # nodes and weights for the normal distribution
+            nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+            weights = weights / weights.sum()
+            # w and -w share a cosine, so keep one. Orders are even, so every node differs from 0.
+            half = nodes > 0
+            law = nodes[half, None], 2 * weights[half]
+            if q == 2:
+                first, second = np.meshgrid(nodes, nodes, indexing="ij")
+                half = first > 0
+                mass = 2 * np.outer(weights, weights)[half]
+                law = np.column_stack([first[half], second[half]]), mass
+            if len(law[1]) <= m:
+                laws.append(law)
+    bases = [Fourier(design, columns, w / bandwidth, p, bandwidth) for w, p in laws]
+    return min(bases, key=lambda basis: basis.error)
 
 
 @dataclass(frozen=True)
@@ -156,18 +151,18 @@ class Polynomials:
         """Shape (n, size), clipped to [-1, 1] so that rounding cannot exceed the bound."""
         columns: list[Matrix] = []
         for name, numeric in zip(self.coordinates.variables, self._numeric, strict=True):
-            z = Coordinates(self.coordinates.schema, (name,)).of(frame)
-            columns.append(_legendre(z[:, 0], self.degree) if numeric else z)
+            points = Coordinates(self.coordinates.schema, (name,)).of(frame)
+            if not numeric:
+                columns.append(points)
+                continue
+            # P_1 to P_degree by their three-term recurrence
+            z = points[:, 0]
+            p = [np.ones_like(z), z]
+            for k in range(1, self.degree):
+                p.append(((2 * k + 1) * z * p[k] - k * p[k - 1]) / (k + 1))
+            columns.append(np.stack(p[1:], axis=1))
         ones = np.ones((len(columns[0]), 1))
         return np.asarray(np.clip(np.hstack([ones, *columns]), -1.0, 1.0))
-
-
-def _legendre(z: Vector, degree: int) -> Matrix:
-    """P_1 to P_degree, shape (n, degree), by their three-term recurrence."""
-    found = [np.ones_like(z), z]
-    for k in range(1, degree):
-        found.append(((2 * k + 1) * z * found[k] - k * found[k - 1]) / (k + 1))
-    return np.stack(found[1:], axis=1)
 
 
 FEATURE_BITS = 24
@@ -234,12 +229,12 @@ class Interactions:
         """phi on a grid, in whole steps of `step`, shape (n, p)."""
         phi = rows.matrix(self.features.size)
         design, columns = self.features.design, self.features.column.tolist()
-        for number, (own, table) in enumerate(zip(phi.T, self._tables, strict=True)):
+        for number, (column, table) in enumerate(zip(phi.T, self._tables, strict=True)):
             if table is not None:
-                looked_up(table, rows.bins(design, columns[number]), own)
+                looked_up(table, rows.bins(design, columns[number]), column)
             else:
-                self.features.one(rows, number, own)
-                np.rint(np.multiply(own, 1 / self.step, out=own), out=own)
+                self.features.fill(rows, number, column)
+                np.rint(np.multiply(column, 1 / self.step, out=column), out=column)
         return phi
 
     def beyond(self, rows: Rows, steps: Matrix, out: Singles) -> None:
@@ -251,16 +246,16 @@ class Interactions:
         whole, lifted = rows.matrix(self.size), rows.singles(self.size)
         onto(steps, self._lift, whole)
         np.copyto(lifted, whole, casting="same_kind")
-        for own, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
-            np.multiply(raw, gain, out=own)
+        for column, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
+            np.multiply(raw, gain, out=column)
         np.add(out.T, lifted.T, out=out.T)
 
     def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
         """Parts of the rows whose psi stays in cache."""
         indices = rows.memo((self,), lambda: self._indices(rows))
-        for at, part in _pieces(self.features, rows):
-            part.store((self,), tuple(one[at] for one in indices))
-            yield at, part
+        for place, part in _pieces(self.features, rows):
+            part.store((self,), tuple(index[place] for index in indices))
+            yield place, part
 
     @cached_property
     def step(self) -> float:
@@ -271,11 +266,11 @@ class Interactions:
     @cached_property
     def _tables(self) -> list[Vector | None]:
         """The features in whole steps, if they are looked up."""
-        found: list[Vector | None] = [None]
+        tables: list[Vector | None] = [None]
         for block, number in self.features.owner:
-            own = None if block.table is None else np.rint(block.tables[number] / self.step)
-            found.append(own)
-        return found
+            numeric = block.table is None
+            tables.append(None if numeric else np.rint(block.tables[number] / self.step))
+        return tables
 
     @cached_property
     def _lift(self) -> Matrix:
@@ -299,25 +294,25 @@ class Interactions:
             yield np.multiply(linear[i], linear[j], out=out)
         for i, j in self.curved:
             first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
-            for one, two in ((first, linear[j]), (linear[i], second), (first, second)):
-                yield np.multiply(one, two, out=out)
-        for k, at in self.splits:
-            np.copyto(out, indices[k] > at)
+            for left, right in ((first, linear[j]), (linear[i], second), (first, second)):
+                yield np.multiply(left, right, out=out)
+        for k, threshold in self.splits:
+            np.copyto(out, indices[k] > threshold)
             yield out
 
     def _indices(self, rows: Rows) -> tuple[Singles, ...]:
         """Both indices, or an empty tuple."""
         return tuple(
-            np.clip((one(rows) - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS).astype(
+            np.clip((total(rows) - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS).astype(
                 np.float32
             )
-            for index, one in zip(self.indices or (), self._sums, strict=True)
+            for index, total in zip(self.indices or (), self._sums, strict=True)
         )
 
     def _linear(self, rows: Rows) -> dict[int, Singles]:
         """The linear features of the products, standardized and clipped."""
         values = rows.singles(len(self._columns)).T
-        return {j: self.linear(rows, j, own) for j, own in zip(self._columns, values, strict=True)}
+        return {j: self.linear(rows, j, out) for j, out in zip(self._columns, values, strict=True)}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:
@@ -334,22 +329,22 @@ class Interactions:
         if table is not None:
             bins = rows.bins(self.features.design, int(self.features.column[number]))
             return looked_up(table, bins, out)
-        own = self.features.one(rows, number, np.empty(len(rows)))
-        out[:] = np.clip(own / self.scales[number], -PRODUCT_SDS, PRODUCT_SDS)
+        feature = self.features.fill(rows, number, np.empty(len(rows)))
+        out[:] = np.clip(feature / self.scales[number], -PRODUCT_SDS, PRODUCT_SDS)
         return out
 
     @cached_property
     def _standard(self) -> dict[int, Singles | None]:
         """Tables of the linear features of the products, if they are looked up."""
         owner = self.features.owner
-        found: dict[int, Singles | None] = {}
+        tables: dict[int, Singles | None] = {}
         for j in self._columns:
             block, number = owner[j - 1]
-            found[j] = None
+            tables[j] = None
             if block.table is not None:
-                own = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
-                found[j] = own.astype(np.float32)
-        return found
+                values = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
+                tables[j] = values.astype(np.float32)
+        return tables
 
     def total(self, base: Vector, coef: Vector) -> Extra:
         """phi(x)'base + psi(x)'coef as a function of rows."""
@@ -375,22 +370,21 @@ def index_splits(
     `rows`, midway between two of their values.
     """
     sums = [features.total(coef)(rows) for coef in coefs]
-    one, two = (
+    first, second = (
         Index(coef, float(total.mean()), float(total.std()) + 1e-12)
         for coef, total in zip(coefs, sums, strict=True)
     )
-    shares = np.arange(1, number + 1) / (number + 1)
-    places = [(sums[k] - of.shift) / of.scale for k, of in enumerate((one, two))]
-    splits = [(k, _threshold(place, share)) for k, place in enumerate(places) for share in shares]
-    return (one, two), tuple(splits)
-
-
-def _threshold(values: Vector, share: float) -> float:
-    """A quantile, moved to the middle between two values that occur."""
-    own = np.clip(values, -PRODUCT_SDS, PRODUCT_SDS)
-    at = np.quantile(own, share, method="lower")
-    at = at if at < own.max() else np.max(own[own < at], initial=own.min())
-    return float(0.5 * (at + np.min(own[own > at], initial=own.max())))
+    splits = []
+    for k, index in enumerate((first, second)):
+        place = np.clip((sums[k] - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS)
+        for share in np.arange(1, number + 1) / (number + 1):
+            below = np.quantile(place, share, method="lower")
+            below = (
+                below if below < place.max() else np.max(place[place < below], initial=place.min())
+            )
+            above = np.min(place[place > below], initial=place.max())
+            splits.append((k, float(0.5 * (below + above))))
+    return (first, second), tuple(splits)
 
 
 def _pieces(features: FeatureMap, rows: Rows) -> Iterator[tuple[slice, Rows]]:
@@ -413,15 +407,15 @@ class Extra:
         return extras(rows, [self])[0]
 
 
-def extras(rows: Rows, asked: Sequence[Extra]) -> list[Vector]:
+def extras(rows: Rows, functions: Sequence[Extra]) -> list[Vector]:
     """Evaluate several functions of the same products, computing the products once."""
-    values = [one.additive(rows) for one in asked]
-    coefs = np.array([one.coef for one in asked]).T.tolist()
+    values = [function.additive(rows) for function in functions]
+    coefs = np.array([function.coef for function in functions]).T.tolist()
     if any(map(any, coefs)):
         part = np.empty(len(rows), np.float32)
-        sums = [np.zeros(len(rows), np.float32) for _ in asked]
-        for raw, own in zip(asked[0].features.raw(rows), coefs, strict=True):
-            for total, coef in zip(sums, own, strict=True):
+        sums = [np.zeros(len(rows), np.float32) for _ in functions]
+        for raw, weights in zip(functions[0].features.raw(rows), coefs, strict=True):
+            for total, coef in zip(sums, weights, strict=True):
                 if coef:
                     np.add(total, np.multiply(raw, coef, out=part), out=total)
         for value, total in zip(values, sums, strict=True):
@@ -462,8 +456,8 @@ class RescaledFeatures:
             np.copyto(out[:, :p], steps, casting="same_kind")
             self.products.beyond(rows, steps, out[:, p:])
             scale = self.stretch * np.r_[np.full(p, self.products.step), np.ones(self.size - p)]
-        for own, factor in zip(out.T, scale.tolist(), strict=True):
-            np.multiply(own, factor, out=own)
+        for column, factor in zip(out.T, scale.tolist(), strict=True):
+            np.multiply(column, factor, out=column)
         return out
 
     def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
@@ -479,6 +473,6 @@ class RescaledFeatures:
         p = self.features.size
         return self._weight(squared_norm(values[:, :p] / self.stretch[:p]), values)
 
-    def _weight(self, own: Vector, values: Matrix | Singles) -> Vector:
-        weight = np.minimum(1.0, self.features.cut**2 / own)
+    def _weight(self, norm2: Vector, values: Matrix | Singles) -> Vector:
+        weight = np.minimum(1.0, self.features.cut**2 / norm2)
         return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))

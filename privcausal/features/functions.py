@@ -89,16 +89,16 @@ class Extended:
 
     @cached_property
     def _sum(self) -> expansions.Extra:
-        own = self._own
-        base = np.zeros(self.features.features.size) if own is None else own.coef
+        shared = self._shared
+        base = np.zeros(self.features.features.size) if shared is None else shared.coef
         return self.features.total(base, self.coef)
 
     @cached_property
-    def _own(self) -> Additive | None:
+    def _shared(self) -> Additive | None:
         """The base, if it is additive in the features of the products."""
         base = self.base
-        own = type(base) is Additive and isinstance(base.features, basis.FeatureMap)
-        return base if own else None  # type: ignore[return-value]
+        shared = type(base) is Additive and isinstance(base.features, basis.FeatureMap)
+        return base if shared else None  # type: ignore[return-value]
 
     @cached_property
     def _uncut(self) -> Function:
@@ -107,7 +107,7 @@ class Extended:
 
     @kept
     def __call__(self, rows: Rows) -> Vector:
-        start = self._uncut(rows) if self._own is None else self._own.offset
+        start = self._uncut(rows) if self._shared is None else self._shared.offset
         value = start + rows.memo(self._key, lambda: self._sum(rows))
         if isinstance(self.base, Additive):
             np.clip(value, self.base.lo, self.base.hi, out=value)
@@ -115,7 +115,7 @@ class Extended:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return None if self._own is None else self._own.coef, self.features, self.coef
+        return None if self._shared is None else self._shared.coef, self.features, self.coef
 
     @staticmethod
     def together(rows: Rows, functions: Sequence[Function]) -> None:
@@ -312,28 +312,28 @@ class Bins:
         """
         rows = [np.eye(1 + self.size)[0]]
         for k, axis in enumerate(self.axes):
-            at = 1 + int(self.start[k])
-            own = np.eye(1 + self.size)[at : at + axis.size]
+            first = 1 + int(self.start[k])
+            bins = np.eye(1 + self.size)[first : first + axis.size]
             if axis.bin_of is None:
-                rows[0] = rows[0] + own[0]
-                rows += list(own[1:] - own[0])
+                rows[0] = rows[0] + bins[0]
+                rows += list(bins[1:] - bins[0])
             else:
-                rows += list(own)
+                rows += list(bins)
         return np.array(rows)
 
     def restricted(self, terms: Collection[str]) -> Bins:
         """Keep only the axes of some terms."""
         columns = self.design.columns
-        kept = [k for k, axis in enumerate(self.axes) if columns[axis.columns[0]].term in terms]
-        shares = [self.share[self.start[k] : self.start[k + 1]] for k in kept]
-        axes = tuple(self.axes[k] for k in kept)
+        places = [k for k, axis in enumerate(self.axes) if columns[axis.columns[0]].term in terms]
+        shares = [self.share[self.start[k] : self.start[k + 1]] for k in places]
+        axes = tuple(self.axes[k] for k in places)
         return Bins(self.design, axes, np.concatenate([np.zeros(0), *shares]))
 
     def within(self, other: Bins) -> Integers:
         """Positions of (constant, shapes) of these bins in the order of `other`, shape (1 + M,)."""
-        at = {axis: other.start[k] for k, axis in enumerate(other.axes)}
-        own = [1 + at[axis] + np.arange(axis.size) for axis in self.axes]
-        return np.concatenate([[0], *own]).astype(np.int64)
+        first = {axis: other.start[k] for k, axis in enumerate(other.axes)}
+        bins = [1 + first[axis] + np.arange(axis.size) for axis in self.axes]
+        return np.concatenate([[0], *bins]).astype(np.int64)
 
     def codes(self, rows: Rows) -> list[Integers]:
         """Bin of each row on each axis, by its number over all axes."""
@@ -346,55 +346,43 @@ def make_bins(design: Design, rows: Rows, most: int) -> Bins:
     """About `most` bins of equal shares of the public synthetic `rows` on each numeric column."""
     scaled = rows.scaled(design)
     axes, shares = [], []
-    for columns in _terms(design):
+    # Columns of each axis: all indicators of a factor together, any other column alone
+    groups: dict[str | int, list[int]] = {}
+    for j, column in enumerate(design.columns):
+        groups.setdefault(column.term if column.kind == "indicator" else j, []).append(j)
+    for columns in map(tuple, groups.values()):
         if design.columns[columns[0]].kind == "indicator":
             axis = TermBins(columns, None, 1 + len(columns))
         else:
-            axis = _numeric(columns[0], scaled[:, columns[0]], most)
+            # Join fine bins into about `most` bins of equal shares of the rows.
+            fine = np.bincount(fine_bins(scaled[:, columns[0]]), minlength=FINE_BINS)
+            share = fine / max(len(scaled), 1)
+            # Lump of each fine bin, numbered from 1; 0 means no lump. A lump is a cell of the
+            # released histogram with most of the rows in its neighborhood. Such a cell holds many
+            # rows of one value, for example 0 or 1 of a 0/1 column. The position of that value in
+            # the cell is unknown, and smoothing may have moved an unknown amount to the next cell.
+            # A border there could make a bin that seems to have rows but is empty.
+            cells = np.pad(share.reshape(SYNTHETIC_CELLS, -1).sum(axis=1), 2)
+            center, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
+            second = np.maximum(cells[:-4], cells[4:])
+            alone = (center > LUMP) & (nearest < 0.6 * center) & (second < 0.15 * center)
+            lumps = np.zeros(SYNTHETIC_CELLS, np.int64)
+            for number, cell in enumerate(np.flatnonzero(alone), start=1):
+                lumps[max(cell - 1, 0) : cell + 2] = number
+            lump = np.repeat(lumps, FINE_BINS // SYNTHETIC_CELLS)
+            # Mix with the uniform distribution, so that an empty stretch of the domain is not one
+            # bin.
+            share = 0.9 * share + 0.1 / FINE_BINS
+            middle = np.cumsum(share) - 0.5 * share
+            place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
+            border = np.r_[True, (np.diff(place) > 0) & ((lump[1:] == 0) | (lump[:-1] == 0))]
+            border[1:] |= lump[1:] != lump[:-1]
+            bin_of = np.cumsum(border) - 1
+            axis = TermBins(columns, bin_of.astype(np.int64), int(bin_of[-1]) + 1)
         counts = np.bincount(axis.codes(scaled), minlength=axis.size).astype(np.float64)
         axes.append(axis)
         shares.append((counts + 0.5) / (counts + 0.5).sum())
     return Bins(design, tuple(axes), np.concatenate([np.zeros(0), *shares]))
-
-
-def _terms(design: Design) -> list[tuple[int, ...]]:
-    """Columns of each axis: all indicators of a factor together, any other column alone."""
-    found: dict[str | int, list[int]] = {}
-    for j, column in enumerate(design.columns):
-        found.setdefault(column.term if column.kind == "indicator" else j, []).append(j)
-    return [tuple(columns) for columns in found.values()]
-
-
-def _numeric(column: int, values: Vector, most: int) -> TermBins:
-    """Join fine bins into about `most` bins of equal shares of the rows."""
-    share = np.bincount(fine_bins(values), minlength=FINE_BINS) / max(len(values), 1)
-    lump = _lumps(share)
-    # Mix with the uniform distribution, so that an empty stretch of the domain is not one bin.
-    share = 0.9 * share + 0.1 / FINE_BINS
-    middle = np.cumsum(share) - 0.5 * share
-    place = np.minimum(np.floor(middle * most), most - 1).astype(np.int64)
-    border = np.r_[True, (np.diff(place) > 0) & ((lump[1:] == 0) | (lump[:-1] == 0))]
-    border[1:] |= lump[1:] != lump[:-1]
-    number = np.cumsum(border) - 1
-    return TermBins((column,), number.astype(np.int64), int(number[-1]) + 1)
-
-
-def _lumps(share: Vector) -> Integers:
-    """Lump of each fine bin, numbered from 1; 0 means no lump. Shape (FINE_BINS,).
-
-    A lump is a cell of the released histogram with most of the rows in its neighborhood. Such a
-    cell holds many rows of one value, for example 0 or 1 of a 0/1 column. The position of that
-    value in the cell is unknown, and smoothing may have moved an unknown amount to the next cell. A
-    border there could make a bin that seems to have rows but is empty.
-    """
-    cells = np.pad(share.reshape(SYNTHETIC_CELLS, -1).sum(axis=1), 2)
-    own, nearest = cells[2:-2], np.maximum(cells[1:-3], cells[3:-1])
-    second = np.maximum(cells[:-4], cells[4:])
-    alone = (own > LUMP) & (nearest < 0.6 * own) & (second < 0.15 * own)
-    found = np.zeros(SYNTHETIC_CELLS, np.int64)
-    for number, cell in enumerate(np.flatnonzero(alone), start=1):
-        found[max(cell - 1, 0) : cell + 2] = number
-    return np.repeat(found, FINE_BINS // SYNTHETIC_CELLS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,19 +45,40 @@ def read_points(
                 f"Column {name!r} has a type that cannot be read. Convert it to numbers or labels "
                 "first."
             )
-        if name in kinds:
-            cleaned[name], there = _read(design, name, frame[name])
-            present &= there
-        elif name in variables:
+        if name in variables and name not in kinds:
             raise DataError(
                 f"Column {name!r} is required for prediction, but the new data do not have it."
             )
+        domain = design.schema[name]
+        if name not in kinds:
+            cleaned[name] = middle(domain, size)
+        elif isinstance(domain, schema.Interval):
+            values = numbers(frame[name])
+            finite = np.isfinite(values)
+            present &= finite
+            cleaned[name] = np.clip(np.where(finite, values, domain.mid), domain.lo, domain.hi)
         else:
-            cleaned[name] = middle(design.schema[name], size)
-    known = numbers(frame[propensity]) if propensity in frame.columns else None
+            codes, texts = labels(frame[name])
+            if isinstance(domain, schema.Levels):
+                value_of = {label: i for i, label in enumerate(domain.labels)}
+            else:
+                value_of = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
+            undeclared = any(text not in value_of for text in texts)
+            if undeclared and not (isinstance(domain, schema.Levels) and domain.other):
+                levels = ", ".join(map(repr, schema.level_names(domain)))
+                raise DataError(
+                    f"Column {name!r} contains an undeclared level. Declared levels: {levels}."
+                )
+            other = value_of.get("other", 0)
+            lookup = np.array([*(value_of.get(text, other) for text in texts), 0], np.int64)
+            binary = isinstance(domain, schema.Binary)
+            cleaned[name] = lookup[codes].astype(np.float64) if binary else lookup[codes]
+            present &= codes >= 0
+    scores = numbers(frame[propensity]) if propensity in frame.columns else None
     index = getattr(newdata, "index", None)
-    own = index if isinstance(index, pd.Index) else pd.RangeIndex(size)
-    return Rows(cleaned, size, known), present, own
+    if not isinstance(index, pd.Index):
+        index = pd.RangeIndex(size)
+    return Rows(cleaned, size, scores), present, index
 
 
 def _typed(newdata: Frame) -> Frame:
@@ -77,34 +98,13 @@ def _typed(newdata: Frame) -> Frame:
     return {k: pd.Series(list(v)).to_numpy() if k in bare else v for k, v in whole.items()}
 
 
-def _read(design: Design, name: str, series: Any) -> tuple[Vector | Integers, Mask]:
-    domain = design.schema[name]
-    if isinstance(domain, schema.Interval):
-        found = numbers(series)
-        there = np.isfinite(found)
-        return np.clip(np.where(there, found, domain.mid), domain.lo, domain.hi), there
-    codes, texts = labels(series)
-    if isinstance(domain, schema.Levels):
-        known = {label: i for i, label in enumerate(domain.labels)}
-    else:
-        known = dict.fromkeys(domain.zeros, 0) | dict.fromkeys(domain.ones, 1)
-    strange = [text for text in texts if text not in known]
-    if strange and not (isinstance(domain, schema.Levels) and domain.other):
-        shown = ", ".join(map(repr, schema.level_names(domain)))
-        raise DataError(f"Column {name!r} contains an undeclared level. Declared levels: {shown}.")
-    other = known.get("other", 0)
-    lookup = np.array([*(known.get(text, other) for text in texts), 0], np.int64)
-    values = lookup[codes]
-    return (values.astype(np.float64) if isinstance(domain, schema.Binary) else values), codes >= 0
-
-
 def warn_beyond(design: Design, newdata: Frame) -> None:
     """Warn of points outside a column's bounds. The points are the analyst's own."""
     frame = open_frame(_typed(newdata))
     domains = {n: d for n in design.variables if isinstance(d := design.schema[n], schema.Interval)}
     for name, domain in domains.items():
-        found = numbers(frame[name]) if name in frame.columns else np.zeros(0)
-        if ((found < domain.lo) | (found > domain.hi)).any():
+        values = numbers(frame[name]) if name in frame.columns else np.zeros(0)
+        if ((values < domain.lo) | (values > domain.hi)).any():
             warn(
                 f"Points outside the bounds ({domain.lo:g}, {domain.hi:g}) of {name!r} were moved "
                 "to the nearest bound. The fit does not extrapolate."
@@ -166,13 +166,6 @@ def looked_up(table: NDArray[Float], bins: Integers, out: NDArray[Float]) -> NDA
     return table.take(bins, out=out, mode="clip")
 
 
-def _places(scaled: Vector) -> Any:
-    """`fine_bins` of values known to be in [-1, 1], in little memory; 1 itself gives FINE_BINS."""
-    position = scaled + 1.0
-    position *= FINE_BINS / 2
-    return position.astype(np.int16)
-
-
 def fine_bins(scaled: Vector) -> Integers:
     """Index of the public fine bin of values in [-1, 1]. A row with NaN has weight zero."""
     position = scaled + 1.0
@@ -229,8 +222,8 @@ class Space:
         size = rows * columns
         if len(self._chunk) < size:
             self._chunk = np.empty(max(CHUNK, size), np.float32)
-        own, self._chunk = self._chunk[:size], self._chunk[size:]
-        return own.reshape(columns, rows).T
+        taken, self._chunk = self._chunk[:size], self._chunk[size:]
+        return taken.reshape(columns, rows).T
 
 
 Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
@@ -256,7 +249,7 @@ class Rows:
     _places: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
     _columns: dict[tuple[Design, int], Vector] = field(default_factory=dict, repr=False)
     _made: Remembered = field(default_factory=dict, repr=False)
-    _asked: set[tuple[int, ...]] = field(default_factory=set, repr=False)
+    _used: set[tuple[int, ...]] = field(default_factory=set, repr=False)
     _brief: Remembered = field(default_factory=dict, repr=False)
     # Result of `remembered` from an earlier pass over the same rows
     before: Remembered = field(default_factory=dict, repr=False)
@@ -285,7 +278,7 @@ class Rows:
             return self.scaled(design)[:, column]
         key = design, column
         if key not in self._columns:
-            self._columns[key] = design.one(column, self.frame, np.empty(self.size))
+            self._columns[key] = design.fill(column, self.frame, np.empty(self.size))
         return self._columns[key]
 
     def _passing(self, design: Design) -> bool:
@@ -300,10 +293,15 @@ class Rows:
         key = design, column
         if key not in self._bins:
             if self._passing(design):
-                own = design.one(column, self.frame, np.empty(self.size))
+                values = design.fill(column, self.frame, np.empty(self.size))
             else:
-                own = self.scaled(design)[:, column]
-            self._bins[key] = _places(own) if design.plain else fine_bins(own)
+                values = self.scaled(design)[:, column]
+            if design.plain:  # values in [-1, 1]: no checks, and little memory
+                position = values + 1.0
+                position *= FINE_BINS / 2
+                self._bins[key] = position.astype(np.int16)
+            else:
+                self._bins[key] = fine_bins(values)
             if self.space is None:
                 self._bins[key] = self._bins[key].astype(np.intp)
         if self.space is None:
@@ -324,9 +322,9 @@ class Rows:
             self._brief.clear()
             self._places.clear()
             # Drop vectors that this pass did not request.
-            made, asked = self._made.items(), self._asked
-            self._made = {k: v for k, v in made if k in asked or getattr(v[1], "ndim", 2) > 1}
-            self._asked.clear()
+            made, used = self._made.items(), self._used
+            self._made = {k: v for k, v in made if k in used or getattr(v[1], "ndim", 2) > 1}
+            self._used.clear()
 
     def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:
         """Pieces of at most `size` rows with their caches, each valid until the next is read.
@@ -337,18 +335,16 @@ class Rows:
         for start in range(0, self.size, size):
             if self.space is not None:
                 self.space.taken = taken
-            at = slice(start, min(start + size, self.size))
-            yield at, self._part(at)
-
-    def _part(self, at: slice) -> Rows:
-        known = None if self.propensity is None else self.propensity[at]
-        frame = {name: values[at] for name, values in self.frame.items()}
-        part = Rows(frame, at.stop - at.start, known, by_column=self.by_column, space=self.space)
-        part._scaled = {design: values[at] for design, values in self._scaled.items()}
-        part._columns = {key: values[at] for key, values in self._columns.items()}
-        part._bins = {key: self.bins(*key)[at] for key in self._bins}
-        part._places = part._bins if self.space is not None else {}
-        return part
+            place = slice(start, min(start + size, self.size))
+            scores = None if self.propensity is None else self.propensity[place]
+            frame = {name: values[place] for name, values in self.frame.items()}
+            rows = place.stop - place.start
+            part = Rows(frame, rows, scores, by_column=self.by_column, space=self.space)
+            part._scaled = {design: values[place] for design, values in self._scaled.items()}
+            part._columns = {key: values[place] for key, values in self._columns.items()}
+            part._bins = {key: self.bins(*key)[place] for key in self._bins}
+            part._places = part._bins if self.space is not None else {}
+            yield place, part
 
     def matrix(self, columns: int) -> Matrix:
         """An uninitialized Fortran-ordered array for these rows."""
@@ -373,7 +369,7 @@ class Rows:
         if not self.by_column:
             return make()
         key = tuple(map(id, objects))
-        self._asked.add(key)
+        self._used.add(key)
         if key not in self._made:
             # Keep the objects, so that other objects cannot get their ids.
             self._made[key] = self.before[key] if key in self.before else (objects, make())
@@ -399,7 +395,7 @@ class Rows:
 
     def remembered(self) -> Remembered:
         """The arrays that `memo` computed for these rows."""
-        return {key: one for key, one in self._made.items() if isinstance(one[1], np.ndarray)}
+        return {key: v for key, v in self._made.items() if isinstance(v[1], np.ndarray)}
 
     def phi(self, features: Features) -> Matrix:
         if features not in self._phi:
@@ -412,11 +408,6 @@ def kept(call: FunctionT) -> FunctionT:
 
     @wraps(call)
     def cached(function: Any, rows: Rows) -> Vector:
-        if rows.space is None:
-            return call(function, rows)
-        key = (id(function),)
-        if key not in rows._brief:  # Keep the object, so that no other gets its id.
-            rows._brief[key] = (function,), call(function, rows)
-        return cast(Vector, rows._brief[key][1])
+        return rows.scratch((function,), lambda: call(function, rows))
 
     return cast(FunctionT, cached)

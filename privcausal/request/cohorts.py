@@ -61,20 +61,20 @@ def cohorts_of(
     panels.check_panel_columns(formula, unit, time, (), cohort)
     if not isinstance(domain, Interval):
         raise SchemaError(f"did() requires numeric bounds: bounds={{{name!r}: (lo, hi)}}.")
-    found, levels = panels.declared_periods(schema, time, periods), schema.get(cohort)
-    if not (isinstance(found, Levels) and len(found.values) > 1 and not found.other):
+    waves, levels = panels.declared_periods(schema, time, periods), schema.get(cohort)
+    if not (isinstance(waves, Levels) and len(waves.values) > 1 and not waves.other):
         raise SchemaError(f"Name all periods of {time!r} in order: periods=[2003, 2004, 2005].")
     if not isinstance(levels, Levels) or levels.other:
         raise SchemaError(
             f"did() requires the levels of {cohort!r}: the first treated periods, and one level "
             f"for never-treated units, bounds={{{cohort!r}: [0, 2004, 2006]}}."
         )
-    panels.check_order(time, found.values)
-    outside = [x for x in levels.values if x not in found.values]
+    panels.check_order(time, waves.values)
+    outside = [x for x in levels.values if x not in waves.values]
     for level in outside:
-        *numbers, number = panels.numbers_of([*found.values, level]) or [math.nan]
+        *numbers, number = panels.numbers_of([*waves.values, level]) or [math.nan]
         if numbers and numbers[0] < number < numbers[-1]:
-            after = found.values[bisect(numbers, number)]
+            after = waves.values[bisect(numbers, number)]
             raise SchemaError(
                 f"Level {level} of {cohort!r} lies between the periods. Recode it to the next "
                 f"period, {after}, or add {level} to periods=."
@@ -92,9 +92,9 @@ def cohorts_of(
             "units. Code units treated after the last period as never treated."
         )
     # These names are longer than the name of any column, so none occurs twice.
-    wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(found.values)))
+    wide = tuple(f"{name}, {unit}, {cohort}, {time} {k}" for k in range(1, len(waves.values)))
     panel = panels.Staggered(time, Schema({name: domain}), cohort, wide, control_group)
-    schema = schema.with_columns({time: found, **dict.fromkeys(wide, domain)})
+    schema = schema.with_columns({time: waves, **dict.fromkeys(wide, domain)})
     if not _comparisons(schema, panel):
         raise SchemaError(
             f"No comparison is possible: {cohort!r} requires a level among the periods after the "
@@ -128,7 +128,7 @@ def comparisons(request: Request) -> tuple[CohortEffect, ...]:
 
 def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect, ...]:
     labels, periods = labels_of(schema, panel)
-    end, found, at = len(periods), [], panels.clock(periods)
+    end, effects, times = len(periods), [], panels.clock(periods)
     starts = [periods.index(label) if label in periods else end for label in labels]
     for g, start in enumerate(starts):
         for t in range(1, end) if start < end else ():
@@ -137,5 +137,10 @@ def _comparisons(schema: Schema, panel: panels.Staggered) -> tuple[CohortEffect,
             controls = tuple(c for c, s in enumerate(starts) if c != g and s > last)
             if controls:
                 name = f"ATT({labels[g]}, {periods[t]})"
-                found.append(CohortEffect(name, g, t, base, round(at[t] - at[start], 9), controls))
-    return tuple(found)
+                event = round(times[t] - times[start], 9)
+                effects.append(
+                    CohortEffect(
+                        name, cohort=g, period=t, base=base, event=event, controls=controls
+                    )
+                )
+    return tuple(effects)

@@ -111,12 +111,16 @@ class TypedCall:
         rest = self.node.args[1:]
         pairs = [*zip(positional, rest, strict=False)]
         pairs += [(str(k.arg), k.value) for k in self.node.keywords]
-        given = dict(pairs)
-        if len(rest) > len(positional) or len(given) < len(pairs) or not set(given) <= set(allowed):
+        arguments = dict(pairs)
+        if (
+            len(rest) > len(positional)
+            or len(arguments) < len(pairs)
+            or not set(arguments) <= set(allowed)
+        ):
             *first, last = ["a column", *(_SHOWN.get(name, f"{name}=") for name in allowed)]
             hint = f"{', '.join(first)} and {last}" if first else last
             raise self.refuse(f"{self.name}() accepts only {hint}.")
-        return given
+        return arguments
 
     def whole(self, node: ast.expr, name: str, low: int, high: int) -> int:
         value = constant(node)
@@ -166,14 +170,14 @@ def read_call(text: str) -> TypedCall:
         warnings.catch_warnings(action="ignore"),  # for example 1if x, which is then refused
     ):
         node = ast.parse(_INNER.sub(plain, text), mode="eval").body
-    path = path_of(node.func) if isinstance(node, ast.Call) else None
-    if not isinstance(node, ast.Call) or path is None:
+    called = path_of(node.func) if isinstance(node, ast.Call) else None
+    if not isinstance(node, ast.Call) or called is None:
         raise FormulaError(f"{short(text)} cannot be read. Write C(x), log(x) or I(x**2).")
     for part in ast.walk(node):
         # np.log(x) becomes log(x), so that formulaic never reads an attribute.
-        own = path_of(part.func) if isinstance(part, ast.Call) else None
-        if own and own.removeprefix("np.") in ELEMENTARY:
-            part.func = ast.Name(own.removeprefix("np."), ast.Load())  # type: ignore[attr-defined]
+        path = path_of(part.func) if isinstance(part, ast.Call) else None
+        if path and path.removeprefix("np.") in ELEMENTARY:
+            part.func = ast.Name(path.removeprefix("np."), ast.Load())  # type: ignore[attr-defined]
     return TypedCall(text, path_of(node.func) or "?", node, names)
 
 
@@ -240,13 +244,14 @@ def advice(name: str, arguments: Sequence[ast.expr] = ()) -> str:
         return f"{name}() accepts one argument. Write {name}(x)."
     if name in FUNCTIONS:
         return f"{name}() cannot be used inside another function. Write {name}(x) as its own term."
-    known = _ADVICE.get(name) or _ADVICE.get(last)
-    given = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else None
-    column = given if isinstance(given, str) else "my column"
-    return (known and known.format(column=column)) or (
-        "This function is not allowed, because it could use other rows or run code. Use "
-        f"{', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}."
-    )
+    text = _ADVICE.get(name) or _ADVICE.get(last)
+    if text is None:
+        return (
+            "This function is not allowed, because it could use other rows or run code. Use "
+            f"{', '.join(FUNCTIONS[:-1])} or {FUNCTIONS[-1]}."
+        )
+    first = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else None
+    return text.format(column=first if isinstance(first, str) else "my column")
 
 
 MAX_DEPTH = 50
@@ -279,17 +284,17 @@ _TOTAL = ("abs", "sin", "cos")
 _COMPARED = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
 
 
-def arithmetic(call: TypedCall, node: ast.expr, found: list[str], depth: int = 0) -> Value:
-    """Check an expression and append the columns that it uses to `found`."""
+def arithmetic(call: TypedCall, node: ast.expr, columns: list[str], depth: int = 0) -> Value:
+    """Check an expression and append the columns that it uses to `columns`."""
 
     def inside(part: ast.expr) -> Value:
-        return arithmetic(call, part, found, depth + 1)
+        return arithmetic(call, part, columns, depth + 1)
 
     if depth > MAX_DEPTH:
         raise call.refuse("The expression is nested too deeply. Simplify it.")
     match node:
         case ast.Name():
-            found.append(call.column(node))
+            columns.append(call.column(node))
             return Value(None, total=True)
         case ast.Constant() if (number := constant(node)) is not None:
             return Value(float(number), total=True)
@@ -300,7 +305,7 @@ def arithmetic(call: TypedCall, node: ast.expr, found: list[str], depth: int = 0
         case ast.BinOp() if type(node.op) in _OPERATORS:
             return _operation(call, node.op, inside(node.left), inside(node.right))
         case ast.Call(func=ast.Name(id=name), args=[part], keywords=[]) if name in CALLABLE:
-            return _elementary(call, name, inside(part))
+            return inside(part) if name == "I" else _elementary(call, name, inside(part))
         case ast.Call():
             raise call.refuse(advice(path_of(node.func) or "?", node.args))
     return _logic(call, node, inside)
@@ -313,9 +318,20 @@ def _logic(call: TypedCall, node: ast.expr, inside: Callable[[ast.expr], Value])
         case ast.BinOp(op=ast.BitAnd() | ast.BitOr()):
             return _joined(call, inside(node.left), inside(node.right))
         case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _COMPARED):
-            equal = isinstance(op, ast.Eq | ast.NotEq)
+            sides = [inside(node.left), inside(right)]
+            cuts = [_number(call, side).number for side in sides]
+            if None not in cuts:
+                raise call.refuse("The comparison uses no column. Remove it.")
             plain = isinstance(node.left, ast.Name) and constant(right) is not None
-            return _compared(call, [inside(s) for s in (node.left, right)], equal and not plain)
+            if isinstance(op, ast.Eq | ast.NotEq) and not plain:
+                # On a grid of the domain, two computed numbers are almost never equal.
+                raise call.refuse(
+                    "== and != compare a column with a number, as in x == 0. Otherwise, write "
+                    "abs(x - z) < 1."
+                )
+            inner = [c for side in sides for c in side.cuts]
+            outer = [c for c in cuts if c is not None]
+            return Value(None, total=False, truth=True, cuts=(*inner, *outer))
         case ast.Compare():
             raise call.refuse("Chained comparisons are not allowed. Write (1 < x) & (x < 3).")
     raise call.refuse(
@@ -336,20 +352,6 @@ def _joined(call: TypedCall, *values: Value) -> Value:
     return Value(None, total=False, truth=True, cuts=sum((v.cuts for v in values), ()))
 
 
-def _compared(call: TypedCall, sides: list[Value], rounded: bool) -> Value:
-    cuts = [_number(call, side).number for side in sides]
-    if None not in cuts:
-        raise call.refuse("The comparison uses no column. Remove it.")
-    if rounded:
-        # On a grid of the domain, two computed numbers are almost never equal.
-        raise call.refuse(
-            "== and != compare a column with a number, as in x == 0. Otherwise, write "
-            "abs(x - z) < 1."
-        )
-    kept = [c for side in sides for c in side.cuts] + [c for c in cuts if c is not None]
-    return Value(None, total=False, truth=True, cuts=tuple(kept))
-
-
 def _operation(call: TypedCall, op: ast.operator, left: Value, right: Value) -> Value:
     total, cuts = left.total and right.total, left.cuts + right.cuts
     if not isinstance(op, ast.Mult | ast.Add | ast.Sub) or (left.truth and right.truth):
@@ -368,8 +370,6 @@ def _operation(call: TypedCall, op: ast.operator, left: Value, right: Value) -> 
 
 
 def _elementary(call: TypedCall, name: str, inner: Value) -> Value:
-    if name == "I":
-        return inner
     inner = _number(call, inner)
     if inner.number is None:
         return inner._replace(total=inner.total and name in _TOTAL)
@@ -400,7 +400,7 @@ def _quiet(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return silent
 
 
-def _branch(x: Any) -> Any:
+def _tan_on_grid(x: Any) -> Any:
     """tan(x) on a grid. NaN if a pole lies between the ends, since the points may miss it."""
     turns = np.floor(np.asarray(x, np.float64) / np.pi + 0.5)
     same = np.ptp(turns) == 0 if np.isfinite(turns).all() else False
@@ -414,5 +414,5 @@ ENVIRONMENT: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 ``s(x)`` returns x here, because its basis is built from released numbers, not by formulaic.
 """
-ON_GRID: Mapping[str, Callable[..., Any]] = MappingProxyType({**ENVIRONMENT, "tan": _branch})
+ON_GRID: Mapping[str, Callable[..., Any]] = MappingProxyType({**ENVIRONMENT, "tan": _tan_on_grid})
 """`ENVIRONMENT` for a grid over a whole domain; there, functions with a pole are not finite."""

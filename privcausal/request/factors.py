@@ -69,7 +69,7 @@ def parse_group(text: Any) -> Group:
     pieces = text.split("&")
     if not all(_COMPARISON.search(piece) for piece in pieces):  # & is part of a label
         pieces = [text]
-    parts = tuple(part for piece in pieces for part in _parts(text, piece))
+    parts = tuple(part for piece in pieces for part in _conditions(text, piece))
     return Group(Place(text.strip()), parts)
 
 
@@ -77,7 +77,7 @@ _COMPARISON = re.compile("==|!=|>=|<=|>|<")
 _FLIPPED: Mapping[str, Any] = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
 
 
-def _parts(text: str, piece: str) -> list[Condition]:
+def _conditions(text: str, piece: str) -> list[Condition]:
     """The comparisons of one piece between ``&``: two for a column between two numbers."""
     if not _COMPARISON.search(piece):
         return [Condition(piece.strip(), "==", "")]
@@ -85,29 +85,28 @@ def _parts(text: str, piece: str) -> list[Condition]:
     equal: Any = next((symbol for symbol in ("==", "!=") if symbol in piece), "")
     if equal:
         column, _, value = (part.strip() for part in piece.partition(equal))
-        found = [(column, equal, value)]
+        triples = [(column, equal, value)]
     else:
         *sides, last = (side.strip() for side in _COMPARISON.split(piece))
         *first, symbol = _COMPARISON.findall(piece)
-        found = [(sides[-1], symbol, last)]
+        triples = [(sides[-1], symbol, last)]
         if len(sides) > 2 or any(other[0] != symbol[0] for other in first):
             raise SchemaError(f"Group {text!r} must have the form '0 <= column < 5'.")
-        found += [(sides[1], _FLIPPED[other], sides[0]) for other in first]
-    if not all(column and value for column, _, value in found):
+        triples += [(sides[1], _FLIPPED[other], sides[0]) for other in first]
+    if not all(column and value for column, _, value in triples):
         raise SchemaError(f"Group {text!r} must have the form 'column >= 65'.")
-    return [Condition(name, symbol, _value(text, symbol, v)) for name, symbol, v in found]
-
-
-def _value(text: str, comparison: str, value: str) -> str | float:
-    try:
-        number = float(value)
-    except ValueError:
-        if comparison in ("==", "!="):
-            return value.strip("'\"")
-        raise SchemaError(f"Group {text!r} must compare with a number.") from None
-    if not math.isfinite(number):
-        raise SchemaError(f"Group {text!r} must compare with a finite number.")
-    return number
+    conditions = []
+    for column, comparison, value in triples:
+        try:
+            right: str | float = float(value)
+        except ValueError:
+            if comparison not in ("==", "!="):
+                raise SchemaError(f"Group {text!r} must compare with a number.") from None
+            right = value.strip("'\"")
+        if isinstance(right, float) and not math.isfinite(right):
+            raise SchemaError(f"Group {text!r} must compare with a finite number.")
+        conditions.append(Condition(column, comparison, right))
+    return conditions
 
 
 def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
@@ -171,19 +170,19 @@ def _checked(part: Condition, label: str, domain: Domain) -> Condition:
 
 def group_mask(group: Group, frame: Mapping[str, Vector | Integers], schema: Schema) -> Mask:
     """Mask of the rows that belong to the group, shape (n,), from the columns' cleaned values."""
-    inside = [_holds(part, frame[part.column], schema[part.column]) for part in group.parts]
+    inside = []
+    for part in group.parts:
+        values, domain = frame[part.column], schema[part.column]
+        if isinstance(domain, Levels):
+            same = values == domain.labels.index(str(part.value))
+            inside.append(np.asarray(same if part.comparison == "==" else ~same))
+            continue
+        if isinstance(domain, Binary) and isinstance(part.value, str):
+            number = 1.0 if part.value in domain.ones else 0.0
+        else:
+            number = float(part.value)
+        inside.append(np.asarray(_COMPARE[part.comparison](values, number)))
     return np.asarray(np.logical_and.reduce(inside))
-
-
-def _holds(part: Condition, values: Vector | Integers, domain: Domain) -> Mask:
-    if isinstance(domain, Levels):
-        same = values == domain.labels.index(str(part.value))
-        return np.asarray(same if part.comparison == "==" else ~same)
-    if isinstance(domain, Binary) and isinstance(part.value, str):
-        number = 1.0 if part.value in domain.ones else 0.0
-    else:
-        number = float(part.value)
-    return np.asarray(_COMPARE[part.comparison](values, number))
 
 
 _COMPARE = {
@@ -216,35 +215,32 @@ def partitions(groups: Sequence[Group], schema: Schema, needed: Collection[str])
         undeclared label is also counted without a group, except in groups with ``!=``, and unless
         ``Levels(..., other=True)`` has a level for it.
     """
-    found, certain = [], []
+    identities, certain = [], []
     for columns in dict.fromkeys(group.columns for group in groups if len(group.columns) == 1):
-        own = [j for j, group in enumerate(groups) if group.columns == columns]
+        members = [j for j, group in enumerate(groups) if group.columns == columns]
         (column,) = columns
         domain = schema[column]
+        # One cleaned value of each kind that the groups distinguish: declared values, then others
+        examples: list[Any]
+        if isinstance(domain, Levels):
+            examples = [np.arange(len(domain.labels)), np.array([] if domain.other else [-1])]
+        elif isinstance(domain, Binary):
+            examples = [np.array([0.0, 1.0]), np.zeros(0)]
+        else:
+            cuts = [float(part.value) for j in members for part in groups[j].parts]
+            ends = np.unique(np.clip([domain.lo, domain.hi, *cuts], domain.lo, domain.hi))
+            examples = [np.r_[ends, 0.5 * (ends[:-1] + ends[1:])], np.zeros(0)]
         inside = [
-            np.sum([group_mask(groups[j], {column: values}, schema) for j in own], axis=0)
-            for values in _examples([groups[j] for j in own], domain)
+            np.sum([group_mask(groups[j], {column: values}, schema) for j in members], axis=0)
+            for values in examples
         ]
         if not (inside[0] == 1).all():
             continue
-        found.append(np.zeros(1 + len(groups)))
-        found[-1][0], found[-1][[1 + j for j in own]] = 1.0, -1.0
+        identities.append(np.zeros(1 + len(groups)))
+        identities[-1][0], identities[-1][[1 + j for j in members]] = 1.0, -1.0
         present = schema.complete or column in needed
         certain.append(present and bool((inside[1] == 1).all()))
-    return Partitions(np.reshape(found, (-1, 1 + len(groups))), np.array(certain, bool))
-
-
-def _examples(
-    groups: Sequence[Group], domain: Domain
-) -> tuple[Vector | Integers, Vector | Integers]:
-    """One cleaned value of each kind that the groups distinguish: declared values, then others."""
-    if isinstance(domain, Levels):
-        return np.arange(len(domain.labels)), np.array([] if domain.other else [-1])
-    if isinstance(domain, Binary):
-        return np.array([0.0, 1.0]), np.zeros(0)
-    cuts = [float(part.value) for group in groups for part in group.parts]
-    ends = np.unique(np.clip([domain.lo, domain.hi, *cuts], domain.lo, domain.hi))
-    return np.r_[ends, 0.5 * (ends[:-1] + ends[1:])], np.zeros(0)
+    return Partitions(np.reshape(identities, (-1, 1 + len(groups))), np.array(certain, bool))
 
 
 MAX_DEGREE = 5
@@ -287,20 +283,15 @@ class Factor:
         """The factor as a user would type it."""
         if self.kind == "numeric":
             return expressions.quoted(self.expr)
-        shown = [] if self.ref is None or self.typed else [f"ref={self.ref!r}"]
-        shown += [f"levels={[*self.levels]}"] if self.levels else []
-        return f"{', '.join([(self.typed or self.expr)[:-1], *shown])})"
+        words = [] if self.ref is None or self.typed else [f"ref={self.ref!r}"]
+        words += [f"levels={[*self.levels]}"] if self.levels else []
+        return f"{', '.join([(self.typed or self.expr)[:-1], *words])})"
 
     @property
     def sums_to_one(self) -> bool:
         """Whether its functions sum to one, like the intercept; formulaic checks bs() only."""
         cubic = self.kind == "spline" and not self.expr.startswith("bs(")
         return cubic and "constraints" not in dict(self.options)
-
-    @property
-    def evaluated(self) -> Factor:
-        """The factor as passed to formulaic."""
-        return replace(self, ref=None, levels=(), typed="")
 
 
 def bare_factor(name: str) -> Factor:
@@ -332,64 +323,59 @@ _SPELLINGS = {f"contr.{name}": name for name in CONTRASTS} | {
 
 def _categorical(call: expressions.TypedCall) -> Factor:
     name = call.first()
-    given = call.given(["contr.", "ref", "levels"], ["contr."])
-    ref = _label(call, given["ref"]) if "ref" in given else None
+    arguments = call.given(["contr.", "ref", "levels"], ["contr."])
+    ref = _label(call, arguments["ref"]) if "ref" in arguments else None
     levels: tuple[str, ...] = ()
-    if "levels" in given:
-        node = given["levels"]
+    if "levels" in arguments:
+        node = arguments["levels"]
         items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
         levels = expressions.unique(_label(call, item) for item in items)
         if len(levels) < 2 or len(levels) < len(items):
             raise call.refuse(
                 "levels= must list two or more different labels. Write levels=['A', 'B']."
             )
-    shown, kind, typed = ast.unparse(call.node.args[0]), "categorical", ""
-    if "contr." in given:
-        contrast = _contrast(call, given["contr."])
-        typed = f"C({shown}, {ast.unparse(given['contr.'])})"
+    written, kind, typed = ast.unparse(call.node.args[0]), "categorical", ""
+    if "contr." in arguments:
+        contrast, ref = _contrast(call, arguments["contr."], ref)
+        typed = f"C({written}, {ast.unparse(arguments['contr.'])})"
         if '"' in call.text and "'" not in call.text:
             typed = typed.replace("'", '"')
-        if contrast == "treatment":
-            ref = _base(call, given["contr."], ref)
-        elif ref is not None:
-            raise call.refuse("This contrast has no reference label. Remove ref=.")
-        else:
-            shown, kind = f"{shown}, contr.{contrast}", "contrast"
-    expr = f"C({shown})"
-    return Factor(
-        expr, cast("FactorKind", kind), (name,),
-        ref=ref,
-        levels=levels,
-        typed="" if typed == expr else typed,
-    )  # fmt: skip
+        if contrast != "treatment":
+            written, kind = f"{written}, contr.{contrast}", "contrast"
+    expr = f"C({written})"
+    typed = "" if typed == expr else typed
+    return Factor(expr, cast("FactorKind", kind), (name,), ref=ref, levels=levels, typed=typed)
 
 
-def _contrast(call: expressions.TypedCall, node: ast.expr) -> str:
-    kind = _SPELLINGS.get(
-        expressions.path_of(node.func if isinstance(node, ast.Call) else node) or ""
-    )
-    if kind is None:
+def _contrast(
+    call: expressions.TypedCall, node: ast.expr, ref: str | None
+) -> tuple[str, str | None]:
+    """The contrast and its reference: ``Treatment("A")`` is equivalent to ``C(x, ref="A")``."""
+    inner = node if isinstance(node, ast.Call) else None
+    contrast = _SPELLINGS.get(expressions.path_of(inner.func if inner else node) or "")
+    if contrast is None:
         raise call.refuse(
             "This contrast is unknown. Write C(x), C(x, ref='label') for another reference, "
             f"C(x, levels=['A', 'B']), or C(x, {', '.join(_SPELLINGS)})."
         )
-    if isinstance(node, ast.Call) and kind != "treatment" and (node.args or node.keywords):
-        raise call.refuse(
-            "This contrast accepts no arguments. Add custom scores to the data as a column."
-        )
-    return kind
-
-
-def _base(call: expressions.TypedCall, node: ast.expr, ref: str | None) -> str | None:
-    """The reference of ``Treatment("A")``, which is equivalent to ``C(x, ref="A")``."""
-    if not isinstance(node, ast.Call):
-        return ref
-    labels = [*node.args, *(k.value for k in node.keywords if k.arg in ("base", "reference"))]
-    if len(labels) != len(node.args) + len(node.keywords) or len(labels) > 1 or (labels and ref):
-        raise call.refuse(
-            f"{ast.unparse(node.func)}() accepts one label, the reference, and no ref= beside it."
-        )
-    return _label(call, labels[0]) if labels else ref
+    if contrast != "treatment":
+        if inner and (inner.args or inner.keywords):
+            raise call.refuse(
+                "This contrast accepts no arguments. Add custom scores to the data as a column."
+            )
+        if ref is not None:
+            raise call.refuse("This contrast has no reference label. Remove ref=.")
+    elif inner:
+        words = [k.value for k in inner.keywords if k.arg in ("base", "reference")]
+        labels = [*inner.args, *words]
+        several = len(labels) > 1 or len(words) < len(inner.keywords)
+        if several or (labels and ref):
+            raise call.refuse(
+                f"{ast.unparse(inner.func)}() accepts one label, the reference, and no ref= "
+                "beside it."
+            )
+        ref = _label(call, labels[0]) if labels else ref
+    return contrast, ref
 
 
 def _label(call: expressions.TypedCall, node: ast.expr) -> str:
@@ -425,41 +411,35 @@ def _basis(call: expressions.TypedCall) -> Factor:
     basis = _BASES[call.name]
     name = call.first()
     with_knots = () if basis.kind == "poly" else ("knots",)
-    given = call.given([*basis.limits, *with_knots, *basis.flags], basis.positional)
+    arguments = call.given([*basis.limits, *with_knots, *basis.flags], basis.positional)
     options: dict[str, Option] = {
-        key: call.whole(given[key], key, *ends)
+        key: call.whole(arguments[key], key, *ends)
         for key, ends in basis.limits.items()
-        if key in given
+        if key in arguments
     }
-    if "knots" in given:
-        options["knots"] = call.knots(given["knots"])
-    options |= {flag: 1 for flag in basis.flags if flag in given and _flag(call, flag, given[flag])}
+    if "knots" in arguments:
+        options["knots"] = call.knots(arguments["knots"])
+    for flag in (flag for flag in basis.flags if flag in arguments):
+        node = arguments[flag]
+        value = node.value if isinstance(node, ast.Constant) else None
+        yes = _YES.get(flag, True)
+        no = None if flag in _YES else False
+        if value is not yes and value is not no and not (isinstance(yes, str) and value == yes):
+            raise call.refuse(f"{flag} must be {yes!r} or {no!r}.")
+        if value is not no:
+            options[flag] = 1
     if basis.kind == "poly" and "degree" not in options:
         raise call.refuse("The degree is missing. Write poly(x, 2).")
     if basis.kind == "spline":
         _check_spline(call, options)
-    shown = [f"{key}={_written(key, value)}" for key, value in options.items()]
+    written = {key: str([*v]) if isinstance(v, tuple) else str(v) for key, v in options.items()}
+    written |= {flag: repr(_YES.get(flag, True)) for flag in basis.flags if flag in options}
+    words = [f"{key}={text}" for key, text in written.items()]
     if basis.kind == "poly":
-        shown[0] = str(options["degree"])
-    expr = f"{call.name}({', '.join([ast.unparse(call.node.args[0]), *shown])})"
+        words[0] = written["degree"]
+    expr = f"{call.name}({', '.join([ast.unparse(call.node.args[0]), *words])})"
     total = basis is not _CUBIC or "knots" not in options
     return Factor(expr, basis.kind, (name,), total, options=tuple(options.items()))
-
-
-def _flag(call: expressions.TypedCall, flag: str, node: ast.expr) -> bool:
-    value = node.value if isinstance(node, ast.Constant) else None
-    yes = _YES.get(flag, True)
-    no = None if flag in _YES else False
-    if value is not yes and value is not no and not (isinstance(yes, str) and value == yes):
-        raise call.refuse(f"{flag} must be {yes!r} or {no!r}.")
-    return value is not no
-
-
-def _written(key: str, value: Option) -> str:
-    if isinstance(value, tuple):
-        return str([*value])
-    flag = key in ("raw", "include_intercept", "constraints")
-    return repr(_YES.get(key, True)) if flag else str(value)
 
 
 def _check_spline(call: expressions.TypedCall, options: Mapping[str, Any]) -> None:
@@ -490,8 +470,7 @@ def _scaled(call: expressions.TypedCall) -> Factor:
     """``scale(x)`` or ``scale(x, 40, 12)``. Means and deviations are of the declared domain."""
     name = call.first()
     allowed = ("center", "scale") if call.name == "scale" else ()
-    given = call.given(allowed, allowed)
-    for key, node in given.items():
+    for key, node in call.given(allowed, allowed).items():
         plain = isinstance(node, ast.Constant) and isinstance(node.value, bool)
         if not plain and (
             expressions.constant(node) is None
@@ -504,16 +483,15 @@ def _scaled(call: expressions.TypedCall) -> Factor:
 
 
 def _function(call: expressions.TypedCall) -> Factor:
-    found: list[str] = []
-    value = expressions.arithmetic(call, call.node, found)
-    if not found:
+    columns: list[str] = []
+    value = expressions.arithmetic(call, call.node, columns)
+    if not columns:
         raise call.refuse(
             "The expression uses no column. Remove it; the intercept is always included."
         )
     options = (("cuts", tuple(sorted({*value.cuts}))),) if value.cuts else ()
-    return Factor(
-        ast.unparse(call.node), "function", expressions.unique(found), value.total, options=options
-    )
+    names = expressions.unique(columns)
+    return Factor(ast.unparse(call.node), "function", names, value.total, options=options)
 
 
 _BUILDERS: Mapping[str, Callable[[expressions.TypedCall], Factor]] = {

@@ -95,24 +95,22 @@ def tokens_of(text: str) -> list[Token]:
             raise FormulaError(why)
         position = match.end()
         kind: Any = match.lastgroup
-        if kind == "call":
-            position = _closing(text, position)
+        if kind == "call":  # up to the bracket that closes it
+            depth = 0
+            for bracket in _BRACKET.finditer(text, position):
+                depth += {"(": 1, ")": -1}.get(bracket[0], 0)
+                if depth == 0:
+                    position = bracket.end()
+                    break
+            else:
+                excerpt = expressions.short(text[position:])
+                raise FormulaError(f"The parenthesis in {excerpt} is not closed.")
             tokens.append(Token("call", text[match.start("call") : position]))
         elif kind in ("name", "quoted"):
             tokens.append(Token("name", expressions.checked_name(match[kind])))
         else:
             tokens.append(Token(kind, match[kind].replace("^", "**")))
     return tokens
-
-
-def _closing(text: str, start: int) -> int:
-    """The position after the bracket that closes the bracket at `start`."""
-    depth = 0
-    for match in _BRACKET.finditer(text, start):
-        depth += {"(": 1, ")": -1}.get(match[0], 0)
-        if depth == 0:
-            return match.end()
-    raise FormulaError(f"The parenthesis in {expressions.short(text[start:])} is not closed.")
 
 
 # From tokens to parts
@@ -131,16 +129,6 @@ def parts_of(tokens: Sequence[Token]) -> list[list[Token]]:
             "The formula must have one ~ and at most two |. Write 'Y ~ T | X1 + X2 | W'."
         )
     return [list(tokens[a + 1 : b]) for a, b in pairwise([-1, *places, len(tokens)])]
-
-
-def with_instrument(tokens: Sequence[Token]) -> tuple[list[Token], list[Token], list[Token]]:
-    """Split off a last part ``| T ~ Z``; its two sides are empty if the formula has none."""
-    places, _ = _separators(tokens)
-    texts = "".join(tokens[k].text for k in places)
-    if len(texts) < 3 or not texts.endswith("|~"):
-        return list(tokens), [], []
-    bar, tilde = places[-2:]
-    return list(tokens[:bar]), list(tokens[bar + 1 : tilde]), list(tokens[tilde + 1 :])
 
 
 def _separators(tokens: Sequence[Token]) -> tuple[list[int], int]:
@@ -186,33 +174,28 @@ def check_numbers(part: Sequence[Token]) -> None:
     for i, token in enumerate(part):
         after = part[i + 1] if i + 1 < len(part) else None
         if token == _POWER:
-            _check_power(after, part[i + 2] if i + 2 < len(part) else None)
+            repeated = part[i + 2 : i + 3] == [_POWER]
+            if after is None or after.kind != "number" or repeated:
+                raise FormulaError(
+                    "** must be followed by a whole number. Write (a + b)**2 or I(x**2)."
+                )
+            if after.text not in map(str, range(1, MAX_INTERACTION + 1)):
+                raise FormulaError(
+                    f"The power of a sum must be from 1 to {MAX_INTERACTION}. Write (a + b)**2, or "
+                    "I(x**4) for the power of a column."
+                )
         elif token.kind == "number" and (not i or part[i - 1] != _POWER):
-            _check_intercept(token, part[:i], after)
-
-
-def _check_power(token: Token | None, after: Token | None) -> None:
-    if token is None or token.kind != "number" or after == _POWER:
-        raise FormulaError("** must be followed by a whole number. Write (a + b)**2 or I(x**2).")
-    if token.text not in map(str, range(1, MAX_INTERACTION + 1)):
-        raise FormulaError(
-            f"The power of a sum must be from 1 to {MAX_INTERACTION}. Write (a + b)**2, or I(x**4) "
-            "for the power of a column."
-        )
-
-
-def _check_intercept(token: Token, before: Sequence[Token], after: Token | None) -> None:
-    signs = [*takewhile(lambda sign: sign in (_PLUS, _MINUS), reversed(before))]
-    if token.text == "0" or (token.text == "1" and _MINUS in signs):
-        raise FormulaError(
-            "The intercept cannot be removed. Without it, effects and nuisance models would be 0 "
-            "when all covariates are 0. Remove 0 or -1 from the formula."
-        )
-    alone = after in (None, _PLUS, _MINUS) and (signs or not before)
-    if token.text != "1" or not alone:
-        raise FormulaError(
-            f"The number {token.text[:9]} is not a term. Write I({token.text[:9]} * x)."
-        )
+            signs = [*takewhile(lambda sign: sign in (_PLUS, _MINUS), reversed(part[:i]))]
+            if token.text == "0" or (token.text == "1" and _MINUS in signs):
+                raise FormulaError(
+                    "The intercept cannot be removed. Without it, effects and nuisance models "
+                    "would be 0 when all covariates are 0. Remove 0 or -1 from the formula."
+                )
+            alone = after in (None, _PLUS, _MINUS) and (signs or not i)
+            if token.text != "1" or not alone:
+                raise FormulaError(
+                    f"The number {token.text[:9]} is not a term. Write I({token.text[:9]} * x)."
+                )
 
 
 MAX_TERMS = 500
@@ -260,7 +243,35 @@ class CausalFormula:
     event: str = ""
 
     def __post_init__(self) -> None:
-        _check_roles(self)
+        outcome, treatment, right = self.outcome, self.treatment, _variables(self.terms)
+        if outcome == treatment:
+            raise FormulaError(
+                f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'."
+            )
+        if outcome in right:
+            raise FormulaError(
+                f"The outcome {outcome!r} is also on the right side. Remove it there."
+            )
+        if self.event and self.event in (outcome, treatment, *self.instruments, *right):
+            raise FormulaError(
+                f"The event column {self.event!r} also has another role. Write 'Surv(days, died) ~ "
+                "T | X1'."
+            )
+        for instrument in self.instruments:
+            if self.instruments.count(instrument) > 1:
+                raise FormulaError(
+                    f"The instrument {instrument!r} is written twice. Write it once."
+                )
+            if instrument in (outcome, treatment, *right):
+                raise FormulaError(
+                    f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ "
+                    "Z'."
+                )
+        if treatment and treatment in right:
+            raise FormulaError(
+                f"The treatment {treatment!r} is also among the covariates. Remove it there. The "
+                "effect already varies with every modifier."
+            )
         check_terms(self.terms)
         _check_names(self)
 
@@ -295,7 +306,13 @@ class CausalFormula:
         """
         text = checked_text(text)
         _check_backticks(text, columns if quote else ())
-        tokens, left, right = with_instrument(tokens_of(text))
+        tokens = tokens_of(text)
+        left, right = list[Token](), list[Token]()  # of a last part ``| T ~ Z``
+        places, _ = _separators(tokens)
+        separators = "".join(tokens[k].text for k in places)
+        if len(separators) >= 3 and separators.endswith("|~"):
+            bar, tilde = places[-2:]
+            tokens, left, right = tokens[:bar], tokens[bar + 1 : tilde], tokens[tilde + 1 :]
         outcome, treatment, *covariates = parts_of(tokens)
         y, event = _survival(outcome)
         response = None
@@ -308,14 +325,29 @@ class CausalFormula:
                     "The part after the last bar must have the same treatment on its left side. "
                     "Write 'Y ~ T | X | T ~ Z'."
                 )
-            z = _instruments(right)
+            ends = [k for k, token in enumerate(right) if token == _PLUS]
+            pieces = [right[a + 1 : b] for a, b in pairwise([-1, *ends, len(right)])]
+            if len(pieces) > MAX_INSTRUMENTS:
+                raise FormulaError(
+                    f"A formula has at most {MAX_INSTRUMENTS} instruments. Keep the best."
+                )
+            z = tuple(bare(piece, "instrument") for piece in pieces)
         roles = tuple(filter(None, (y, t, *z, event)))
         names = _Placeholders(roles, columns, quote, advice)
         names.read(covariates)
         modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
-        known = {frozenset(term.factors) for term in modifiers}
-        kept = tuple(term for term in controls if frozenset(term.factors) not in known)
-        return cls(text, y, t, modifiers, kept, response, z, event)
+        repeated = {frozenset(term.factors) for term in modifiers}
+        controls = tuple(term for term in controls if frozenset(term.factors) not in repeated)
+        return cls(
+            text,
+            outcome=y,
+            treatment=t,
+            modifiers=modifiers,
+            controls=controls,
+            response=response,
+            instruments=z,
+            event=event,
+        )
 
     @classmethod
     def regression(
@@ -414,14 +446,6 @@ class CausalFormula:
         return self.text
 
 
-def _instruments(part: Sequence[Token]) -> tuple[str, ...]:
-    ends = [k for k, token in enumerate(part) if token == _PLUS]
-    pieces = [part[a + 1 : b] for a, b in pairwise([-1, *ends, len(part)])]
-    if len(pieces) > MAX_INSTRUMENTS:
-        raise FormulaError(f"A formula has at most {MAX_INSTRUMENTS} instruments. Keep the best.")
-    return tuple(bare(piece, "instrument") for piece in pieces)
-
-
 MAX_INSTRUMENTS = 10
 """Maximum number of instruments: each needs budget for its own nuisance model."""
 
@@ -463,31 +487,6 @@ def _outcome(part: Sequence[Token]) -> tuple[str, Factor | None]:
 # Checks of the whole formula
 
 
-def _check_roles(formula: CausalFormula) -> None:
-    outcome, treatment, right = formula.outcome, formula.treatment, _variables(formula.terms)
-    if outcome == treatment:
-        raise FormulaError(f"{outcome!r} is both outcome and treatment. Write 'Y ~ T | X1 + X2'.")
-    if outcome in right:
-        raise FormulaError(f"The outcome {outcome!r} is also on the right side. Remove it there.")
-    event = formula.event
-    if event and event in (outcome, treatment, *formula.instruments, *right):
-        raise FormulaError(
-            f"The event column {event!r} also has another role. Write 'Surv(days, died) ~ T | X1'."
-        )
-    for instrument in formula.instruments:
-        if formula.instruments.count(instrument) > 1:
-            raise FormulaError(f"The instrument {instrument!r} is written twice. Write it once.")
-        if instrument in (outcome, treatment, *right):
-            raise FormulaError(
-                f"The instrument {instrument!r} also has another role. Write 'Y ~ T | X | T ~ Z'."
-            )
-    if treatment and treatment in right:
-        raise FormulaError(
-            f"The treatment {treatment!r} is also among the covariates. Remove it there. The "
-            "effect already varies with every modifier."
-        )
-
-
 def check_terms(terms: Sequence[Term]) -> None:
     """Raise `FormulaError` for too many terms, or for terms with too many factors."""
     if len(terms) > MAX_TERMS:
@@ -519,18 +518,18 @@ def _check_names(formula: CausalFormula) -> None:
     """Refuse names that formulaic would confuse with one another inside a function."""
     functions = [f for f in formula.factors if f.kind != "numeric"]
     functions += [formula.response] if formula.response is not None else []
-    called = {name for f in functions for found in _CALLED.findall(f.expr) for name in found}
+    called = {name for f in functions for names in _CALLED.findall(f.expr) for name in names}
     for name in formula.variables:
         if name in called:
             raise FormulaError(f"{name!r} is both a column and a function here. Rename the column.")
-    known = {name: name for name in formula.variables}
+    aliases = {name: name for name in formula.variables}
     for name in (v for f in functions for v in f.variables):
         # If two names share an alias, formulaic makes a random one and finds no state saved under
         # it. It would then learn that state from the rows.
-        if known.setdefault(expressions.alias(name), name) != name:
+        if aliases.setdefault(expressions.alias(name), name) != name:
             raise FormulaError(
-                f"The column names {name!r} and {known[expressions.alias(name)]!r} are too similar "
-                "to be used in functions. Rename one."
+                f"The column names {name!r} and {aliases[expressions.alias(name)]!r} are too "
+                "similar to be used in functions. Rename one."
             )
 
 
@@ -557,75 +556,69 @@ class _Placeholders:
                 if token.kind in ("name", "call") and token not in self.calls:
                     read = bare_factor if token.kind == "name" else call_factor
                     self.calls[token] = self._add(read(token.text))
-        for name in self._used():
+        names = (*self.roles, *(v for f in self.factors.values() for v in f.variables))
+        used = expressions.unique(names)
+        for name in used:
             if self.columns is not None and name not in self.columns:
                 if name in self.advice:
                     raise FormulaError(f"{name!r} is not a column. {self.advice[name]}")
                 raise _unknown(name, self.columns, quote=self.quote)
-        if any(DOT in part for part in parts):
-            self.rest = [self._add(factor) for factor in self._unused()]
+        if not any(DOT in part for part in parts):
+            return
+        # The columns that `.` denotes
+        if self.columns is None:
+            raise FormulaError(
+                "'.' requires the column names of the data. Name the covariates instead."
+            )
+        unused = expressions.unique(name for name in self.columns if name not in used)
+        if not unused:
+            raise FormulaError("'.' adds the unused columns, but all columns are used. Remove it.")
+        if not all(isinstance(name, str) and is_plain(name) for name in unused):
+            raise FormulaError(
+                "'.' requires plain column names. Rename columns, or name the covariates."
+            )
+        self.rest = [self._add(bare_factor(name)) for name in unused]
 
     def terms(self, part: Sequence[Token]) -> tuple[Term, ...]:
         if not part:
             return ()
         texts = {**self.calls, DOT: f"({' + '.join(self.rest)})"}
         products = _expand(" ".join(texts.get(token, token.text) for token in part))
-        found = [tuple(self.factors[p] for p in product if p != "1") for product in products]
-        ordered = sorted(filter(None, found), key=len)
-        return tuple(Term(":".join(map(_printed, factors)), factors) for factors in ordered)
+        terms = [tuple(self.factors[p] for p in product if p != "1") for product in products]
+        ordered = []
+        for factors in sorted(filter(None, terms), key=len):
+            names = (
+                f"`{f.expr}`" if f.kind == "numeric" and ":" in f.expr else f.expr for f in factors
+            )
+            ordered.append(Term(":".join(names), factors))
+        return tuple(ordered)
 
     def _add(self, factor: Factor) -> str:
         name = self.ids.setdefault(factor.expr, f"f{len(self.ids)}")
-        known = self.factors.get(name, factor)
-        if known.kind != factor.kind:
+        previous = self.factors.get(name, factor)
+        if previous.kind != factor.kind:
             raise FormulaError(
                 f"{expressions.short(factor.expr)} is both a column and a function. Rename the "
                 "column."
             )
-        if known.ref and factor.ref and known.ref != factor.ref:
+        if previous.ref and factor.ref and previous.ref != factor.ref:
             raise FormulaError(
                 f"{expressions.short(factor.expr)} has two reference labels. Write only one ref=."
             )
-        if known.levels and factor.levels and known.levels != factor.levels:
+        if previous.levels and factor.levels and previous.levels != factor.levels:
             raise FormulaError(
                 f"{expressions.short(factor.expr)} has two lists of levels. Write only one levels=."
             )
-        levels = known.levels or factor.levels
+        levels = previous.levels or factor.levels
         self.factors[name] = replace(
-            known, ref=known.ref or factor.ref, levels=levels, typed=known.typed or factor.typed
+            previous,
+            ref=previous.ref or factor.ref,
+            levels=levels,
+            typed=previous.typed or factor.typed,
         )
         if len(self.factors) > MAX_TERMS:
             raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
         return name
-
-    def _used(self) -> tuple[str, ...]:
-        return expressions.unique(
-            (*self.roles, *(v for f in self.factors.values() for v in f.variables))
-        )
-
-    def _unused(self) -> list[Factor]:
-        if self.columns is None:
-            raise FormulaError(
-                "'.' requires the column names of the data. Name the covariates instead."
-            )
-        used = self._used()
-        names = expressions.unique(name for name in self.columns if name not in used)
-        if not names:
-            raise FormulaError("'.' adds the unused columns, but all columns are used. Remove it.")
-        if not all(isinstance(name, str) and is_plain(name) for name in names):
-            raise FormulaError(
-                "'.' requires plain column names. Rename columns, or name the covariates."
-            )
-        return [bare_factor(name) for name in names]
-
-
-def _printed(factor: Factor) -> str:
-    return f"`{factor.expr}`" if factor.kind == "numeric" and ":" in factor.expr else factor.expr
-
-
-def _typed(name: str) -> str:
-    """A column's name for a message: in backticks if a formula needs them."""
-    return expressions.short(name) if expressions.quoted(name) == name else f"`{name[:60]}`"
 
 
 def _check_backticks(text: str, columns: Sequence[str] | None) -> None:
@@ -643,12 +636,15 @@ def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
     names = [c for c in columns if isinstance(c, str)]
     parts = [c for c in names if c != name and name in re.findall(expressions.NAME_PATTERN, c)]
     close = parts[:3] or difflib.get_close_matches(name, names[:MAX_TERMS], n=3)
-    known = close or names[:10]
-    shown = ", ".join(map(_typed, known)) or "none"
-    end = ", ..." if not close and len(names) > len(known) else "."
+    listed = close or names[:10]
+    # A name is in backticks if a formula needs them.
+    typed = ", ".join(
+        expressions.short(n) if expressions.quoted(n) == n else f"`{n[:60]}`" for n in listed
+    )
+    end = ", ..." if not close and len(names) > len(listed) else "."
     kind = "Similar columns" if close else "Columns of the data"
     return FormulaError(
-        f"Column {expressions.short(name)} is not in the data. {kind}: {shown}{end}"
+        f"Column {expressions.short(name)} is not in the data. {kind}: {typed or 'none'}{end}"
     )
 
 
@@ -660,7 +656,17 @@ def _expand(text: str) -> list[tuple[str, ...]]:
     products, terms = 0, None
     try:
         tree = parser.get_ast(text)
-        products = _products(tree)
+        # Maximum number of products in the expansion. Not recursive, because a + b + ... is deep.
+        sizes: dict[int, int] = {}
+        stack = [tree]
+        while stack and products <= MAX_PRODUCTS:
+            node = stack.pop()
+            arguments = getattr(node, "args", ())
+            if all(id(a) in sizes for a in arguments):
+                sizes[id(node)], made = _size(node, [sizes[id(a)] for a in arguments])
+                products += made
+            else:
+                stack += [node, *arguments]
         if products <= MAX_PRODUCTS:
             terms = list(parser.get_terms_from_ast(tree, context={}).root)
     except Exception:  # whatever the cause, the formula is wrong, and we raise our own message
@@ -673,21 +679,6 @@ def _expand(text: str) -> list[tuple[str, ...]]:
             "The formula cannot be read. Check its parentheses, and put + - * or : between terms."
         )
     return [tuple(factor.expr for factor in term.factors) for term in terms]
-
-
-def _products(tree: Any) -> int:
-    """Maximum number of products in an expansion. Not recursive, because a + b + ... is deep."""
-    sizes: dict[int, int] = {}
-    total, stack = 0, [tree]
-    while stack and total <= MAX_PRODUCTS:
-        node = stack.pop()
-        arguments = getattr(node, "args", ())
-        if all(id(a) in sizes for a in arguments):
-            sizes[id(node)], made = _size(node, [sizes[id(a)] for a in arguments])
-            total += made
-        else:
-            stack += [node, *arguments]
-    return total
 
 
 def _size(node: Any, sizes: Sequence[int]) -> tuple[int, int]:

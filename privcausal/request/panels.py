@@ -89,8 +89,8 @@ def panel_of(
         )
     check_order(time, both.values)
     width = domain.width if isinstance(domain, Interval) else 1.0
-    found = {name: Interval(-width, width), time: both}
-    return schema.with_columns(found), Panel(time, Schema({name: domain}))
+    changes = schema.with_columns({name: Interval(-width, width), time: both})
+    return changes, Panel(time, Schema({name: domain}))
 
 
 def declared_periods(schema: Schema, time: str, periods: Any) -> Domain | None:
@@ -126,8 +126,8 @@ def check_panel_columns(
 
 def check_order(time: str, periods: Sequence[str]) -> None:
     """Check that periods that are numbers or dates ascend."""
-    found = numbers_of(periods)
-    if found != sorted(found):
+    times = numbers_of(periods)
+    if times != sorted(times):
         raise SchemaError(
             f"The periods of {time!r} must be in ascending order. Write the earlier one first: "
             "periods=(2018, 2019)."

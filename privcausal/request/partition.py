@@ -38,18 +38,14 @@ class RegularAxis:
         return self.parts
 
     @property
-    def _scale(self) -> float:
-        return self.parts / (self.hi - self.lo)
-
-    @property
     def ends(self) -> Vector:
         """Ends of all parts, shape (size + 1,)."""
         return np.linspace(self.lo, self.hi, self.parts + 1)
 
     def part(self, values: Vector | Integers) -> Integers:
         """Part of each cleaned value, counted from 0; -1 for an undeclared label."""
-        at = np.floor((values - self.lo) * self._scale)
-        return np.minimum(at, self.parts - 1).astype(np.int64)
+        place = np.floor((values - self.lo) * (self.parts / (self.hi - self.lo)))
+        return np.minimum(place, self.parts - 1).astype(np.int64)
 
     def label(self, part: int) -> str:
         step = (self.hi - self.lo) / self.parts
@@ -61,7 +57,8 @@ class RegularAxis:
 
     def sql(self, value: str) -> str:
         """`part` in SQL, identical to the bit. Here, numbers may lie outside their bounds."""
-        place = f"FLOOR(({value} - {sql_number(self.lo)}) * {sql_number(self._scale)})"
+        scale = sql_number(self.parts / (self.hi - self.lo))
+        place = f"FLOOR(({value} - {sql_number(self.lo)}) * {scale})"
         return f"CAST(LEAST(GREATEST({place}, 0e0), {sql_number(self.parts - 1)}) AS INTEGER)"
 
 
@@ -204,8 +201,8 @@ class Tabulated:
         return f"{self.size} cells of a function of {', '.join(self.variables)}"
 
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
-        at = self.grid.cell(frame)
-        return np.where(at < 0, -1, self.cells[np.maximum(at, 0)])
+        place = self.grid.cell(frame)
+        return np.where(place < 0, -1, self.cells[np.maximum(place, 0)])
 
     def labels(self) -> tuple[str, ...]:
         return self.names
@@ -229,16 +226,17 @@ class Coordinates:
 
     def of(self, frame: Mapping[str, Vector | Integers]) -> Matrix:
         """Points, shape (n, size)."""
-        return np.hstack([self._of(name, frame[name]) for name in self.variables])
-
-    def _of(self, name: str, values: Vector | Integers) -> Matrix:
-        domain = self.schema[name]
-        if isinstance(domain, Levels):
-            return np.asarray(values[:, None] == np.arange(len(domain.labels)), np.float64)
-        if isinstance(domain, Interval):
-            place = (values - domain.mid) / (0.5 * domain.width)
-            return np.asarray(np.clip(place, -1.0, 1.0), np.float64)[:, None]
-        return np.asarray(2.0 * values - 1.0, np.float64)[:, None]
+        points = []
+        for name in self.variables:
+            values, domain = frame[name], self.schema[name]
+            if isinstance(domain, Levels):
+                place = values[:, None] == np.arange(len(domain.labels))
+            elif isinstance(domain, Interval):
+                place = np.clip((values - domain.mid) / (0.5 * domain.width), -1.0, 1.0)[:, None]
+            else:
+                place = (2.0 * values - 1.0)[:, None]
+            points.append(np.asarray(place, np.float64))
+        return np.hstack(points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,14 +261,14 @@ class Nearest:
     def cell(self, frame: Mapping[str, Vector | Integers]) -> Integers:
         z = self.coordinates.of(frame)
         best = np.full(len(z), np.inf)
-        found = np.zeros(len(z), np.int64)
+        cells = np.zeros(len(z), np.int64)
         for k, centre in enumerate(self.centres):
             distance = np.zeros(len(z))
             for j in range(z.shape[1]):  # fixed order for every engine and batch
                 distance += (z[:, j] - centre[j]) ** 2
             closer = distance < best
-            found[closer], best = k, np.minimum(best, distance)
-        return found
+            cells[closer], best = k, np.minimum(best, distance)
+        return cells
 
     def labels(self) -> tuple[str, ...]:
         return tuple(f"cluster {k + 1}" for k in range(self.size))
@@ -317,9 +315,9 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
 
 def product_of(schema: Schema, parts: Mapping[str, object]) -> Product:
     """All combinations of the parts of these features."""
-    made = Product(tuple(axis_of(name, schema, how) for name, how in parts.items()))
-    check_size(math.prod(float(axis.size) for axis in made.axes))
-    return made
+    product = Product(tuple(axis_of(name, schema, how) for name, how in parts.items()))
+    check_size(math.prod(float(axis.size) for axis in product.axes))
+    return product
 
 
 def check_size(cells: float) -> None:
@@ -335,82 +333,68 @@ GRID_BITS = 30
 """Bits of the grid on half of the outcome's range."""
 
 
-@dataclass(frozen=True)
-class CellQuery:
+def cell_sql(
+    table: str,
+    partition: Product,
+    schema: Schema,
+    *,
+    outcome: str,
+    treatment: str,
+    variables: Sequence[str],
+) -> str:
     """Counts and sums of a bounded outcome by cell and arm, in one SQL query for a data owner.
 
     Every step is the same IEEE operation as in the vault's row-wise code, in the same order. A
     warehouse may round ties differently, which does not change any sensitivity.
+
+    The columns are cell, arm, count, sum and steps. `steps` sums the outcome's distance from the
+    middle of its bounds, in whole steps of 2^-30 half ranges. It does not depend on the order of
+    rows.
     """
+    domain = schema[outcome]
+    lo, hi = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
+    middle, half = 0.5 * (lo + hi), 0.5 * (hi - lo)
+    names = {name: f"x{k}" for k, name in enumerate(variables)}
+    # The outcome's position between its bounds, from -1 to 1
+    value = names[outcome]
+    if isinstance(domain, Interval):
+        value = f"LEAST(GREATEST({value}, {sql_number(domain.lo)}), {sql_number(domain.hi)})"
+    place = f"({value} - {sql_number(middle)}) / {sql_number(half)}"
+    steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
+    total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
+    read = {x: _column_sql(name, schema[name]) for name, x in names.items()}
+    columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
+    present = " AND ".join(there for _, there in read.values())
+    return (
+        f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
+        f"placed AS (SELECT {partition.sql(names)} AS cell, {names[treatment]} AS arm, "
+        f"LEAST(GREATEST({place}, -1e0), 1e0) AS place FROM cleaned)\n"
+        f"SELECT cell, arm, COUNT(*) AS count, {total} AS sum, {steps} AS steps\n"
+        "FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
+    )
 
-    outcome: str
-    treatment: str
-    variables: tuple[str, ...]
-    schema: Schema
-    partition: Product
-    labels: frozenset[str]  # Columns read as text; the others are numbers
 
-    def sql(self, table: str) -> str:
-        """Query with the columns cell, arm, count, sum and steps.
+def _column_sql(name: str, domain: Domain) -> tuple[str, str]:
+    """SQL of a column's cleaned value, and SQL that tests whether a row has one.
 
-        `steps` sums the outcome's distance from the middle of its bounds, in whole steps of 2^-30
-        half ranges. It does not depend on the order of rows.
-        """
-        middle, half = self._middle
-        steps = f"CAST(SUM(CAST(ROUND(place * {_UNIT}, 0) AS BIGINT)) AS BIGINT)"
-        total = f"COUNT(*) * {sql_number(middle)} + {steps} * {sql_number(half / 2.0**GRID_BITS)}"
-        names = self._names
-        read = {x: self._column(name) for name, x in names.items()}
-        columns = ", ".join(f"{value} AS {x}" for x, (value, _) in read.items())
-        present = " AND ".join(there for _, there in read.values())
-        return (
-            f"WITH cleaned AS (SELECT {columns} FROM {table} WHERE {present}),\n"
-            f"placed AS (SELECT {self.partition.sql(names)} AS cell, "
-            f"{names[self.treatment]} AS arm, {self._place} AS place FROM cleaned)\n"
-            f"SELECT cell, arm, COUNT(*) AS count, {total} AS sum, {steps} AS steps\n"
-            "FROM placed WHERE cell >= 0 GROUP BY cell, arm ORDER BY cell, arm"
+    Comparisons with NULL are not true. NaN is above all numbers, or its comparisons are false.
+    """
+    column = sql_name(name)
+    number, there = f"CAST({column} AS DOUBLE)", f"{column} IS NOT NULL"
+    if isinstance(domain, Interval):
+        return number, f"ABS({number}) <= {_LARGEST}"
+    text = name in text_columns({name: domain})
+    value = f"CAST({column} AS VARCHAR)" if text else column
+    if isinstance(domain, Levels):
+        cases = " ".join(
+            f"WHEN {value} = {sql_text(label)} THEN {k}" for k, label in enumerate(domain.values)
         )
-
-    @property
-    def _names(self) -> dict[str, str]:
-        return {name: f"x{k}" for k, name in enumerate(self.variables)}
-
-    @property
-    def _middle(self) -> tuple[float, float]:
-        """The middle of the outcome's bounds, and half their width."""
-        domain = self.schema[self.outcome]
-        lo, hi = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
-        return 0.5 * (lo + hi), 0.5 * (hi - lo)
-
-    @property
-    def _place(self) -> str:
-        """The outcome's position between its bounds, from -1 to 1."""
-        middle, half = map(sql_number, self._middle)
-        value, domain = self._names[self.outcome], self.schema[self.outcome]
-        if isinstance(domain, Interval):
-            value = f"LEAST(GREATEST({value}, {sql_number(domain.lo)}), {sql_number(domain.hi)})"
-        return f"LEAST(GREATEST(({value} - {middle}) / {half}, -1e0), 1e0)"
-
-    def _column(self, name: str) -> tuple[str, str]:
-        """SQL of a column's cleaned value, and SQL that tests whether a row has one.
-
-        Comparisons with NULL are not true. NaN is above all numbers, or its comparisons are false.
-        """
-        domain, column = self.schema[name], sql_name(name)
-        number, there = f"CAST({column} AS DOUBLE)", f"{column} IS NOT NULL"
-        if isinstance(domain, Interval):
-            return number, f"ABS({number}) <= {_LARGEST}"
-        text = f"CAST({column} AS VARCHAR)" if name in self.labels else column
-        if isinstance(domain, Levels):
-            cases = " ".join(
-                f"WHEN {text} = {sql_text(label)} THEN {k}" for k, label in enumerate(domain.values)
-            )
-            return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END", there
-        zeros, ones = ["0"], ["1"]
-        if name in self.labels:
-            zeros, ones = [*map(sql_text, domain.zeros)], [*map(sql_text, domain.ones)]
-        known = f"{text} IN ({', '.join([*zeros, *ones])})"
-        return f"CASE WHEN {text} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", known
+        return f"CASE {cases} ELSE {len(domain.values) if domain.other else -1} END", there
+    zeros, ones = ["0"], ["1"]
+    if text:
+        zeros, ones = [*map(sql_text, domain.zeros)], [*map(sql_text, domain.ones)]
+    present = f"{value} IN ({', '.join([*zeros, *ones])})"
+    return f"CASE WHEN {value} IN ({', '.join(ones)}) THEN 1 ELSE 0 END", present
 
 
 _UNIT, _LARGEST = sql_number(2.0**GRID_BITS), sql_number(sys.float_info.max)

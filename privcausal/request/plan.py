@@ -14,7 +14,7 @@ from privcausal.accounting.price import EVENTS, NUMBERS
 from privcausal.accounting.tradeoff import TradeOff
 from privcausal.errors import BudgetError, CapabilityError, is_number
 from privcausal.prices import at_most
-from privcausal.request.partition import CellQuery, Partition, Product, text_columns
+from privcausal.request.partition import Partition, Product, cell_sql
 from privcausal.request.request import FOLDS, Request
 from privcausal.request.schema import Domain, Interval, label_key
 
@@ -117,28 +117,24 @@ class Plan:
             raise BudgetError("Two stages of a plan have the same name.")
         if self.rho > self.rho_cap:
             raise BudgetError("The stages of a plan cost more than its budget.")
-        self._check_free()
         if self.gdp and len(self.stages) > EVENTS:
             raise BudgetError(
                 f"This fit would have {len(self.stages):,} stages. The maximum is {EVENTS:,}. "
                 "Declare bounds=, or use fewer arms or rounds."
             )
 
-    def _check_free(self) -> None:
-        """Check that free stages use separate rows and cost no more than the charged parts.
-
-        Each row is in one part, so tables that differ in one row differ in one part only. The
-        stages on the other parts then follow from released numbers. The total cost is therefore
-        the cost of the most expensive part, in each of rho, epsilon and delta. A stage on all rows
-        also reads the rows of a free part, so its charge does not cover a free part.
-        """
+        # Free stages use separate rows and cost no more than the charged parts. Each row is in one
+        # part, so tables that differ in one row differ in one part only. The stages on the other
+        # parts then follow from released numbers. The total cost is therefore the cost of the most
+        # expensive part, in each of rho, epsilon and delta. A stage on all rows also reads the rows
+        # of a free part, so its charge does not cover a free part.
         paying = [s for s in self.stages if not s.free and s.part != "all"]
         paid = [sum(getattr(s, of) for s in paying) for of in ("charged", "epsilon", "delta")]
         for part in {s.part for s in self.stages if s.free}:
-            own = [s for s in self.stages if s.part == part]
-            spent = (sum(getattr(s, of) for s in own) for of in PRICES)
-            dear = any(one > most for one, most in zip(spent, paid, strict=True))
-            if part == "all" or dear or not all(s.parallel for s in own):
+            members = [s for s in self.stages if s.part == part]
+            spent = (sum(getattr(s, of) for s in members) for of in PRICES)
+            dear = any(cost > most for cost, most in zip(spent, paid, strict=True))
+            if part == "all" or dear or not all(s.parallel for s in members):
                 raise BudgetError(f"The stages of part {part!r} are not covered by the charges.")
 
     @property
@@ -147,8 +143,8 @@ class Plan:
 
     def cost(self, stage: Stage) -> Cost:
         """The ledger's charge for a stage."""
-        own = (0, 0) if stage.free else (stage.epsilon, stage.delta)
-        return Cost(stage.charged, *own, self.gdp and stage.rho > 0)
+        epsilon, delta = (0, 0) if stage.free else (stage.epsilon, stage.delta)
+        return Cost(stage.charged, epsilon, delta, self.gdp and stage.rho > 0)
 
     @property
     def epsilon(self) -> int:
@@ -205,12 +201,29 @@ class Plan:
                 f"SQL is not available for {formula.response}. Make it a column of the table, with "
                 "its own bounds."
             )
-        schema = self.request.schema
-        labels = text_columns(schema.columns)
-        query = CellQuery(
-            formula.outcome, formula.treatment, formula.variables, schema, self.partition, labels
+        statement = cell_sql(
+            table,
+            self.partition,
+            self.request.schema,
+            outcome=formula.outcome,
+            treatment=formula.treatment,
+            variables=formula.variables,
         )
-        return translated(query.sql(table), dialect)
+        if dialect == "duckdb":
+            return statement
+        try:
+            import sqlglot
+        except ImportError:
+            raise CapabilityError(
+                f"SQL for {dialect!r} requires sqlglot. Run pip install 'privcausal[sql]'."
+            ) from None
+        try:
+            return str(sqlglot.transpile(statement, read="duckdb", write=dialect, pretty=True)[0])
+        except ValueError:
+            raise CapabilityError(
+                f"dialect={str(dialect)[:40]!r} is unknown to sqlglot. Common dialects are "
+                "'duckdb', 'postgres', 'snowflake', 'bigquery' and 'spark'."
+            ) from None
 
     def __str__(self) -> str:
         lines = [f"{self.learner}, base={self.base!r}: {self.request.formula}"]
@@ -226,39 +239,41 @@ PER_ROW = (
 )
 
 
-def divide(defaults: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
+def divide(defaults: Mapping[str, float], chosen: Mapping[str, float] | None) -> dict[str, float]:
     """Return shares that sum to one: the given shares, and the others in their default proportions.
 
     Raise `BudgetError` for unknown names, shares below 0 or above 1, a sum above one, or all four
     below one.
     """
-    given = dict(given or {})
-    known = ", ".join(map(repr, defaults))
-    for name, value in given.items():
+    chosen = dict(chosen or {})
+    names = ", ".join(map(repr, defaults))
+    for name, value in chosen.items():
         if name not in KNOWN_SHARES:
             raise BudgetError(
-                f"shares= cannot contain {str(name)!r}. The shares of this fit are {known}."
+                f"shares= cannot contain {str(name)!r}. The shares of this fit are {names}."
             )
         if not (is_number(value) and 0 <= value <= 1):
             raise BudgetError(f"shares[{name!r}] must be a number from 0 to 1.")
-    if given.get("average") and "average" not in defaults:
+    if chosen.get("average") and "average" not in defaults:
         raise BudgetError(
             "shares= cannot contain 'average' here, because the effect is itself an average."
         )
-    left = 1.0 - sum(given.values())
-    rest = {name: share for name, share in defaults.items() if name not in given}
-    if left < -SHARE_TOLERANCE or (set(KNOWN_SHARES) <= set(given) and abs(left) > SHARE_TOLERANCE):
+    left = 1.0 - sum(chosen.values())
+    rest = {name: share for name, share in defaults.items() if name not in chosen}
+    if left < -SHARE_TOLERANCE or (
+        set(KNOWN_SHARES) <= set(chosen) and abs(left) > SHARE_TOLERANCE
+    ):
         raise BudgetError("shares must sum to 1.")
     if left <= SHARE_TOLERANCE and "average" in rest:
         # The given shares use all of rho, so the averages keep their default share.
         left = rest["average"]
-        given = {name: value * (1 - left) for name, value in given.items()}
+        chosen = {name: value * (1 - left) for name, value in chosen.items()}
         rest = {"average": left}
     scale = max(left, 0.0) / sum(rest.values()) if rest else 0.0
-    shares = {n: float(given[n]) if n in given else defaults[n] * scale for n in defaults}
+    shares = {n: float(chosen[n]) if n in chosen else defaults[n] * scale for n in defaults}
     total = sum(shares.values())
     if total <= 0:
-        raise BudgetError(f"shares must leave a budget for this fit, which uses only {known}.")
+        raise BudgetError(f"shares must leave a budget for this fit, which uses only {names}.")
     # Redistribute shares that this fit does not need (for example, bounds if all are declared).
     return {name: share / total for name, share in shares.items()}
 
@@ -283,28 +298,6 @@ def portions(total: int, shares: Sequence[float]) -> list[int]:
     """Whole amounts in proportion to `shares`, with a sum of at most `total`."""
     whole = sum(shares)
     return [math.floor(total * (share / whole) * (1 - 1e-12)) for share in shares]
-
-
-def translated(statement: str, dialect: str) -> str:
-    """Translate the statement to another SQL dialect with sqlglot.
-
-    Raise `CapabilityError` if sqlglot is not installed or does not know the dialect.
-    """
-    if dialect == "duckdb":
-        return statement
-    try:
-        import sqlglot
-    except ImportError:
-        raise CapabilityError(
-            f"SQL for {dialect!r} requires sqlglot. Run pip install 'privcausal[sql]'."
-        ) from None
-    try:
-        return str(sqlglot.transpile(statement, read="duckdb", write=dialect, pretty=True)[0])
-    except ValueError:
-        raise CapabilityError(
-            f"dialect={str(dialect)[:40]!r} is unknown to sqlglot. Common dialects are 'duckdb', "
-            "'postgres', 'snowflake', 'bigquery' and 'spark'."
-        ) from None
 
 
 SPREADS_PER_RANGE = 4.0
@@ -422,7 +415,7 @@ def assume(
     """
     name, arm = request.formula.outcome, request.formula.assigned
     domain = request.schema.get(name)
-    given = {} if like is None else _public_rows(request, like)
+    public = {} if like is None else _public_rows(request, like)
     if domain is None:
         if outcome_sd is None or not (is_number(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
@@ -430,19 +423,19 @@ def assume(
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."
             )
         width = SPREADS_PER_RANGE * outcome_sd
-        return Assumptions(width, outcome_sd, r2, treated, like=given, icc=icc)
+        return Assumptions(width, outcome_sd, r2, treated, like=public, icc=icc)
     width, usual = 1.0, 0.5
     if isinstance(domain, Interval):
-        one_or_none = (domain.lo, domain.hi) == (0.0, 1.0)
-        width, usual = domain.width, domain.width / (2.0 if one_or_none else SPREADS_PER_RANGE)
-    if name in given and request.formula.response is None:
-        spread = float(np.std(_numbers(given[name], domain)))
+        coded = (domain.lo, domain.hi) == (0.0, 1.0)
+        width, usual = domain.width, domain.width / (2.0 if coded else SPREADS_PER_RANGE)
+    if name in public and request.formula.response is None:
+        spread = float(np.std(_numbers(public[name], domain)))
         usual = min(max(spread, LEAST_SPREAD * width), 0.5 * width)
-    if arm in given:
-        share = float(np.mean(_numbers(given[arm], request.schema.get(arm))))
+    if arm in public:
+        share = float(np.mean(_numbers(public[arm], request.schema.get(arm))))
         treated = min(max(share, 0.01), 0.99)
     sd = usual if outcome_sd is None else outcome_sd
-    return Assumptions(width, sd, r2, treated, like=given, icc=icc)
+    return Assumptions(width, sd, r2, treated, like=public, icc=icc)
 
 
 def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:

@@ -54,29 +54,6 @@ def _is_horizon(value: Any) -> bool:
     return is_number(value) and HORIZONS[0] <= value <= HORIZONS[1]
 
 
-def check_horizon(formula: CausalFormula, schema: Schema, horizon: float) -> None:
-    """Raise `SchemaError` unless the horizon is a number within the bounds of the time."""
-    if not _is_horizon(horizon):
-        raise SchemaError(
-            "horizon= must be a positive number in the units of the time, "
-            f"{HORIZONS[0]:.1e} to {HORIZONS[1]:.1e}."
-        )
-    time = schema.get(formula.outcome)
-    raw = getattr(time, "raw", time)
-    if isinstance(raw, Interval) and 0 <= raw.lo < raw.hi <= horizon:
-        raise SchemaError(
-            f"No row can be followed to the horizon {horizon:g}, because the survival time "
-            f"{formula.outcome!r} ends at {raw.hi:g}. Use a horizon below {raw.hi:g}, or omit the "
-            "bounds if they are wrong."
-        )
-    if not (isinstance(raw, Interval) and raw.lo >= 0):
-        raise SchemaError(
-            f"The bounds of the survival time {formula.outcome!r} must be (0, hi), with hi beyond "
-            f"the horizon. Leave them out, or write bounds={{{formula.outcome!r}: "
-            f"(0, {2 * horizon:g})}}."
-        )
-
-
 # -- the request -------------------------------------------------------------------------------
 
 Special = Literal["CATE", "OLS", "ATT(g, t)"]
@@ -144,10 +121,10 @@ def _public(value: Any) -> str:
     return repr(value)[:40] if plain else f"an object of type {type(value).__name__}"
 
 
-def _choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        near = [own for own in known if isinstance(value, str) and own.lower() == value.lower()]
-        write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, known))}"
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        near = [k for k in choices if isinstance(value, str) and k.lower() == value.lower()]
+        write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, choices))}"
         raise CapabilityError(f"{name}={_public(value)} is unknown. {write}.")
 
 
@@ -177,13 +154,13 @@ class Trust:
     @classmethod
     def of(cls, neighbors: Any, unit: Any, max_rows: Any) -> Trust:
         """The relation of a call. Its units must state their number of rows."""
-        made = cls(neighbors, unit, 1 if max_rows is None else max_rows)
+        trust = cls(neighbors, unit, 1 if max_rows is None else max_rows)
         if unit is not None and max_rows is None:
             raise BudgetError(
                 "unit= requires max_rows=, the largest number of rows used of each unit. Write "
                 f"unit={unit!r}, max_rows=5. With max_rows=1, only the first row is used."
             )
-        return made
+        return trust
 
     @property
     def protected(self) -> str:
@@ -313,20 +290,22 @@ class Queries:
         return max((len(values) for values in self.columns.values()), default=1)
 
 
-def estimands_of(asked: object) -> tuple[Literal["CATE"] | Average, tuple[Average | OfMeans, ...]]:
+def estimands_of(
+    estimand: object,
+) -> tuple[Literal["CATE"] | Average, tuple[Average | OfMeans, ...]]:
     """Return the first average requested, then the other estimands.
 
     Means and ratios add their difference, the ATE. Raise `CapabilityError` for an unknown name, a
     repeated name, or an empty list.
     """
-    if asked == "CATE":
+    if estimand == "CATE":
         return "CATE", ()  # a later check refuses it by name
-    names = [asked] if isinstance(asked, str) else asked
+    names = [estimand] if isinstance(estimand, str) else estimand
     if not isinstance(names, Sequence) or not names:
         raise CapabilityError("estimand must be a name or a list of names, such as ['ATE', 'ATT'].")
-    known = (*AVERAGES, *OF_MEANS)
+    choices = (*AVERAGES, *OF_MEANS)
     for name in names:
-        _choice("estimand", name, known)
+        _choice("estimand", name, choices)
     if len(set(names)) < len(names):
         raise CapabilityError("An estimand is listed twice. List each estimand once.")
     derived = [name for name in names if name in OF_MEANS]
@@ -450,25 +429,22 @@ class Request:
                     f"{LEAST_PROPENSITY:g} from 0 and 1."
                 )
         elif isinstance(p, Mapping):
-            self._check_shares(p)
+            arms = self.arms
+            if not arms:
+                raise SchemaError(
+                    "propensity= by arm requires a treatment with at least three declared arms. "
+                    "For two arms, give the share of the treated, for example propensity=0.5."
+                )
+            numbers = all(is_number(share) and _inside(share) for share in p.values())
+            if {*p} != {*arms} or not numbers or abs(sum(p.values()) - 1) > SUM_TOLERANCE:
+                raise SchemaError(
+                    "propensity= must give a share in (0, 1) for each of the arms "
+                    f"{', '.join(arms)}. The shares must add up to 1."
+                )
         elif not (is_number(p) and _inside(p)):
             raise SchemaError(
                 "propensity must be a number in (0, 1) or the name of a column. A number must be "
                 f"at least {LEAST_PROPENSITY:g} from 0 and 1."
-            )
-
-    def _check_shares(self, shares: Mapping[str, float]) -> None:
-        arms = self.arms
-        if not arms:
-            raise SchemaError(
-                "propensity= by arm requires a treatment with at least three declared arms. For "
-                "two arms, give the share of the treated, for example propensity=0.5."
-            )
-        numbers = all(is_number(p) and _inside(p) for p in shares.values())
-        if {*shares} != {*arms} or not numbers or abs(sum(shares.values()) - 1) > SUM_TOLERANCE:
-            raise SchemaError(
-                f"propensity= must give a share in (0, 1) for each of the arms {', '.join(arms)}. "
-                "The shares must add up to 1."
             )
 
     def _check_weights(self) -> None:
@@ -532,8 +508,26 @@ class Request:
                 "group separately. The survival() of one fit also shows unadjusted risks by arm "
                 "and time, at no cost."
             )
-        check_horizon(formula, self.schema, horizon)
-        self._check_arms("Event", formula.event, own=False)
+        if not _is_horizon(horizon):
+            raise SchemaError(
+                "horizon= must be a positive number in the units of the time, "
+                f"{HORIZONS[0]:.1e} to {HORIZONS[1]:.1e}."
+            )
+        time = self.schema.get(formula.outcome)
+        raw = getattr(time, "raw", time)
+        if isinstance(raw, Interval) and 0 <= raw.lo < raw.hi <= horizon:
+            raise SchemaError(
+                f"No row can be followed to the horizon {horizon:g}, because the survival time "
+                f"{formula.outcome!r} ends at {raw.hi:g}. Use a horizon below {raw.hi:g}, or omit "
+                "the bounds if they are wrong."
+            )
+        if not (isinstance(raw, Interval) and raw.lo >= 0):
+            raise SchemaError(
+                f"The bounds of the survival time {formula.outcome!r} must be (0, hi), with hi "
+                f"beyond the horizon. Leave them out, or write bounds={{{formula.outcome!r}: "
+                f"(0, {2 * horizon:g})}}."
+            )
+        self._check_arms("Event", formula.event, allowed=False)
 
     def _check_treatment(self) -> None:
         name = self.formula.treatment
@@ -555,14 +549,14 @@ class Request:
             )
         adjusted = self.formula.terms or self.estimand == "ATE"
         shares = self.arms and self.estimand == "ATE" and isinstance(self.propensity, Mapping)
-        told = self.propensity is not None and not shares
-        if (self.dose or self.arms) and (told or not adjusted):
+        unusable = self.propensity is not None and not shares
+        if (self.dose or self.arms) and (unusable or not adjusted):
             raise CapabilityError(
                 f"{self.formula.assigned!r} is numeric or has more than two arms. It requires "
                 "covariates, 'Y ~ T | X', and no propensity=. For several arms of a trial, give "
                 "their shares: propensity={'control': 0.5, 'low': 0.25, 'high': 0.25}."
             )
-        self._check_arms("Treatment", name, own=self.per_unit or self.arms)
+        self._check_arms("Treatment", name, allowed=self.per_unit or self.arms)
         several = len(self.formula.instruments) > 1
         if several and (self.propensity is not None or not self.formula.terms):
             raise CapabilityError(
@@ -571,18 +565,18 @@ class Request:
             )
         for instrument in self.formula.instruments:
             number = several and isinstance(self.schema.get(instrument), Interval)
-            self._check_arms("Instrument", instrument, own=self.dose or number)
+            self._check_arms("Instrument", instrument, allowed=self.dose or number)
 
-    def _check_arms(self, role: str, name: str, *, own: object) -> None:
-        """Require two arms, unless `own` says that a number or several arms are allowed."""
+    def _check_arms(self, role: str, name: str, *, allowed: object) -> None:
+        """Require two arms, unless `allowed` says that a number or several arms are allowed."""
         domain = self.schema.get(name)
         coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
         two = isinstance(domain, Levels) and len(domain.values) == 2
-        if own or domain is None or isinstance(domain, Binary) or coded or two:
+        if allowed or domain is None or isinstance(domain, Binary) or coded or two:
             return
         labels = ["no", "yes"]
         if isinstance(domain, Interval):  # for example, a treatment coded 1 and 2
-            labels = [str(number_key(one)) for one in (domain.lo, domain.hi)]
+            labels = [str(number_key(code)) for code in (domain.lo, domain.hi)]
         declared = f"the reference first: bounds={{{name!r}: {labels!r}}}"
         if isinstance(domain, Interval) and domain.width != 1:
             outcome, end = self.formula.outcome, ". For a slope, use estimand='PLR'."
@@ -674,8 +668,8 @@ class Request:
             domain = self.schema[self.propensity]
             assert isinstance(domain, Interval)
             return min(domain.lo, 1 - domain.hi)
-        known = self.propensity
-        shares = known.values() if isinstance(known, Mapping) else [known]
+        p = self.propensity
+        shares = p.values() if isinstance(p, Mapping) else [p]
         return min(min(float(p), 1 - float(p)) for p in shares)
 
     @property
@@ -739,8 +733,8 @@ class Request:
         panel, schema = self.trust.panel, self.schema
         if panel is None:
             return schema
-        own = {name: schema[name] for name in schema if name not in self.wide}
-        return Schema(own, schema.complete).with_columns(panel.outcome.columns)
+        columns = {name: schema[name] for name in schema if name not in self.wide}
+        return Schema(columns, schema.complete).with_columns(panel.outcome.columns)
 
     def label_columns(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Columns of labels in an untyped table; see `Schema.label_columns`."""

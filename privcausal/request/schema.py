@@ -65,8 +65,8 @@ class Header:
             raise DataError(f"{name!r} is not a column. {self.advice[name]}")
         if self.untyped:
             raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
-        known = ", ".join(map(repr, self.names[:20]))
-        raise DataError(f"Column {name!r} is not in the data. Columns of the data: {known}.")
+        names = ", ".join(map(repr, self.names[:20]))
+        raise DataError(f"Column {name!r} is not in the data. Columns of the data: {names}.")
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
@@ -134,14 +134,17 @@ def label_key(value: object) -> str | None:
 
 
 def _key(value: Any) -> str | None:
-    if _is_missing(value):
+    # NaT is unequal to itself, and a comparison with NA returns NA.
+    unequal = value is not None and value != value  # noqa: PLR0124
+    truth = isinstance(unequal, bool | np.bool_)
+    if value is None or (bool(unequal) if truth else unequal is value):
         return None
     for kinds, text in _TEXTS:
         if isinstance(value, kinds):
             return text(value)
     # Compare by name, because importing pandas takes time.
-    known = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
-    return str(value) if known else None
+    of_pandas = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
+    return str(value) if of_pandas else None
 
 
 def library(value: object) -> str:
@@ -152,14 +155,6 @@ def number_key(x: float) -> str | None:
     if math.isnan(x):
         return None
     return str(int(x)) if x.is_integer() else repr(x)
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    # NaT is unequal to itself, and a comparison with NA returns NA.
-    unequal = value != value  # noqa: PLR0124
-    return bool(unequal) if isinstance(unequal, bool | np.bool_) else unequal is value
 
 
 def _dated(value: Any) -> str | None:
@@ -222,9 +217,40 @@ class Interval(Made):
     natural: bool = field(default=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        problem = _interval_problem(self.lo, self.hi)
-        if problem:
-            raise SchemaError(problem)
+        lo: Any = self.lo
+        hi: Any = self.hi
+        if not (is_number(lo) and is_number(hi)):
+            other = "Binary() for bool"
+            if isinstance(lo, date | np.datetime64):
+                other = "convert dates to numbers, for example to days since January 1"
+            raise SchemaError(
+                f"An interval requires two numbers, not {kind_of(lo)} and {kind_of(hi)}. Write "
+                f"(0, 1), or {other}."
+            )
+        try:
+            low, high = float(lo), float(hi)
+        except OverflowError:
+            low = high = math.inf
+        pair = f"({number_key(low)}, {number_key(high)})"
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise SchemaError(
+                "Bounds must be finite. Write the widest possible range, for example (0, 120)."
+            )
+        if low == high:
+            raise SchemaError(
+                f"Both bounds of {pair} are equal. Write lo < hi, or remove a constant column."
+            )
+        if low > high:
+            raise SchemaError(
+                "The lower bound must come first. Write "
+                f"({number_key(high)}, {number_key(low)}), not {pair}."
+            )
+        if not least_width(low, high) < high - low < MAX_WIDTH:
+            narrow = high - low < MAX_WIDTH
+            problem = "too narrow for floating-point numbers" if narrow else "wider than 2**60"
+            raise SchemaError(
+                f"The interval {pair} is {problem}. Shift the column or change its unit."
+            )
         object.__setattr__(self, "lo", float(self.lo))
         object.__setattr__(self, "hi", float(self.hi))
         object.__setattr__(self, "natural", bool(self.natural))
@@ -424,8 +450,21 @@ class Schema(Strict):
             )
         if not isinstance(complete, bool):
             raise SchemaError("complete must be True or False.")
-        pairs = tuple((name, _domain_of(name, v)) for name, v in (columns or {}).items())
-        object.__setattr__(self, "domains", pairs)
+        pairs = []
+        for name, value in (columns or {}).items():
+            if not isinstance(name, str) or not name:
+                raise SchemaError(
+                    f"Column name {label_key(name)!r} must be text and not empty. Rename the "
+                    "column."
+                )
+            problem = ""
+            try:
+                pairs.append((name, _as_domain(value)))
+            except SchemaError as error:
+                problem = str(error)
+            if problem:
+                raise SchemaError(f"bounds[{name!r}]: {problem}")
+        object.__setattr__(self, "domains", tuple(pairs))
         object.__setattr__(self, "complete", complete)
 
     @classmethod
@@ -440,8 +479,8 @@ class Schema(Strict):
         77.0
         """
         if labels and isinstance(bounds, Mapping):
-            own = {n: bounds[n] for n in labels if _two_numbers(bounds.get(n))}
-            bounds = {**bounds, **{n: Levels(values) for n, values in own.items()}}
+            pairs = {n: Levels(bounds[n]) for n in labels if _two_numbers(bounds.get(n))}
+            bounds = {**bounds, **pairs}
         return bounds if isinstance(bounds, Schema) else cls(bounds)  # type: ignore[arg-type]
 
     @classmethod
@@ -473,7 +512,23 @@ class Schema(Strict):
         >>> pc.Schema.from_toml("bounds.toml").columns
         {'age': Interval(lo=18.0, hi=95.0)}
         """
-        content = _read_toml(path)
+        import tomllib
+
+        if not isinstance(path, str | os.PathLike):
+            raise SchemaError(f"The path of a TOML file must be text, not {kind_of(path)}.")
+        content, trouble = None, "is not valid TOML"
+        try:
+            with open(path, "rb") as file:
+                content = tomllib.load(file)
+        except OSError:
+            trouble = "cannot be read"
+        except ValueError:  # bad syntax, bad UTF-8, or a null byte in the path
+            pass
+        if content is None:
+            # Raise outside the handler, so that the original exception is not attached.
+            raise SchemaError(
+                f"{os.fspath(path)!r} {trouble}. Pass a TOML file with a table [bounds]."
+            )
         bounds = content.get("bounds", {})
         if not isinstance(bounds, dict):
             raise SchemaError("bounds must be a table of the TOML file. Write [bounds].")
@@ -497,12 +552,12 @@ class Schema(Strict):
         >>> list(pc.Schema.from_dtypes(study.frame, age=(18, 95)))
         ['age']
         """
-        found = {
+        columns = {
             name: Binary([False, True]) if labels is None else {"labels": labels}
             for name, labels in dtype_labels(frame)
             if labels != []
         }
-        return cls({**found, **bounds})
+        return cls({**columns, **bounds})
 
     @property
     def columns(self) -> dict[str, Domain]:
@@ -512,8 +567,8 @@ class Schema(Strict):
     def __getitem__(self, name: str) -> Domain:
         domain = self.get(name)
         if domain is None:
-            known = ", ".join(self) or "none"
-            raise SchemaError(f"Column {name!r} has no declared domain. Declared columns: {known}.")
+            names = ", ".join(self) or "none"
+            raise SchemaError(f"Column {name!r} has no declared domain. Declared columns: {names}.")
         return domain
 
     def get(self, name: str, default: Domain | None = None) -> Domain | None:
@@ -549,23 +604,34 @@ class Schema(Strict):
         >>> sorted(schema.to_dict())
         ['bounds', 'complete']
         """
-        bounds = {name: _plain(domain) for name, domain in self.domains}
+        bounds: dict[str, dict[str, Any]] = {}
+        for name, domain in self.domains:
+            if isinstance(domain, Interval):
+                bounds[name] = {"lo": domain.lo, "hi": domain.hi}
+                if isinstance(domain, Transformed):
+                    bounds[name]["raw"] = [domain.raw.lo, domain.raw.hi]
+                elif domain.natural:
+                    bounds[name]["natural"] = True
+            elif isinstance(domain, Binary):
+                bounds[name] = {"labels": [domain.zero, domain.one], "ref": domain.zero}
+            else:
+                bounds[name] = {"labels": list(domain.values), "other": domain.other}
         return {"bounds": bounds, "complete": self.complete}
 
-    def label_columns(self, asked: Iterable[str]) -> dict[str, frozenset[str]]:
+    def label_columns(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the columns of labels in an untyped table, with the declared labels of each.
 
-        `asked` names columns used as labels, as in ``C(region)``. Columns declared as an interval
+        `names` names columns used as labels, as in ``C(region)``. Columns declared as an interval
         or as the 0/1 coding are excluded.
         """
-        found = {name: frozenset[str]() for name in asked}
+        columns = {name: frozenset[str]() for name in names}
         for name, domain in self.domains:
             labels = getattr(domain, "labels", None)  # None for intervals and the 0/1 coding
             if labels is None:
-                found.pop(name, None)
+                columns.pop(name, None)
             else:
-                found[name] = frozenset(labels)
-        return found
+                columns[name] = frozenset(labels)
+        return columns
 
     def refuse_misspelt(
         self, names: Sequence[str], needed: Sequence[str], free: Sequence[str]
@@ -578,7 +644,7 @@ class Schema(Strict):
         contain domains of other tables' columns.
         """
         bare = {name.casefold(): name for name in needed if name not in self}
-        bought = {key: name for key, name in bare.items() if name not in free}
+        estimated = {key: name for key, name in bare.items() if name not in free}
         for name in (name for name in self if name not in names):
             close = get_close_matches(name.casefold(), bare, 1, 0.75)
             if close:
@@ -587,28 +653,16 @@ class Schema(Strict):
                     f"{bare[close[0]]!r}. Rename the key if both are the same column. Otherwise, "
                     "remove it."
                 )
-            if bought:
-                (near,) = get_close_matches(name.casefold(), bought, 1, 0.0)
+            if estimated:
+                (near,) = get_close_matches(name.casefold(), estimated, 1, 0.0)
                 raise SchemaError(
                     f"bounds= has an entry for {name!r}, which is not in the data, but none for "
-                    f"{bought[near]!r}. Correct the key, or remove it to have the domain of "
-                    f"{bought[near]!r} estimated privately."
+                    f"{estimated[near]!r}. Correct the key, or remove it to have the domain of "
+                    f"{estimated[near]!r} estimated privately."
                 )
 
 
 # Conversion of user input to domains.
-
-
-def _domain_of(name: object, value: Any) -> Domain:
-    if not isinstance(name, str) or not name:
-        raise SchemaError(
-            f"Column name {label_key(name)!r} must be text and not empty. Rename the column."
-        )
-    try:
-        return _as_domain(value)
-    except SchemaError as error:
-        problem = str(error)
-    raise SchemaError(f"bounds[{name!r}]: {problem}")
 
 
 def _as_domain(value: Any) -> Domain:
@@ -667,45 +721,6 @@ def _from_mapping(value: Mapping[str, Any]) -> Domain:
     return Levels(labels, other)
 
 
-def _plain(domain: Domain) -> dict[str, Any]:
-    if isinstance(domain, Transformed):
-        return {"lo": domain.lo, "hi": domain.hi, "raw": [domain.raw.lo, domain.raw.hi]}
-    if isinstance(domain, Interval):
-        ends = {"lo": domain.lo, "hi": domain.hi}
-        return {**ends, "natural": True} if domain.natural else ends
-    if isinstance(domain, Binary):
-        return {"labels": [domain.zero, domain.one], "ref": domain.zero}
-    return {"labels": list(domain.values), "other": domain.other}
-
-
-def _interval_problem(lo: Any, hi: Any) -> str | None:
-    if not (is_number(lo) and is_number(hi)):
-        kinds = f"{kind_of(lo)} and {kind_of(hi)}"
-        other = "Binary() for bool"
-        if isinstance(lo, date | np.datetime64):
-            other = "convert dates to numbers, for example to days since January 1"
-        return f"An interval requires two numbers, not {kinds}. Write (0, 1), or {other}."
-    try:
-        low, high = float(lo), float(hi)
-    except OverflowError:
-        low = high = math.inf
-    pair = f"({number_key(low)}, {number_key(high)})"
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return "Bounds must be finite. Write the widest possible range, for example (0, 120)."
-    if low == high:
-        return f"Both bounds of {pair} are equal. Write lo < hi, or remove a constant column."
-    if low > high:
-        return (
-            f"The lower bound must come first. Write ({number_key(high)}, {number_key(low)}), not "
-            f"{pair}."
-        )
-    if not least_width(low, high) < high - low < MAX_WIDTH:
-        narrow = high - low < MAX_WIDTH
-        problem = "too narrow for floating-point numbers" if narrow else "wider than 2**60"
-        return f"The interval {pair} is {problem}. Shift the column or change its unit."
-    return None
-
-
 def _label_keys(values: Any) -> tuple[str, ...]:
     """Distinct labels. Messages quote only positions, because the labels may be observed data."""
     values = as_plain(values)
@@ -729,8 +744,8 @@ def _label_keys(values: Any) -> tuple[str, ...]:
 def _reference_first(keys: tuple[str, ...], ref: Any) -> tuple[str, ...]:
     first = keys[0] if ref is None and keys else label_key(ref)
     if ref is not None and first not in keys:
-        known = ", ".join(map(repr, keys[:10]))
-        raise SchemaError(f"ref={first!r} is not among the labels. Choose one of {known}.")
+        choices = ", ".join(map(repr, keys[:10]))
+        raise SchemaError(f"ref={first!r} is not among the labels. Choose one of {choices}.")
     return (*(k for k in keys if k == first), *(k for k in keys if k != first))
 
 
@@ -749,34 +764,17 @@ def _two_numbers(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
 
 
-def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    import tomllib
-
-    if not isinstance(path, str | os.PathLike):
-        raise SchemaError(f"The path of a TOML file must be text, not {kind_of(path)}.")
-    trouble = "is not valid TOML"
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError:
-        trouble = "cannot be read"
-    except ValueError:  # bad syntax, bad UTF-8, or a null byte in the path
-        pass
-    # Raise outside the handler, so that the original exception is not attached.
-    raise SchemaError(f"{os.fspath(path)!r} {trouble}. Pass a TOML file with a table [bounds].")
-
-
 def with_levels(schema: Schema, levels: Mapping[str, Sequence[str]]) -> Schema:
     """Add the levels that ``C(x, levels=[...])`` declares, in their order."""
     changed = {}
     for name, labels in levels.items():
-        domain, own = schema.get(name), Levels(labels)
+        domain, listed = schema.get(name), Levels(labels)
         if domain is not None and not (
-            isinstance(domain, Levels) and {*domain.labels} == {*own.labels}
+            isinstance(domain, Levels) and {*domain.labels} == {*listed.labels}
         ):
             raise SchemaError(
                 f"C({name}, levels=...) and bounds= declare different labels of {name!r}. Declare "
                 "them only once."
             )
-        changed[name] = own
+        changed[name] = listed
     return schema.with_columns(changed) if changed else schema

@@ -204,7 +204,7 @@ ROWS = (
     ),
     Mutant(
         "any object written as its text", "request.schema:_key",
-        "str(value) if known else None", "str(value)",
+        "str(value) if of_pandas else None", "str(value)",
         (c.texts_of_no_address,),
     ),
     Mutant(
@@ -408,7 +408,7 @@ LOADED = (
         "np.append(self.value, np.nan)", "self.value", (c.row_maps_are_total,),
     ),
     Mutant(
-        "a code beyond a design's table fails", "features.design:Design.one",
+        "a code beyond a design's table fails", "features.design:Design.fill",
         ".take(codes, mode=\"wrap\")", "[codes]", (c.row_maps_are_total,),
     ),
     Mutant(
@@ -497,7 +497,7 @@ LEDGER = (
         (c.caps_hold_to_the_unit,),
     ),
     Mutant(
-        "a pure event counts a quarter of its square", "accounting.price:_pure_as_rho",
+        "a pure event counts a quarter of its square", "accounting.price:_assignments",
         "(2 * charge.PICO)", "(4 * charge.PICO)", (c.known_prices,),
     ),
     Mutant(
@@ -567,8 +567,9 @@ LEDGER = (
         "not status.st_mode & stat.S_IWUSR", "False", (c.ledger_refuses_two_names_and_read_only,),
     ),
     Mutant(
-        "ledgers that all may read", "accounting.store:_make_empty",
-        "_opened(path, \"x\")", "_opened(path, \"x\", 0o644)", (c.ledger_files_are_their_owners,),
+        "ledgers that all may read", "accounting.store:Store.create",
+        "_opened(self.path, \"x\")", "_opened(self.path, \"x\", 0o644)",
+        (c.ledger_files_are_their_owners,),
     ),
     Mutant(
         "heads that all may read", "accounting.store:Store._advance_head",
@@ -581,7 +582,7 @@ LEDGER = (
         (c.ledger_follows_no_link, "study.db.head.0.new"),
     ),
     Mutant(
-        "a head's link followed", "accounting.store:Store._read_head",
+        "a head's link followed", "accounting.store:Store._checked_book",
         "with _opened(self.head, \"r\") as file:", "with self.head.open() as file:",
         (c.ledger_follows_no_link, "study.db.head"),
     ),
@@ -591,7 +592,8 @@ LEDGER = (
     ),
     Mutant(
         "audits choose their cut where they test it", "auditing.bounds:_bound",
-        "(first, one), (other, two) = _halves(one), _halves(two)", "first, other = one, two",
+        "(choosing, first), (choosing_second, second) = _halves(first), _halves(second)",
+        "choosing, choosing_second = first, second",
         (c.bounds_of_audits_hold,),
     ),
 )  # fmt: skip

@@ -203,7 +203,7 @@ def pairs(kind: str, relation: str) -> Iterator[tuple[Any, Any]]:
 DRAWING = ("privcausal.testing", "privcausal.vault.noise")
 """The recorder draws for one of the two, and reads for the other."""
 
-LABELS = ("labels", "label_key", "_key", "_number_key", "_is_missing", "factorize")
+LABELS = ("labels", "label_key", "_key", "_number_key", "factorize")
 """Work by distinct label, which is once for each: a new label is one more."""
 
 
