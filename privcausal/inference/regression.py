@@ -181,8 +181,9 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
         if len(x) == 1 and not prior.fit_noise:
             evidence = -problem.objective(x)[0]
         else:
-            options = {"maxiter": 60}
-            best = minimize(problem.objective, x, jac=True, method="L-BFGS-B", options=options)
+            best = minimize(
+                problem.objective, x, jac=True, method="L-BFGS-B", options={"maxiter": 60}
+            )
             x, evidence = best.x, -float(best.fun)
         variances, noise_var = problem.variances(x)
         factor = factored(problem.total(variances, noise_var))
