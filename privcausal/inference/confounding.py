@@ -99,7 +99,19 @@ class RegressionPair:
     @property
     def support(self) -> float:
         """Log marginal likelihood of both regressions, minus its value for zero coefficients."""
-        return _gain(self.e) + _gain(self.y)
+        gains = []
+        for fit in (self.e, self.y):
+            # log N(cross; 0, error + G T G') - log N(cross; 0, error)
+            values = []
+            for total in (fit.error + (fit.gram * fit.prior) @ fit.gram.T, fit.error):
+                scale = 1.0 / np.sqrt(np.diag(total))
+                ridge = 1e-10 * np.eye(len(total))
+                lower = regression.cholesky(total * np.outer(scale, scale) + ridge)
+                z = regression.solve(lower, fit.cross * scale)
+                logdet = np.log(lower.diagonal()).sum() - np.log(scale).sum()
+                values.append(-logdet - 0.5 * float(fit.cross * scale @ z))
+            gains.append(float(values[0] - values[1]))
+        return gains[0] + gains[1]
 
     def stronger(self, factor: float) -> RegressionPair:
         """This pair with prior sds `factor` times as large; coefficients are not set to zero."""
@@ -226,18 +238,6 @@ def _posterior(
     cov[at + p, at + p] += y_variance
     value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z)
     return float(value), gain @ cross, cov
-
-
-def _gain(fit: regression.Regression) -> float:
-    """log N(cross; 0, error + G T G') - log N(cross; 0, error)."""
-    values = []
-    for total in (fit.error + (fit.gram * fit.prior) @ fit.gram.T, fit.error):
-        scale = 1.0 / np.sqrt(np.diag(total))
-        lower = regression.cholesky(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)))
-        z = regression.solve(lower, fit.cross * scale)
-        logdet = np.log(lower.diagonal()).sum() - np.log(scale).sum()
-        values.append(-logdet - 0.5 * float(fit.cross * scale @ z))
-    return float(values[0] - values[1])
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:

@@ -294,8 +294,8 @@ class ArmSizes:
         """
         kinds = np.array(self.kinds or (1,) * len(self.counts))
         groups = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        held = np.array([tails.held_rows(self.counts[group], self.noise_sd) for group in groups])
-        ends, shares = np.r_[0.0, self.edges], held / held.sum()
+        sizes = np.array([tails.held_rows(self.counts[group], self.noise_sd) for group in groups])
+        ends, shares = np.r_[0.0, self.edges], sizes / sizes.sum()
         laws = [
             tails.size_law(
                 self.counts[group],

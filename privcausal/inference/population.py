@@ -435,17 +435,17 @@ def correlated(
     }
     numeric = population.numeric
     correlation = np.eye(len(numeric))
-    known = [i for i, v in enumerate(numeric) if v in linear]
-    if len(known) < 2:
+    matched = [i for i, v in enumerate(numeric) if v in linear]
+    if len(matched) < 2:
         return population
-    at = [linear[numeric[i]] for i in known]
+    at = [linear[numeric[i]] for i in matched]
     rows = population.rows()
     model = population_gram(features, rows, population.count, np.ones(len(rows)))
     block = gram[np.ix_(at, at)]
     diagonal = np.maximum(np.diag(model)[at], 1e-9 * population.count)
     size = np.sqrt(np.outer(diagonal, diagonal))
     estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
-    correlation[np.ix_(known, known)] = estimate
+    correlation[np.ix_(matched, matched)] = estimate
     return replace(population, correlation=correlation)
 
 

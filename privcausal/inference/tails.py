@@ -81,9 +81,9 @@ class SizeLaw(NamedTuple):
 
     @property
     def far(self) -> float:
-        kept = self.kept.sum(axis=0)
-        total = float(kept[-1])
-        return 1 - float(np.interp(OUTLIER * total**0.5, self.at, kept)) / max(total, TINY)
+        squares = self.kept.sum(axis=0)
+        total = float(squares[-1])
+        return 1 - float(np.interp(OUTLIER * total**0.5, self.at, squares)) / max(total, TINY)
 
 
 def size_law(
@@ -134,21 +134,21 @@ def size_law(
     if anywhere:
         margin = norm.isf(ranges.ERROR / len(tail)) * np.linalg.norm(sd[:, start:], axis=1)
         rows = np.clip((tail.sum(axis=1) + margin) / count, 0.0, 1.0)[:, None]
-        over, kept = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
+        over, square = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
         spread = np.zeros_like(over)
     else:
         near = low @ middle[:start] ** 2
-        held = np.array([held_rows(c, s) for c, s in zip(counts, sd, strict=True)])
+        by_arm = np.array([held_rows(c, s) for c, s in zip(counts, sd, strict=True)])
         prior = usual, SHOWN_SIZE_SD if shown else SPARSE_SIZE_SD if sparse else SIZE_SD
         rows, x, curves = _weibull(
-            tail, sd[:, start:], ends[start:], count, near, held / held.sum(), prior
+            tail, sd[:, start:], ends[start:], count, near, by_arm / by_arm.sum(), prior
         )
-        over, spread, kept = (np.stack([np.interp(at, x, c) for c in curve]) for curve in curves)
+        over, spread, square = (np.stack([np.interp(at, x, c) for c in curve]) for curve in curves)
         over += rows * np.maximum(ends[start] - at, 0.0)
-        kept += rows * np.minimum(at, ends[start]) ** 2
+        square += rows * np.minimum(at, ends[start]) ** 2
     over += low @ np.maximum(middle[:start, None] - at, 0.0)
     low = low * max(1 - float(rows.sum()), 0.0) / max(float(low.sum()), TINY)
-    law = SizeLaw(at, over, kept + low @ np.minimum(middle[:start, None], at) ** 2)
+    law = SizeLaw(at, over, square + low @ np.minimum(middle[:start, None], at) ** 2)
     long = 0.0 if shown else 1.0 if few else min(law.far / LONG_FROM, 1.0)
     return law._replace(over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
 
@@ -236,9 +236,9 @@ def _weibull(
         some = ~nowhere  # an empty side tells nothing of one law or several
         by_arm[:, some] = -0.5 * (np.log(mean2[:, some] / shares[some] / usual[0]) / usual[1]) ** 2
     chance = _mixed(log.sum(axis=1) + prior, log + by_arm)
-    mean, kept = (np.einsum("ga,gax->ax", chance * rows, curve) for curve in (over, square))
+    mean, squares = (np.einsum("ga,gax->ax", chance * rows, curve) for curve in (over, square))
     spread = np.einsum("ga,gax->ax", chance * (rows**2 + 1 / precision), over**2) - mean**2
-    curves = mean / count, np.sqrt(np.maximum(spread, 0.0)) / count, kept / count
+    curves = mean / count, np.sqrt(np.maximum(spread, 0.0)) / count, squares / count
     return (chance * rows).sum(axis=0)[:, None] / count, x, curves
 
 
