@@ -43,7 +43,7 @@ on a bound that holds three quarters of the rows or more is missed."""
 
 
 def clipped_share(
-    declared: Domain | None, own: Domain, counts: Vector, noise_sd: float, public: float | None
+    declared: Domain | None, domain: Domain, counts: Vector, noise_sd: float, public: float | None
 ) -> tuple[float, float] | None:
     """The bound with too many rows, and its share of them, because bounds or units are wrong.
 
@@ -54,7 +54,7 @@ def clipped_share(
     it holds none, `RARER` of the rows are six noise sds, and the number of rows is public, the
     alert is missed with at most the chance `MISSED_BOUNDS`.
     """
-    if not (isinstance(declared, Interval) and isinstance(own, Interval)) or declared.natural:
+    if not (isinstance(declared, Interval) and isinstance(domain, Interval)) or declared.natural:
         return None
     ends, inside, quantile = counts[[0, -1]], counts[1:-1], float(norm.isf(MISSED_BOUNDS))
     rows, total_sd = ranges.present_rows(counts, noise_sd, public), noise_sd * len(counts) ** 0.5
@@ -71,8 +71,8 @@ def clipped_share(
     beside = occupied[[0, -1]] if len(occupied) else np.full(2, FEW_SDS * noise_sd)
     piled = exceeds(MANY_AT_END) & (ends > PILED * beside)
     too_many = exceeds(MOST_AT_END) & (ends.min() <= rarer) if hidden else piled
-    for end, kept, at in ((declared.lo, own.lo, 0), (declared.hi, own.hi, 1)):
-        if too_many[at] and end == kept != 0:
+    for end, clip, at in ((declared.lo, domain.lo, 0), (declared.hi, domain.hi, 1)):
+        if too_many[at] and end == clip != 0:
             return end, min(float(ends[at]) / rows, 1.0)
     return None
 
@@ -117,5 +117,5 @@ def collinear(moments: Matrix, noise_sd: float, lift: Matrix, half: Vector) -> t
     variance = np.einsum("ij,ik,kj->j", centred, moments, centred) - doubt
     seen = variance > 1e-9 * np.diag(second)[1:]
     limit = np.where(seen, variance / INFLATION, (CONSTANT * half) ** 2)
-    found = (lower < 1e-6 * limit) & (upper < limit)
-    return found & seen, found & ~seen
+    exact = (lower < 1e-6 * limit) & (upper < limit)
+    return exact & seen, exact & ~seen

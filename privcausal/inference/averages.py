@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 from scipy.stats import ncx2, norm, t
@@ -135,11 +135,6 @@ class ScoreAverage:
     pilot: Vector | None = None
     middle: float = 0.0
 
-    def least_variance(self, square: float, mean: float) -> float:
-        """Floor of the variance, from the mean and the mean square of the centered scores."""
-        near = square + 2 * self.middle * mean + self.middle**2
-        return PRIORS.least_spread * max(near, 0.0)
-
 
 @dataclass(frozen=True, eq=False)
 class AverageEstimate:
@@ -198,8 +193,8 @@ class AverageEstimate:
     @property
     def unseen(self) -> tuple[str, ...]:
         """Groups without an estimate."""
-        every = [*zip(self.names, np.isnan(self.estimate), strict=True)]
-        return tuple(name for name, lost in every[len(self.terms) :] if lost)
+        lost = np.isnan(self.estimate[len(self.terms) :])
+        return tuple(str(group) for group, no in zip(self.groups, lost, strict=True) if no)
 
     @property
     def cov(self) -> Matrix:
@@ -240,8 +235,8 @@ class AverageEstimate:
         """
         if not np.isfinite(self.clusters):
             return np.inf
-        known = np.isfinite(sd) & (sd > 0)
-        share = np.divide(sampling, sd**2, out=np.ones(len(sd)), where=known)
+        defined = np.isfinite(sd) & (sd > 0)
+        share = np.divide(sampling, sd**2, out=np.ones(len(sd)), where=defined)
         return np.asarray(max(self.clusters - 1, 1.0) / np.maximum(share, 1e-6) ** 2)
 
     @property
@@ -260,7 +255,9 @@ class Ratios:
     """Sums of a score, divided by sums of its mass, at P = 1 + G places: all rows, the groups.
 
     `sizes` are rows, or masses if these weigh the groups, and `rows` is the number of complete
-    rows. The sums satisfy the `identities`, shape (q, P).
+    rows. The sums satisfy the `identities`, shape (q, P). Places `seen` are not too small to
+    detect; the first is all rows. `mean` is the average less the center of the scores, and 0 where
+    it is not seen.
     """
 
     score: Noisy
@@ -268,25 +265,12 @@ class Ratios:
     sizes: Noisy
     identities: Matrix
     rows: float
-
-    @cached_property
-    def seen(self) -> Mask:
-        """Places that are not too small to detect; the first is all rows."""
-        return np.asarray(np.r_[True, self.sizes.value[1:] > FEW_SDS * self.sizes.sd[1:]])
-
-    @cached_property
-    def mean(self) -> Noisy:
-        """Averages less the center of the scores; 0 where they are not seen."""
-        return self.score * self.seen / self.mass.held(np.where(self.seen, self.mass.value, 1.0))
-
-    @property
-    def shares(self) -> Reading:
-        """Groups' shares of the rows or masses, and the noise sds of their sums; shape (G,)."""
-        return Reading(self.sizes.value, self.sizes.sd).at(np.s_[1:]).over(self.sizes.value[0])
+    seen: Mask
+    mean: Noisy
 
 
 def estimate_averages(
-    asked: Sequence[ScoreAverage],
+    averages: Sequence[ScoreAverage],
     groups: tuple[Place, ...],
     sums: ScoreTotals,
     *,
@@ -298,86 +282,104 @@ def estimate_averages(
     all sums enters by the delta method. If groups partition the rows, the sums are first made to
     agree. The average then equals the size-weighted mean of the groups' effects.
     """
-    known = [_known(a, sums) for a in asked]
-    score, size, products = _inputs(asked, sums, [rows for _, rows in known])
-    found = [_ratios(a, sums, score, size, *own) for a, own in zip(asked, known, strict=True)]
+    ratios, products = _ratios(averages, sums)
     values = [
-        one.mean + np.where(one.seen, a.centre, np.nan) for a, one in zip(asked, found, strict=True)
+        ratio.mean + np.where(ratio.seen, average.centre, np.nan)
+        for average, ratio in zip(averages, ratios, strict=True)
     ]
-    own = [_variances(a, sums, one) for a, one in zip(asked, found, strict=True)]
-    blocks = _blocks(asked, sums, found, np.stack(own))
-    leading, terms, more, spread = [one[0] for one in values], blocks[0], np.zeros(1), np.ones(1)
-    if len(asked[0].terms) > 1:  # a single average with slopes
+    blocks = _sampling(averages, sums, ratios)
+    leading, terms, more, spread = (
+        [value[0] for value in values],
+        blocks[0],
+        np.zeros(1),
+        np.ones(1),
+    )
+    if len(averages[0].terms) > 1:  # a single average with slopes
         slopes, terms, more, spread = _slopes(
-            asked[0], sums, found[0], products, own[0][0], robust=robust
+            averages[0], sums, ratios[0], products, blocks[0, 0, 0], robust=robust
         )
         leading.append(slopes)
-    every = Noisy.joined([*leading, *(one[1:] for one in values)])
-    privacy = every.cov
+    estimate = Noisy.joined([*leading, *(value[1:] for value in values)])
+    privacy = estimate.cov
     privacy[np.diag_indices(len(more))] += more
-    identities = min((one.identities for one in found), key=len)
-    shares = np.stack([np.where(one.seen[1:], one.shares.value, 1.0) for one in found])
-    sampling = joint_sampling(terms, blocks[1:], shares, identities)
-    bias = [np.hypot(a.clipping, one.mean.value[0] * (1 - a.kept) / PRIORS.slope_doubt)
-            for a, one in zip(asked, found, strict=True)]  # fmt: skip
-    rms = np.array([a.remainder.rms for a in asked])
-    every_shares = [one.shares for one in found]
+    # groups' shares of the rows or masses, shape (R, G)
+    sizes = [Reading(ratio.sizes.value, ratio.sizes.sd) for ratio in ratios]
+    shares = [size.at(np.s_[1:]).over(size.value[0]) for size in sizes]
+    seen = np.stack([ratio.seen[1:] for ratio in ratios])
+    identities = min((ratio.identities for ratio in ratios), key=len)
+    seen_shares = np.where(seen, np.stack([share.value for share in shares]), 1.0)
+    clipping = np.array([average.clipping for average in averages])
+    lost = np.array(
+        [
+            ratio.mean.value[0] * (1 - average.kept) / PRIORS.slope_doubt
+            for average, ratio in zip(averages, ratios, strict=True)
+        ]
+    )
+    rms = np.array([average.remainder.rms for average in averages])
     return AverageEstimate(
-        tuple(term for a in asked for term in a.terms),
-        in_places([a.terms[0] for a in asked], groups), every.value, sampling, privacy,
-        np.r_[bias * spread, np.repeat([a.clipping for a in asked], len(groups))],
-        np.r_[rms * spread, np.repeat(rms, len(groups))], found[0].rows,
-        size_sd=float(sums.size.sd[0, 0]), mass=float(found[0].mass.value[0]),
-        shares=np.concatenate([one.value for one in every_shares]),
-        shares_sd=np.concatenate([one.sd for one in every_shares]),
-    )  # fmt: skip
+        terms=tuple(term for average in averages for term in average.terms),
+        groups=in_places([average.terms[0] for average in averages], groups),
+        estimate=estimate.value,
+        sampling=joint_sampling(terms, blocks[1:], seen_shares, identities),
+        privacy=privacy,
+        clipping=np.r_[np.hypot(clipping, lost) * spread, np.repeat(clipping, len(groups))],
+        remainder=np.r_[rms * spread, np.repeat(rms, len(groups))],
+        size=ratios[0].rows,
+        size_sd=float(sums.size.sd[0, 0]),
+        mass=float(ratios[0].mass.value[0]),
+        shares=np.concatenate([share.value for share in shares]),
+        shares_sd=np.concatenate([share.sd for share in shares]),
+    )
 
 
-def _inputs(asked: Sequence[ScoreAverage], sums: ScoreTotals, rows: Sequence[float]) -> list[Noisy]:
-    """Scores, sizes, and products with z. Over all rows, a mass is its posterior.
+def _ratios(averages: Sequence[ScoreAverage], sums: ScoreTotals) -> tuple[list[Ratios], Noisy]:
+    """The sums of each average, and the products with z.
 
-    A last row of sizes has the posterior of the number of rows, for averages of the mass 1.
+    Sums over groups that partition the rows agree with the whole. Groups without masses of their
+    own use the mean mass of all rows, M / n.
     """
-    value, sd = (np.nan_to_num(np.vstack([one, one[:1]])) for one in sums.size)
+    value, sd = (np.nan_to_num(np.vstack([part, part[:1]])) for part in sums.size)
+    # Over all rows, a mass is its posterior. A last row of sizes has the posterior of the number
+    # of rows, for averages of the mass 1.
     value[0], sd[0] = sums.rows
-    for a, prior in zip(asked, rows, strict=True):
-        mass = sums.size.at((a.mass, 0))
-        value[a.mass or -1, 0], sd[a.mass or -1, 0] = shrunken_mass(mass, prior, a.mass_spread)
-    return Noisy.inputs(sums.score, Reading(value, sd), sums.slope)
+    constraints = []
+    for average in averages:
+        sizes = sums.size.at(average.mass) if average.group_masses else sums.rows
+        rows = float(np.clip(sums.size.value[0, 0], *sums.limits))
+        identities = np.zeros((0, len(sizes.value)))
+        if sums.parts is not None:
+            identities = upheld(sums.parts, *sizes, FEW_SDS)
+        if len(identities) and not average.group_masses:
+            (counts,) = Noisy.inputs(sizes)
+            rows = float(reconciled_within(counts, identities, sums.limits).value[0])
+        constraints.append((identities, rows))
+        place = average.mass or -1
+        value[place, 0], sd[place, 0] = shrunken_mass(
+            sums.size.at((average.mass, 0)), rows, average.mass_spread
+        )
+    scores, size, products = Noisy.inputs(sums.score, Reading(value, sd), sums.slope)
+    ratios = []
+    for average, (identities, rows) in zip(averages, constraints, strict=True):
+        score = reconciled(average.parts @ scores, identities)
+        if average.group_masses:
+            # the posterior of the whole mass is one more measurement of the mass
+            limits = PRIORS.least_mass * rows, np.inf
+            mass = reconciled_within(size[average.mass], identities, limits) * average.kept
+            counts = mass
+        else:
+            counts = reconciled_within(size[0], identities, sums.limits)
+            whole = size[average.mass or -1, 0] * average.kept
+            mass = Noisy.joined([whole, counts[1:] * (whole / counts[0])])
+        seen = np.asarray(np.r_[True, counts.value[1:] > FEW_SDS * counts.sd[1:]])
+        mean = score * seen / mass.held(np.where(seen, mass.value, 1.0))
+        ratios.append(Ratios(score, mass, counts, identities, rows, seen, mean))
+    return ratios, products
 
 
-def _known(a: ScoreAverage, sums: ScoreTotals) -> tuple[Matrix, float]:
-    """Identities that the sums of an average satisfy, and the number of complete rows."""
-    sizes = sums.size.at(a.mass) if a.group_masses else sums.rows
-    rows = float(np.clip(sums.size.value[0, 0], *sums.limits))
-    none = np.zeros((0, len(sizes.value)))
-    identities = none if sums.parts is None else upheld(sums.parts, *sizes, FEW_SDS)
-    if len(identities) and not a.group_masses:
-        (counts,) = Noisy.inputs(sizes)
-        rows = float(reconciled_within(counts, identities, sums.limits).value[0])
-    return identities, rows
-
-
-def _ratios(
-    a: ScoreAverage, sums: ScoreTotals, score: Noisy, size: Noisy, identities: Matrix, rows: float
-) -> Ratios:
-    """The sums of an average; sums over groups that partition the rows agree with the whole.
-
-    Groups without masses of their own use the mean mass of all rows, M / n.
-    """
-    own = reconciled(a.parts @ score, identities)
-    if a.group_masses:
-        # the posterior of the whole mass is one more measurement of the mass
-        least = PRIORS.least_mass * rows
-        mass = reconciled_within(size[a.mass], identities, (least, np.inf)) * a.kept
-        return Ratios(own, mass, mass, identities, rows)
-    counts, mass = reconciled_within(size[0], identities, sums.limits), size[a.mass or -1, 0]
-    mass = Noisy.joined([mass * a.kept, counts[1:] * (mass * a.kept / counts[0])])
-    return Ratios(own, mass, counts, identities, rows)
-
-
-def _variances(a: ScoreAverage, sums: ScoreTotals, found: Ratios) -> Vector:
-    """Sampling variances at all places, infinite where an average is not seen.
+def _sampling(
+    averages: Sequence[ScoreAverage], sums: ScoreTotals, ratios: Sequence[Ratios]
+) -> Vector:
+    """Sampling covariances of the averages at each place, shape (P, R, R); infinite if not seen.
 
     Row i changes the average by (score_i - d mass_i) / M. If the nuisances are right and the effect
     is constant, the mean square of this change, times M^2, is E[score^2] - d^2 E[mass^2]. We
@@ -385,56 +387,52 @@ def _variances(a: ScoreAverage, sums: ScoreTotals, found: Ratios) -> Vector:
     subtract d^2 E[mass]. This too is at most d^2 E[mass^2]. For the ATT, mass = T / m with m <= 1.
     For the ATO, mass = (T - e)^2 / m with m <= 1/4, and E[(T - e)^4] = h (1 - 3h) >= h m for
     h = e (1 - e) <= 1/4.
-    """
-    pairs, out = np.outer(a.parts, a.parts), np.full(sums.score.value.shape[1], np.inf)
-    twice = np.triu(2 * pairs) - np.diag(np.diag(pairs))
-    value, sd = sums.square
-    noise = np.sqrt((twice**2 * sd**2).sum(axis=(1, 2)))  # the parts of an sd add up in squares
-    total = Reading((pairs * value).sum(axis=(1, 2)), noise)
-    total = total.through(reconciling(total.sd, found.identities))
-    rows, mass = np.r_[found.rows, found.sizes.value[1:]], found.mass.value
-    floor = a.least_square
-    for p in np.flatnonzero(found.seen):
-        square = raised(float(total.value[p]), float(total.sd[p]), floor * rows[p]) / rows[p]
-        apart = float(found.mean.value[p]) * mass[p] / rows[p]
-        variance = max(square - apart**2, a.least_variance(square, apart))
-        out[p] = variance * rows[p] / mass[p] ** 2
-        floor = floor if p else PRIORS.least_unexplained * variance  # of groups
-    return out
-
-
-def _blocks(
-    asked: Sequence[ScoreAverage], sums: ScoreTotals, found: Sequence[Ratios], own: Matrix
-) -> Vector:
-    """Sampling covariances of the averages at each place, shape (P, R, R).
 
     The released products give the covariance of several averages. It is raised to the variances
-    `own` (R, P) that each average has when estimated alone.
+    that each average has when estimated alone.
     """
-    if len(asked) == 1:
-        return own.T[:, :, None]
-    blocks, parts = [], np.stack([a.parts for a in asked])
-    for p, products in enumerate(sums.square.value):
-        seen = np.array([one.seen[p] for one in found])
-        slope = seen / np.array([one.mass.value[p] if one.seen[p] else 1.0 for one in found])
-        rows = [one.rows * one.sizes.value[p] / one.sizes.value[0] for one in found]
-        mean = [one.mean.value[p] for one in found] / np.sqrt(np.where(seen, rows, 1.0))
-        square = np.outer(slope, slope) * (parts @ products @ parts.T)
+    square, sd = sums.square
+    variances = np.full((len(averages), len(square)), np.inf)
+    for average, ratio, variance in zip(averages, ratios, variances, strict=True):
+        pairs = np.outer(average.parts, average.parts)
+        twice = np.triu(2 * pairs) - np.diag(np.diag(pairs))
+        noise = np.sqrt((twice**2 * sd**2).sum(axis=(1, 2)))  # the parts of an sd add up in squares
+        total = Reading((pairs * square).sum(axis=(1, 2)), noise)
+        total = total.through(reconciling(total.sd, ratio.identities))
+        rows, mass = np.r_[ratio.rows, ratio.sizes.value[1:]], ratio.mass.value
+        floor = average.least_square
+        for i in np.flatnonzero(ratio.seen):
+            second = raised(float(total.value[i]), float(total.sd[i]), floor * rows[i]) / rows[i]
+            first = float(ratio.mean.value[i]) * mass[i] / rows[i]
+            near = second + 2 * average.middle * first + average.middle**2
+            spread = max(second - first**2, PRIORS.least_spread * max(near, 0.0))
+            variance[i] = spread * rows[i] / mass[i] ** 2
+            floor = floor if i else PRIORS.least_unexplained * spread  # of groups
+    if len(averages) == 1:
+        return variances.T[:, :, None]
+    blocks, parts = [], np.stack([average.parts for average in averages])
+    for p, products in enumerate(square):
+        seen = np.array([ratio.seen[p] for ratio in ratios])
+        mass = np.array([ratio.mass.value[p] if ratio.seen[p] else 1.0 for ratio in ratios])
+        counts = [ratio.rows * ratio.sizes.value[p] / ratio.sizes.value[0] for ratio in ratios]
+        mean = [ratio.mean.value[p] for ratio in ratios] / np.sqrt(np.where(seen, counts, 1.0))
+        slope = seen / mass
+        changes = np.outer(slope, slope) * (parts @ products @ parts.T)
         # the nearest covariance, with at least the variances that are finite
-        nearest = positive_part(square - np.outer(mean, mean))
-        lacking = np.maximum(np.where(seen, own[:, p], 0.0) - np.diag(nearest), 0.0)
+        nearest = positive_part(changes - np.outer(mean, mean))
+        lacking = np.maximum(np.where(seen, variances[:, p], 0.0) - np.diag(nearest), 0.0)
         blocks.append(nearest + np.diag(np.where(seen, lacking, np.inf)))
     return np.stack(blocks)
 
 
-def with_design_effect(found: AverageEstimate, max_rows: int) -> AverageEstimate:
-    """`found` with sampling variances for units of up to `max_rows` rows, however similar.
+def with_design_effect(estimate: AverageEstimate, max_rows: int) -> AverageEstimate:
+    """`estimate` with sampling variances for units of up to `max_rows` rows, however similar.
 
     A unit's k rows have E[(sum x)(sum x)'] <= k sum E[x x'] (Cauchy-Schwarz), with equality for
     identical rows. This is a design effect (Kish 1965) of at most `max_rows`. The release does not
     show which rows belong together, so the maximum is used.
     """
-    return replace(found, sampling=max_rows * found.sampling, design_effect=float(max_rows))
+    return replace(estimate, sampling=max_rows * estimate.sampling, design_effect=float(max_rows))
 
 
 def raised(total: float, noise_sd: float, floor: float) -> float:
@@ -459,9 +457,14 @@ def shrunken_mass(total: Reading, rows: float, spread: float) -> tuple[float, fl
 
 
 def _slopes(
-    a: ScoreAverage, sums: ScoreTotals, found: Ratios, products: Noisy, variance: float, *,
+    average: ScoreAverage,
+    sums: ScoreTotals,
+    ratio: Ratios,
+    products: Noisy,
+    variance: float,
+    *,
     robust: bool,
-) -> tuple[Noisy, Matrix, Vector, Vector]:  # fmt: skip
+) -> tuple[Noisy, Matrix, Vector, Vector]:
     """Natural slopes, and for average and slopes three parts of their errors.
 
     These are the sampling covariance, the noise variances via a a', and the factors of the biases.
@@ -472,51 +475,45 @@ def _slopes(
     missed. The sums of a also turn distances from the middle of the clipping interval into
     distances from a value near the average: H is shrunk, and its error multiplies the intercept.
     """
-    (outer, sd), rows = sums.outer, found.rows
+    (outer, sd), rows, mass, pilot = sums.outer, ratio.rows, ratio.mass.value[0], average.pilot
     model = sums.weighted(np.ones(len(sums.points)), rows)
-    released, k = Noisy.joined([found.score[0], products]), len(outer)
+    released, k = Noisy.joined([ratio.score[0], products]), len(outer)
     gram, keep = well_conditioned(outer, model, sd)
     inverse = np.asarray(np.linalg.pinv(gram, hermitian=True), float)
     lift = np.zeros((k, k))
-    lift[0, 0], lift[1:] = 1.0 / found.mass.value[0], sums.units[:, None] * inverse[1:]
-    near = a.centre - a.middle
-    away = np.zeros(k) if a.pilot is None else np.r_[a.pilot[0] - near, a.pilot[1:]]
-    total = released.value + a.middle * outer[0]
+    lift[0, 0], lift[1:] = 1.0 / mass, sums.units[:, None] * inverse[1:]
+    near = average.centre - average.middle
+    away = np.zeros(k) if pilot is None else np.r_[pilot[0] - near, pilot[1:]]
+    total = released.value + average.middle * outer[0]
     total[0] -= outer[0] @ away
     slopes = inverse @ total
     noise = keep**2 * lift[1:] ** 2 @ (sd**2 @ slopes**2)
-    noise += (a.middle * lift[1:] - np.outer(lift[1:, 0], away)) ** 2 @ sd[0] ** 2
-    if a.pilot is not None:
-        slopes = slopes + a.pilot
+    noise += (average.middle * lift[1:] - np.outer(lift[1:, 0], away)) ** 2 @ sd[0] ** 2
+    if pilot is not None:
+        slopes = slopes + pilot
         slopes[0] -= near
-    slopes[0] -= a.middle
-    meat = _meat(sums, slopes, model, rows, variance * found.mass.value[0] ** 2 / rows, robust)
+    slopes[0] -= average.middle
+    # Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H
+    if robust and sums.meat.value.size:
+        # The rows give sum(score^2 a a'). The mean over the synthetic population gives its fitted
+        # part (a'b)^2 a a', which is subtracted, as E[score | a] = a'b under the projection.
+        squares, squares_sd = sums.meat
+        fitted = sums.weighted((sums.points @ slopes) ** 2, rows)
+        values, vectors = np.linalg.eigh(squares - fitted)
+        # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
+        error = float(squares_sd.mean()) * np.sqrt(len(model))
+        least = PRIORS.least_spread * float(np.linalg.eigvalsh(squares)[0])
+        meat = (vectors * np.maximum(values + error, max(least, 0.0))) @ vectors.T
+    else:
+        row_variance = variance * mass**2 / rows
+        centred = model - np.outer(model[0], model[0]) / model[0, 0]
+        explained = float(slopes[1:] @ centred[1:, 1:] @ slopes[1:]) / rows
+        meat = max(row_variance - explained, PRIORS.least_unexplained * row_variance) * model
     sampling = lift @ meat @ lift.T
     sampling[0, 0] = variance
-    squares = np.maximum(np.diag(lift @ model @ lift.T)[1:], 0) * rows
+    spread = np.maximum(np.diag(lift @ model @ lift.T)[1:], 0) * rows
     natural = (lift[1:] @ released).held(sums.units * slopes[1:])
-    return natural, sampling, np.r_[0.0, noise], np.r_[1.0, np.sqrt(squares)]
-
-
-def _meat(
-    sums: ScoreTotals, slopes: Vector, model: Matrix, rows: float, variance: float, robust: bool
-) -> Matrix:
-    """Sampling covariance of sum(score a): HC0's sum of squared residuals times a a', or s2 H.
-
-    The rows give sum(score^2 a a'). The mean over the synthetic population gives its fitted part
-    (a'b)^2 a a', which is subtracted, as E[score | a] = a'b under the projection.
-    """
-    meat, sd = sums.meat
-    if robust and meat.size:
-        fitted = sums.weighted((sums.points @ slopes) ** 2, rows)
-        values, vectors = np.linalg.eigh(meat - fitted)
-        # raised by its own noise: eigenvalues of a noisy matrix err by about sqrt(k) sd
-        lift = float(sd.mean()) * np.sqrt(len(model))
-        least = PRIORS.least_spread * float(np.linalg.eigvalsh(meat)[0])
-        return np.asarray((vectors * np.maximum(values + lift, max(least, 0.0))) @ vectors.T)
-    centred = model - np.outer(model[0], model[0]) / model[0, 0]
-    explained = float(slopes[1:] @ centred[1:, 1:] @ slopes[1:]) / rows
-    return np.asarray(max(variance - explained, PRIORS.least_unexplained * variance) * model)
+    return natural, sampling, np.r_[0.0, noise], np.r_[1.0, np.sqrt(spread)]
 
 
 def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Matrix, float]:
@@ -532,9 +529,9 @@ def well_conditioned(gram: Matrix, model: Matrix, noise_sd: Matrix) -> tuple[Mat
         return gram, 1.0
     keep = signal_share(gap, noise)
     values, vectors = np.linalg.eigh(np.eye(len(model)) + keep * gap)
-    held = (vectors * np.clip(values, *PRIORS.eigenvalues)) @ vectors.T
+    clipped = (vectors * np.clip(values, *PRIORS.eigenvalues)) @ vectors.T
     back = np.linalg.inv(factor)
-    return np.asarray(back @ held @ back.T), keep
+    return np.asarray(back @ clipped @ back.T), keep
 
 
 # -- the noise of several averages ------------------------------------------------------------

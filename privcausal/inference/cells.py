@@ -15,7 +15,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve
 from privcausal.features.rows import Rows
 from privcausal.inference.alerts import lacks_arm
 from privcausal.request.partition import Partition
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Matrix, Vector
 
 MOST_POINTS = 300
 """If there are more cells, this many of them span the processes."""
@@ -80,36 +80,25 @@ class CellTotals:
         return np.asarray(np.clip(self.total.sum(axis=0) / self.rows, -self.half, self.half))
 
     @cached_property
-    def middle(self) -> float:
-        """The overall mean of y - middle."""
-        overall = self.total.sum() / max(float(self.count.sum()), 1.0)
-        return float(np.clip(overall, -self.half, self.half))
-
-    @cached_property
     def mean_noise(self) -> Vector:
         """Noise variance of the arms' means, by the delta method."""
-        one = self.total_variance + self.means**2 * self.count_variance
-        return np.asarray(len(self.count) * one / self.rows**2)
+        variance = self.total_variance + self.means**2 * self.count_variance
+        return np.asarray(len(self.count) * variance / self.rows**2)
 
     @cached_property
-    def variances(self) -> Vector:
-        """Variance of y within an arm, shape (2,).
+    def sampled(self) -> Vector:
+        """Sampling variance of a sum of n rows over n, shape (2,), from the variance within an arm.
 
-        The estimate is raised by one sd of its own noise, so that intervals do not become too
+        The variance of y is raised by one sd of its own noise, so that intervals do not become too
         narrow. It is at most the variance that the bounds allow a variable of this mean. It
         includes differences between cells.
         """
         most = np.maximum(self.half**2 - self.means**2, 1e-3 * self.half**2)
         if self.square is None:
-            return np.asarray(most)
+            return np.asarray(self.most_rows * most)
         noise = np.sqrt(self.square_variance / self.rows**2 + 4 * self.means**2 * self.mean_noise)
-        found = np.maximum(self.square / self.rows - self.means**2, 0.0) + noise
-        return np.asarray(np.clip(found, 1e-4 * self.half**2, most))
-
-    @property
-    def sampled(self) -> Vector:
-        """Sampling variance of a sum of n rows over n, shape (2,)."""
-        return np.asarray(self.most_rows * self.variances)
+        variance = np.maximum(self.square / self.rows - self.means**2, 0.0) + noise
+        return np.asarray(self.most_rows * np.clip(variance, 1e-4 * self.half**2, most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,23 +134,23 @@ class CellEffect:
 # -- plain ------------------------------------------------------------------------------------
 
 
-def plain(found: CellTotals) -> tuple[Vector, Matrix]:
+def plain(totals: CellTotals) -> tuple[Vector, Matrix]:
     """Algorithm 1 of Betlei et al. (2021): S / C by cell and arm, and the arms' difference.
 
     A noisy count below one is replaced by one, and means are clipped to the outcome's bounds.
     Returns effects, shape (cells,), and a diagonal root of their covariance.
     """
-    rows = np.maximum(found.count, 1.0)
-    mean = np.clip(found.total / rows, -found.half, found.half)
-    noise = (found.total_variance + mean**2 * found.count_variance) / rows**2
-    variance = np.minimum(noise + found.sampled / rows, found.half**2)
+    rows = np.maximum(totals.count, 1.0)
+    mean = np.clip(totals.total / rows, -totals.half, totals.half)
+    noise = (totals.total_variance + mean**2 * totals.count_variance) / rows**2
+    variance = np.minimum(noise + totals.sampled / rows, totals.half**2)
     return mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1)))
 
 
 # -- shrunk -----------------------------------------------------------------------------------
 
 
-def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple[Vector, Matrix]:
+def shrunk(totals: CellTotals, points: Matrix, propensity: float | None) -> tuple[Vector, Matrix]:
     """Effects and a root of their covariance, shapes (cells,) and (cells, r).
 
     Parameters
@@ -171,18 +160,18 @@ def shrunk(found: CellTotals, points: Matrix, propensity: float | None) -> tuple
     propensity : float or None
         A trial's known share of treated rows; it links the counts of the two arms.
     """
-    spans, noise = _spans(points), found.count_variance
+    spans, noise, half = _spans(points), totals.count_variance, totals.half
     if propensity is None:
-        rows = np.stack([_smooth(found.count[:, t], noise, spans) for t in (0, 1)], axis=1)
+        rows = np.stack([_smooth(totals.count[:, t], noise, spans) for t in (0, 1)], axis=1)
     else:
-        both = _smooth(found.count.sum(axis=1), 2 * noise, spans)
+        both = _smooth(totals.count.sum(axis=1), 2 * noise, spans)
         rows = both[:, None] * np.array([1 - propensity, propensity])
-    sd = np.sqrt(
-        found.sampled * rows + found.total_variance + found.middle**2 * found.count_variance
-    )
-    seen = (found.total - found.middle * found.count) / sd
-    effect, root = _average(seen, rows / sd, spans, found.half)
-    return np.clip(effect, -2 * found.half, 2 * found.half), root
+    overall = totals.total.sum() / max(float(totals.count.sum()), 1.0)
+    middle = float(np.clip(overall, -half, half))
+    sd = np.sqrt(totals.sampled * rows + totals.total_variance + middle**2 * noise)
+    sums = (totals.total - middle * totals.count) / sd
+    effect, root = _average(sums, rows / sd, spans, half)
+    return np.clip(effect, -2 * half, 2 * half), root
 
 
 def _spans(points: Matrix) -> dict[str, Matrix]:
@@ -190,29 +179,22 @@ def _spans(points: Matrix) -> dict[str, Matrix]:
     centred = points - points.mean(axis=0)
     spread = np.sqrt((centred**2).mean(axis=0))
     varying = centred[:, spread > 0] / spread[spread > 0]
-    size = max(varying.shape[1], 1)
-    spans = {"linear": varying / np.sqrt(size)}
-    for name, length in LENGTHS.items():
-        spans[name] = _process(points, length * np.sqrt(points.shape[1]))
+    spans = {"linear": varying / np.sqrt(max(varying.shape[1], 1))}
+    at = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.int64))
+    distance = ((points[:, None, :] - points[at][None, :, :]) ** 2).sum(axis=2)
+    for name, scale in LENGTHS.items():
+        # leading functions of a Gaussian kernel over the cells
+        length = scale * np.sqrt(points.shape[1])
+        kernel = np.exp(-0.5 * distance / length**2)
+        values, vectors = np.linalg.eigh(kernel[at])
+        keep = values > 1e-4 * values[-1]
+        span = kernel @ (vectors[:, keep] / np.sqrt(values[keep]))
+        span = span - span.mean(axis=0)
+        size = np.sqrt((span**2).sum(axis=1).mean())
+        spans[name] = span / size if size > 1e-9 else np.zeros((len(points), 0))
     if len(points) <= ALONE_UP_TO:
         spans["alone"] = np.eye(len(points))
     return {name: span for name, span in spans.items() if span.size}
-
-
-def _process(points: Matrix, length: float) -> Matrix:
-    """Leading functions of a Gaussian kernel over the cells."""
-    at = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.int64))
-    values, vectors = np.linalg.eigh(_kernel(points[at], points[at], length))
-    keep = values > 1e-4 * values[-1]
-    span = _kernel(points, points[at], length) @ (vectors[:, keep] / np.sqrt(values[keep]))
-    span = span - span.mean(axis=0)
-    size = np.sqrt((span**2).sum(axis=1).mean())
-    return span / size if size > 1e-9 else np.zeros((len(points), 0))
-
-
-def _kernel(one: Matrix, other: Matrix, length: float) -> Matrix:
-    distance = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
-    return np.asarray(np.exp(-0.5 * distance / length**2))
 
 
 def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
@@ -224,114 +206,76 @@ def _smooth(count: Vector, noise: float, spans: dict[str, Matrix]) -> Vector:
     for name, size, alone in itertools.product(("linear", "smooth", "rough"), (0.1, 0.5), (0, 0.5)):
         if name not in spans:
             continue
-        own = level + (alone * level) ** 2  # variance of a count around the smooth density
-        scale = 1.0 / np.sqrt(noise + own)
+        variance = level + (alone * level) ** 2  # of a count around the smooth density
+        scale = 1.0 / np.sqrt(noise + variance)
+        # regression of observations of variance one, with the prior N(0, I) of coefficients
         design = np.hstack([ones, size * spans[name]]) * (level * scale)
-        evidence, mean, _ = _regression(design, (count - level) * scale)
+        target = (count - level) * scale
+        factor = cho_factor(design.T @ design + np.eye(design.shape[1]), lower=True)
+        cross = design.T @ target
+        mean = cho_solve(factor, cross)
+        log_det = 2 * float(np.log(np.diag(factor[0])).sum())
+        evidence = -0.5 * (float(target @ target) - float(cross @ mean) + log_det)
         evidence += cells * np.log(scale)
         if evidence > best:
             density = level + design @ mean / scale
-            best, chosen = evidence, density + own / (own + noise) * (count - density)
+            best, chosen = evidence, density + variance / (variance + noise) * (count - density)
     return np.asarray(np.maximum(chosen, 0.02 * level))
 
 
-def _regression(design: Matrix, seen: Vector) -> tuple[float, Vector, Matrix]:
-    """Evidence, posterior mean and covariance of coefficients with prior N(0, I).
-
-    The observations have variance one.
-    """
-    gram = design.T @ design + np.eye(design.shape[1])
-    factor = cho_factor(gram, lower=True)
-    cross = design.T @ seen
-    mean = cho_solve(factor, cross)
-    log_det = 2 * float(np.log(np.diag(factor[0])).sum())
-    evidence = -0.5 * (float(seen @ seen) - float(cross @ mean) + log_det)
-    return evidence, mean, cho_solve(factor, np.eye(len(gram)))
-
-
-class CellPosterior(NamedTuple):
-    """Coefficients of the effect under one model, with the log of evidence times prior.
-
-    `factor` is the Cholesky factor of the precision of all coefficients, in units of their prior
-    sds `scale`. `mine` marks the effect's coefficients, which belong to `functions`.
-    """
-
-    evidence: float
-    mean: Vector
-    factor: Matrix
-    scale: Vector
-    mine: Mask
-    functions: Integers
-
-    @property
-    def root(self) -> Matrix:
-        """A root of the covariance."""
-        return np.asarray((self.scale[:, None] * np.linalg.inv(self.factor).T)[self.mine])
-
-
 def _average(
-    seen: Matrix, weight: Matrix, spans: dict[str, Matrix], half: float
+    sums: Matrix, weight: Matrix, spans: dict[str, Matrix], half: float
 ) -> tuple[Vector, Matrix]:
     """Mean of the effects and a root of their covariance, over all models weighted by evidence.
 
-    `seen` are standardized sums, and `weight` is n / sd, shape (cells, 2).
+    `sums` are standardized, and `weight` is n / sd, shape (cells, 2).
     """
-    cells = len(seen)
-    functions = np.hstack([np.ones((cells, 1)), *spans.values()])
+    functions = np.hstack([np.ones((len(sums), 1)), *spans.values()])
     owner = np.repeat(["average", *spans], [1, *(s.shape[1] for s in spans.values())])
-    own = functions.T  # moments of both arms, computed once for all models
-    grams = [(own * weight[:, t] ** 2) @ functions for t in (0, 1)]
-    crosses = [own @ (weight[:, t] * seen[:, t]) for t in (0, 1)]
+    # moments of both arms, computed once for all models
+    grams = [(functions.T * weight[:, t] ** 2) @ functions for t in (0, 1)]
+    crosses = [functions.T @ (weight[:, t] * sums[:, t]) for t in (0, 1)]
     gram = np.block([[grams[0] + grams[1], grams[1]], [grams[1], grams[1]]])
     cross = np.concatenate([crosses[0] + crosses[1], crosses[1]])
-    size = len(owner)
-    results = []
-    structures = _structures(owner, half)
-    for base, effect, average in itertools.product(structures, structures, AVERAGE_SDS):
-        sd = np.concatenate([base[0], effect[0]])
+    # prior sds of all functions for each structure, and its log prior probability
+    size, variations = len(owner), list(itertools.product(spans, CELL_SDS))
+    structures = [(np.zeros(size), np.log(NO_VARIATION))]
+    for name, cell_sd in variations:
+        # smooth and rough processes may have a linear trend too
+        sd = cell_sd * half * ((owner == name) | ((owner == "linear") & (name != "alone")))
+        structures.append((sd, np.log((1 - NO_VARIATION) / len(variations))))
+    models = []
+    for (base, _), (effect, log_prior), average in itertools.product(
+        structures, structures, AVERAGE_SDS
+    ):
+        sd = np.concatenate([base, effect])
         sd[0], sd[size] = half, average * half
-        results.append(_posterior(gram, cross, sd, effect[1], size))
-    top = max(r.evidence for r in results)
-    chances = np.array([np.exp(r.evidence - top) for r in results])
+        at = np.flatnonzero(sd > 0)
+        scale = sd[at]
+        factor = np.linalg.cholesky(gram[np.ix_(at, at)] * np.outer(scale, scale) + np.eye(len(at)))
+        shift = np.linalg.solve(factor, cross[at] * scale)
+        evidence = 0.5 * float(shift @ shift) - float(np.log(np.diag(factor)).sum()) + log_prior
+        models.append((evidence, scale * np.linalg.solve(factor.T, shift), factor, scale, at))
+    top = max(model[0] for model in models)
+    chances = np.array([np.exp(model[0] - top) for model in models])
     chances /= chances.sum()
     keep = [k for k in np.argsort(-chances) if chances[k] > LEAST_WEIGHT]
     chances = chances[keep] / chances[keep].sum()
-    kept = [results[k] for k in keep]
-    values = np.array([functions[:, r.functions] @ r.mean for r in kept])
-    mean = chances @ values
-    pairs = zip(chances, kept, strict=True)
-    roots = [np.sqrt(chance) * functions[:, r.functions] @ r.root for chance, r in pairs]
-    between = (values - mean).T * np.sqrt(chances)
+    values, roots = [], []
+    for chance, k in zip(chances, keep, strict=True):
+        _, mean, factor, scale, at = models[k]
+        mine = at >= size  # the effect's coefficients
+        phi = functions[:, at[mine] - size]
+        values.append(phi @ mean[mine])
+        root = np.asarray((scale[:, None] * np.linalg.inv(factor).T)[mine])
+        roots.append(np.sqrt(chance) * phi @ root)
+    effects = np.array(values)
+    mean = chances @ effects
+    between = (effects - mean).T * np.sqrt(chances)
     # a root of the covariance with as few columns as needed
     left, sizes, _ = np.linalg.svd(np.hstack([*roots, between]), full_matrices=False)
     used = sizes > 1e-7 * max(float(sizes[0]), 1e-300)
     return mean, np.asarray(left[:, used] * sizes[used])
-
-
-def _structures(owner: Vector, half: float) -> list[tuple[Vector, float]]:
-    """Prior sds of all functions for each structure, and its log prior probability."""
-    names = [n for n in dict.fromkeys(owner.tolist()) if n != "average"]
-    found = [(np.zeros(len(owner)), np.log(NO_VARIATION))]
-    others = len(names) * len(CELL_SDS)
-    for name, size in itertools.product(names, CELL_SDS):
-        # smooth and rough processes may have a linear trend too
-        sd = size * half * ((owner == name) | ((owner == "linear") & (name != "alone")))
-        found.append((sd, np.log((1 - NO_VARIATION) / max(others, 1))))
-    return found
-
-
-def _posterior(
-    gram: Matrix, cross: Vector, sd: Vector, log_prior: float, size: int
-) -> CellPosterior:
-    at = np.flatnonzero(sd > 0)
-    d = sd[at]
-    inner = gram[np.ix_(at, at)] * np.outer(d, d) + np.eye(len(at))
-    factor = np.linalg.cholesky(inner)
-    shift = np.linalg.solve(factor, cross[at] * d)
-    evidence = 0.5 * float(shift @ shift) - float(np.log(np.diag(factor)).sum()) + log_prior
-    mean = d * np.linalg.solve(factor.T, shift)
-    mine = at >= size
-    return CellPosterior(evidence, mean[mine], np.asarray(factor), d, mine, at[mine] - size)
 
 
 # -- uplift curves ----------------------------------------------------------------------------
@@ -358,7 +302,7 @@ class Curve:
     random_area: float
 
 
-def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
+def curves(totals: CellTotals, ranking: Vector) -> dict[str, Curve]:
     """Curves "uplift" and "qini" of treating cells in the order of `ranking`, largest first.
 
     N are the counts and Y the means by arm, among the share phi of rows ranked highest. Then
@@ -366,26 +310,32 @@ def curves(found: CellTotals, ranking: Vector) -> dict[str, Curve]:
     qini(phi) = N_1(phi) / N_1 (Y_1 - Y_0) (Radcliffe 2007, for each treated row). Standard
     deviations include the noise and the sampling of the rows, by simulation.
     """
-    order = np.argsort(-ranking, kind="stable")
-    count, total = found.count[order], found.total[order]
+    order, half = np.argsort(-ranking, kind="stable"), totals.half
+    count, total = totals.count[order], totals.total[order]
     rng = np.random.default_rng(_PUBLIC_SEED)
     rows = np.maximum(count, 1.0)
-    sampled = found.total_variance + found.sampled * rows
+    sampled = totals.total_variance + totals.sampled * rows
     size = (min(BAND_DRAWS, max(MOST_NUMBERS // count.size, 100)), *count.shape)
     # a count varies by its noise and by the sampling of rows; the sampling also changes the sums
-    mean = np.clip(total / rows, -found.half, found.half)
-    moved = rng.standard_normal(size) * np.sqrt(found.most_rows * rows)
-    counts = count + moved + rng.standard_normal(size) * np.sqrt(found.count_variance)
-    totals = total + mean * moved + rng.standard_normal(size) * np.sqrt(sampled)
-    found_by, half = {}, found.half
+    mean = np.clip(total / rows, -half, half)
+    moved = rng.standard_normal(size) * np.sqrt(totals.most_rows * rows)
+    counts_drawn = count + moved + rng.standard_normal(size) * np.sqrt(totals.count_variance)
+    totals_drawn = total + mean * moved + rng.standard_normal(size) * np.sqrt(sampled)
+    by_name = {}
     for name in ("uplift", "qini"):
-        (share, gain), drawn = _gains(count, total, half, name), _gains(counts, totals, half, name)
-        areas, end = _area(*drawn), float(gain[-1])
-        found_by[name] = Curve(
-            share, gain, np.asarray(drawn[1].std(axis=0)), share * end,
-            float(_area(share, gain)), float(areas.std()), 0.5 * end,
-        )  # fmt: skip
-    return found_by
+        share, gain = _gains(count, total, half, name)
+        drawn = _gains(counts_drawn, totals_drawn, half, name)
+        end = float(gain[-1])
+        by_name[name] = Curve(
+            share=share,
+            gain=gain,
+            spread=np.asarray(drawn[1].std(axis=0)),
+            random=share * end,
+            area=float(_area(share, gain)),
+            area_spread=float(_area(*drawn).std()),
+            random_area=0.5 * end,
+        )
+    return by_name
 
 
 def _gains(count: Matrix, total: Matrix, half: float, name: str) -> tuple[Vector, Vector]:

@@ -68,25 +68,20 @@ class RegressionPair:
         Each is a mixture over the prior variances that the two regressions try: all pairs, or
         pairs with one factor.
         """
-        tried, found = (self.e.tried(), self.y.tried()), []
+        tried, effect, laws = (self.e.tried(), self.y.tried()), self.effect, []
         pairs = list(zip(*tried, strict=True) if self.one_factor else product(*tried))
         for rho in PRIORS.correlations if self.shared.any() else (0.0,):
             mixture = []
             for (e_log, e), (y_log, y) in pairs:
-                prior = self._prior(np.where(self.shared, rho, 0.0), e, y)
-                log, mean, cov = _posterior(self.e, self.y, prior)
+                # Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + tau beta_e
+                baseline = np.maximum(y - effect**2 * e, PRIORS.baseline_least * y)
+                across = np.where(self.shared, rho, 0.0) * np.sqrt(e * baseline) + effect * e
+                y_variance = baseline + 2 * effect * across - effect**2 * e
+                log, mean, cov = _posterior(self.e, self.y, (e, across, y_variance))
                 mixture.append((log + e_log + y_log, mean, cov))
             log, mean, cov = regression.mixture_law(mixture)
-            found.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
-        return found
-
-    def _prior(self, rho: Vector, e: Vector, y: Vector) -> tuple[Vector, Vector, Vector]:
-        """Var(beta_e), Cov(beta_e, beta_y) and Var(beta_y) for beta_y = beta_b + effect beta_e."""
-        effect = self.effect
-        baseline = np.maximum(y - effect**2 * e, PRIORS.baseline_least * y)
-        across = rho * np.sqrt(e * baseline) + effect * e
-        own = baseline + 2 * effect * across - effect**2 * e
-        return e, across, own
+            laws.append((log - 0.5 * (rho / PRIORS.correlation_sd) ** 2, mean, cov))
+        return laws
 
     @cached_property
     def _weights(self) -> Vector:
@@ -96,26 +91,38 @@ class RegressionPair:
 
     def laws(self, least: float) -> list[tuple[float, Vector, Matrix]]:
         """Weight, joint mean (2p,) and covariance of every rho with at least this weight."""
-        kept = self._weights * (self._weights >= least)
-        kept = kept / kept.sum()
-        pairs = zip(kept, self._laws, strict=True)
+        weights = self._weights * (self._weights >= least)
+        weights = weights / weights.sum()
+        pairs = zip(weights, self._laws, strict=True)
         return [(float(w), mean, cov) for w, (_, mean, cov) in pairs if w > 0]
 
     @property
     def support(self) -> float:
         """Log marginal likelihood of both regressions, minus its value for zero coefficients."""
-        return _gain(self.e) + _gain(self.y)
+        gains = []
+        for fit in (self.e, self.y):
+            # log N(cross; 0, error + G T G') - log N(cross; 0, error)
+            values = []
+            for total in (fit.error + (fit.gram * fit.prior) @ fit.gram.T, fit.error):
+                scale = 1.0 / np.sqrt(np.diag(total))
+                ridge = 1e-10 * np.eye(len(total))
+                lower = regression.cholesky(total * np.outer(scale, scale) + ridge)
+                z = regression.solve(lower, fit.cross * scale)
+                logdet = np.log(lower.diagonal()).sum() - np.log(scale).sum()
+                values.append(-logdet - 0.5 * float(fit.cross * scale @ z))
+            gains.append(float(values[0] - values[1]))
+        return gains[0] + gains[1]
 
     def stronger(self, factor: float) -> RegressionPair:
         """This pair with prior sds `factor` times as large; coefficients are not set to zero."""
-        of = self.before or self
-        e, y = (replace(one, prior=factor**2 * one.prior) for one in (of.e, of.y))
-        return replace(of, e=e, y=y)
+        pair = self.before or self
+        e, y = (replace(fit, prior=factor**2 * fit.prior) for fit in (pair.e, pair.y))
+        return replace(pair, e=e, y=y)
 
     def without(self) -> RegressionPair:
         """This pair with all coefficients known to be zero."""
         none = np.zeros_like(self.e.prior)
-        e, y = (replace(one, prior=none, unsure=None) for one in (self.e, self.y))
+        e, y = (replace(fit, prior=none, unsure=None) for fit in (self.e, self.y))
         return replace(self, e=e, y=y, shared=np.zeros_like(self.shared), before=self)
 
     @cached_property
@@ -188,14 +195,14 @@ class RegressionPair:
             d_e, d_b = mean[:p] - e, mean[p:] - y - tau * (mean[:p] - e)
             gap_e, gap_b = weight @ d_e + gap, weight @ d_b
             v_e, v_b, across = weight @ ee, weight @ bb, weight @ by_e
-            own = float(np.trace(across) + gap_e @ d_b)
+            bias = float(np.trace(across) + gap_e @ d_b)
             traces = np.sum(v_e * v_b.T) + np.sum(across * across.T)  # of products of matrices
             spread = float(traces + gap_e @ bb @ gap_e + gap_b @ ee @ gap_b)
-            first.append(own)
-            second.append(spread + own**2)
-        bias = float(self._weights @ first)
-        variance = float(self._weights @ second) - bias**2
-        return Remainder(bias, float(np.sqrt(max(variance, 0.0))))
+            first.append(bias)
+            second.append(spread + bias**2)
+        mean_bias = float(self._weights @ first)
+        variance = float(self._weights @ second) - mean_bias**2
+        return Remainder(mean_bias, float(np.sqrt(max(variance, 0.0))))
 
 
 def _posterior(
@@ -203,11 +210,11 @@ def _posterior(
 ) -> tuple[float, Vector, Matrix]:
     """Log marginal likelihood; mean and covariance of the coefficients."""
     p = len(e.cross)
-    one, across, two = prior
+    e_variance, across, y_variance = prior
     # the joint prior covariance has diagonal blocks; the joint design is block diagonal
     lead, total = np.empty((2 * p, 2 * p)), np.empty((2 * p, 2 * p))
-    lead[:p, :p], lead[:p, p:] = e.gram * one, e.gram * across
-    lead[p:, :p], lead[p:, p:] = y.gram * across, y.gram * two
+    lead[:p, :p], lead[:p, p:] = e.gram * e_variance, e.gram * across
+    lead[p:, :p], lead[p:, p:] = y.gram * across, y.gram * y_variance
     np.matmul(lead[:, :p], e.gram.T, out=total[:, :p])
     np.matmul(lead[:, p:], y.gram.T, out=total[:, p:])
     total[:p, :p] += e.error
@@ -225,24 +232,12 @@ def _posterior(
     cov = gain @ lead
     np.negative(cov, out=cov)
     at = np.arange(p)
-    cov[at, at] += one
+    cov[at, at] += e_variance
     cov[at, at + p] += across
     cov[at + p, at] += across
-    cov[at + p, at + p] += two
+    cov[at + p, at + p] += y_variance
     value = -np.log(lower.diagonal()).sum() - 0.5 * float(cross @ z)
     return float(value), gain @ cross, cov
-
-
-def _gain(one: regression.Regression) -> float:
-    """log N(cross; 0, error + G T G') - log N(cross; 0, error)."""
-    values = []
-    for total in (one.error + (one.gram * one.prior) @ one.gram.T, one.error):
-        scale = 1.0 / np.sqrt(np.diag(total))
-        lower = regression.cholesky(total * np.outer(scale, scale) + 1e-10 * np.eye(len(total)))
-        z = regression.solve(lower, one.cross * scale)
-        logdet = np.log(lower.diagonal()).sum() - np.log(scale).sum()
-        values.append(-logdet - 0.5 * float(one.cross * scale @ z))
-    return float(values[0] - values[1])
 
 
 def unrelated(weight: Matrix, e_cov: Matrix, y_cov: Matrix) -> Remainder:
@@ -285,54 +280,43 @@ def leftover(sources: Sequence[BiasSource]) -> ProductBias:
 
     Given rho, the errors at two points are normal with covariances C_ee, C_bb, C_eb
     and means m_e, m_b. By Isserlis' theorem, their products have the mean C_eb(x, x) + m_e m_b and
-    the covariance C_ee C_bb + C_eb C_be plus terms of the means. The variation of the mean with rho
+    the covariance C_ee C_bb + C_eb C_be plus terms of the means. Let A_ee = C_ee + m_e m_e' be the
+    second moments, and define A_bb and A_eb in the same way. With v = m_e m_b at the points, the
+    covariance is A_ee A_bb + A_eb A_be - 2 v v', entry by entry. The variation of the mean with rho
     is added.
     """
     size = len(sources[0].phi)
     gap_e, gap_b = np.zeros(size), np.zeros(size)
     total, spread = np.zeros(size), np.zeros((size, size))
     for source in sources:
-        own = _of_pair(source)
-        total += own.mean
-        spread += own.cov
-        e, b = (source.phi @ d for d in _turned(source, np.concatenate(source.pair.mean)))
-        total += e * gap_b + gap_e * b  # the products of one pair's mean with another's
+        phi, p, tau = source.phi, len(source.e), source.pair.effect
+        turned = np.ascontiguousarray(phi.T)
+        weights, means, products = [], [], []
+        within = np.zeros((size, size))
+        for weight, mean, cov in source.pair.laws(NEGLIGIBLE):
+            d_e = mean[:p] - source.e
+            d_b = mean[p:] - source.y - tau * d_e
+            c_ee, c_ey = cov[:p, :p], cov[:p, p:]
+            c_bb = cov[p:, p:] - tau * (c_ey + c_ey.T) + tau**2 * c_ee
+            ee = phi @ (c_ee + np.multiply.outer(d_e, d_e)) @ turned
+            eb = phi @ (c_ey - tau * c_ee + np.multiply.outer(d_e, d_b)) @ turned
+            ee *= phi @ (c_bb + np.multiply.outer(d_b, d_b)) @ turned
+            means.append(np.diag(eb).copy())
+            ee += eb * eb.T
+            ee *= weight
+            within += ee
+            weights.append(weight)
+            products.append((phi @ d_e) * (phi @ d_b))
+        share, values, twice = np.array(weights), np.array(means), np.array(products)
+        pair_mean = share @ values
+        away = values - pair_mean
+        within += (away.T * share) @ away - 2 * (twice.T * share) @ twice
+        total += pair_mean
+        spread += within
+        # the products of one pair's mean with another's
+        e_mean, y_mean = source.pair.mean
+        d_e = e_mean - source.e
+        e, b = phi @ d_e, phi @ (y_mean - source.y - tau * d_e)
+        total += e * gap_b + gap_e * b
         gap_e, gap_b = gap_e + e, gap_b + b
     return ProductBias(total, spread)
-
-
-def _turned(source: BiasSource, mean: Vector) -> tuple[Vector, Vector]:
-    """Errors of the coefficients of e and of b, where (e, y) have the coefficients `mean` (2p,)."""
-    p = len(source.e)
-    d_e = mean[:p] - source.e
-    return d_e, mean[p:] - source.y - source.pair.effect * d_e
-
-
-def _of_pair(source: BiasSource) -> ProductBias:
-    """Mean and covariance for one pair.
-
-    Let A_ee = C_ee + m_e m_e' be the second moments, and define A_bb and A_eb in the same way. With
-    v = m_e m_b at the points, the covariance is A_ee A_bb + A_eb A_be - 2 v v', entry by entry.
-    """
-    phi, p, tau = source.phi, len(source.e), source.pair.effect
-    turned = np.ascontiguousarray(phi.T)
-    means, kept, products = [], [], []
-    within = np.zeros((len(phi), len(phi)))
-    for weight, mean, cov in source.pair.laws(NEGLIGIBLE):
-        d_e, d_b = _turned(source, mean)
-        c_ee, c_ey = cov[:p, :p], cov[:p, p:]
-        c_bb = cov[p:, p:] - tau * (c_ey + c_ey.T) + tau**2 * c_ee
-        ee = phi @ (c_ee + np.multiply.outer(d_e, d_e)) @ turned
-        eb = phi @ (c_ey - tau * c_ee + np.multiply.outer(d_e, d_b)) @ turned
-        ee *= phi @ (c_bb + np.multiply.outer(d_b, d_b)) @ turned
-        means.append(np.diag(eb).copy())
-        ee += eb * eb.T
-        ee *= weight
-        within += ee
-        kept.append(weight)
-        products.append((phi @ d_e) * (phi @ d_b))
-    weights, values, twice = np.array(kept), np.array(means), np.array(products)
-    mean = weights @ values
-    away = values - mean
-    within += (away.T * weights) @ away - 2 * (twice.T * weights) @ twice
-    return ProductBias(np.asarray(mean), within)

@@ -158,18 +158,18 @@ class AbsHistogram:
 
 def without_noise_tail(counts: Vector, noise_sd: float, borders: Vector) -> AbsHistogram:
     """Drop tail bins that cannot be distinguished from the noise."""
-    kept = counts.copy()
-    for i in range(len(kept) - 1, -1, -1):
-        lone = i > 0 and kept[i - 1] < COMPANY * noise_sd
-        if kept[i] >= (LONE if lone else TAIL) * noise_sd and kept[i] > 0:
+    cells = counts.copy()
+    for i in range(len(cells) - 1, -1, -1):
+        lone = i > 0 and cells[i - 1] < COMPANY * noise_sd
+        if cells[i] >= (LONE if lone else TAIL) * noise_sd and cells[i] > 0:
             break
-        kept[i] = 0.0
-    last = int(np.flatnonzero(kept)[-1]) if kept.any() else len(kept)
+        cells[i] = 0.0
+    silent = not cells.any()
+    last = len(cells) if silent else int(np.flatnonzero(cells)[-1])
     tail = float(counts[last + 1 : last + 1 + NEAR_BINS].sum())
-    silent = not kept.any()
     if silent:  # all noise: assume the widest bin; it costs accuracy, not validity
-        kept[-1] = 1.0
-    return AbsHistogram(borders, np.maximum(kept, 0.0), noise_sd, silent, tail)
+        cells[-1] = 1.0
+    return AbsHistogram(borders, np.maximum(cells, 0.0), noise_sd, silent, tail)
 
 
 def threshold_for_effect(
@@ -268,7 +268,7 @@ class ArmSizes:
         `weights` are as in `Extremes`.
         """
         k, slopes = len(edges), weights.sum(axis=1)
-        rows = [own for arm in counts for own in (arm[:k][::-1], arm[k:])]
+        rows = [side for arm in counts for side in (arm[:k][::-1], arm[k:])]
         arms = tuple(np.repeat(np.arange(len(counts)), 2).tolist())
         sides = (-1, 1) * len(counts)
         kinds = tuple(
@@ -276,10 +276,6 @@ class ArmSizes:
             for side, arm in zip(sides, arms, strict=True)
         )
         return cls(np.stack(rows), noise_sd, edges, np.repeat(factors, 2), sides, arms, kinds)
-
-    def of_arms(self, by_arm: Vector) -> Vector:
-        """Numbers by arm, repeated for the rows of `counts`."""
-        return np.asarray(by_arm[list(self.arms)] if self.arms else by_arm)
 
     @property
     def reach(self) -> float:
@@ -297,25 +293,30 @@ class ArmSizes:
         sizes, if it is not 0. See `tails.size_law` for the rest.
         """
         kinds = np.array(self.kinds or (1,) * len(self.counts))
-        own = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-        held = np.array([tails.held_rows(self.counts[k], self.noise_sd) for k in own])
-        ends, shares = np.r_[0.0, self.edges], held / held.sum()
+        groups = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+        sizes = np.array([tails.held_rows(self.counts[group], self.noise_sd) for group in groups])
+        ends, shares = np.r_[0.0, self.edges], sizes / sizes.sum()
         laws = [
             tails.size_law(
-                self.counts[of], self.noise_sd, ends, share * rows,
-                sparse=sparse, anywhere=anywhere, usual=usual,
+                self.counts[group],
+                self.noise_sd,
+                ends,
+                share * rows,
+                sparse=sparse,
+                anywhere=anywhere,
+                usual=usual,
             )
-            for of, share in zip(own, shares, strict=True)
-        ]  # fmt: skip
+            for group, share in zip(groups, shares, strict=True)
+        ]
 
         def means(cuts: Vector) -> tuple[Matrix, Matrix]:
-            over, kept = np.zeros((2, len(kinds), len(cuts)))
-            for of, share, law in zip(own, shares, laws, strict=True):
-                for row, one, two in zip(of, law.over, law.kept, strict=True):
+            over, square = np.zeros((2, len(kinds), len(cuts)))
+            for group, share, law in zip(groups, shares, laws, strict=True):
+                for row, excess, clipped in zip(group, law.over, law.kept, strict=True):
                     factor = float(self.factors[row])
-                    over[row] = share * np.interp(cuts * factor, law.at, one) / factor
-                    kept[row] = share * np.interp(cuts * factor, law.at, two) / factor**2
-            return over, kept
+                    over[row] = share * np.interp(cuts * factor, law.at, excess) / factor
+                    square[row] = share * np.interp(cuts * factor, law.at, clipped) / factor**2
+            return over, square
 
         return means
 
@@ -391,35 +392,33 @@ def trial_window(
     anywhere : bool
         Whether hidden outcomes may lie anywhere in the bounds.
     """
-    found = tails.outcome_law(counts, noise_sd, bounds, anywhere=anywhere)
-    if found is None:
+    law = tails.outcome_law(counts, noise_sd, bounds, anywhere=anywhere)
+    if law is None:
         return ranges.Window(bounds)
-    law, rows, arms = found.sizes, found.rows, found.arms
-    away = 0.5 * (found.ends[1:] + found.ends[:-1]) - found.core.middle
+    sizes, rows, arms = law.sizes, law.rows, law.arms
+    away = 0.5 * (law.ends[1:] + law.ends[:-1]) - law.core.middle
     cuts, lost, squares = [], [], []
-    for side, (unit, last) in enumerate(
-        zip(found.units.tolist(), found.lasts.tolist(), strict=True)
-    ):
-        own = ranges.cuts_between(float(found.reach[side]), last)
-        over, kept = (
-            np.stack([np.interp(np.r_[own, last] / unit, law.at, one) for one in curve])
-            for curve in (law.over[2 * side :][:2], law.kept[2 * side :][:2])
+    for side, (unit, last) in enumerate(zip(law.units.tolist(), law.lasts.tolist(), strict=True)):
+        distances = ranges.cuts_between(float(law.reach[side]), last)
+        over, clipped = (
+            np.stack([np.interp(np.r_[distances, last] / unit, sizes.at, arm) for arm in curve])
+            for curve in (sizes.over[2 * side :][:2], sizes.kept[2 * side :][:2])
         )
         # detected rows may contradict the law, and without noise they are all
-        shown = found.held @ np.maximum((2 * side - 1) * away[:, None] - own, 0.0)
+        seen = law.held @ np.maximum((2 * side - 1) * away[:, None] - distances, 0.0)
         beyond = rows * unit * (over[:, :-1] - over[:, -1:])
-        cuts.append(own)
-        lost.append(np.maximum(beyond, shown) if noise_sd else shown)
-        squares.append(rows * unit**2 * kept[:, :-1])
-    i, j = (each.ravel() for each in np.indices((len(cuts[0]), len(cuts[1]))))
+        cuts.append(distances)
+        lost.append(np.maximum(beyond, seen) if noise_sd else seen)
+        squares.append(rows * unit**2 * clipped[:, :-1])
+    i, j = (index.ravel() for index in np.indices((len(cuts[0]), len(cuts[1]))))
     amount = np.stack([lost[0][:, i], lost[1][:, j]], axis=1)  # (arms, sides, pairs)
     sampling = ((squares[0][:, i] + squares[1][:, j]) / arms[:, None] ** 2).sum(axis=0)
     privacy = noise * 0.5 * (cuts[0][i] + cuts[1][j]) * float(np.sqrt((1 / arms**2).sum()))
     error = np.sqrt(privacy**2 + sampling)
     bias = ranges.pulled(amount / arms[:, None, None])
     k = int(np.argmin(error * folded_quantile(bias / error)))
-    near, middle = np.array([cuts[0][i[k]], cuts[1][j[k]]]), bounds.lo + found.core.middle
-    excess = np.maximum(found.lasts - near, 0.0)
+    near, middle = np.array([cuts[0][i[k]], cuts[1][j[k]]]), bounds.lo + law.core.middle
+    excess = np.maximum(law.lasts - near, 0.0)
     most = np.divide(amount[:, :, k], excess, out=np.zeros((2, 2)), where=excess > 0)
     low, high = max(middle - float(near[0]), bounds.lo), min(middle + float(near[1]), bounds.hi)
     return ranges.Window(Interval(low, high), most, excess)
@@ -478,9 +477,10 @@ def score_cut(
     usual = 0.5 * variance * extremes.unit**2
     # scores detected beyond the largest possible score contradict the synthetic population, which
     # then has scores as much larger
-    grown, ends = 1.0, float((sizes.of_arms(extremes.largest) * sizes.factors).max())
-    if sizes.reach > np.sqrt(2.0) * ends:
-        grown = UNFORESEEN * sizes.reach / ends
+    largest_by_row = extremes.largest[list(sizes.arms)] if sizes.arms else extremes.largest
+    grown, end = 1.0, float((largest_by_row * sizes.factors).max())
+    if sizes.reach > np.sqrt(2.0) * end:
+        grown = UNFORESEEN * sizes.reach / end
     largest = min(grown * largest, float((sizes.edges[-1] / sizes.factors).max()))
     beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual)
     start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
@@ -488,14 +488,13 @@ def score_cut(
     start = max(start, look.reach * extremes.unit if look and sparse else 0.0)
     cuts = ranges.cuts_between(min(start, largest), largest)
     most = np.array([grown * extremes.excess(float(c) / grown) for c in cuts])
-    over, kept = beyond(cuts)
-
-    def side(sign: int) -> SideCuts:
-        own = np.array([float(s in (0, sign)) for s in sizes.sides or (0,) * len(over)])
+    over, square = beyond(cuts)
+    sides = []
+    for sign in (-1, 1):
+        on_side = np.array([float(side in (0, sign)) for side in sizes.sides or (0,) * len(over)])
         share = 1.0 if sizes.sides else 0.5
-        return SideCuts(cuts, np.minimum(own @ over, most), share * own @ kept)
-
-    return Cut.narrowest(side(-1), side(1), noise_per_cut, rows, centred=not movable)
+        sides.append(SideCuts(cuts, np.minimum(on_side @ over, most), share * on_side @ square))
+    return Cut.narrowest(sides[0], sides[1], noise_per_cut, rows, centred=not movable)
 
 
 LEAST_KEPT = 0.5
@@ -534,5 +533,5 @@ def slope_kept(weights: Matrix, slopes: Matrix, chances: Matrix, cut: float, rms
         return LEAST_KEPT
     sd = np.exp(brentq(excess, low, high)) if excess(low) < 0 else np.exp(low)
     inside = 1 - 2 * norm.sf(1 / (sizes * sd + 1e-12))
-    kept = float((chances * slopes * inside).sum() / (chances * slopes).sum())
-    return max(kept, LEAST_KEPT)
+    share = float((chances * slopes * inside).sum() / (chances * slopes).sum())
+    return max(share, LEAST_KEPT)

@@ -22,7 +22,6 @@ large rather than too small. A larger S gives a smaller robustness value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -93,8 +92,8 @@ class Effect:
         """Posterior standard deviation of the mean of weight x tau(x)."""
         total = 0.0
         for piece in self.pieces:
-            own = weight if piece.weight is None else weight * piece.weight(rows)
-            lead = rows.phi(piece.additive.features).T @ own / len(rows)
+            weights = weight if piece.weight is None else weight * piece.weight(rows)
+            lead = rows.phi(piece.additive.features).T @ weights / len(rows)
             total += float(lead @ (piece.cov if piece.usual is None else piece.usual) @ lead)
         return float(np.sqrt(max(total, 0.0)))
 
@@ -111,17 +110,12 @@ class Effect:
         ones = np.ones(len(rows))
         away = average - float(np.mean(self(rows)))
         off = max(self.mean_sd(rows, ones) ** 2, away**2 - variance)
-        weights = [ones if one.weight is None else one.weight(rows) for one in self.pieces]
-        steps = (
-            np.linalg.lstsq(np.column_stack(weights), ones, rcond=None)[0]
-            * away
-            * off
-            / (off + variance)
-        )
-        pieces = [
-            replace(one, additive=replace(one.additive, offset=one.additive.offset + float(step)))
-            for one, step in zip(self.pieces, steps, strict=True)
-        ]
+        weights = [ones if piece.weight is None else piece.weight(rows) for piece in self.pieces]
+        shares = np.linalg.lstsq(np.column_stack(weights), ones, rcond=None)[0]
+        pieces = []
+        for piece, step in zip(self.pieces, shares * away * off / (off + variance), strict=True):
+            additive = replace(piece.additive, offset=piece.additive.offset + float(step))
+            pieces.append(replace(piece, additive=additive))
         return replace(self, pieces=tuple(pieces))
 
 
@@ -169,8 +163,8 @@ class Answers(Effect):
     def _at(self, rows: Rows) -> Integers:
         """Index of each row's point; -1 for a row at no point."""
         position = {point.tobytes(): i for i, point in enumerate(self.points)}
-        asked = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])
-        return np.array([position.get(point.tobytes(), -1) for point in asked], np.int64)
+        points = np.ascontiguousarray(rows.scaled(self.design)[:, self.columns])
+        return np.array([position.get(point.tobytes(), -1) for point in points], np.int64)
 
 
 # -- polynomials by arm -----------------------------------------------------------------------
@@ -182,11 +176,11 @@ RIDGE = 4.0
 def trimmed(gram: Matrix, cross: Vector, noise_sd: float) -> Vector:
     """Coefficients of a noisy squared loss, with a ridge and without directions of no curvature."""
     values, vectors = np.linalg.eigh(gram + RIDGE * noise_sd * np.eye(len(gram)))
-    kept = values > 1e-9 * max(float(values[-1]), 0.0)
-    if not kept.any():
+    curved = values > 1e-9 * max(float(values[-1]), 0.0)
+    if not curved.any():
         return np.zeros(len(cross))
-    inner = vectors[:, kept]
-    return np.asarray(inner @ ((inner.T @ cross) / values[kept]))
+    inner = vectors[:, curved]
+    return np.asarray(inner @ ((inner.T @ cross) / values[curved]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,12 +238,15 @@ class Contrasted(NamedTuple):
         """estimate std_error max_bias conf_low conf_high, as of `AverageEstimate`."""
         half = covering(z, self.bias, self.sd, self.degrees)
         return {
-            "estimate": self.estimate, "std_error": self.sd, "max_bias": self.bias,
-            "conf_low": self.estimate - half, "conf_high": self.estimate + half,
-        }  # fmt: skip
+            "estimate": self.estimate,
+            "std_error": self.sd,
+            "max_bias": self.bias,
+            "conf_low": self.estimate - half,
+            "conf_high": self.estimate + half,
+        }
 
 
-def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:
+def contrasted(averages: AverageEstimate, weights: Matrix, more: Vector) -> Contrasted:
     """Sums of the averages by `weights`, shape (k, m).
 
     Sampling and noise variances use the joint covariance. The dependence between the biases of two
@@ -258,26 +255,27 @@ def contrasted(found: AverageEstimate, weights: Matrix, more: Vector) -> Contras
     joint change of the estimates is known (`moved`), the bound of a sum is its largest change.
     `more` are further sds, of released weights, shape (k,); they are added in the same way.
     """
-    joint = found.sampling + found.privacy
-    seen = np.isfinite(found.estimate) & np.isfinite(np.diag(joint))
-    known, own = (np.where(np.outer(seen, seen), v, 0.0) for v in (joint, found.sampling))
+    joint = averages.sampling + averages.privacy
+    seen = np.isfinite(averages.estimate) & np.isfinite(np.diag(joint))
+    both = np.outer(seen, seen)
+    joint, sampling = (np.where(both, v, 0.0) for v in (joint, averages.sampling))
     lost = (weights[:, ~seen] != 0).any(axis=1)
     size = np.abs(weights)
-    cov = weights @ known @ weights.T
-    estimate = weights @ np.where(seen, found.estimate, 0.0)
+    cov = weights @ joint @ weights.T
+    estimate = weights @ np.where(seen, averages.estimate, 0.0)
     noise = np.sqrt(np.maximum(np.diag(cov), 0.0)) + more
-    sd = np.hypot(noise, size @ found.remainder)
+    sd = np.hypot(noise, size @ averages.remainder)
     # A term that is not in a sum may have no bound.
-    bias = np.where(size > 0, size * np.where(size > 0, found.clipping, 0.0), 0.0).sum(axis=1)
-    if len(found.moved):
-        bias = np.linalg.norm(weights @ found.moved, axis=2).max(axis=0)
-    degrees = found.degrees_of(np.einsum("ij,jk,ik->i", weights, own, weights), sd)
+    bias = np.where(size > 0, size * np.where(size > 0, averages.clipping, 0.0), 0.0).sum(axis=1)
+    if len(averages.moved):
+        bias = np.linalg.norm(weights @ averages.moved, axis=2).max(axis=0)
+    degrees = averages.degrees_of(np.einsum("ij,jk,ik->i", weights, sampling, weights), sd)
     sd, estimate = np.where(lost, np.inf, sd), np.where(lost, np.nan, estimate)
     return Contrasted(estimate, sd, bias, cov, degrees)
 
 
 def largest_noncentrality(
-    found: AverageEstimate, at: Integers, matrix: Matrix, spread: Matrix
+    averages: AverageEstimate, at: Integers, matrix: Matrix, spread: Matrix
 ) -> float:
     """Bound of b' V^-1 b for all biases b of `matrix` times the estimates `at`, of covariance V.
 
@@ -286,17 +284,17 @@ def largest_noncentrality(
     diag(c) and D the roots of its diagonal, s'Ps is at most the largest eigenvalue of
     D^-1/2 P D^-1/2 times s'Ds, and s'Ds is at most the trace of D.
     """
-    if not np.isfinite(found.clipping[at]).all():
+    if not np.isfinite(averages.clipping[at]).all():
         return np.inf
     inner = matrix.T @ np.linalg.solve(spread, matrix)
-    if len(found.moved):
-        moved = found.moved[:, at]
+    if len(averages.moved):
+        moved = averages.moved[:, at]
         whole = moved.swapaxes(1, 2) @ inner @ moved
         return float(np.linalg.norm(whole, 2, axis=(1, 2)).max())
-    own = inner * np.outer(found.clipping[at], found.clipping[at])
-    lengths = np.sqrt(np.maximum(np.diag(own), 0.0))
+    scaled = inner * np.outer(averages.clipping[at], averages.clipping[at])
+    lengths = np.sqrt(np.maximum(np.diag(scaled), 0.0))
     by = np.sqrt(np.where(lengths > 0, lengths, 1.0))
-    return float(np.linalg.norm(own / np.outer(by, by), 2) * lengths.sum())
+    return float(np.linalg.norm(scaled / np.outer(by, by), 2) * lengths.sum())
 
 
 class RatioLimits(NamedTuple):
@@ -310,7 +308,9 @@ class RatioLimits(NamedTuple):
     se_sampling: float
 
 
-def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: float) -> RatioLimits:
+def ratio_limits(
+    averages: AverageEstimate, at: tuple[int, int], kind: str, z: float
+) -> RatioLimits:
     """Limits of E[Y(1)] / E[Y(0)], or of the ratio of their odds, by their joint distribution.
 
     The limits are the ratio's extremes over the risks within `z` standard errors of the released
@@ -321,64 +321,65 @@ def ratio_limits(found: AverageEstimate, at: tuple[int, int], kind: str, z: floa
     Parameters
     ----------
     at : (int, int)
-        Places of E[Y(0)] and E[Y(1)] in `found`.
+        Places of E[Y(0)] and E[Y(1)] in `averages`.
     kind : {"RR", "OR"}
     """
     rows = list(at)
-    risk, sampling = found.estimate[rows], found.sampling[np.ix_(rows, rows)]
+    risk, sampling = averages.estimate[rows], averages.sampling[np.ix_(rows, rows)]
     # twice the squared bounds of bias: at least the squared bound for any difference of the two
-    random = sampling + found.privacy[np.ix_(rows, rows)] + np.diag(found.remainder[rows] ** 2)
-    cov = random + 2 * np.diag(found.clipping[rows] ** 2)
+    random = (
+        sampling + averages.privacy[np.ix_(rows, rows)] + np.diag(averages.remainder[rows] ** 2)
+    )
+    cov = random + 2 * np.diag(averages.clipping[rows] ** 2)
     none = RatioLimits(np.nan, np.nan, np.nan, 0.0, np.inf, np.nan)
     if not (np.isfinite(risk).all() and np.isfinite(cov).all()):
         return none
-    log: Callable[[Vector], float] = _log_odds_ratio if kind == "OR" else _log_ratio
-    low, high = _extremes(log, risk, cov, z)
+    low, high = _extremes(kind, risk, cov, z)
     if not ((risk > 0) & ((risk < 1) | (kind == "RR"))).all():
         return none._replace(low=float(np.exp(low)), high=float(np.exp(high)))
     slope = np.array([-1.0, 1.0]) / (risk * (1 - risk) if kind == "OR" else risk)
-    value = float(np.exp(log(risk)))
+    value = float(np.exp(_log_ratio(kind, risk)))
     error, alone = (value * float(np.sqrt(slope @ part @ slope)) for part in (random, sampling))
-    bias = value * float(np.abs(slope) @ found.clipping[rows])
+    bias = value * float(np.abs(slope) @ averages.clipping[rows])
     return RatioLimits(value, error, bias, float(np.exp(low)), float(np.exp(high)), alone)
 
 
-def _log_ratio(risk: Vector) -> float:
+def _log_ratio(kind: str, risk: Vector) -> float:
+    """Logarithm of the ratio of the risks, or of their odds."""
     with np.errstate(divide="ignore", invalid="ignore"):
         control, treated = np.log(np.maximum(risk, 0.0))
-        return float(treated - control)
+        ratio = float(treated - control)
+        if kind == "RR":
+            return ratio
+        control, treated = np.log(np.maximum(1 - risk, 0.0))
+        return ratio - float(treated - control)
 
 
-def _log_odds_ratio(risk: Vector) -> float:
-    return _log_ratio(risk) - _log_ratio(1 - risk)
-
-
-def _extremes(
-    log: Callable[[Vector], float], risk: Vector, cov: Matrix, z: float
-) -> tuple[float, float]:
+def _extremes(kind: str, risk: Vector, cov: Matrix, z: float) -> tuple[float, float]:
     """Least and largest logarithm over the ellipse, which may contain risks of 0 or 1."""
     values, vectors = np.linalg.eigh(cov)
     root = z * vectors * np.sqrt(np.maximum(values, 0.0))
     reach = np.sqrt((root**2).sum(axis=1))
 
     def at(angle: float) -> float:
-        return log(risk + root @ np.array([np.cos(angle), np.sin(angle)]))
+        return _log_ratio(kind, risk + root @ np.array([np.cos(angle), np.sin(angle)]))
 
     low, high = risk - reach, risk + reach
-    odds = log is _log_odds_ratio
-    no_low = low[1] <= 0 or (odds and high[0] >= 1)
-    no_high = low[0] <= 0 or (odds and high[1] >= 1)
+    no_low = low[1] <= 0 or (kind == "OR" and high[0] >= 1)
+    no_high = low[0] <= 0 or (kind == "OR" and high[1] >= 1)
     step = 2 * np.pi / ANGLES
     angles = np.arange(ANGLES) * step
-    found = np.array([at(angle) for angle in angles]) if not (no_low and no_high) else angles
+    logs = np.array([at(angle) for angle in angles]) if not (no_low and no_high) else angles
 
     def best(sign: float) -> float:
-        inside = np.where(np.isfinite(found), sign * found, np.inf)
+        inside = np.where(np.isfinite(logs), sign * logs, np.inf)
         middle = float(angles[int(np.argmin(inside))])
         near = minimize_scalar(
-            lambda angle: sign * at(angle), bounds=(middle - step, middle + step), method="bounded",
+            lambda angle: sign * at(angle),
+            bounds=(middle - step, middle + step),
+            method="bounded",
             options={"xatol": 1e-10},
-        )  # fmt: skip
+        )
         return sign * min(float(near.fun), float(inside.min()))
 
     return -np.inf if no_low else best(1.0), np.inf if no_high else best(-1.0)
@@ -388,6 +389,11 @@ def _extremes(
 #
 # One release of vector scores. As in `averages`, covariances add sampling, privacy noise, and
 # allowances.
+
+
+LEAST_DISTINCT = 1e-3
+"""Least share of an instrument that the others do not explain. Errors of the nuisance models of
+equal instruments may leave less. By hand."""
 
 
 class SlopeTotals(NamedTuple):
@@ -402,10 +408,15 @@ class SlopeTotals(NamedTuple):
     ) -> tuple[Noisy, Noisy, Matrix]:
         """The sums of the scores and of d d' with its posterior, and an inverse of the latter.
 
-        An entry (i, j) of d d' is also the entry (j, i), and both have its noise.
+        An entry (i, j) of d d' is also the entry (j, i), and both have its noise. The inverse has
+        eigenvalues relative to the `model` above their noise.
         """
         mass = posterior_mass(self.mass, model, size, doubt)
-        inverse = bounded_inverse(mass, model, size)
+        diagonal = np.maximum(np.diag(model), 1e-6 * size)
+        relative = float(np.linalg.norm(mass.sd / np.sqrt(np.outer(diagonal, diagonal))))
+        floor = np.clip(FEW_SDS * relative, LEAST_DISTINCT, PRIORS.eigenvalues[0])
+        values, vectors = eigh(mass.value, model + np.diag(1e-3 * diagonal))
+        inverse = np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
         at = np.triu_indices(len(model))
         score, upper = Noisy.inputs(self.score, Reading(mass.value[at], mass.sd[at]))
         return score, symmetric_matrix(upper), inverse
@@ -440,7 +451,16 @@ def estimate_slopes(
     clipping += lost * (np.abs(left.value) + np.sqrt(np.diag(sampling + left.cov)))
     errors = size * np.abs(inverse) @ remainder / unit
     theta = centre / unit + left.value
-    return AverageEstimate(terms, (), theta, sampling, left.cov, clipping, errors, size)
+    return AverageEstimate(
+        terms=terms,
+        groups=(),
+        estimate=theta,
+        sampling=sampling,
+        privacy=left.cov,
+        clipping=clipping,
+        remainder=errors,
+        size=size,
+    )
 
 
 def posterior_mass(mass: Reading, model: Matrix, size: float, doubt: float = 0.0) -> Reading:
@@ -454,20 +474,6 @@ def posterior_mass(mass: Reading, model: Matrix, size: float, doubt: float = 0.0
     gap = mass.value - model
     keep = 1 / (1 + mass.sd**2 / np.maximum(least, gap**2 - mass.sd**2))
     return Reading(model + keep * gap, np.sqrt(keep) * mass.sd)
-
-
-def bounded_inverse(mass: Reading, model: Matrix, size: float) -> Matrix:
-    """Inverse of the sum d d', whose eigenvalues relative to the `model` are above their noise."""
-    own = np.maximum(np.diag(model), 1e-6 * size)
-    relative = float(np.linalg.norm(mass.sd / np.sqrt(np.outer(own, own))))
-    floor = np.clip(FEW_SDS * relative, LEAST_DISTINCT, PRIORS.eigenvalues[0])
-    values, vectors = eigh(mass.value, model + np.diag(1e-3 * own))
-    return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
-
-
-LEAST_DISTINCT = 1e-3
-"""Least share of an instrument that the others do not explain. Errors of the nuisance models of
-equal instruments may leave less. By hand."""
 
 
 def raised_covariance(total: Vector, square: Reading, size: float) -> Matrix:

@@ -53,20 +53,20 @@ class Noisy:
     @classmethod
     def inputs(cls, *readings: Reading) -> list[Noisy]:
         """The sums themselves, in the order of their noise."""
-        noise = np.concatenate([np.ravel(one.sd) ** 2 for one in readings])
-        ends = np.cumsum([np.size(one.value) for one in readings])[:-1]
+        noise = np.concatenate([np.ravel(reading.sd) ** 2 for reading in readings])
+        ends = np.cumsum([np.size(reading.value) for reading in readings])[:-1]
         slopes = np.split(np.eye(len(noise)), ends)
         return [
-            cls(one.value, slope.reshape(*np.shape(one.value), len(noise)), noise)
-            for one, slope in zip(readings, slopes, strict=True)
+            cls(reading.value, slope.reshape(*np.shape(reading.value), len(noise)), noise)
+            for reading, slope in zip(readings, slopes, strict=True)
         ]
 
     @classmethod
     def joined(cls, parts: Sequence[Noisy]) -> Noisy:
         """Numbers along the first axis; a number without an axis has length 1."""
-        values = np.concatenate([np.atleast_1d(one.value) for one in parts])
+        values = np.concatenate([np.atleast_1d(part.value) for part in parts])
         noise = parts[0].noise
-        slopes = [one.slope.reshape(-1, *values.shape[1:], len(noise)) for one in parts]
+        slopes = [part.slope.reshape(-1, *values.shape[1:], len(noise)) for part in parts]
         return cls(values, np.concatenate(slopes), noise)
 
     def __add__(self, other: Number) -> Noisy:
@@ -79,14 +79,14 @@ class Noisy:
 
     def __mul__(self, other: Number) -> Noisy:
         value, slope = _parts(other)
-        own = self.slope * value[..., None] + self.value[..., None] * slope
-        return replace(self, value=self.value * value, slope=own)
+        product = self.slope * value[..., None] + self.value[..., None] * slope
+        return replace(self, value=self.value * value, slope=product)
 
     def __truediv__(self, other: Number) -> Noisy:
         value, slope = _parts(other)
         out = np.asarray(self.value / value)
-        own = (self.slope - out[..., None] * slope) / value[..., None]
-        return replace(self, value=out, slope=own)
+        quotient = (self.slope - out[..., None] * slope) / value[..., None]
+        return replace(self, value=out, slope=quotient)
 
     def __rmatmul__(self, matrix: Matrix) -> Noisy:
         slope = np.tensordot(matrix, self.slope, (-1, 0))
@@ -102,9 +102,8 @@ class Noisy:
     def solve(self, right: Noisy, inverse: Matrix) -> Noisy:
         """A^-1 b for this matrix A, given an inverse that may be regularized."""
         out = inverse @ right.value
-        return replace(self, value=out, slope=np.tensordot(
-            inverse, right.slope - np.einsum("ijx,j->ix", self.slope, out), 1
-        ))  # fmt: skip
+        residual = right.slope - np.einsum("ijx,j->ix", self.slope, out)
+        return replace(self, value=out, slope=np.tensordot(inverse, residual, 1))
 
     def held(self, value: Vector | float) -> Noisy:
         """Another value, such as a clipped one, with the derivatives of this one."""
@@ -173,10 +172,10 @@ def reconciled_within(reading: Noisy, identities: Matrix, limits: tuple[float, f
     squares under the inequality. The derivatives are those without limits, so that the variance is
     not too small.
     """
-    found = reconciled(reading, identities)
-    first = np.clip(found.value[0], *limits)
+    free = reconciled(reading, identities)
+    first = np.clip(free.value[0], *limits)
     others = reconciling(np.r_[0.0, reading.sd[1:]], identities)
-    return found.held(others @ np.r_[first, reading.value[1:]])
+    return free.held(others @ np.r_[first, reading.value[1:]])
 
 
 def upheld(parts: Partitions, size: Vector, sd: Vector, few: float) -> Matrix:
@@ -225,12 +224,12 @@ def joint_sampling(terms: Matrix, groups: Vector, share: Matrix, identities: Mat
         Shares of the rows, shape (R, G).
     """
     r, many = share.shape
-    known = np.where(np.isfinite(groups), groups, 0.0)
+    finite = np.where(np.isfinite(groups), groups, 0.0)
     inverse = np.linalg.pinv(terms[:r, :r], hermitian=True)
     with_averages, same = np.zeros(groups.shape), np.eye(many, dtype=bool)
     for identity in identities:
         column = np.flatnonzero(identity[1:])
-        part = share.T[column, :, None] * known[column]
+        part = share.T[column, :, None] * finite[column]
         total = np.einsum("gij,jg->ij", part, share[:, column])
         most = float(np.linalg.eigvals(inverse @ total).real.max())
         with_averages[column] += part / max(most, 1.0)
@@ -238,7 +237,7 @@ def joint_sampling(terms: Matrix, groups: Vector, share: Matrix, identities: Mat
     across = with_averages.transpose(1, 2, 0).reshape(r, r * many)  # groups of each average
     lead = terms[:, :r] @ inverse @ across
     between = np.where(np.tile(same, (r, r)), 0.0, across.T @ inverse @ across)
-    between += np.einsum("gij,gh->igjh", known, np.eye(many)).reshape(between.shape)
+    between += np.einsum("gij,gh->igjh", finite, np.eye(many)).reshape(between.shape)
     out = np.block([[terms, lead], [lead.T, between]])
     lost = len(terms) + np.flatnonzero(~np.isfinite(np.einsum("gii->ig", groups)))
     out[lost, lost] = np.inf

@@ -15,14 +15,14 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from privcausal.features.basis import Block, FeatureMap
-from privcausal.features.design import Column, Design
+from privcausal.features.design import Design
 from privcausal.features.functions import SYNTHETIC_CELLS, Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import visible_cells
 from privcausal.inference.regression import likelihoods, signal_share
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Integers, Matrix, Vector
 
 # -- survey weights ----------------------------------------------------------------------------
 
@@ -167,33 +167,29 @@ class Population:
             root = np.linalg.cholesky(self.correlation)
             scores[:, : len(numeric)] = scores[:, : len(numeric)] @ root.T
         order = [*numeric, *(v for v in self.probabilities if v not in numeric)]
-        frame = {name: self._draw(name, ndtr(scores[:, j])) for j, name in enumerate(order)}
+        frame: dict[str, Vector] = {}
+        for j, name in enumerate(order):
+            p, domain = self.probabilities[name], self.schema[name]
+            at = np.minimum(np.searchsorted(np.cumsum(p), ndtr(scores[:, j])), len(p) - 1)
+            if isinstance(domain, Levels):  # the last code is for undeclared labels
+                frame[name] = np.where(at == len(p) - 1, -1, at).astype(np.int64)
+            elif not isinstance(domain, Interval):
+                frame[name] = at.astype(float)
+            else:
+                # the value of a fine bin is its middle; atoms have half of the bins in their cell
+                values = domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS)
+                atoms, width = self.atoms.get(name, np.zeros(0)), FINE_BINS // SYNTHETIC_CELLS
+                place = (atoms - domain.lo) / domain.width * SYNTHETIC_CELLS
+                cells = np.minimum(place.astype(np.int64), SYNTHETIC_CELLS - 1)
+                for cell in np.unique(cells):
+                    every_other = values[cell * width : (cell + 1) * width : 2]
+                    every_other[:] = np.resize(atoms[cells == cell], len(every_other))
+                frame[name] = np.asarray(values, np.float64)[at]
         even = np.arange(0.5, SIZE) * np.sqrt(5.0) % 1.0  # in an order unrelated to the covariates
         propensity = None if known is None else known.lo + (known.hi - known.lo) * even
         if weights is not None:
             frame[weights.column] = weights.quantiles(np.arange(0.5, SIZE) * np.sqrt(3.0) % 1.0)
         return Rows(frame, SIZE, propensity, by_column=True)
-
-    def _draw(self, name: str, uniform: Vector) -> Vector:
-        p = self.probabilities[name]
-        at = np.minimum(np.searchsorted(np.cumsum(p), uniform), len(p) - 1)
-        domain = self.schema[name]
-        if isinstance(domain, Interval):
-            return self._values(name, domain)[at]
-        if isinstance(domain, Levels):  # the last code is for undeclared labels
-            return np.where(at == len(p) - 1, -1, at).astype(np.int64)
-        return at.astype(float)
-
-    def _values(self, name: str, domain: Interval) -> Vector:
-        """The value of each fine bin: its middle. Atoms have half of the bins in their cell."""
-        values = domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS)
-        atoms, width = self.atoms.get(name, np.zeros(0)), FINE_BINS // SYNTHETIC_CELLS
-        place = (atoms - domain.lo) / domain.width * SYNTHETIC_CELLS
-        cells = np.minimum(place.astype(np.int64), SYNTHETIC_CELLS - 1)
-        for cell in np.unique(cells):
-            at = values[cell * width : (cell + 1) * width : 2]
-            at[:] = np.resize(atoms[cells == cell], len(at))
-        return np.asarray(values, np.float64)
 
 
 def uniform_population(schema: Schema, variables: Sequence[str], size: int | None) -> Population:
@@ -273,16 +269,16 @@ def _normals(centres: Vector) -> Matrix:
 
 def level_probabilities(counts: Vector, noise_sd: float, *, undeclared: bool) -> Vector:
     """Probabilities of level codes from noisy counts; the last cell may be undeclared labels."""
-    kept = np.maximum(counts, 0.0)
-    if undeclared and kept[-1] <= HIDDEN * noise_sd:
-        kept[-1] = 0.0
-    levels = len(kept) - 1 if undeclared else len(kept)
-    if kept.sum() <= ALL_NOISE * noise_sd * np.sqrt(len(kept)):
-        return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(kept) - levels)])
-    share = kept / kept.sum()
+    rows = np.maximum(counts, 0.0)
+    if undeclared and rows[-1] <= HIDDEN * noise_sd:
+        rows[-1] = 0.0
+    levels = len(rows) - 1 if undeclared else len(rows)
+    if rows.sum() <= ALL_NOISE * noise_sd * np.sqrt(len(rows)):
+        return np.asarray(np.r_[np.full(levels, 1.0 / levels), np.zeros(len(rows) - levels)])
+    share = rows / rows.sum()
     # the mass that noise might hide is spread over the levels, so that no level is treated as empty
-    hidden = min(PRIORS.spread_evenly, HIDDEN * noise_sd / float(kept.sum()))
-    floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(kept) - levels)]
+    hidden = min(PRIORS.spread_evenly, HIDDEN * noise_sd / float(rows.sum()))
+    floor = np.r_[np.full(levels, hidden / levels), np.zeros(len(rows) - levels)]
     return np.asarray((1 - hidden) * share + floor)
 
 
@@ -350,37 +346,32 @@ def feature_map(
     `functions` is the number for a smooth numeric column; 1 keeps columns linear.
     """
     rows = population.rows()
-    scaled = rows.scaled(design)
-    size = amplitude(len(design.columns))
-
-    def count(column: Column) -> int:
-        """The number that ``s(x, k=...)`` requests; a linear base stays linear."""
-        asked = design.smooth.get(column.variable or "")
-        return functions if asked is None or functions == 1 else asked
-
-    blocks = tuple(
-        _block(j, column, scaled[:, j], count(column), size)
-        for j, column in enumerate(design.columns)
-    )
-    uncut = FeatureMap(design, blocks, np.inf)
+    scaled, size = rows.scaled(design), amplitude(len(design.columns))
+    blocks = []
+    for j, column in enumerate(design.columns):
+        values = scaled[:, j]
+        # the number that ``s(x, k=...)`` requests; a linear base stays linear
+        smooth = design.smooth.get(column.variable or "")
+        number = functions if smooth is None or functions == 1 else smooth
+        if column.kind == "indicator":
+            # 2 x 0/1 has the sd of a standard variable at probability one half
+            block = Block(j, (1,), column.term, 2 * size, float(values.mean()))
+        elif column.kind != "numeric" or number == 1:
+            sd = max(float(values.std()), _LEAST_SD)
+            block = Block(j, (1,), column.term, size / sd, float(values.mean()))
+        else:
+            p = np.bincount(fine_bins(values), minlength=FINE_BINS).astype(float)
+            # A little kernel smoothing, because the population is a finite sample of its marginal.
+            kernel = np.hanning(19)[1:-1]
+            padded = np.pad(p / p.sum(), 8, mode="reflect")
+            wide = np.convolve(padded, kernel / kernel.sum(), "valid")
+            wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
+            table = smooth_table(wide / wide.sum(), number)
+            table = table * (size * PRIORS.feature_decay ** np.arange(number))
+            block = Block(j, tuple(range(1, number + 1)), column.term, table=table)
+        blocks.append(block)
+    uncut = FeatureMap(design, tuple(blocks), np.inf)
     return replace(uncut, cut=uncut.norm_of(rows, quantile))
-
-
-def _block(j: int, column: Column, values: Vector, functions: int, size: float) -> Block:
-    if column.kind == "indicator":
-        # 2 x 0/1 has the sd of a standard variable at probability one half
-        return Block(j, (1,), column.term, 2 * size, float(values.mean()))
-    if column.kind != "numeric" or functions == 1:
-        sd = max(float(values.std()), _LEAST_SD)
-        return Block(j, (1,), column.term, size / sd, float(values.mean()))
-    p = np.bincount(fine_bins(values), minlength=FINE_BINS).astype(float)
-    # A little kernel smoothing, because the population is a finite sample of its marginal.
-    kernel = np.hanning(19)[1:-1]
-    wide = np.convolve(np.pad(p / p.sum(), 8, mode="reflect"), kernel / kernel.sum(), "valid")
-    wide = (1 - PRIORS.spread_evenly) * wide + PRIORS.spread_evenly / FINE_BINS
-    p = wide / wide.sum()
-    table = smooth_table(p, functions) * (size * PRIORS.feature_decay ** np.arange(functions))
-    return Block(j, tuple(range(1, functions + 1)), column.term, table=table)
 
 
 # -- Gram matrices ----------------------------------------------------------------------------
@@ -426,9 +417,9 @@ def alignment(model: Matrix, seen: Matrix, noise_sd: float) -> Matrix:
     values, vectors = np.linalg.eigh(model)
     values = np.maximum(values, 1e-9 * values[-1])
     inverse, root = vectors / np.sqrt(values), vectors * np.sqrt(values)
-    found, turn = np.linalg.eigh(inverse.T @ seen @ inverse)
+    shares, turn = np.linalg.eigh(inverse.T @ seen @ inverse)
     noise = np.sqrt(2.0) * noise_sd * np.sum((inverse @ turn) ** 2, axis=0)
-    scale = np.sqrt(np.clip(found + 2 * noise, 0.0, 1.0))
+    scale = np.sqrt(np.clip(shares + 2 * noise, 0.0, 1.0))
     return np.asarray(root @ (turn * scale) @ turn.T @ inverse.T)
 
 
@@ -443,18 +434,18 @@ def correlated(
         if order == 1 and columns[c].kind == "numeric"
     }
     numeric = population.numeric
-    at = [linear.get(v, -1) for v in numeric]
     correlation = np.eye(len(numeric))
-    known = [i for i, j in enumerate(at) if j >= 0]
-    if len(known) < 2:
+    matched = [i for i, v in enumerate(numeric) if v in linear]
+    if len(matched) < 2:
         return population
+    at = [linear[numeric[i]] for i in matched]
     rows = population.rows()
     model = population_gram(features, rows, population.count, np.ones(len(rows)))
-    block = gram[np.ix_([at[i] for i in known], [at[i] for i in known])]
-    diagonal = np.maximum(np.diag(model)[[at[i] for i in known]], 1e-9 * population.count)
+    block = gram[np.ix_(at, at)]
+    diagonal = np.maximum(np.diag(model)[at], 1e-9 * population.count)
     size = np.sqrt(np.outer(diagonal, diagonal))
     estimate = with_correlation(population, block / size, gram_sd / float(size.mean())).correlation
-    correlation[np.ix_(known, known)] = estimate
+    correlation[np.ix_(matched, matched)] = estimate
     return replace(population, correlation=correlation)
 
 
@@ -463,8 +454,21 @@ def shrunken(noisy: Matrix, model: Matrix, noise_sd: float, features: FeatureMap
 
     `noise_sd` is the noise sd of an off-diagonal entry; on the diagonal it is sqrt(2) times larger.
     """
+    diagonal = np.eye(features.size, dtype=bool)
+    intercept = np.zeros_like(diagonal)
+    intercept[0] = intercept[:, 0] = True
+    column, linear, inner = features.column, features.order == 1, ~intercept
+    same = column[:, None] == column[None]
+    both = linear[:, None] & linear[None] & ~same
     value, left = model.copy(), np.zeros_like(model)
-    for entries, factor in _classes(features):
+    for entries, factor in (
+        (intercept & ~diagonal, 1.0),
+        (intercept & diagonal, 2.0),
+        (same & inner & ~diagonal, 1.0),
+        (diagonal & inner, 2.0),
+        (both & inner, 1.0),
+        (~same & ~both & inner, 1.0),
+    ):
         if not entries.any():
             continue
         variance = factor * noise_sd**2
@@ -473,19 +477,3 @@ def shrunken(noisy: Matrix, model: Matrix, noise_sd: float, features: FeatureMap
         value[entries] += keep * gap
         left[entries] = keep * variance
     return GramEstimate(value, float(np.sqrt(left.mean())), model)
-
-
-def _classes(features: FeatureMap) -> list[tuple[Mask, float]]:
-    """Entries that share a shrinkage factor, and the factor of their noise variance."""
-    p = features.size
-    diagonal = np.eye(p, dtype=bool)
-    column, linear = features.column, features.order == 1
-    intercept = np.zeros((p, p), bool)
-    intercept[0] = intercept[:, 0] = True
-    same = column[:, None] == column[None]
-    both = linear[:, None] & linear[None] & ~same
-    inner = ~intercept
-    return [
-        (intercept & ~diagonal, 1.0), (intercept & diagonal, 2.0), (same & inner & ~diagonal, 1.0),
-        (diagonal & inner, 2.0), (both & inner, 1.0), (~same & ~both & inner, 1.0),
-    ]  # fmt: skip

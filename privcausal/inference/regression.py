@@ -173,16 +173,33 @@ def fit(moments: Moments, prior: Prior) -> Posterior:
     gram = positive_part(moments.gram)
     basis = np.eye(len(moments.cross)) if prior.basis is None else prior.basis
     design = gram @ basis
-    start = np.r_[prior.log_var, 0.0]
+    x = np.r_[prior.log_var, 0.0]
     beta = np.zeros(len(moments.cross))
-    theta, cov, value = np.zeros(basis.shape[1]), np.eye(basis.shape[1]), 0.0
     for _ in range(FIXED_POINT_ROUNDS if moments.gram_sd else 1):
-        problem = _Problem(moments, prior, gram, design, noise_cov(moments, beta))
-        start, value = problem.maximise(start)
-        theta, cov = problem.posterior(start)
+        noise = noise_cov(moments, beta)
+        problem = _Problem(moments, prior, gram, design, noise)
+        if len(x) == 1 and not prior.fit_noise:
+            evidence = -problem.objective(x)[0]
+        else:
+            best = minimize(
+                problem.objective, x, jac=True, method="L-BFGS-B", options={"maxiter": 60}
+            )
+            x, evidence = best.x, -float(best.fun)
+        variances, noise_var = problem.variances(x)
+        factor = factored(problem.total(variances, noise_var))
+        gain = variances[:, None] * design.T
+        theta = gain @ solve(factor, moments.cross)
+        cov = np.diag(variances) - gain @ solve(factor, gain.T)
         beta = basis @ theta
-    regression = problem.regression(start) if prior.basis is None else None
-    return Posterior(beta, basis @ cov @ basis.T, value, regression)
+    if prior.basis is not None:
+        return Posterior(beta, basis @ cov @ basis.T, evidence)
+    error = noise_var * gram + noise
+    regression = Regression(gram, moments.cross, error, variances, moments.gram_sd)
+    if prior.unsure is not None and prior.unsure.any():
+        groups = np.unique(prior.group[prior.unsure]) - 1
+        shift = float((x[:-1] - prior.log_var)[groups].mean())
+        regression = replace(regression, unsure=prior.unsure, shift=shift, pull=prior.pull)
+    return Posterior(beta, basis @ cov @ basis.T, evidence, regression)
 
 
 def noise_cov(moments: Moments, beta: Vector) -> Matrix:
@@ -205,34 +222,33 @@ def of_nothing(moments: Moments) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
+    """The marginal likelihood at x: the groups' log variances, and the log of the noise factor."""
+
     moments: Moments
     prior: Prior
     gram: Matrix
     design: Matrix
     noise: Matrix
 
-    def maximise(self, start: Vector) -> tuple[Vector, float]:
-        if len(start) == 1 and not self.prior.fit_noise:
-            return start, -self._objective(start)[0]
-        best = minimize(
-            self._objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 60}
-        )
-        return best.x, -float(best.fun)
-
-    def _unpack(self, x: Vector) -> tuple[Vector, float]:
-        variances, centre = np.empty(len(x)), self.prior.log_var  # in the unit of the outcome
+    def variances(self, x: Vector) -> tuple[Vector, float]:
+        """Prior variances of the coefficients, and the residual variance."""
+        by_group, centre = np.empty(len(x)), self.prior.log_var  # in the unit of the outcome
         near = np.minimum(np.maximum(x[:-1], centre - FAR_VARIANCE), centre + FAR_VARIANCE)
-        variances[0], variances[1:] = self.prior.fixed, np.exp(near)
+        by_group[0], by_group[1:] = self.prior.fixed, np.exp(near)
         log_noise = min(max(float(x[-1]), -FAR_NOISE), FAR_NOISE)
         noise = np.exp(log_noise) if self.prior.fit_noise else 1.0
-        t = variances[self.prior.group] * self.prior.scale**2
+        t = by_group[self.prior.group] * self.prior.scale**2
         return t, float(self.moments.noise_var * noise)
 
-    def _objective(self, x: Vector) -> tuple[float, Vector]:
+    def total(self, t: Vector, s2: float) -> Matrix:
+        """Covariance of the cross moments."""
+        return np.asarray(s2 * self.gram + self.noise + (self.design * t) @ self.design.T)
+
+    def objective(self, x: Vector) -> tuple[float, Vector]:
         """Negative log marginal likelihood and its gradient in (log variances, log noise)."""
-        t, s2 = self._unpack(x)
+        t, s2 = self.variances(x)
         b, shift = self.moments.cross, x[:-1] - self.prior.log_var
-        factor = factored(self._total(t, s2))
+        factor = factored(self.total(t, s2))
         # without a basis the design is the Gram
         same, d = self.prior.basis is None, self.design.shape[1]
         right = (self.design, b[:, None]) if same else (self.design, self.gram, b[:, None])
@@ -247,27 +263,6 @@ class _Problem:
             noise_grad = s2 * float(inv_gram.trace() - z @ self.gram @ z)
             noise_grad += 2 * PRIORS.noise_pull * x[-1]
         return 0.5 * float(value), 0.5 * np.append(grad, noise_grad)
-
-    def _total(self, t: Vector, s2: float) -> Matrix:
-        """Covariance of the cross moments."""
-        return np.asarray(s2 * self.gram + self.noise + (self.design * t) @ self.design.T)
-
-    def regression(self, x: Vector) -> Regression:
-        t, s2 = self._unpack(x)
-        error, unsure = s2 * self.gram + self.noise, self.prior.unsure
-        found = Regression(self.gram, self.moments.cross, error, t, self.moments.gram_sd)
-        if unsure is None or not unsure.any():
-            return found
-        groups = np.unique(self.prior.group[unsure]) - 1
-        shift = float((x[:-1] - self.prior.log_var)[groups].mean())
-        return replace(found, unsure=unsure, shift=shift, pull=self.prior.pull)
-
-    def posterior(self, x: Vector) -> tuple[Vector, Matrix]:
-        t, s2 = self._unpack(x)
-        factor = factored(self._total(t, s2))
-        gain = t[:, None] * self.design.T
-        mean = gain @ solve(factor, self.moments.cross)
-        return mean, np.diag(t) - gain @ solve(factor, gain.T)
 
 
 def factored(cov: Matrix) -> Matrix:
@@ -287,8 +282,8 @@ def mixture_law(laws: Sequence[tuple[float, Vector, Matrix]]) -> tuple[float, Ve
     total = weights.sum()
     mean = np.asarray(weights / total @ np.array([law[1] for law in laws]))
     cov = np.zeros_like(laws[0][2])
-    for weight, (_, own, spread) in zip(weights / total, laws, strict=True):
-        cov += weight * (spread + np.outer(own - mean, own - mean))
+    for weight, (_, centre, spread) in zip(weights / total, laws, strict=True):
+        cov += weight * (spread + np.outer(centre - mean, centre - mean))
     return float(logs.max() + np.log(total)), mean, cov
 
 
@@ -423,9 +418,9 @@ class _Factors:
 
     def _without(self, mean: Vector, var: Vector) -> tuple[Vector, Vector]:
         """Mean and variance of each free coefficient, without its own prior."""
-        own = 1 / var[self.free]
-        s2 = 1 / np.maximum(own - self.precision[self.free], 1e-9 * own)
-        return s2 * (own * mean[self.free] - self.shift[self.free]), s2
+        precision = 1 / var[self.free]
+        s2 = 1 / np.maximum(precision - self.precision[self.free], 1e-9 * precision)
+        return s2 * (precision * mean[self.free] - self.shift[self.free]), s2
 
     def renew(self, mean: Vector, var: Vector) -> None:
         """Move every factor towards the one that matches the mixture's moments."""
@@ -435,9 +430,9 @@ class _Factors:
         log -= 0.5 * (np.log(total) + (m**2)[:, None] / total)
         chance = np.exp(log - log.max(1, keepdims=True))
         self.chance = chance / chance.sum(1, keepdims=True)
-        kept = self.tried / total
-        first = m * (self.chance * kept).sum(1)
-        square = (self.chance * (kept * s2[:, None] + (m[:, None] * kept) ** 2)).sum(1)
+        share = self.tried / total
+        first = m * (self.chance * share).sum(1)
+        square = (self.chance * (share * s2[:, None] + (m[:, None] * share) ** 2)).sum(1)
         spread = np.maximum(square - first**2, 1e-12 * s2)
         # a mixture may be wider than the distribution that it multiplies; a factor may not
         precision = np.maximum(1 / spread - 1 / s2, 1 / self.tried[:, -1])
@@ -452,11 +447,11 @@ class _Factors:
         Shares condition on the earlier coefficients of the class, so that they form a chain.
         """
         m, s2 = self._without(mean, var)
-        own = 1 / var[self.free]
+        precision = 1 / var[self.free]
         before = np.tril(self.same)
         share = (before @ self.chance + self.base) / (before.sum(1) + PRIORS.concentration)[:, None]
         total = self.tried + s2[:, None]
-        each = np.log(share) - 0.5 * ((m**2)[:, None] / total + np.log(total))
-        log = np.logaddexp.reduce(each, axis=1) + 0.5 * (m**2 / s2 + np.log(s2))
-        log -= 0.5 * (own * mean[self.free] ** 2 - np.log(own))
+        terms = np.log(share) - 0.5 * ((m**2)[:, None] / total + np.log(total))
+        log = np.logaddexp.reduce(terms, axis=1) + 0.5 * (m**2 / s2 + np.log(s2))
+        log -= 0.5 * (precision * mean[self.free] ** 2 - np.log(precision))
         return float(log.sum()) - 0.5 * float(np.log(self.law.fixed)) * int((~self.free).sum())

@@ -1,8 +1,8 @@
-"""Choice of the ridge of a private kernel regression, and interpretation of its weights.
+"""Posteriors of functions under Gaussian processes: boosted shapes, and kernel regressions.
 
-Both use released numbers only. The synthetic population gives the spectrum of the basis. The
-spectrum gives the distribution of the weights, for effects drawn from a Gaussian process of the
-kernel.
+Both use released numbers only. For a kernel regression, the synthetic population gives the spectrum
+of the basis. The spectrum gives the distribution of the weights, for effects drawn from a Gaussian
+process of the kernel. The ridge has the least expected error.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def propagate(
     size, leaves = len(weight), int(leaf.max(initial=0)) + 1
     carried, noise = np.zeros((size, size)), np.zeros((size, size))
     share = weight / weight.sum()
-    for own in leaf:
-        member = (own[:, None] == np.arange(leaves)).astype(np.float64)
+    for leaves_of in leaf:
+        member = (leaves_of[:, None] == np.arange(leaves)).astype(np.float64)
         up = member / np.maximum(weight @ member, 1e-300)
         up = rate * (up - share @ up)
         lead = member.T * mass  # sums over the leaves
@@ -191,18 +191,18 @@ def totals(
     seen = sums + (member @ (mass * before)[:, :, None])[:, :, 0]
     member = member.reshape(-1, len(mass))
     precision, basis = np.linalg.eigh(member.T @ member)
-    kept = precision > 1e-9 * precision[-1]
-    precision, basis = precision[kept], basis[:, kept]
+    measured = precision > 1e-9 * precision[-1]
+    precision, basis = precision[measured], basis[:, measured]
     inverse = (basis / precision) @ basis.T
     value = inverse @ (member.T @ seen.ravel())
     return Totals(value, noise_sd**2 * inverse, basis, mass, position)
 
 
-def smooth(found: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
+def smooth(arm: Totals, size: float, dispersion: float) -> tuple[Vector, Matrix]:
     """Posterior mean and covariance of the shape; `size` is the target's typical size."""
-    kernels = _kernels(found.mass, found.position)
+    kernels = _kernels(arm.mass, arm.position)
     priors = [((size * s) ** 2 * kernel, 1.0) for s in SHAPE_SDS for kernel in kernels]
-    return _mixture([found], dispersion, priors)
+    return _mixture([arm], dispersion, priors)
 
 
 def smooth_arms(
@@ -240,34 +240,33 @@ def _keep(mass: Vector) -> Matrix:
 
 def _kernels(mass: Vector, place: Vector | None) -> list[Matrix]:
     """Prior covariances of unit size, centered under the masses."""
-    size = len(mass)
-    share = mass / mass.sum()
+    size, share = len(mass), mass / mass.sum()
     if place is None:
-        return [_centred(np.eye(size), share)]
-    mean = float(share @ place)
-    sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
-    z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
-    gap = np.abs(z[:, None] - z)
-    raw, none = (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap)), np.zeros((size, size))
-    parts = [_centred(part, share) for part in raw]
+        raw: tuple[Matrix, ...] = (np.eye(size),)
+    else:
+        mean = float(share @ place)
+        sd = max(float(np.sqrt(share @ (place - mean) ** 2)), 1e-9)
+        z = np.clip((place - mean) / sd, -POSITION_SDS, POSITION_SDS)
+        gap = np.abs(z[:, None] - z)
+        raw = (np.outer(z, z), np.exp(-0.5 * gap**2), np.exp(-2.0 * gap))
+    keep, parts = _keep(share), []
+    for kernel in raw:
+        part = keep @ kernel @ keep.T
+        parts.append(part / max(float(share @ np.diag(part)), 1e-12))
+    if place is None:
+        return parts
+    none = np.zeros((size, size))
     return [sum((v * part for v, part in zip(mix, parts, strict=True)), none) for mix in ROUGHNESS]
-
-
-def _centred(kernel: Matrix, share: Vector) -> Matrix:
-    """The kernel of mean-zero functions, with mean variance 1."""
-    keep = _keep(share)
-    out = keep @ kernel @ keep.T
-    return np.asarray(out / max(float(share @ np.diag(out)), 1e-12))
 
 
 def _mixture(
     arms: Sequence[Totals], dispersion: float, priors: Sequence[tuple[Matrix, float]]
 ) -> tuple[Vector, Matrix]:
     """Mean and covariance of the arms' shapes, over (prior, chance) and marginal likelihood."""
-    free = block_diag(*(one.free for one in arms))
-    seen = free.T @ np.concatenate([one.value for one in arms])
-    base = free.T @ block_diag(*(one.error(dispersion) for one in arms)) @ free
-    lead = free.T * np.concatenate([one.mass for one in arms])
+    free = block_diag(*(arm.free for arm in arms))
+    seen = free.T @ np.concatenate([arm.value for arm in arms])
+    base = free.T @ block_diag(*(arm.error(dispersion) for arm in arms)) @ free
+    lead = free.T * np.concatenate([arm.mass for arm in arms])
     ridge = 1e-9 * max(float(np.trace(base)), 1e-300) / max(len(base), 1)
     base = base + ridge * np.eye(len(base))
     laws = []
@@ -286,8 +285,8 @@ def constant_law(
 ) -> tuple[float, float, float]:
     """The raw constant, the constant at convergence, and its variance."""
     left = (1.0 - rate) ** rounds
-    kept = (rate / (2.0 - rate)) * (1.0 - left**2)
-    variance = kept * (noise_sd / weight) ** 2 + dispersion / weight
+    gain = (rate / (2.0 - rate)) * (1.0 - left**2)
+    variance = gain * (noise_sd / weight) ** 2 + dispersion / weight
     return raw, raw / (1.0 - left), variance
 
 
@@ -311,9 +310,9 @@ def assemble_arms(
     for arm, (value, variance) in enumerate(constants):
         mean[arm * size], cov[arm * size, arm * size] = value, variance
     first = 1
-    for width, (own, spread) in zip(widths, shapes, strict=True):
+    for width, (shape, spread) in zip(widths, shapes, strict=True):
         at = np.r_[first : first + width, size + first : size + first + width]
-        mean[at], cov[np.ix_(at, at)] = own, spread
+        mean[at], cov[np.ix_(at, at)] = shape, spread
         first += width
     return Fitted(mean, cov)
 
@@ -362,20 +361,20 @@ class KernelPrior:
         residual = max(residual, 1e-12)
         return cls(np.maximum(values, 0.0), vectors, mass, residual, spread**2 * residual)
 
-    def _shrunken(self, ridge: float) -> tuple[Vector, Vector]:
+    def shrunken(self, ridge: float) -> tuple[Vector, Vector]:
         """b_j, and the sampling variance of exact weights."""
         a = self.mass * self.values
         return a / (a + ridge), self.residual * a / (a + ridge) ** 2
 
     def filter(self, ridge: float, noise_sd: float) -> Vector:
         """Share of signal in each noisy weight, in [0, 1]; 1 without noise."""
-        b, sampling = self._shrunken(ridge)
+        b, sampling = self.shrunken(ridge)
         signal = np.maximum(self.spread * b**2 + sampling, 1e-300)
         return np.asarray(signal / (signal + noise_sd**2))
 
     def risk(self, ridge: float, noise_sd: float) -> Vector:
         """Mean squared error of each filtered weight, shape (p,)."""
-        b, sampling = self._shrunken(ridge)
+        b, sampling = self.shrunken(ridge)
         f = self.filter(ridge, noise_sd)
         return np.asarray(self.spread * (1 - f * b) ** 2 + f**2 * (sampling + noise_sd**2))
 
@@ -390,26 +389,25 @@ class KernelPrior:
         loss = [self.values @ self.risk(ridge, noise_sd(ridge)) for ridge in grid.tolist()]
         return float(grid[int(np.argmin(loss))])
 
-    def fitted(self, weights: Vector, ridge: float, noise_sd: float) -> KernelPrior:
-        """This prior with s^2 by marginal likelihood of noisy weights, near its public value."""
-        seen = (self.vectors.T @ weights) ** 2
-        b, sampling = self._shrunken(ridge)
-        steps = np.linspace(-3.0, 3.0, 61)
-
-        def deviance(step: float) -> float:
-            variance = self.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
-            variance = np.maximum(variance, 1e-30)
-            return float(np.sum(np.log(variance) + seen / variance)) + (step / PULL) ** 2
-
-        best = min(steps.tolist(), key=deviance)
-        return replace(self, spread=float(self.spread * np.exp(2 * best)))
-
 
 def denoised(
     law: KernelPrior, weights: Vector, ridge: float, noise_sd: float
 ) -> tuple[Vector, Matrix]:
-    """Weights with their noise shrunk, and the covariance of their error."""
-    law = law.fitted(weights, ridge, noise_sd)
+    """Weights with their noise shrunk, and the covariance of their error.
+
+    The prior's s^2 is fitted by the marginal likelihood of the noisy weights, near its public
+    value.
+    """
+    squares = (law.vectors.T @ weights) ** 2
+    b, sampling = law.shrunken(ridge)
+    deviances, steps = [], np.linspace(-3.0, 3.0, 61).tolist()
+    for step in steps:
+        variance = law.spread * np.exp(2 * step) * b**2 + sampling + noise_sd**2
+        variance = np.maximum(variance, 1e-30)
+        deviance = float(np.sum(np.log(variance) + squares / variance))
+        deviances.append(deviance + (step / PULL) ** 2)
+    best = steps[int(np.argmin(deviances))]
+    law = replace(law, spread=float(law.spread * np.exp(2 * best)))
     if noise_sd > 0:
         weights = law.vectors @ (law.filter(ridge, noise_sd) * (law.vectors.T @ weights))
     return np.asarray(weights), law.cov(ridge, noise_sd)

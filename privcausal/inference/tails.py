@@ -81,9 +81,9 @@ class SizeLaw(NamedTuple):
 
     @property
     def far(self) -> float:
-        kept = self.kept.sum(axis=0)
-        total = float(kept[-1])
-        return 1 - float(np.interp(OUTLIER * total**0.5, self.at, kept)) / max(total, TINY)
+        squares = self.kept.sum(axis=0)
+        total = float(squares[-1])
+        return 1 - float(np.interp(OUTLIER * total**0.5, self.at, squares)) / max(total, TINY)
 
 
 def size_law(
@@ -128,32 +128,32 @@ def size_law(
     if not sd.any():
         over = share @ np.maximum(ends[1:, None] - at, 0.0)
         return SizeLaw(at, over, share @ np.minimum(middle[:, None], at) ** 2)
-    known = start is not None
+    few = start is not None
     start = _start(counts, sd, sparse=sparse) if start is None else start
     low, tail = share[:, :start], counts[:, start:]
     if anywhere:
         margin = norm.isf(ranges.ERROR / len(tail)) * np.linalg.norm(sd[:, start:], axis=1)
         rows = np.clip((tail.sum(axis=1) + margin) / count, 0.0, 1.0)[:, None]
-        over, kept = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
+        over, square = rows * np.maximum(ends[-1] - at, 0.0), rows * np.minimum(ends[-1], at) ** 2
         spread = np.zeros_like(over)
     else:
         near = low @ middle[:start] ** 2
-        held = np.array([held_rows(c, s) for c, s in zip(counts, sd, strict=True)])
+        by_arm = np.array([held_rows(c, s) for c, s in zip(counts, sd, strict=True)])
         prior = usual, SHOWN_SIZE_SD if shown else SPARSE_SIZE_SD if sparse else SIZE_SD
         rows, x, curves = _weibull(
-            tail, sd[:, start:], ends[start:], count, near, held / held.sum(), prior
+            tail, sd[:, start:], ends[start:], count, near, by_arm / by_arm.sum(), prior
         )
-        over, spread, kept = (np.stack([np.interp(at, x, c) for c in one]) for one in curves)
+        over, spread, square = (np.stack([np.interp(at, x, c) for c in curve]) for curve in curves)
         over += rows * np.maximum(ends[start] - at, 0.0)
-        kept += rows * np.minimum(at, ends[start]) ** 2
+        square += rows * np.minimum(at, ends[start]) ** 2
     over += low @ np.maximum(middle[:start, None] - at, 0.0)
     low = low * max(1 - float(rows.sum()), 0.0) / max(float(low.sum()), TINY)
-    law = SizeLaw(at, over, kept + low @ np.minimum(middle[:start, None], at) ** 2)
-    long = 0.0 if shown else 1.0 if known else min(law.far / LONG_FROM, 1.0)
+    law = SizeLaw(at, over, square + low @ np.minimum(middle[:start, None], at) ** 2)
+    long = 0.0 if shown else 1.0 if few else min(law.far / LONG_FROM, 1.0)
     return law._replace(over=over + (TAIL_SDS + long * (LONG_TAIL_SDS - TAIL_SDS)) * spread)
 
 
-def _mixed(common: Vector, own: Matrix) -> Matrix:
+def _mixed(common: Vector, by_arm: Matrix) -> Matrix:
     """Probabilities of laws (G, A), from log likelihoods of a common law (G,) and of each arm's."""
 
     def posterior(log: Matrix) -> tuple[Matrix, Vector]:
@@ -163,9 +163,9 @@ def _mixed(common: Vector, own: Matrix) -> Matrix:
         chance = np.exp(log - most)
         return chance / chance.sum(axis=0), most + np.log(chance.mean(axis=0))
 
-    (one, all_), (each, several) = posterior(common[:, None]), posterior(own)
-    share = float(expit(logit(COMMON) + all_.sum() - several.sum()))
-    return share * one + (1 - share) * each
+    (joint, one_log), (separate, several_log) = posterior(common[:, None]), posterior(by_arm)
+    share = float(expit(logit(COMMON) + one_log.sum() - several_log.sum()))
+    return share * joint + (1 - share) * separate
 
 
 def _start(counts: Matrix, sd: Matrix, *, sparse: bool) -> int:
@@ -195,7 +195,7 @@ def _weibull(
     arm. `usual` are the usual mean square, or 0, and the sd of its log.
     """
     scales = np.geomspace(1e-3 * ends[0], ends[-1], SCALES)
-    shape, scale = (one.ravel()[:, None] for one in np.meshgrid(SHAPES, scales))
+    shape, scale = (grid.ravel()[:, None] for grid in np.meshgrid(SHAPES, scales))
     first = (ends[0] / scale) ** shape
 
     # Cells without noise are beyond the bounds of their row, where its distribution is truncated.
@@ -215,10 +215,10 @@ def _weibull(
     for _ in range(3):
         mean = rows[..., None] * law
         variance = np.where(inside, sd**2, 1.0) + mean + (MISFIT * mean) ** 2
-        told = np.maximum((law**2 / variance).sum(axis=-1), TINY)
-        rows = np.clip((counts * law / variance).sum(axis=-1) / told, 1.0, count)
+        precision = np.maximum((law**2 / variance).sum(axis=-1), TINY)
+        rows = np.clip((counts * law / variance).sum(axis=-1) / precision, 1.0, count)
     nowhere = ~inside.any(axis=1)
-    rows[:, nowhere], told[:, nowhere] = 0.0, np.inf
+    rows[:, nowhere], precision[:, nowhere] = 0.0, np.inf
     gap = inside * (counts - rows[..., None] * law)
     log = -0.5 * (gap**2 / variance + np.log(variance)).sum(axis=2)
     falls = np.exp(np.clip(first - (ends[1] / scale) ** shape, -500.0, 0.0))[:, 0]
@@ -229,16 +229,16 @@ def _weibull(
     none = np.zeros((*rows.shape, 1))
     over = np.concatenate([np.cumsum(pieces[..., ::-1], axis=2)[..., ::-1], none], axis=2)
     square = np.concatenate([none, np.cumsum(pieces * (x[1:] + x[:-1]), axis=2)], axis=2)
-    prior, own = np.zeros(len(log)), np.zeros_like(log)
+    prior, by_arm = np.zeros(len(log)), np.zeros_like(log)
     if usual[0]:
         mean2 = rows * (ends[0] ** 2 + square[..., -1]) / count + near
         prior = -0.5 * (np.log(mean2.sum(axis=1) / usual[0]) / usual[1]) ** 2
         some = ~nowhere  # an empty side tells nothing of one law or several
-        own[:, some] = -0.5 * (np.log(mean2[:, some] / shares[some] / usual[0]) / usual[1]) ** 2
-    chance = _mixed(log.sum(axis=1) + prior, log + own)
-    mean, kept = (np.einsum("ga,gax->ax", chance * rows, one) for one in (over, square))
-    spread = np.einsum("ga,gax->ax", chance * (rows**2 + 1 / told), over**2) - mean**2
-    curves = mean / count, np.sqrt(np.maximum(spread, 0.0)) / count, kept / count
+        by_arm[:, some] = -0.5 * (np.log(mean2[:, some] / shares[some] / usual[0]) / usual[1]) ** 2
+    chance = _mixed(log.sum(axis=1) + prior, log + by_arm)
+    mean, squares = (np.einsum("ga,gax->ax", chance * rows, curve) for curve in (over, square))
+    spread = np.einsum("ga,gax->ax", chance * (rows**2 + 1 / precision), over**2) - mean**2
+    curves = mean / count, np.sqrt(np.maximum(spread, 0.0)) / count, squares / count
     return (chance * rows).sum(axis=0)[:, None] / count, x, curves
 
 
@@ -290,8 +290,8 @@ def outcome_law(
         return None  # too narrow to divide into intervals
     ends = np.r_[0.0, ranges.heights(bounds), bounds.width]  # of cells k: ends[k] to ends[k + 1]
     pooled, pooled_sd = counts.sum(axis=0), float(np.sqrt(len(counts))) * noise_sd
-    looked = [(arm, noise_sd) for arm in counts] + [(pooled, pooled_sd)] * (len(counts) > 1)
-    seen = np.logical_or.reduce([ranges.visible_cells(c, s, len(looked)) for c, s in looked])
+    looks = [(arm, noise_sd) for arm in counts] + [(pooled, pooled_sd)] * (len(counts) > 1)
+    seen = np.logical_or.reduce([ranges.visible_cells(c, s, len(looks)) for c, s in looks])
     core = ranges.Core.of(seen, pooled, ends)
     if core is None:
         return None
@@ -306,10 +306,14 @@ def outcome_law(
     sizes = ranges.heights(Interval(0.0, float(lasts.max())))
     if many:  # sizes in units of the reach of their side
         units, room = reach, lasts > reach * (1 + 1e-9)
-        sizes = _sizes(
-            float((lasts / reach)[room].max(initial=1.0)),
-            bounds.width / ranges.PARTS / float(reach[room].min(initial=bounds.width)),
-        )
+        last = float((lasts / reach)[room].max(initial=1.0))
+        step = bounds.width / ranges.PARTS / float(reach[room].min(initial=bounds.width))
+        # cells from 0 to the core's end, 1, and in half octaves to `last` or beyond; these cells
+        # have at least the width of a counted cell
+        borders = [1.0]
+        while borders[-1] < last or len(borders) <= LEAST_CELLS:
+            borders.append(max(ranges.MERGE_RATIO * borders[-1], borders[-1] + step))
+        sizes = np.concatenate([np.arange(CORE_CELLS) / CORE_CELLS, borders])
     inside = (
         _shared(np.r_[-np.inf, core.middle - units[0] * sizes[-2::-1]], ends)[::-1],
         _shared(np.r_[core.middle + units[1] * sizes[:-1], np.inf], ends),
@@ -318,10 +322,14 @@ def outcome_law(
     square = held.sum(axis=0) @ (away / np.where(away < 0, *units)) ** 2
     law = size_law(
         np.concatenate([counts @ share.T for share in inside]),
-        noise_sd * np.repeat(noise_sds, len(counts), axis=0), sizes, rows,
-        usual=float(square) / max(float(held.sum()), 1.0), anywhere=anywhere,
-        shown=int(seen.sum()) >= SCALE_CELLS, start=CORE_CELLS if many else None,
-    )  # fmt: skip
+        noise_sd * np.repeat(noise_sds, len(counts), axis=0),
+        sizes,
+        rows,
+        usual=float(square) / max(float(held.sum()), 1.0),
+        anywhere=anywhere,
+        shown=int(seen.sum()) >= SCALE_CELLS,
+        start=CORE_CELLS if many else None,
+    )
     return OutcomeLaw(core, ends, held, reach, lasts, units, law, arms)
 
 
@@ -330,17 +338,6 @@ SCALE_CELLS = 4
 
 CORE_CELLS, LEAST_CELLS = 8, 4
 """Cells of the core, which are taken as counted, and the least number of cells beyond."""
-
-
-def _sizes(last: float, step: float) -> Vector:
-    """Borders of cells from 0 to the core's end, 1, and in half octaves to `last` or beyond.
-
-    A cell beyond the core has at least the width `step`, that of a counted cell.
-    """
-    sizes = [1.0]
-    while sizes[-1] < last or len(sizes) <= LEAST_CELLS:
-        sizes.append(max(ranges.MERGE_RATIO * sizes[-1], sizes[-1] + step))
-    return np.concatenate([np.arange(CORE_CELLS) / CORE_CELLS, sizes])
 
 
 def _shared(borders: Vector, ends: Vector) -> Matrix:

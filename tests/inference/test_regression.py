@@ -72,10 +72,8 @@ def test_gradient_of_the_marginal_likelihood(fit_noise: bool, gram_sd: float) ->
     gram = regression.positive_part(moments.gram)
     problem = regression._Problem(moments, prior, gram, gram, regression.noise_cov(moments, beta))
     for x in (np.array([0.3, 0.2]), np.array([-2.0, -0.5])):
-        error = check_grad(
-            lambda v: problem._objective(v)[0], lambda v: problem._objective(v)[1], x
-        )
-        free = problem._objective(x)[1]
+        error = check_grad(lambda v: problem.objective(v)[0], lambda v: problem.objective(v)[1], x)
+        free = problem.objective(x)[1]
         assert error < 1e-3 * max(1.0, np.abs(free).max())
 
 
