@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privcausal import accounting, estimators, results
 from privcausal.errors import CapabilityError, named
-from privcausal.estimators import aggregates
+from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
 from privcausal.estimators.record import Record
@@ -665,8 +665,9 @@ def from_cells(
     >>> fit.cells.index.tolist()
     ['cell = a', 'cell = b']
     """
-    budget = aggregates.cell_budget(eps, delta, noise)
-    asked = aggregates.cell_request(
+    budget = uplift.cell_budget(eps, delta, noise)
+    estimators.check_object("learner", learner)
+    asked = uplift.cell_request(
         cells, outcome, learner or estimators.ADUM(), budget, neighbors, propensity
     )
     table = asked.read(frame, noisy=noise is not None)
@@ -675,7 +676,7 @@ def from_cells(
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
         asked = replace(asked, noise=noise).told(table)
-        estimate, call = aggregates.from_noisy(asked), cells_call(asked, noise)
+        estimate, call = uplift.from_noisy(asked), cells_call(asked, noise)
         return with_warnings(results.CateResult(estimate, Record(asked, {}), call))
     asked = asked.told(table)
     plan = asked.plan()
@@ -683,7 +684,7 @@ def from_cells(
     vault = open_vault(
         from_table(table, asked.header), plan, ledger, accounting.run_name("from_cells")
     )
-    estimate = paid(aggregates.from_exact)(asked, plan, vault)
+    estimate = paid(uplift.from_exact)(asked, plan, vault)
     record = Record(asked, vault.answers, vault.silent)
     call, line = cells_call(asked, None), ledger_line(ledger)
     return with_warnings(results.CateResult(estimate, record, call, line))
