@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -86,20 +86,6 @@ class RowMoments:
         return np.asarray(self.value[:-1, -1] / self.scale)
 
 
-def normal_outcome(
-    counts: Vector, noise_sd: float, ends: Vector, count: float
-) -> tuple[float, float]:
-    """Posterior mean of the mean and the sd of a normal outcome, from noisy counts of cells."""
-    width = float(ends[-1] - ends[0])
-    middle = np.repeat(np.linspace(ends[0], ends[-1], ranges.CENTRES), ranges.SPREADS)
-    spread = np.tile(width * np.geomspace(1 / 64, 0.5, ranges.SPREADS), ranges.CENTRES)
-    below = ndtr((ends - middle[:, None]) / spread[:, None])
-    below[:, 0], below[:, -1] = 0.0, 1.0
-    chance = likelihoods(counts, noise_sd, count * np.diff(below, axis=1))
-    chance /= chance.sum()
-    return float(chance @ middle), float(chance @ spread)
-
-
 @dataclass(frozen=True, eq=False)
 class FirstFit:
     """Coefficients of the features (p,), a map to whitened ones (p, p), and a residual scale.
@@ -121,7 +107,11 @@ class FirstFit:
 
 
 def first_fit(
-    found: RowMoments, shrunk: GramEstimate, usual: Vector, spread: float, focus: int | None = None
+    moments: RowMoments,
+    shrunk: GramEstimate,
+    usual: Vector,
+    spread: float,
+    focus: int | None = None,
 ) -> FirstFit:
     """Ridge regression on centered features, by the share of the slopes that is not noise.
 
@@ -140,10 +130,10 @@ def first_fit(
     # Features have the size 1 and the outcome has its sd, so larger moments are noise. If it were
     # left, products of noise would be taken for slopes.
     gram = shrunk.model + (shrunk.value - shrunk.model) / (1 + shrunk.sd**2)
-    gap = float(found.gram[0, 0] - shrunk.model[0, 0])
-    rows = float(shrunk.model[0, 0]) + gap / (1 + 2 * (found.sd / LEVEL_SD) ** 2)
-    centre, level = gram[0, 1:] / rows, float(found.cross[0]) / rows
-    level /= 1 + (found.sd / found.scale / spread) ** 2
+    gap = float(moments.gram[0, 0] - shrunk.model[0, 0])
+    rows = float(shrunk.model[0, 0]) + gap / (1 + 2 * (moments.sd / LEVEL_SD) ** 2)
+    centre, level = gram[0, 1:] / rows, float(moments.cross[0]) / rows
+    level /= 1 + (moments.sd / moments.scale / spread) ** 2
     cov = gram[1:, 1:] / rows - np.outer(centre, centre)
     root = np.sqrt(np.maximum(np.diag(cov), LEAST_SQUARE * usual[1:] ** 2))
     corr = cov / np.outer(root, root)
@@ -151,9 +141,9 @@ def first_fit(
     values, vectors = np.linalg.eigh(corr)
     floor = float(np.clip(shrunk.sd * math.sqrt(len(cov)), LEAST_CORRELATED, 0.5))
     cov = (vectors * np.maximum(values, floor)) @ vectors.T * np.outer(root, root)
-    cross = found.cross[1:] / rows - centre * level
-    left = float(found.value[-1, -1]) / found.scale**2 / rows - level**2
-    left, noise = max(left, 0.05 * spread**2), (found.sd / found.scale) ** 2
+    cross = moments.cross[1:] / rows - centre * level
+    left = float(moments.value[-1, -1]) / moments.scale**2 / rows - level**2
+    left, noise = max(left, 0.05 * spread**2), (moments.sd / moments.scale) ** 2
     inverse = np.linalg.inv(cov)
     signal = float(cross @ inverse @ cross - noise * np.trace(inverse)) / max(len(cross), 1)
     slopes = np.zeros(len(cross))
@@ -206,12 +196,6 @@ def residual_edges(top: float) -> Vector:
     return np.array([edge for edge in edges if edge < 0.9 * top] + [top])
 
 
-def leverage_edges(square: float, top: float) -> Vector:
-    """Upper borders of the cells of ||u||, for the usual squared size Q."""
-    edges = np.sqrt(square * np.array(LEVERAGE_EDGES))
-    return np.asarray(np.r_[edges[edges < 0.99 * top], top])
-
-
 @dataclass(frozen=True, eq=False)
 class ResidualLaw:
     """Mean of (|r| - c)+ and of min(|r|, c)^2 at the thresholds `at`, interpolated between them.
@@ -238,14 +222,11 @@ class ResidualLaw:
         the threshold c, and `outlier_share` beyond the start.
         """
         x = np.maximum(cut, start)
-        one = np.maximum(self._scaled(x, STEP), TINY) / np.maximum(self._scaled(x, 1.0), TINY)
-        two = outlier_share(self, start, STEP) / np.maximum(outlier_share(self, start), TINY)
-        growth = np.log(one) / max(float(np.log(max(float(two), 1.0))), 1e-3)
+        scaled = STEP * self.excess(x / STEP)  # the excess if all residuals had this factor
+        clipped = np.maximum(scaled, TINY) / np.maximum(self.excess(x), TINY)
+        beyond = outlier_share(self, start, STEP) / np.maximum(outlier_share(self, start), TINY)
+        growth = np.log(clipped) / max(float(np.log(max(float(beyond), 1.0))), 1e-3)
         return np.asarray(np.clip(growth, 1.0, MOST_GROWTH))
-
-    def _scaled(self, cut: Vector | float, scale: float) -> Vector:
-        """The excess if all residuals had this factor."""
-        return np.asarray(scale * self.excess(np.asarray(cut) / scale))
 
 
 STEP, MOST_GROWTH = 1.05, 3.0
@@ -292,7 +273,7 @@ class Leverage:
     def lost(self, most: float) -> float:
         """Mean of (1 - w^2) ||u|| / sqrt(Q), for w = min(1, `most` / ||u||)."""
         x = np.linspace(self.start, 4 * self.start, 60)
-        left = [np.maximum(1 - (most / one) ** 2, 0.0) * one for one in (self.sizes, x)]
+        left = [np.maximum(1 - (most / size) ** 2, 0.0) * size for size in (self.sizes, x)]
         hidden = -np.diff(self.hidden * (self.start / x) ** LEVERAGE_INDEX)
         out = self.share @ left[0] + hidden @ (left[1][1:] + left[1][:-1]) / 2
         return float(out) / math.sqrt(self.square)
@@ -301,8 +282,8 @@ class Leverage:
     def far(self) -> float:
         """Share of the squares of rows beyond `FAR` times the usual size."""
         sizes, share = self.laws
-        each = sizes**2 * share
-        return float(each[sizes > FAR * math.sqrt(self.square)].sum() / max(each.sum(), TINY))
+        squares = sizes**2 * share
+        return float(squares[sizes > FAR * math.sqrt(self.square)].sum() / max(squares.sum(), TINY))
 
     @property
     def laws(self) -> tuple[Vector, Vector]:
@@ -334,20 +315,8 @@ mostly have one value, because their outliers are few, and along the fit if resi
 tail, because its scale often grows with the fit. Public data, and by hand."""
 
 
-def prior_pull(law: ResidualLaw, along: Vector, *, sparse: bool) -> Vector:
-    """Prior sd of the pull of coefficients whose directions have these cosines with the fit."""
-    share = 1.0 if sparse else np.abs(along) * min(law.far / tails.LONG_FROM, 1.0)
-    return np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
-
-
 PULL_SDS = 0.35
 """Posterior sds that are added to the size of this mean. Public data."""
-
-
-def outlier_start(law: ResidualLaw, starts: Vector, noise_sd: float, count: float) -> int:
-    """The last of the `starts` beyond which outliers exceed the noise of their sums."""
-    seen = np.flatnonzero(outlier_share(law, starts) * count > OUTLIER_SDS * noise_sd)
-    return int(seen[-1]) if len(seen) else 0
 
 
 def outlier_share(law: ResidualLaw, start: Vector | float, scale: float = 1.0) -> Vector:
@@ -388,15 +357,15 @@ class Pull:
         """
         noise = np.linalg.norm(across, axis=1) * noise_sd / max(rows, 1.0)
         total, detected = np.zeros((2, len(across)))
-        for one in sums:
-            mean = across @ one / max(rows, 1.0)
+        for side in sums:
+            mean = across @ side / max(rows, 1.0)
             seen = np.maximum(mean**2 - 3 * noise**2, 0.0)
             size = np.maximum(prior**2, seen)
-            keep = size / (size + noise**2)
-            mean, sd = keep * mean, np.sqrt(keep) * noise + TINY
+            share = size / (size + noise**2)
+            mean, sd = share * mean, np.sqrt(share) * noise + TINY
             total += sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * (mean / sd) ** 2)
             total += np.abs(mean) * (1 - 2 * ndtr(-np.abs(mean) / sd)) + PULL_SDS * sd
-            detected += keep * np.sqrt(seen)
+            detected += share * np.sqrt(seen)
         return cls(total, detected, start)
 
     def at(self, growth: float | Vector) -> Vector:
@@ -435,7 +404,7 @@ class RowCut:
     """
 
     lever: float
-    at: float
+    norm: float
     scale: float
     residual: float
     excess: float
@@ -443,39 +412,14 @@ class RowCut:
     weight: float
     growth: float
 
-    def hidden(self, law: ResidualLaw, pull: Pull) -> Vector:
-        """Mean squares of residuals beyond the threshold, at most, for each coefficient."""
-        beyond = max(float(law.kept[-1] - law.square(self.residual)), 0.0)
-        return np.asarray(beyond * np.maximum(1.0, pull.at(self.growth) / USUAL_PULL) ** 2)
-
-    def bias(self, pull: Pull, first: FirstNoise, by: Matrix, fit: FirstFit) -> Vector:
-        """Bound of the bias of each coefficient, per unit of the norm of its row of `by`."""
-        share = fit.along(by) ** 2
-        gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
-        lost = self.weight * self.excess + (1 - self.weight) * first.excess
-        return np.asarray(lost * pull.at(self.growth) + self.missed * pull.lever * gap)
-
-
-class FirstNoise(NamedTuple):
-    """Mean squared noise of the first step in units of the second, and its mean clipped amount."""
-
-    variance: float
-    excess: float
-
-
-def first_noise(first: RowMoments, fit: FirstFit, excess: float) -> FirstNoise:
-    norm2 = (fit.turn**2).sum(axis=1)
-    each = norm2 * ((1 / first.scale) ** 2 + float(fit.coef @ fit.coef))
-    each *= (first.sd / fit.scale * fit.usual) ** 2
-    return FirstNoise(float(each[1:].mean() if len(each) > 1 else each[0]), excess)
-
 
 def row_cut(
     law: ResidualLaw,
     leverage: Leverage,
     pull: Pull,
     unit: float,
-    first: FirstNoise,
+    first_variance: float,
+    first_excess: float,
     sampling: float,
 ) -> RowCut:
     """The thresholds of least half-width, for typical coefficients.
@@ -484,45 +428,62 @@ def row_cut(
     ----------
     unit : float
         Noise sd of a mean of products off the diagonal, per unit of C^2.
+    first_variance, first_excess : float
+        Mean squared noise of the first step in units of the second, and its mean clipped amount.
     sampling : float
-        One over the number of rows, times the design effect of weights.
+        One over the number of rows, times the design effect of shrink.
     """
     square, top = leverage.square, float(law.at[-1])
     if not unit:  # in tests without noise, nothing is clipped
         lever = float(leverage.start)
-        held = np.flatnonzero(law.over <= 0)
-        cut = float(law.at[held[0]]) if len(held) else top
-        return RowCut(lever, math.hypot(lever, lever), lever / cut, cut, 0.0, 0.0, 1.0, 1.0)
-    many, (at, share) = max(len(pull.size) - 1, 1), leverage.laws
-    far = float(np.sqrt(np.mean(pull.lever[-many:] ** 2)))
-    along = math.sqrt(1 - 1 / many + (GAP_ALONG / LEVERAGE_GAP) ** 2 / many)
+        beyond_all = np.flatnonzero(law.over <= 0)
+        cut = float(law.at[beyond_all[0]]) if len(beyond_all) else top
+        return RowCut(
+            lever=lever,
+            norm=math.hypot(lever, lever),
+            scale=lever / cut,
+            residual=cut,
+            excess=0.0,
+            missed=0.0,
+            weight=1.0,
+            growth=1.0,
+        )
+    slopes, (sizes, share) = max(len(pull.size) - 1, 1), leverage.laws
+    far = float(np.sqrt(np.mean(pull.lever[-slopes:] ** 2)))
+    along = math.sqrt(1 - 1 / slopes + (GAP_ALONG / LEVERAGE_GAP) ** 2 / slopes)
     cuts = np.minimum(np.geomspace(1.0, max(1.5 * top, 1.01), 40), max(1.5 * top, 1.0))
     weight = np.array(FIRST_WEIGHTS)[:, None]
     growth = law.grown(pull.start, cuts)
-    size = np.sqrt(np.mean(pull.at(growth)[:, -many:] ** 2, axis=1))
-    second, best, found = law.square(cuts), np.inf, None
+    size = np.sqrt(np.mean(pull.at(growth)[:, -slopes:] ** 2, axis=1))
+    second, least, best = law.square(cuts), np.inf, None
     for h in LEVERS:
         most, norm2 = math.sqrt(h * square), (2 * h - 1) * square
         missed = LEVERAGE_GAP * leverage.lost(most)
-        kept = np.minimum(1.0, most / at)
-        room = np.sqrt(np.maximum(norm2 - (kept * at) ** 2, 0.0) / (norm2 - square)) / kept
-        excess = (share * kept) @ law.excess(room[:, None] * cuts)
+        shrink = np.minimum(1.0, most / sizes)
+        room = np.sqrt(np.maximum(norm2 - (shrink * sizes) ** 2, 0.0) / (norm2 - square)) / shrink
+        excess = (share * shrink) @ law.excess(room[:, None] * cuts)
         noise = norm2 / math.sqrt(norm2 - square) * cuts * unit
         error = np.sqrt(
-            second * sampling + (weight * noise) ** 2 + (1 - weight) ** 2 * first.variance
+            second * sampling + (weight * noise) ** 2 + (1 - weight) ** 2 * first_variance
         )
-        bias = size * (weight * excess + (1 - weight) * first.excess) + missed * far * along
+        bias = size * (weight * excess + (1 - weight) * first_excess) + missed * far * along
         # a row with weight w has w^2 of its information
-        half = folded_quantile(bias / error) * error / (share @ (kept * at) ** 2)
+        half = folded_quantile(bias / error) * error / (share @ (shrink * sizes) ** 2)
         i, j = np.unravel_index(int(np.argmin(half)), half.shape)
-        if found is None or half[i, j] < best:
-            best, cut = float(half[i, j]), float(cuts[j])
-            found = RowCut(
-                most, math.sqrt(norm2), math.sqrt(norm2 - square) / cut, cut,
-                float(excess[j]), missed, FIRST_WEIGHTS[i], float(growth[j]),
-            )  # fmt: skip
-    assert found is not None
-    return found
+        if best is None or half[i, j] < least:
+            least, cut = float(half[i, j]), float(cuts[j])
+            best = RowCut(
+                lever=most,
+                norm=math.sqrt(norm2),
+                scale=math.sqrt(norm2 - square) / cut,
+                residual=cut,
+                excess=float(excess[j]),
+                missed=missed,
+                weight=FIRST_WEIGHTS[i],
+                growth=float(growth[j]),
+            )
+    assert best is not None
+    return best
 
 
 # -- the second step --------------------------------------------------------------------------
@@ -545,7 +506,7 @@ class SecondFit:
     square: float
 
 
-def second_fit(found: RowMoments, weight: float, first: RowMoments, fit: FirstFit) -> SecondFit:
+def second_fit(second: RowMoments, weight: float, first: RowMoments, fit: FirstFit) -> SecondFit:
     """Coefficients of r on u / usual, from the second step and, by `weight`, the first.
 
     The moments of u are shrunken to the identity by the share of their noise. Directions with low
@@ -554,10 +515,10 @@ def second_fit(found: RowMoments, weight: float, first: RowMoments, fit: FirstFi
     usual, size = fit.usual, len(fit.usual)
     eye, sizes = np.eye(size), np.outer(usual, usual)
     other, missed = 1 - weight, first.cross - first.gram @ fit.coef
-    gram = weight * found.gram / sizes + other * fit.turn @ first.gram @ fit.turn.T
-    cross = weight * found.cross / usual + other * fit.turn @ missed / fit.scale
+    gram = weight * second.gram / sizes + other * fit.turn @ first.gram @ fit.turn.T
+    cross = weight * second.cross / usual + other * fit.turn @ missed / fit.scale
     norm2 = (fit.turn**2).sum(axis=1)
-    variance = (weight * found.sd / sizes) ** 2 + (other * first.sd) ** 2 * np.outer(norm2, norm2)
+    variance = (weight * second.sd / sizes) ** 2 + (other * first.sd) ** 2 * np.outer(norm2, norm2)
     variance = variance * (1 + eye)
     gap = gram - eye
     wide = max(float((gap**2).sum() - variance.sum()), 0.0) / (size * size + size) * (1 + eye)
@@ -565,21 +526,21 @@ def second_fit(found: RowMoments, weight: float, first: RowMoments, fit: FirstFi
     values, vectors = np.linalg.eigh(eye + keep * gap)
     left = keep * variance
     lift = float(np.clip(LIFT * math.sqrt(size * left.mean()), LEAST_LIFT, MOST_LIFT))
-    lift = lift if found.sd else 0.0
+    lift = lift if second.sd else 0.0
     raised = np.maximum(values, lift + TINY)
     gram = (vectors * raised) @ vectors.T
     delta = (vectors / raised) @ vectors.T @ cross
-    noise = weight**2 * np.diag((found.sd / found.scale / usual) ** 2)
+    noise = weight**2 * np.diag((second.sd / second.scale / usual) ** 2)
     noise += (other * first.sd / first.scale / fit.scale) ** 2 * fit.turn @ fit.turn.T
     slope = float(fit.coef @ fit.coef) / fit.scale**2
     noise += (other * first.sd) ** 2 * slope * np.diag(norm2)
-    one = left / (1 + eye)
-    noise += np.diag(one @ delta**2) + one * np.outer(delta, delta)
+    entry = left / (1 + eye)
+    noise += np.diag(entry @ delta**2) + entry * np.outer(delta, delta)
     short = np.where(lift > values, lift - np.maximum(values, 0.0), 0.0)
     unknown = 2 * float(delta @ delta) / size + 0.1
     noise += (vectors * (short**2 * unknown)) @ vectors.T
-    total = max(float(found.value[-1, -1]) / found.scale**2, 0.02 if found.sd else 0.0)
-    least = 0.05 * total if found.sd else ROUNDING
+    total = max(float(second.value[-1, -1]) / second.scale**2, 0.02 if second.sd else 0.0)
+    least = 0.05 * total if second.sd else ROUNDING
     return SecondFit(delta, gram, noise, max(total - float(delta @ cross), least))
 
 
@@ -590,38 +551,30 @@ ROUNDING = 1e-9
 """Least mean squared residual without noise: that of rounding to the grid, by hand."""
 
 
-def meat_cut(unit: float, square: float, cut: RowCut, usual: float) -> float:
-    """Norm at which rows of the meat are clipped: noise a tenth of the squares, within limits."""
-    if not unit:
-        return cut.lever * (cut.residual + cut.at / cut.scale)
-    least, most = 0.8 * usual * cut.residual, cut.lever * cut.residual
-    return float(np.clip(math.sqrt(0.1 * square / unit), least, max(least, most)))
-
-
-def robust_meat(found: Matrix, noise_sd: float, usual: Vector, rest: SecondFit) -> Matrix:
+def robust_meat(released: Matrix, noise_sd: float, usual: Vector, second: SecondFit) -> Matrix:
     """The released mean of v v', shrunken to that for equal variances."""
-    sizes, eye, model = np.outer(usual, usual), np.eye(len(usual)), rest.square * rest.gram
-    gap, variance = found / sizes - model, (noise_sd / sizes) ** 2 * (1 + eye)
+    sizes, eye, model = np.outer(usual, usual), np.eye(len(usual)), second.square * second.gram
+    gap, variance = released / sizes - model, (noise_sd / sizes) ** 2 * (1 + eye)
     count = len(usual) * (len(usual) + 1)
-    wide = max(float((gap**2).sum() - variance.sum()) / count, (MEAT_GAP * rest.square) ** 2)
+    wide = max(float((gap**2).sum() - variance.sum()) / count, (MEAT_GAP * second.square) ** 2)
     meat = model + wide * (1 + eye) / (wide * (1 + eye) + variance) * gap
     root = np.sqrt(np.diag(model))
     values, vectors = np.linalg.eigh(meat / np.outer(root, root))
-    least = LEAST_MEAT if noise_sd else min(ROUNDING / rest.square, 1.0)
+    least = LEAST_MEAT if noise_sd else min(ROUNDING / second.square, 1.0)
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T * np.outer(root, root))
 
 
 def estimate_coefficients(
     terms: tuple[ResultTerm, ...],
-    own: Vector,
+    first: Vector,
     lift: Matrix,
-    rest: SecondFit,
+    second: SecondFit,
     meat: Matrix,
     count: float,
     bias: Vector,
     hidden: Vector,
 ) -> AverageEstimate:
-    """Coefficients `own` + `lift` delta, with their covariance and the bounds of their bias.
+    """Coefficients `first` + `lift` delta, with their covariance and the bounds of their bias.
 
     Parameters
     ----------
@@ -635,62 +588,38 @@ def estimate_coefficients(
         Sampling variance of the clipped amounts, per squared unit of the norm. Least squares on
         all rows has it, and no interval is narrower than with it.
     """
-    by = lift @ np.linalg.inv(rest.gram)
-    estimate, moved = own + lift @ rest.delta, by * bias[:, None]
-    sampling, privacy = by @ meat @ by.T / count, by @ rest.noise @ by.T
+    by = lift @ np.linalg.inv(second.gram)
+    estimate, moved = first + lift @ second.delta, by * bias[:, None]
+    sampling, privacy = by @ meat @ by.T / count, by @ second.noise @ by.T
     clipped, norm2 = np.linalg.norm(moved, axis=1), (by**2).sum(axis=1)
     half = covering(USUAL_Z, clipped, np.sqrt(np.diag(sampling + privacy)))
     least = USUAL_Z**2 * (np.diag(sampling) + norm2 * hidden)
     sampling += np.diag(np.maximum(least - half**2, 0.0) / USUAL_Z**2)
-    return AverageEstimate(
-        terms, (), estimate, sampling, privacy, clipped, np.zeros(len(terms)), count,
-        moved=moved[None], r2=_explained(estimate, lift, rest, privacy),
-    )  # fmt: skip
-
-
-def _explained(estimate: Vector, lift: Matrix, rest: SecondFit, privacy: Matrix) -> float:
-    """R squared: u = lift'x for the natural columns x, the first of which is 1.
-
-    What noise in the coefficients adds to the variance of the fit is subtracted. If it is more
-    than half of this variance, R squared is NaN.
-    """
+    # R squared: u = lift'x for the natural columns x, the first of which is 1.
+    # The variance that noise in the coefficients adds to the fit is subtracted.
     back = np.linalg.pinv(lift)
-    second = back.T @ rest.gram @ back  # of x x', up to a factor
-    square, second = rest.square / float(second[0, 0]), second / second[0, 0]
-    centred = second - np.outer(second[0], second[0])
+    natural = back.T @ second.gram @ back  # of x x', up to a factor
+    square, natural = second.square / float(natural[0, 0]), natural / natural[0, 0]
+    centred = natural - np.outer(natural[0], natural[0])
     whole, noise = float(estimate @ centred @ estimate), float(np.trace(centred @ privacy))
-    if noise > 0.5 * whole:
-        return np.nan
-    return (whole - noise) / max(whole - noise + square, TINY)
+    r2 = np.nan  # if noise is more than half of the variance of the fit
+    if noise <= 0.5 * whole:
+        r2 = (whole - noise) / max(whole - noise + square, TINY)
+    return AverageEstimate(
+        terms,
+        (),
+        estimate,
+        sampling,
+        privacy,
+        clipped,
+        np.zeros(len(terms)),
+        count,
+        moved=moved[None],
+        r2=r2,
+    )
 
 
 # -- the steps --------------------------------------------------------------------------------
-
-
-def _outcome(state: survey.Survey) -> tuple[float, float, bool]:
-    """Mean and sd of the detected outcomes, and whether most of them are at single values.
-
-    Rows that are hidden by noise may lie at an eighth of the range.
-    """
-    session, outcome, stage = state.session, state.outcome, survey.OUTCOME_RANGE
-    release = session.release(stage, session.queries[stage])
-    counts, noise_sd = release.value, float(release.noise_sd[0])
-    session.look_at(session.plan.request.formula.outcome, counts, noise_sd, stage)
-    hidden = noise_sd / _rows(state)
-    if not isinstance(session.schema[session.plan.request.formula.outcome], Interval):
-        least = max(RAREST, 0.5 * hidden)
-        share = float(np.clip(counts[-1] / _rows(state), min(least, 0.5), max(1 - least, 0.5)))
-        return share, math.sqrt(share * (1 - share)), False
-    ends = outcome.lo + np.r_[0.0, outcome_edges(Interval(outcome.lo, outcome.hi))]
-    held = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
-    if held.sum() < MOST_HIDDEN * _rows(state) and noise_sd:
-        return *normal_outcome(counts, noise_sd, ends, _rows(state)), False
-    at, mass = 0.5 * (ends[1:] + ends[:-1]), held / held.sum()
-    middle = float(mass @ at)
-    hidden = min(max(HIDDEN_SDS * hidden, 1 - float(held.sum()) / _rows(state)), 1.0)
-    least = outcome.bound * max(0.25 * math.sqrt(hidden), LEAST_DEVIATION)
-    return middle, max(math.sqrt(float(mass @ (at - middle) ** 2)), least), sparse(held, ends)
-
 
 MOST_HIDDEN = 0.5
 """Share of detected rows below which the outcome is taken to be normal."""
@@ -705,37 +634,69 @@ RAREST = 0.01
 """Least share of a value of a column with two values, for its scale."""
 
 
+def _outcome_scale(state: survey.Survey) -> tuple[float, float, bool]:
+    """Mean and sd of the detected outcomes, and whether most of them are at single values.
+
+    Rows that are hidden by noise may lie at an eighth of the range.
+    """
+    session, outcome, stage = state.session, state.outcome, survey.OUTCOME_RANGE
+    name, rows = session.plan.request.formula.outcome, _rows(state)
+    release = session.release(stage, session.queries[stage])
+    counts, noise_sd = release.value, float(release.noise_sd[0])
+    session.look_at(name, counts, noise_sd, stage)
+    hidden = noise_sd / rows
+    if not isinstance(session.schema[name], Interval):
+        least = max(RAREST, 0.5 * hidden)
+        share = float(np.clip(counts[-1] / rows, min(least, 0.5), max(1 - least, 0.5)))
+        return share, math.sqrt(share * (1 - share)), False
+    ends = outcome.lo + np.r_[0.0, outcome_edges(Interval(outcome.lo, outcome.hi))]
+    detected = np.where(visible_cells(counts, noise_sd, 1), np.maximum(counts, 0.0), 0.0)
+    if detected.sum() < MOST_HIDDEN * rows and noise_sd:
+        # posterior means of the mean and the sd of a normal outcome
+        width = float(ends[-1] - ends[0])
+        middles = np.repeat(np.linspace(ends[0], ends[-1], ranges.CENTRES), ranges.SPREADS)
+        sds = np.tile(width * np.geomspace(1 / 64, 0.5, ranges.SPREADS), ranges.CENTRES)
+        below = ndtr((ends - middles[:, None]) / sds[:, None])
+        below[:, 0], below[:, -1] = 0.0, 1.0
+        chance = likelihoods(counts, noise_sd, rows * np.diff(below, axis=1))
+        chance /= chance.sum()
+        return float(chance @ middles), float(chance @ sds), False
+    middles, shares = 0.5 * (ends[1:] + ends[:-1]), detected / detected.sum()
+    mean = float(shares @ middles)
+    hidden = min(max(HIDDEN_SDS * hidden, 1 - float(detected.sum()) / rows), 1.0)
+    least = outcome.bound * max(0.25 * math.sqrt(hidden), LEAST_DEVIATION)
+    sd = max(math.sqrt(float(shares @ (middles - mean) ** 2)), least)
+    return mean, sd, sparse(detected, ends)
+
+
 @dataclass(frozen=True, eq=False)
-class _First:
+class _FirstStep:
     """The first step: its moments, the fit and its residuals.
 
     Q = `square` is the squared norm of the sizes of whitened features. The response
-    was cut at `reach`. `natural` maps coefficients of the features to natural ones, and `own` are
-    the natural coefficients of the fit. `middle` is the mean outcome. `sparse`: most outcomes are
-    at single values.
+    was clipped at `reach`. `natural` maps coefficients of the features to natural ones, and
+    `params` are the natural coefficients of the fit. `mean` is the mean outcome. `sparse`: most
+    outcomes are at single values.
     """
 
     features: FeatureMap
     moments: RowMoments
     reach: float
     fit: FirstFit
+    square: float
     residual: vault.OutcomeResidual
     natural: Matrix
-    own: Vector
-    middle: float
+    params: Vector
+    mean: float
     sparse: bool
 
-    @property
-    def square(self) -> float:
-        return float(self.fit.usual @ self.fit.usual)
-
     def turned(self, lever: float) -> basis.Turned:
-        """Whitened columns u, with a cut of their norm."""
+        """Whitened columns u, with a limit of their norm."""
         return basis.Turned(self.features, self.fit.turn.T * self.fit.usual, lever)
 
 
-def _scaled(state: survey.Survey) -> tuple[FeatureMap, Vector]:
-    """Features of sd 1 in the population, and their usual sizes.
+def _scaled_features(state: survey.Survey) -> tuple[FeatureMap, Vector, Matrix]:
+    """Features of sd 1 in the population, their usual sizes, and the map to natural coefficients.
 
     Of a column with two values, the rare one has a large distance from the mean: at a share of 1%,
     ten sds. Its feature is smaller, so that the distance equals the usual norm of all features.
@@ -743,70 +704,84 @@ def _scaled(state: survey.Survey) -> tuple[FeatureMap, Vector]:
     features, columns = state.features, state.design.columns
     blocks, usual, root = [], [1.0], math.sqrt(state.features.size)
     scaled = state.rows.scaled(state.design)
-    for block in features.blocks:
-        own, size = scaled[:, block.column], 1.0
-        low, sd = 0.0 if columns[block.column].kind == "indicator" else -1.0, float(own.std())
-        if ((own == low) | (own == 1.0)).all() or not np.ptp(own):
+    natural = np.zeros((1 + len(columns), features.size))
+    natural[0, 0] = 1.0
+    for j, block in enumerate(features.blocks, 1):
+        values, column, size = scaled[:, block.column], columns[block.column], 1.0
+        low, sd = 0.0 if column.kind == "indicator" else -1.0, float(values.std())
+        if ((values == low) | (values == 1.0)).all() or not np.ptp(values):
             share = float(np.clip((block.shift - low) / (1.0 - low), RAREST, 1 - RAREST))
             sd = math.sqrt(share * (1 - share))
             size = min(1.0, root * sd / max(share, 1 - share))
             sd *= 1.0 - low
-        blocks.append(replace(block, gain=size / sd))
+        gain = size / sd
+        blocks.append(replace(block, gain=gain))
         usual.append(size)
+        slope = gain * column.per_unit
+        natural[1 + block.column, j] = slope
+        natural[0, j] = -slope * column.middle - gain * block.shift
     lever = math.sqrt(LEVER * float(np.square(usual).sum()))
-    return FeatureMap(features.design, tuple(blocks), lever), np.array(usual)
+    return FeatureMap(features.design, tuple(blocks), lever), np.array(usual), natural
 
 
-def _first_fit(state: survey.Survey) -> _First:
-    outcome = state.outcome
-    middle, spread, single = _outcome(state)
-    features, usual = _scaled(state)
-    reach = min(REACH * spread, 1.02 * max(middle - outcome.lo, outcome.hi - middle))
+def _first_step(state: survey.Survey) -> _FirstStep:
+    outcome, columns, request = state.outcome, state.design.columns, state.session.plan.request
+    mean, spread, single = _outcome_scale(state)
+    features, usual, natural = _scaled_features(state)
+    reach = min(REACH * spread, 1.02 * max(mean - outcome.lo, outcome.hi - mean))
     root = features.cut / math.sqrt(LEVER)
     row = vault.RegressionRow(
-        features, vault.OutcomeResidual(Constant(middle), outcome), *_survey(state),
-        root * math.sqrt(2 * (LEVER - 1)) / reach, root * math.sqrt(2 * LEVER - 1),
-    )  # fmt: skip
-    found = _moments(state, budget.GRAM, row)
+        features,
+        vault.OutcomeResidual(Constant(mean), outcome),
+        *_survey_weight(state),
+        root * math.sqrt(2 * (LEVER - 1)) / reach,
+        root * math.sqrt(2 * LEVER - 1),
+    )
+    moments = _moments(state, budget.GRAM, row)
     scaled = replace(state, features=features, weights=None)
-    shrunk = survey.shrunken_gram(scaled, found.gram, found.sd)
-    fit = first_fit(found, shrunk, usual, spread, _focus(state))
-    eta, natural = Additive(features, fit.coef, middle), _natural(features)
+    shrunk = survey.shrunken_gram(scaled, moments.gram, moments.sd)
+    # The feature of the first term is whitened last if it has one column of two values, as a
+    # treatment has. Whole numbers within (0, 1) are two values.
+    formula, focus = request.formula, None
+    first = next((t.name for t in (*formula.modifiers, *formula.controls)), None)
+    owners = [columns[block.column] for block in features.blocks]
+    places = [j for j, column in enumerate(owners, 1) if column.term == first]
+    if len(places) == 1:
+        treatment = owners[places[0] - 1]
+        name = treatment.variable or ""
+        whole = name in state.session.undeclared.integers
+        binary = whole and request.schema.get(name) == Interval(0.0, 1.0)
+        focus = places[0] if binary or treatment.kind == "indicator" else None
+    fit = first_fit(moments, shrunk, usual, spread, focus)
+    eta = Additive(features, fit.coef, mean)
     far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
-    wide = vault.Outcome(min(outcome.lo, middle - far), max(outcome.hi, middle + far))
-    own = natural @ fit.coef
-    own[0] += middle
-    residual = vault.OutcomeResidual(eta, wide)
-    return _First(features, found, reach, fit, residual, natural, own, middle, single)
+    wide = vault.Outcome(min(outcome.lo, mean - far), max(outcome.hi, mean + far))
+    params = natural @ fit.coef
+    params[0] += mean
+    return _FirstStep(
+        features=features,
+        moments=moments,
+        reach=reach,
+        fit=fit,
+        square=float(fit.usual @ fit.usual),
+        residual=vault.OutcomeResidual(eta, wide),
+        natural=natural,
+        params=params,
+        mean=mean,
+        sparse=single,
+    )
 
 
 def _rows(state: survey.Survey) -> float:
     """Complete rows: the public number of rows, unless a count shows that some lack values."""
-    found, size = state.population, state.session.vault.size
+    population, size = state.population, state.session.vault.size
     if size is None or state.session.plan.request.trust.unit is not None:
-        return max(found.count, 1.0)
-    return float(size) if size - found.count <= 2 * found.count_sd else max(found.count, 1.0)
+        return max(population.count, 1.0)
+    public = size - population.count <= 2 * population.count_sd
+    return float(size) if public else max(population.count, 1.0)
 
 
-def _focus(state: survey.Survey) -> int | None:
-    """The feature of the first term, if it has one column of two values, as a treatment has.
-
-    Whole numbers within (0, 1) are two values.
-    """
-    formula, columns = state.session.plan.request.formula, state.design.columns
-    first = next((t.name for t in (*formula.modifiers, *formula.controls)), None)
-    owners = [columns[block.column] for block in state.features.blocks]
-    places = [j for j, column in enumerate(owners, 1) if column.term == first]
-    if len(places) != 1:
-        return None
-    treatment = owners[places[0] - 1]
-    name = treatment.variable or ""
-    whole = name in state.session.undeclared.integers
-    two = whole and state.session.plan.request.schema.get(name) == Interval(0.0, 1.0)
-    return places[0] if two or treatment.kind == "indicator" else None
-
-
-def _survey(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:
+def _survey_weight(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:
     """Roots of the survey weights over their largest, and the factor that makes their mean 1."""
     law = state.weights
     if law is None:
@@ -835,51 +810,54 @@ def _unit(state: survey.Survey, stage: StageKey) -> float:
     return sd / _rows(state)
 
 
-def _second_fit(state: survey.Survey, first: _First) -> AverageEstimate:
-    session, request = state.session, state.session.plan.request
-    count, scale = _rows(state), first.fit.scale
-    lift = first.natural @ first.fit.turn.T
-    law, leverage, pull = _looked_at(state, first, lift)
-    effect = state.design_effect
-    lost = float(law.excess(first.reach / scale))
-    step = first_noise(first.moments, first.fit, lost)
-    cut = row_cut(law, leverage, pull, _unit(state, SECOND_MOMENTS), step, effect / count)
+def _second_step(state: survey.Survey, first: _FirstStep) -> AverageEstimate:
+    session, request, fit = state.session, state.session.plan.request, first.fit
+    count, scale, effect = _rows(state), fit.scale, state.design_effect
+    lift = first.natural @ fit.turn.T
+    law, leverage, pull = _sizes(state, first, lift)
+    # Mean squared noise of the first step in units of the second, and its mean clipped amount.
+    first_excess, norm2 = float(law.excess(first.reach / scale)), (fit.turn**2).sum(axis=1)
+    variances = norm2 * ((1 / first.moments.scale) ** 2 + float(fit.coef @ fit.coef))
+    variances *= (first.moments.sd / scale * fit.usual) ** 2
+    first_variance = float(variances[1:].mean() if len(variances) > 1 else variances[0])
+    unit = _unit(state, SECOND_MOMENTS)
+    cut = row_cut(law, leverage, pull, unit, first_variance, first_excess, effect / count)
     row = vault.RegressionRow(
-        first.turned(cut.lever), first.residual, *_survey(state), cut.scale / scale, cut.at
+        first.turned(cut.lever), first.residual, *_survey_weight(state), cut.scale / scale, cut.norm
     )
-    found = _moments(state, SECOND_MOMENTS, row)
-    found = replace(found, scale=cut.scale)
-    _look_at_columns(state, found, lift * first.fit.usual)
-    rest = second_fit(found, cut.weight, first.moments, first.fit)
-    used = count * (1.0 if state.weights is None else state.weights.positive)
-    meat: Matrix = rest.square * rest.gram * count / max(used - len(lift), 1.0)
+    moments = replace(_moments(state, SECOND_MOMENTS, row), scale=cut.scale)
+    _note_collinear(state, moments, lift * fit.usual)
+    second = second_fit(moments, cut.weight, first.moments, fit)
+    positive = count * (1.0 if state.weights is None else state.weights.positive)
+    meat: Matrix = second.square * second.gram * count / max(positive - len(lift), 1.0)
     if request.cov_type != "nonrobust":
-        meat = _meat(state, first, row, cut, rest)
-    bias = cut.bias(pull, step, lift @ np.linalg.inv(rest.gram), first.fit)
+        meat = _meat(state, first, row, cut, second)
+    # The bias of each coefficient, per unit of the norm of its row.
+    pulls = pull.at(cut.growth)
+    share = fit.along(lift @ np.linalg.inv(second.gram)) ** 2
+    gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
+    lost = cut.weight * cut.excess + (1 - cut.weight) * first_excess
+    bias = np.asarray(lost * pulls + cut.missed * pull.lever * gap)
     if session.beyond is not None:  # Add the bias beyond estimated bounds.
         bias += cut.lever * session.beyond.lost / count / scale
+    # Mean squares of residuals beyond the threshold, at most, for each coefficient.
+    beyond = max(float(law.kept[-1] - law.square(cut.residual)), 0.0)
+    hidden = np.asarray(beyond * np.maximum(1.0, pulls / USUAL_PULL) ** 2) * effect / count
     terms = (ResultTerm("coefficient", "Intercept"), *(c.slope for c in state.design.columns))
-    out = estimate_coefficients(
-        terms,
-        first.own,
-        lift * scale,
-        rest,
-        meat,
-        count,
-        bias,
-        cut.hidden(law, pull) * effect / count,
+    estimate = estimate_coefficients(
+        terms, first.params, lift * scale, second, meat, count, bias, hidden
     )
-    session.alerts |= _alerts(state, first, out, law, leverage)
-    scores = partial(_influences, row, first, rest, out, lift * scale)
-    return with_weights(state, with_dependence(session, out, scores, len(terms)))
+    session.alerts |= _alerts(state, first, estimate, law, leverage)
+    scores = partial(_influences, row, first, second, estimate, lift * scale)
+    return with_weights(state, with_dependence(session, estimate, scores, len(terms)))
 
 
-def _looked_at(
-    state: survey.Survey, first: _First, lift: Matrix
+def _sizes(
+    state: survey.Survey, first: _FirstStep, lift: Matrix
 ) -> tuple[ResidualLaw, Leverage, Pull]:
     """Sizes of residuals and rows, and how outliers pull each coefficient: one pass."""
     session, count, scale = state.session, _rows(state), first.fit.scale
-    root, unit = _survey(state)
+    root, unit = _survey_weight(state)
     residual = vault.TransformProduct(root, first.residual) if root else first.residual
     top = residual.bound * unit
     if root is None:
@@ -890,38 +868,38 @@ def _looked_at(
     plain = vault.RegressionRow(first.turned(np.inf), first.residual, root, unit)
     most = math.sqrt(OUTLIER_REACH * first.square)
     row = replace(plain, features=first.turned(most))
-    asked = {
+    norm_edges = np.sqrt(first.square * np.array(LEVERAGE_EDGES))
+    norm_edges = np.r_[norm_edges[norm_edges < 0.99 * plain.bound], plain.bound]
+    histograms = {
         FIRST_SIZES: vault.SizeHistogram(residual, edges * scale / unit, FIRST_SIZES.query),
-        ROW_SIZES: vault.SizeHistogram(
-            plain, leverage_edges(first.square, plain.bound), ROW_SIZES.query
-        ),
+        ROW_SIZES: vault.SizeHistogram(plain, norm_edges, ROW_SIZES.query),
     }
     outliers = [vault.OutlierSums(row, start * scale) for start in starts.tolist()]
-    session.gather({**asked, OUTLIERS: outliers})
-    found = [session.release(stage, query) for stage, query in asked.items()]
-    ends = [edges, asked[ROW_SIZES].edges]
+    session.gather({**histograms, OUTLIERS: outliers})
+    releases = [session.release(stage, query) for stage, query in histograms.items()]
     sizes, norms = (
-        LookCounts(f.value, float(f.noise_sd[0]), np.r_[0.0, e])
-        for f, e in zip(found, ends, strict=True)
+        LookCounts(release.value, float(release.noise_sd[0]), np.r_[0.0, borders])
+        for release, borders in zip(releases, (edges, norm_edges), strict=True)
     )
     anywhere = session.plan.request.tails == "any"
-    law, leverage = (
-        residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere),
-        Leverage.read(norms, count, first.square),
-    )
+    law = residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere)
+    leverage = Leverage.read(norms, count, first.square)
+    # Outliers start beyond the last size at which they exceed the noise of their sums.
     change = 2.0 if session.plan.request.trust.neighbors == "substitute" else 1.0
     noise = session.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
-    at = outlier_start(law, starts, noise, count)
-    release = session.release(OUTLIERS, outliers[at])
-    sums = outliers[at].split(release.value)[0]
+    seen = np.flatnonzero(outlier_share(law, starts) * count > OUTLIER_SDS * noise)
+    last = int(seen[-1]) if len(seen) else 0
+    release = session.release(OUTLIERS, outliers[last])
+    sums = outliers[last].split(release.value)[0]
     across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.fit.usual
-    rows = float(outlier_share(law, starts[at])) * count
-    prior = prior_pull(law, first.fit.along(lift), sparse=first.sparse)
-    pull = Pull.read(sums, noise, rows, across, float(starts[at]), prior)
-    return law, leverage, pull
+    rows = float(outlier_share(law, starts[last])) * count
+    along = np.abs(first.fit.along(lift))
+    share = 1.0 if first.sparse else along * min(law.far / tails.LONG_FROM, 1.0)
+    prior = np.asarray(np.hypot(LEAST_PULL, MOST_PULL * share) + 0 * along)
+    return law, leverage, Pull.read(sums, noise, rows, across, float(starts[last]), prior)
 
 
-def _look_at_columns(state: survey.Survey, found: RowMoments, lift: Matrix) -> None:
+def _note_collinear(state: survey.Survey, moments: RowMoments, lift: Matrix) -> None:
     """Note collinear and constant columns. Absent levels have an alert of their own.
 
     Raises
@@ -929,11 +907,12 @@ def _look_at_columns(state: survey.Survey, found: RowMoments, lift: Matrix) -> N
     DataError
         In tests without noise, where the moments of such columns are singular.
     """
-    columns, noisy = state.design.columns, found.sd > 0
+    columns, noisy = state.design.columns, moments.sd > 0
     half = np.array([0.0 if noisy and c.kind == "indicator" else 1 / c.per_unit for c in columns])
-    for mask, text in zip(collinear(found.gram, found.sd, lift, half), COLLINEAR, strict=True):
+    masks = collinear(moments.gram, moments.sd, lift, half)
+    for mask, text in zip(masks, COLLINEAR, strict=True):
         if mask.any():
-            names = words.listed([c.name for c, one in zip(columns, mask, strict=True) if one])
+            names = words.listed([columns[k].name for k in np.flatnonzero(mask)])
             if not noisy:
                 raise DataError(text.format(names=names))
             state.session.note((("collinear", text.format(names=names)),))
@@ -942,54 +921,54 @@ def _look_at_columns(state: survey.Survey, found: RowMoments, lift: Matrix) -> N
 LOG_SPREAD = 0.5
 """Residual sd as a share of the mean, above which the logarithm of an amount changes its tail."""
 
-
-def _advice(state: survey.Survey, first: _First) -> str:
-    """Advice on a long tail; the logarithm, if the outcome is not negative and not one already."""
-    amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.middle
-    logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", state.session.plan.request.formula.outcome)
-    return LOGARITHM if amount and not logged else OTHERWISE
-
-
-def _alerts(
-    state: survey.Survey,
-    first: _First,
-    out: AverageEstimate,
-    law: ResidualLaw,
-    leverage: Leverage,
-) -> dict[str, str]:
-    outcome = state.session.plan.request.formula.outcome
-    biased = [name for name, far in zip(out.names, out.clipping > 2 * out.sd, strict=True) if far]
-    told = {
-        "tail": LONG_TAIL.format(outcome=outcome, advice=_advice(state, first))
-        if law.far > LONG_SHARE and not state.session.unlimited
-        else "",
-        "leverage": ISOLATED if leverage.far > LONG_SHARE else "",
-        "bias": CLIPPING.format(names=words.listed(biased)) if biased else "",
-    }
-    return {code: text for code, text in told.items() if text}
-
-
 LONG_SHARE = 0.1
 """Share of the squares of residuals, or of columns, that few rows may have. By hand."""
 
 
+def _alerts(
+    state: survey.Survey,
+    first: _FirstStep,
+    estimate: AverageEstimate,
+    law: ResidualLaw,
+    leverage: Leverage,
+) -> dict[str, str]:
+    alerts, outcome = dict[str, str](), state.session.plan.request.formula.outcome
+    if law.far > LONG_SHARE and not state.session.unlimited:
+        # Advise the logarithm if the outcome is not negative and not a logarithm already.
+        amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.mean
+        logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", outcome)
+        advice = LOGARITHM if amount and not logged else OTHERWISE
+        alerts["tail"] = LONG_TAIL.format(outcome=outcome, advice=advice)
+    if leverage.far > LONG_SHARE:
+        alerts["leverage"] = ISOLATED
+    far = estimate.clipping > 2 * estimate.sd
+    if far.any():
+        biased = words.listed([estimate.names[k] for k in np.flatnonzero(far)])
+        alerts["bias"] = CLIPPING.format(names=biased)
+    return alerts
+
+
 def _meat(
     state: survey.Survey,
-    first: _First,
+    first: _FirstStep,
     row: vault.RegressionRow,
     cut: RowCut,
-    rest: SecondFit,
+    second: SecondFit,
 ) -> Matrix:
     """Squared residuals of the second fit, at all columns."""
     count, scale = _rows(state), first.fit.scale
-    usual = math.sqrt(first.square)
-    most = scale * meat_cut(_unit(state, MEAT), rest.square, cut, usual)
-    query = vault.ResidualMoments(row, rest.delta / first.fit.usual * scale, most)
+    # Clip rows at a norm whose noise is a tenth of the squares, within limits.
+    noise, usual = _unit(state, MEAT), math.sqrt(first.square)
+    most = cut.lever * (cut.residual + cut.norm / cut.scale)
+    if noise:
+        low, high = 0.8 * usual * cut.residual, cut.lever * cut.residual
+        most = float(np.clip(math.sqrt(0.1 * second.square / noise), low, max(low, high)))
+    query = vault.ResidualMoments(row, second.delta / first.fit.usual * scale, scale * most)
     release, unit = state.session.release(MEAT, query), 1 / (count * scale**2)
     if state.session.plan.request.cov_type == "HC1":
-        unit *= count / max(count - len(rest.delta), 1.0)
+        unit *= count / max(count - len(second.delta), 1.0)
     matrix, sd = query.matrix(release.value), survey.off_diagonal_sd(query, release)
-    return robust_meat(unit * matrix, unit * sd, first.fit.usual, rest)
+    return robust_meat(unit * matrix, unit * sd, first.fit.usual, second)
 
 
 INFLUENCE_CUT = 5.0
@@ -998,31 +977,22 @@ influences. Normal columns and residuals exceed it for three rows in a thousand.
 
 
 def _influences(
-    row: vault.RegressionRow, first: _First, rest: SecondFit, out: AverageEstimate, lift: Matrix
+    row: vault.RegressionRow,
+    first: _FirstStep,
+    second: SecondFit,
+    estimate: AverageEstimate,
+    lift: Matrix,
 ) -> list[ClusterScore]:
     """Influences of rows on each coefficient, times the number of rows."""
-    n, scores, scale = out.size, [], first.fit.scale
-    most = INFLUENCE_CUT if out.privacy.any() else np.inf
-    delta = rest.delta / first.fit.usual * scale
-    by_each = lift @ np.linalg.inv(rest.gram) / first.fit.usual / scale
-    for by, variance in zip(by_each, np.diag(out.sampling), strict=True):
+    n, scores, scale = estimate.size, [], first.fit.scale
+    most = INFLUENCE_CUT if estimate.privacy.any() else np.inf
+    delta = second.delta / first.fit.usual * scale
+    by_each = lift @ np.linalg.inv(second.gram) / first.fit.usual / scale
+    for by, variance in zip(by_each, np.diag(estimate.sampling), strict=True):
         cut = float(min(most, np.sqrt(n)) * np.sqrt(n * variance))  # No influence exceeds sqrt(n).
         influence = vault.RegressionInfluence(row, delta, by, cut)
         scores.append(ClusterScore(vault.CutScore(influence, cut), 0, n, n))
     return scores
-
-
-def _natural(features: FeatureMap) -> Matrix:
-    """Map from coefficients of the features to natural ones, shape (k, p)."""
-    columns = features.design.columns
-    out = np.zeros((1 + len(columns), features.size))
-    out[0, 0] = 1.0
-    for j, block in enumerate(features.blocks, 1):
-        column = columns[block.column]
-        slope = block.gain * column.per_unit
-        out[1 + block.column, j] = slope
-        out[0, j] = -slope * column.middle - block.gain * block.shift
-    return out
 
 
 # -- the learner ------------------------------------------------------------------------------
@@ -1066,21 +1036,20 @@ class LeastSquares(Learner):
     def run(self, session: survey.FitRun) -> words.Estimate:
         looks = {survey.OUTCOME_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=False, looks=looks)
-        found = _second_fit(state, _first_fit(state))
-        return session.finished(state.design, state.population, averages=found)
+        averages = _second_step(state, _first_step(state))
+        return session.finished(state.design, state.population, averages=averages)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
-        robust, found = request.cov_type != "nonrobust", estimate.averages
-        robust |= request.cluster is not None
-        r2 = np.nan if found is None else found.r2
+        robust = request.cov_type != "nonrobust" or request.cluster is not None
+        r2 = np.nan if estimate.averages is None else estimate.averages.r2
         explained = f"{r2:.3f}" if np.isfinite(r2) else "hidden by noise"
         return words.Description(
             title=cls.title,
             rows=(
                 ("Covariance", request.cov_type),
-                *(() if found is None else (("R-squared (noisy)", explained),)),
+                *(() if estimate.averages is None else (("R-squared (noisy)", explained),)),
             ),
             reading=(COEFFICIENT_READING,),
             assumptions=(
