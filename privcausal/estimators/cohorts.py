@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,21 +33,11 @@ from privcausal.typing import Mask, Matrix, Vector
 # -- effects by cohort and period --------------------------------------------------------------
 
 
-class CohortTotals(NamedTuple):
-    """Sums over the units of J cohorts.
-
-    `path` are sums of w = (1, z) for the path z of a unit, shape (J, 1 + d), and `square` sums of
-    z z', shape (J, d, d).
-    """
-
-    path: Reading
-    square: Reading
-
-
 def estimate_cohorts(
     effects: Sequence[CohortEffect],
     labels: tuple[tuple[str, ...], tuple[str, ...]],
-    sums: CohortTotals,
+    path: Reading,
+    square: Reading,
     seen: Mask,
     contrasts: Matrix,
     clipped: float,
@@ -63,8 +53,16 @@ def estimate_cohorts(
     bound, to first order.
 
     A comparison of cohorts that are too small to detect has no estimate. Averages leave it out.
+
+    Parameters
+    ----------
+    path, square : Reading
+        Sums over the units of each cohort: of w = (1, z) for the path z of a unit, shape
+        (J, 1 + d), and of z z', shape (J, d, d).
+    seen : Mask
+        Cohorts with enough units to distinguish from noise, shape (J,).
     """
-    (w,) = Noisy.inputs(sums.path)
+    (w,) = Noisy.inputs(path)
     units, none = w[:, 0], np.zeros(w.slope.shape[-1])
     unknown = Noisy(np.asarray(np.nan), none, w.noise)
 
@@ -110,7 +108,9 @@ def estimate_cohorts(
 
     theta = Noisy.joined(estimates)
     by = theta.slope.reshape(-1, *w.value.shape)
-    sampling = np.einsum("kja,jab,ljb->kl", by, _moments(sums, seen), by, optimize=True)
+    sampling = np.einsum(
+        "kja,jab,ljb->kl", by, _moments(path.value, square, seen), by, optimize=True
+    )
     sampling[np.isnan(theta.value), np.isnan(theta.value)] = np.inf
     # all clipped paths may be of one cohort
     moved = clipped * by[:, :, 1:].swapaxes(0, 1)
@@ -124,8 +124,8 @@ def estimate_cohorts(
         theta.cov,
         largest,
         np.zeros(len(largest)),
-        float(np.maximum(sums.path.value[:, 0], 0.0).sum()),
-        size_sd=float(np.linalg.norm(sums.path.sd[:, 0])),
+        float(np.maximum(path.value[:, 0], 0.0).sum()),
+        size_sd=float(np.linalg.norm(path.sd[:, 0])),
         moved=moved,
     )
 
@@ -138,14 +138,13 @@ PLACES: dict[str, Callable[[CohortEffect], float]] = {
 """Kinds of averages, and the place of a comparison in each."""
 
 
-def _moments(sums: CohortTotals, seen: Mask) -> Vector:
+def _moments(value: Matrix, square: Reading, seen: Mask) -> Vector:
     """Sums of w w' by cohort for w = (1, z), shape (J, 1 + d, 1 + d); zero if not detected.
 
     A cohort's covariance of z is its own so far as it differs from the covariance within all
     cohorts by more than the noise. One noise sd is added along every direction, as in
     `averages.raised`, because standard errors that are too small as often as too large undercover.
     """
-    value, square = sums.path.value, sums.square
     out = np.zeros((*value.shape, value.shape[1]))
     detected, entry = np.flatnonzero(seen), float(square.sd.max())
     units, path = value[detected, 0], value[detected, 1:]
@@ -223,11 +222,10 @@ class EventStudy(Learner):
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.at)
         path, units, square = session.read(COHORT_SUMS, sums)
-        totals = CohortTotals(Reading(*map(np.hstack, zip(units, path, strict=True))), square)
-        # Cohorts with enough units to distinguish from noise.
-        seen = np.asarray(totals.path.value[:, 0] > FEW_SDS * totals.path.sd[:, 0])
+        path = Reading(*map(np.hstack, zip(units, path, strict=True)))
+        seen = np.asarray(path.value[:, 0] > FEW_SDS * path.sd[:, 0])
         effects, bias = comparisons(request), cut.bias * rows
-        estimate = estimate_cohorts(effects, labels, totals, seen, size.contrasts, bias)
+        estimate = estimate_cohorts(effects, labels, path, square, seen, size.contrasts, bias)
         if not seen.all():
             names = words.listed([labels[0][k] for k in np.flatnonzero(~seen)])
             session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
