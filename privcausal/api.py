@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privcausal import accounting, estimators, results
 from privcausal.errors import CapabilityError, named
-from privcausal.estimators import aggregates
+from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner
 from privcausal.estimators.record import Record
@@ -683,8 +683,9 @@ def from_cells(
     >>> fit.cells.index.tolist()
     ['cell = a', 'cell = b']
     """
-    budget = aggregates.cell_budget(eps, delta, noise)
-    request = aggregates.cell_request(
+    budget = uplift.cell_budget(eps, delta, noise)
+    estimators.check_object("learner", learner)
+    request = uplift.cell_request(
         cells, outcome, learner or estimators.ADUM(), budget, neighbors, propensity
     )
     table = request.read(frame, noisy=noise is not None)
@@ -693,7 +694,7 @@ def from_cells(
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
         request = replace(request, noise=noise).told(table)
-        estimate, call = aggregates.from_noisy(request), cells_call(request, noise)
+        estimate, call = uplift.from_noisy(request), cells_call(request, noise)
         return with_warnings(results.CateResult(estimate, Record(request, {}), call))
     request = request.told(table)
     plan = request.plan()
@@ -701,7 +702,7 @@ def from_cells(
     vault = open_vault(
         from_table(table, request.header), plan, ledger, accounting.run_name("from_cells")
     )
-    estimate = paid(aggregates.from_exact)(request, plan, vault)
+    estimate = paid(uplift.from_exact)(request, plan, vault)
     record = Record(request, vault.answers, vault.silent)
     call, line = cells_call(request, None), ledger_line(ledger)
     return with_warnings(results.CateResult(estimate, record, call, line))

@@ -77,54 +77,45 @@ class BoostingSession:
     option: DPEBM
     bins: functions.Bins
 
-    @classmethod
-    def of(cls, state: Survey) -> BoostingSession:
-        option = state.session.base
-        assert isinstance(option, DPEBM)
-        return cls(state, option, functions.make_bins(state.design, state.rows, option.bins))
-
     @property
     def effect(self) -> BoostingSession:
         """This session, restricted to the bins of the effect modifiers."""
         terms = {block.group for block in self.state.effect_features.blocks}
         return replace(self, bins=self.bins.restricted(terms))
 
-    def train(self, stage: StageKey, ask: BoostingTask, *, folds: bool = False) -> list[Trained]:
+    def train(self, stage: StageKey, task: BoostingTask, *, folds: bool = False) -> list[Trained]:
         """Boost on the stage's rows.
 
         With `folds` and two folds, each result is for one fold and is learned on the other.
         """
-        session = self.state.session
+        session, bins = self.state.session, self.bins
         split = folds and session.plan.request.split == "crossfit"
         count = self.state.population.count / (FOLDS if split else 1)
-        order = self._order(ask, count)
-        release, release_folds = session.vault.release, session.vault.release_folds
-        found = release_folds(stage, order) if split else (release(stage, order),)
-        trained = [Trained(self, ask, order, count, release) for release in found]
-        session.releases.append(found[0])
-        return trained[::-1]
-
-    def _order(self, ask: BoostingTask, count: float) -> Boosting:
-        weight = np.maximum(self.mass(ask), LEAST_BIN_SHARE * ask.curvature.mean(axis=1)[:, None])
-        bins = self.bins
-        axes = max(len(bins.axes) + int(ask.with_treatment), 1)
-        sizes = [axis.size for axis in bins.axes] + [2] * ask.with_treatment
+        least = LEAST_BIN_SHARE * task.curvature.mean(axis=1)[:, None]
+        weight = np.maximum(self.mass(task), least)
+        axes = max(len(bins.axes) + int(task.with_treatment), 1)
+        sizes = [axis.size for axis in bins.axes] + [2] * task.with_treatment
         leaf = _leaves(tuple(sizes) or (1,), self.option.rounds, self.option.leaves)
         rate = min(self.option.learning_rate, 1.0 / axes)  # All axes move at once.
-        regression = {f.name: getattr(ask, f.name) for f in fields(BoostedRegression)}
-        return Boosting(bins, weight * count, leaf, rate, **regression)
+        regression = {f.name: getattr(task, f.name) for f in fields(BoostedRegression)}
+        query = Boosting(bins, weight * count, leaf, rate, **regression)
+        release, release_folds = session.vault.release, session.vault.release_folds
+        releases = release_folds(stage, query) if split else (release(stage, query),)
+        trained = [Trained(self, task, query, count, release) for release in releases]
+        session.releases.append(releases[0])
+        return trained[::-1]
 
-    def mass(self, ask: BoostingTask) -> Matrix:
+    def mass(self, task: BoostingTask) -> Matrix:
         """Mean curvature over each bin's rows times the bin's share, shape (arms, M)."""
         codes, start = self.bins.codes(self.state.rows), self.bins.start
         out = []
-        for curvature in ask.curvature:
+        for curvature in task.curvature:
             total = float(curvature.mean())
             parts = [
                 np.bincount(code - first, curvature, axis.size) / len(code)
                 for code, first, axis in zip(codes, start[:-1], self.bins.axes, strict=True)
             ] or [np.array([total])]
-            if ask.with_treatment:
+            if task.with_treatment:
                 parts.append(np.full(2, 0.5 * total))
             out.append(np.concatenate(parts))
         return np.stack(out)
@@ -134,26 +125,50 @@ class BoostingSession:
         axes = max(len(self.bins.axes) + more, 1)
         return cross_noise(self.state, stage, axes) / self.state.population.count
 
-    def look(self, stage: StageKey, price: float) -> Centre:
-        """Center and clip of the outcome, from a noisy histogram over its declared interval."""
-        outcome = self.state.outcome
+    def outcome_centre(self, *, more: int = 0) -> Centre:
+        """Center and clip of the outcome, from a noisy histogram over its declared interval.
+
+        The center is the mean of the histogram. The clip balances noise against clipping bias.
+        Residuals beyond the clip are lost to the arms' means and to the effect's shape. Averages
+        use doubly robust scores of whole outcomes, with a separate clip. Cells that cannot be
+        distinguished from noise are ignored. If no cell is detectable, the whole interval is used.
+        """
+        session, outcome = self.state.session, self.state.outcome
+        price = self.price(nu.OUTCOME, more=more)
         edges = np.linspace(-outcome.bound, outcome.bound, OUTCOME_CELLS + 1)
-        release = self.state.session.release(stage, ArmHistogram(outcome, edges[1:-1], "outcome"))
+        release = session.release(BOOSTED_SIZES, ArmHistogram(outcome, edges[1:-1], "outcome"))
         arms, sd = release.value.reshape(2, OUTCOME_CELLS), float(release.noise_sd[0])
-        self.state.session.look_for(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
+        session.look_for(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
         counts, sd = arms.sum(axis=0), sd * np.sqrt(2.0)
-        return centre_of(counts, sd, edges, price, 0.5 * (outcome.lo + outcome.hi))
+        middle, half = 0.5 * (outcome.lo + outcome.hi), float(edges[-1])
+        seen = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
+        if not seen.any():
+            return Centre(middle, half, 0.5 * half)
+        middles = 0.5 * (edges[1:] + edges[:-1])
+        # Outer cells hold values at the bounds; a two-valued outcome lies there.
+        middles[[0, -1]] = edges[[0, -1]]
+        mean = float(seen @ middles / seen.sum())
+        away = np.abs(middles - mean)
+        borders = cuts.size_edges(half + abs(mean))
+        cells = np.minimum(np.searchsorted(borders, away), len(borders) - 1)
+        rows = np.asarray(np.bincount(cells, seen, len(borders)), np.float64)
+        sizes = cuts.AbsHistogram(borders, rows, sd)
+        size = float(np.sqrt(seen @ away**2 / seen.sum()))
+        # Residuals of a good fit are smaller, but a skewed outcome must not be clipped at all.
+        cut = cuts.threshold_for_effect(sizes, price, bias=1.0)
+        cut = min(max(cut, size), half + abs(mean))
+        return Centre(middle + mean, cut, max(size, 1e-3 * half))
 
-    def residual(self, centre: Centre) -> OutcomeResidual:
-        return OutcomeResidual(functions.Constant(centre.value), self.state.outcome)
-
-    def outcome_task(self, centre: Centre, *, with_treatment: bool = False) -> BoostingTask:
-        """Task for regressing the outcome on all covariates, optionally with the treatment."""
+    def outcome_task(self, centre: Centre, what: str = "outcome", **options: Any) -> BoostingTask:
+        """Task for regressing the outcome on all covariates."""
         return BoostingTask(
-            target=self.residual(centre), what="outcome", bound=centre.cut, size=centre.size,
-            curvature=np.ones((1, len(self.state.rows))), dispersion=centre.size**2,
-            with_treatment=with_treatment,
-        )  # fmt: skip
+            target=OutcomeResidual(Constant(centre.value), self.state.outcome),
+            what=what,
+            bound=centre.cut,
+            size=centre.size,
+            dispersion=centre.size**2,
+            **{"curvature": np.ones((1, len(self.state.rows))), **options},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,33 +185,6 @@ class Centre:
         return float(np.sqrt(PRIORS.window_explained)) * self.size
 
 
-def centre_of(counts: Vector, sd: float, edges: Vector, price: float, middle: float) -> Centre:
-    """Mean of a noisy histogram, and the clip that balances noise against clipping bias.
-
-    Residuals beyond the clip are lost to the arms' means and to the effect's shape. Averages use
-    doubly robust scores of whole outcomes, with a separate clip. Cells that cannot be distinguished
-    from noise are ignored. If no cell is detectable, the whole interval is used.
-    """
-    middles = 0.5 * (edges[1:] + edges[:-1])
-    half = float(edges[-1])
-    kept = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
-    if not kept.any():
-        return Centre(middle, half, 0.5 * half)
-    # Outer cells hold values at the bounds; a two-valued outcome lies there.
-    middles[[0, -1]] = edges[[0, -1]]
-    mean = float(kept @ middles / kept.sum())
-    away = np.abs(middles - mean)
-    borders = cuts.size_edges(half + abs(mean))
-    cells = np.minimum(np.searchsorted(borders, away), len(borders) - 1)
-    held = np.asarray(np.bincount(cells, kept, len(borders)), np.float64)
-    sizes = cuts.AbsHistogram(borders, held, sd)
-    size = float(np.sqrt(kept @ away**2 / kept.sum()))
-    # Residuals of a good fit are smaller, but a skewed outcome must not be clipped at all.
-    cut = cuts.threshold_for_effect(sizes, price, bias=1.0)
-    cut = min(max(cut, size), half + abs(mean))
-    return Centre(middle + mean, cut, max(size, 1e-3 * half))
-
-
 @lru_cache(maxsize=16)
 def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
     """Leaf of every bin in every round, shape (rounds, M): unions of neighbors, or of levels.
@@ -207,11 +195,11 @@ def _leaves(sizes: tuple[int, ...], rounds: int, leaves: int) -> Integers:
     out = np.zeros((rounds, sum(sizes)), np.int64)
     first = 0
     for size in sizes:
-        own = min(leaves, size)
-        for number in range(rounds):
-            borders = np.sort(rng.permutation(size - 1)[: own - 1]) + 1
+        number = min(leaves, size)
+        for step in range(rounds):
+            borders = np.sort(rng.permutation(size - 1)[: number - 1]) + 1
             leaf = np.searchsorted(borders, np.arange(size), side="right")
-            out[number, first : first + size] = leaf
+            out[step, first : first + size] = leaf
         first += size
     return out
 
@@ -221,8 +209,8 @@ class Trained:
     """The noisy sums of one boosting, and the distributions computed from them."""
 
     machine: BoostingSession
-    ask: BoostingTask
-    order: Boosting
+    task: BoostingTask
+    query: Boosting
     count: float
     release: Release
 
@@ -234,7 +222,7 @@ class Trained:
     @cached_property
     def _path(self) -> list[Shapes]:
         """The shapes before each round, and after the last."""
-        return self.order.path(self.release.value)
+        return self.query.path(self.release.value)
 
     @cached_property
     def _masses(self) -> Matrix:
@@ -244,72 +232,74 @@ class Trained:
         smoothing with that value shows where the rounds ended. Values of e beyond the clip are not
         used.
         """
-        start = self.machine.mass(self.ask) * self.count
-        if not (self.ask.logistic and self.machine.option.smooth):
+        task, bins, state = self.task, self.machine.bins, self.machine.state
+        start = self.machine.mass(task) * self.count
+        if not (task.logistic and self.machine.option.smooth):
             return start
-        bins, state = self.machine.bins, self.machine.state
-        laws = [self._smoothed(self._total(start, 0, k)) for k in self._axes]
+        totals = [self._total(start, 0, k) for k in self._axes]
+        laws = [smoothing.smooth(total, task.size, task.dispersion) for total in totals]
         law = smoothing.assemble(self._constant(0), laws).through(bins.to_coef)
         ends = state.clip, 1 - state.clip
         e = functions.Steps(bins.features, law.mean, 0.0, *ends, logistic=True)(state.rows)
-        ask = replace(self.ask, curvature=(e * (1 - e))[None, :])
-        return self.machine.mass(ask) * self.count
-
-    def _axis(self, k: int) -> slice:
-        return slice(int(self.order.start[k]), int(self.order.start[k + 1]))
-
-    @cached_property
-    def _courses(self) -> list[list[smoothing.Course]]:
-        """How the rounds produced the raw shape of each axis, by arm."""
-        return [[self._course(arm, k) for k in self._axes] for arm in range(self.order.arms)]
-
-    def _course(self, arm: int, k: int) -> smoothing.Course:
-        order, own = self.order, self._axis(k)
-        weight, mass = order.weight[arm, own], self._masses[arm, own]
-        leaf = order.leaf[:, own]
-        carried, noise = smoothing.propagate(leaf, weight, mass, order.rate, self._sd)
-        return smoothing.Course(self._path[-1].scores[arm, own], weight, mass, carried, noise)
-
-    @cached_property
-    def _totals(self) -> list[list[smoothing.Totals]]:
-        """Combined evidence of all rounds on each axis, by arm."""
-        arms = range(self.order.arms)
-        return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
-
-    def _total(self, masses: Matrix, arm: int, k: int) -> smoothing.Totals:
-        order, own, axes = self.order, self._axis(k), self.machine.bins.axes
-        sums = self.release.value.reshape(order.rounds, order.arms, order.axes, order.leaves)
-        before = [made.scores[arm, own] + made.constant[arm] for made in self._path[:-1]]
-        return smoothing.totals(
-            order.leaf[:, own], sums[:, arm, k], np.array(before), masses[arm, own],
-            self._sd, axes[k].position if k < len(axes) else None,
-        )  # fmt: skip
+        return self.machine.mass(replace(task, curvature=(e * (1 - e))[None, :])) * self.count
 
     @property
     def _axes(self) -> range:
         """All axes with a shape, including the treatment's, but not the axis of a lone constant."""
-        return range(len(self.machine.bins.axes) + int(self.ask.with_treatment))
+        return range(len(self.machine.bins.axes) + int(self.task.with_treatment))
+
+    def _axis(self, k: int) -> slice:
+        return slice(int(self.query.start[k]), int(self.query.start[k + 1]))
+
+    @cached_property
+    def _totals(self) -> list[list[smoothing.Totals]]:
+        """Combined evidence of all rounds on each axis, by arm."""
+        arms = range(self.query.arms)
+        return [[self._total(self._masses, arm, k) for k in self._axes] for arm in arms]
+
+    def _total(self, masses: Matrix, arm: int, k: int) -> smoothing.Totals:
+        query, cells, axes = self.query, self._axis(k), self.machine.bins.axes
+        sums = self.release.value.reshape(query.rounds, query.arms, query.axes, query.leaves)
+        before = [made.scores[arm, cells] + made.constant[arm] for made in self._path[:-1]]
+        return smoothing.totals(
+            query.leaf[:, cells],
+            sums[:, arm, k],
+            np.array(before),
+            masses[arm, cells],
+            self._sd,
+            axes[k].position if k < len(axes) else None,
+        )
 
     def _constant(self, arm: int) -> tuple[float, float]:
-        order = self.order
+        query = self.query
         # The constant uses the mean over axes of their leaves' totals.
-        sd = self._sd * np.sqrt(order.leaves / order.axes)
-        weight = float(order.weight[arm, : order.start[1]].sum())
+        sd = self._sd * np.sqrt(query.leaves / query.axes)
         raw, whole, variance = smoothing.constant_law(
-            float(self._path[-1].constant[arm]), order.constant_rate, order.rounds, sd, weight,
-            self.ask.dispersion,
-        )  # fmt: skip
+            float(self._path[-1].constant[arm]),
+            query.constant_rate,
+            query.rounds,
+            sd,
+            float(query.weight[arm, : query.start[1]].sum()),
+            self.task.dispersion,
+        )
         return (whole if self.machine.option.smooth else raw), variance
 
     def _laws(self, arm: int) -> list[tuple[Vector, Matrix]]:
         """Distribution of each axis's shape in one arm."""
-        dispersion = self.ask.dispersion
-        if not self.machine.option.smooth:
-            return [(course.raw, course.error(dispersion)) for course in self._courses[arm]]
-        return [self._smoothed(one) for one in self._totals[arm]]
-
-    def _smoothed(self, found: smoothing.Totals) -> tuple[Vector, Matrix]:
-        return smoothing.smooth(found, self.ask.size, self.ask.dispersion)
+        task, query = self.task, self.query
+        if self.machine.option.smooth:
+            totals = self._totals[arm]
+            return [smoothing.smooth(total, task.size, task.dispersion) for total in totals]
+        laws = []
+        for k in self._axes:  # How the rounds produced the raw shape.
+            cells = self._axis(k)
+            weight, mass = query.weight[arm, cells], self._masses[arm, cells]
+            leaf = query.leaf[:, cells]
+            carried, noise = smoothing.propagate(leaf, weight, mass, query.rate, self._sd)
+            scores = self._path[-1].scores[arm, cells]
+            course = smoothing.Course(scores, weight, mass, carried, noise)
+            laws.append((course.raw, course.error(task.dispersion)))
+        return laws
 
     def coefficients(self, arm: int = 0) -> Posterior:
         """Distribution of the coefficients of the bins' indicators."""
@@ -331,7 +321,7 @@ class Trained:
                 for a, b in zip(self._laws(0), self._laws(1), strict=True)
             ]
         else:
-            size, dispersion = self.ask.size, self.ask.dispersion
+            size, dispersion = self.task.size, self.task.dispersion
             shapes = [
                 smoothing.smooth_arms(a, b, size, dispersion, apart=not alike)
                 for a, b, alike in zip(*self._totals, shared, strict=True)
@@ -423,9 +413,6 @@ class _Propensity:
     soft: functions.Function
     cov: Matrix | None
 
-    def beside(self, eta: functions.Function) -> nu.FoldFit:
-        return nu.FoldFit(self.e, self.soft, eta, None)
-
 
 @dataclass(frozen=True, eq=False)
 class _Means:
@@ -447,11 +434,7 @@ class _Start:
 
     machine: BoostingSession
     es: tuple[_Propensity, ...]
-
-    @cached_property
-    def shares(self) -> Matrix:
-        """Share of control and treated at the synthetic rows, shape (2, SIZE)."""
-        return _shares(self.machine.state, [p.soft for p in self.es])
+    shares: Matrix  # Share of control and treated at the synthetic rows, shape (2, SIZE)
 
     def remainder(self, means: Sequence[Matrix]) -> Remainder:
         """Bias from the product of both nuisances' errors, given covariances of the mean outcomes.
@@ -475,25 +458,32 @@ def _shares(state: Survey, es: Sequence[functions.Function]) -> Matrix:
 
 def _start(state: Survey) -> _Start:
     """Learn propensities, and set the clip of the session's state by the share of the treated."""
-    machine = BoostingSession.of(state)
+    option, crossfit = state.session.base, state.session.plan.request.split == "crossfit"
+    assert isinstance(option, DPEBM)
+    bins = functions.make_bins(state.design, state.rows, option.bins)
     if state.known is not None:
-        folds = FOLDS if state.session.plan.request.split == "crossfit" else 1
-        return _Start(machine, (_Propensity(state.known, state.known, None),) * folds)
-    ask = BoostingTask(
-        target=vault.TreatmentResidual(Constant(0.0), 0.0), what="propensity",
-        bound=PROPENSITY_CUT, size=PROPENSITY_SIZE, curvature=np.full((1, len(state.rows)), 0.25),
-        dispersion=1.0, logistic=True,
-    )  # fmt: skip
-    laws = [t.coefficients() for t in machine.train(PROPENSITY, ask, folds=True)]
-    ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
-    free = [Steps(machine.bins.features, w.mean, 0.0, *ends, logistic=True) for w in laws]
-    state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
-    clip, soft = state.clip, state.soft_clip
-    es = tuple(
-        _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
-        for e, law in zip(free, laws, strict=True)
-    )
-    return _Start(replace(machine, state=state), es)
+        es = (_Propensity(state.known, state.known, None),) * (FOLDS if crossfit else 1)
+    else:
+        task = BoostingTask(
+            target=vault.TreatmentResidual(Constant(0.0), 0.0),
+            what="propensity",
+            bound=PROPENSITY_CUT,
+            size=PROPENSITY_SIZE,
+            curvature=np.full((1, len(state.rows)), 0.25),
+            dispersion=1.0,
+            logistic=True,
+        )
+        trained = BoostingSession(state, option, bins).train(PROPENSITY, task, folds=True)
+        laws = [fit.coefficients() for fit in trained]
+        ends = LEAST_PROPENSITY, 1 - LEAST_PROPENSITY
+        free = [Steps(bins.features, law.mean, 0.0, *ends, logistic=True) for law in laws]
+        state = nu.floored(state, float(np.mean([e(state.rows) for e in free])), 0.0)
+        clip, soft = state.clip, state.soft_clip
+        es = tuple(
+            _Propensity(replace(e, lo=clip, hi=1 - clip), replace(e, lo=soft, hi=1 - soft), law.cov)
+            for e, law in zip(free, laws, strict=True)
+        )
+    return _Start(BoostingSession(state, option, bins), es, _shares(state, [p.soft for p in es]))
 
 
 def _mean(machine: BoostingSession, coef: Vector, centre: Centre) -> Steps:
@@ -509,23 +499,22 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
     arms' covariates are more similar, and products of columns also become more similar on average.
     """
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(nu.OUTCOME))
-    ask = BoostingTask(
-        target=machine.residual(centre), what="outcome by arm", bound=centre.cut, size=centre.size,
-        curvature=start.shares, dispersion=centre.size**2, by_arm=True,
-    )  # fmt: skip
+    centre = machine.outcome_centre()
+    task = machine.outcome_task(centre, "outcome by arm", curvature=start.shares, by_arm=True)
     if overlap:
-        ask = _weighted(start, ask)
-    trained = machine.train(nu.OUTCOME, ask, folds=True)
-    return _means(start, centre, [t.fitted_arms(shared) for t in trained])
+        task = _weighted(start, task)
+    trained = machine.train(nu.OUTCOME, task, folds=True)
+    return _means(start, centre, [fit.fitted_arms(shared) for fit in trained])
 
 
-def _weighted(start: _Start, ask: BoostingTask) -> BoostingTask:
+def _weighted(start: _Start, task: BoostingTask) -> BoostingTask:
     """The same regression with overlap weights, which are one for rows of the rarer arm."""
     share = start.shares
     root = nu.by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
     curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
-    return replace(ask, target=TransformProduct(root, ask.target), factor=root, curvature=curvature)
+    return replace(
+        task, target=TransformProduct(root, task.target), factor=root, curvature=curvature
+    )
 
 
 def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
@@ -536,49 +525,42 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
     to the means of both arms.
     """
     machine, state = start.machine, start.machine.state
-    to_coef = np.asarray(block_diag(machine.bins.to_coef, machine.bins.to_coef))
+    bins, modifiers = machine.bins, machine.effect.bins
+    to_coef = np.asarray(block_diag(bins.to_coef, bins.to_coef))
     plain, partials, covs = list[NuisanceTriple](), list[nu.FoldFit](), []
     for e, both in zip(start.es, fitted, strict=True):
         law = both.through(to_coef)
         p = len(law.mean) // 2
         mu0, mu1 = _mean(machine, law.mean[:p], centre), _mean(machine, law.mean[p:], centre)
         plain.append(NuisanceTriple(e.e, mu0, mu1))
-        partials.append(e.beside(functions.Mixture(e.soft, mu1, mu0)))
+        partials.append(nu.FoldFit(e.e, e.soft, functions.Mixture(e.soft, mu1, mu0), None))
         covs.append(np.asarray(0.5 * (law.cov[:p, :p] + law.cov[p:, p:])))
-    # mu_1 - mu_0 on the effect's bins, averaged over the folds (only rows belong to a fold).
-    own = _averaged(machine.bins, machine.effect.bins)
-    turn = np.hstack([-own, own])
-    mean = np.mean([turn @ one.mean for one in fitted], axis=0)
-    cov = sum((turn @ one.cov @ turn.T for one in fitted), np.zeros((len(own),) * 2))
-    contrast = Fitted(mean, cov / len(fitted) ** 2).through(machine.effect.bins.to_coef)
-    more, doubt = refined(state, tuple(partials), centre.explained)
-    more = nu.updated_for_effect(state, more, _effect(machine, contrast))
-    nuisances = tuple(map(_extended, plain, more))
-    rest = start.remainder(covs) + nu.remainder(state, more) + doubt
-    return _Means(more, nuisances, centre, contrast, rest)
-
-
-def _extended(means: NuisanceTriple, part: nu.FoldFit) -> NuisanceTriple:
-    if part.beyond is None:
-        return means
-    psi, joint = part.beyond
-    baseline = joint.slopes[1]
-    return NuisanceTriple(part.e, *(Extended(mu, psi, baseline) for mu in (means.mu0, means.mu1)))
-
-
-def _averaged(bins: functions.Bins, kept: functions.Bins) -> Matrix:
-    """Map from (constant, shapes) to (constant, shapes of kept axes), shape (1 + M', 1 + M).
-
-    The other shapes are centered within their own arm. The map adds their average over all rows to
-    the constant. Omitting this average would confound the effect, as far as the arms differ in
-    these columns.
-    """
-    out = np.eye(1 + bins.size)[kept.within(bins)]
+    # Map (constant, shapes) to (constant, shapes of the effect's axes), shape (1 + M', 1 + M). The
+    # other shapes are centered within their own arm. The map adds their average over all rows to
+    # the constant. Omitting this average would confound the effect, as far as the arms differ in
+    # these columns.
+    onto = np.eye(1 + bins.size)[modifiers.within(bins)]
     for axis, first in zip(bins.axes, bins.start[:-1], strict=True):
-        if axis not in kept.axes:
-            at = slice(int(first), int(first) + axis.size)
-            out[0, 1 + at.start : 1 + at.stop] = bins.share[at]
-    return out
+        if axis not in modifiers.axes:
+            cells = slice(int(first), int(first) + axis.size)
+            onto[0, 1 + cells.start : 1 + cells.stop] = bins.share[cells]
+    # mu_1 - mu_0 on the effect's bins, averaged over the folds (only rows belong to a fold).
+    turn = np.hstack([-onto, onto])
+    mean = np.mean([turn @ law.mean for law in fitted], axis=0)
+    cov = sum((turn @ law.cov @ turn.T for law in fitted), np.zeros((len(onto),) * 2))
+    contrast = Fitted(mean, cov / len(fitted) ** 2).through(modifiers.to_coef)
+    parts, doubt = refined(state, tuple(partials), centre.explained)
+    parts = nu.updated_for_effect(state, parts, _effect(machine, contrast))
+    nuisances = list[NuisanceTriple]()
+    for means, part in zip(plain, parts, strict=True):
+        if part.beyond is None:
+            nuisances.append(means)
+            continue
+        psi, joint = part.beyond
+        mus = (Extended(mu, psi, joint.slopes[1]) for mu in (means.mu0, means.mu1))
+        nuisances.append(NuisanceTriple(part.e, *mus))
+    remainder = start.remainder(covs) + nu.remainder(state, parts) + doubt
+    return _Means(parts, tuple(nuisances), centre, contrast, remainder)
 
 
 # -- learners --------------------------------------------------------------------------------
@@ -594,30 +576,30 @@ def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
     """
     start = _start(state)
     machine = start.machine
-    own = set(machine.effect.bins.axes)
-    shared = [axis not in own for axis in machine.bins.axes] if joint else None
+    modifiers = set(machine.effect.bins.axes)
+    shared = [axis not in modifiers for axis in machine.bins.axes] if joint else None
     overlap = joint and machine.price(nu.OUTCOME) < OVERLAP_PRICE
     means = _arm_means(start, shared, overlap=overlap)
     effect = _effect(machine, means.contrast)
-    return _learnt(start, means, _with_mean(machine.state, means, effect) if joint else effect)
+    return _assembled(start, means, _with_mean(machine.state, means, effect) if joint else effect)
 
 
 def constant_s_learner(state: Survey) -> EffectFit:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
     start = _start(state)
     machine = start.machine
-    centre = machine.look(BOOSTED_SIZES, machine.price(nu.OUTCOME, more=1))
-    ask = machine.outcome_task(centre, with_treatment=True)
+    centre = machine.outcome_centre(more=1)
+    task = machine.outcome_task(centre, with_treatment=True)
     size = 1 + machine.bins.size
     turn = np.tile(np.eye(size, size + 2), (2, 1))  # Maps to (constant, shapes) by arm.
     turn[0, size], turn[size, size + 1] = 1.0, 1.0
-    fitted = [t.fitted() for t in machine.train(nu.OUTCOME, ask, folds=True)]
-    both = [Fitted(turn @ one.mean, turn @ one.cov @ turn.T) for one in fitted]
+    fitted = [fit.fitted() for fit in machine.train(nu.OUTCOME, task, folds=True)]
+    both = [Fitted(turn @ law.mean, turn @ law.cov @ turn.T) for law in fitted]
     means = _means(start, centre, both)
-    return _learnt(start, means, _effect(machine, means.contrast))
+    return _assembled(start, means, _effect(machine, means.contrast))
 
 
-def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
+def _assembled(start: _Start, means: _Means, effect: Effect) -> EffectFit:
     """Assemble the fit; nuisances for new data are the mean over folds."""
     first, last = means.nuisances[0], means.nuisances[-1]
     e, mu0, mu1 = first.e, first.mu0, first.mu1
@@ -627,7 +609,7 @@ def _learnt(start: _Start, means: _Means, effect: Effect) -> EffectFit:
     return EffectFit(start.machine.state, effect, means.nuisances, seen, means.remainder)
 
 
-def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
+def _with_mean(state: Survey, means: _Means, effect: Effect) -> Effect:
     """Correct the mean of the effect with overlap-weighted residuals.
 
     The correction is sum (T - e)(Y - mu_T) / sum e (1 - e). It is a single number and has the noise
@@ -648,24 +630,26 @@ def _with_mean(state: Survey, means: _Means, found: Effect) -> Effect:
     target = nu.by_fold(score, tuple(zip(softs, means.nuisances, strict=True)))
     share = float(_shares(state, softs).prod(axis=0).mean())
     cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
-    one = FeatureMap(state.design, (), 1.0)
-    release = state.session.release(BOOSTED_MEAN, vault.Cross(one, target, cut, "mean residual"))
+    constant = FeatureMap(state.design, (), 1.0)
+    release = state.session.release(
+        BOOSTED_MEAN, vault.Cross(constant, target, cut, "mean residual")
+    )
     mass = state.population.count * share
     move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
-    (piece,) = found.pieces
-    effect = piece.additive
-    phi = state.rows.phi(effect.features).mean(axis=0)
+    (piece,) = effect.pieces
+    additive = piece.additive
+    phi = state.rows.phi(additive.features).mean(axis=0)
     off = float(phi @ piece.cov @ phi) + (MEAN_BIAS * size) ** 2
-    kept = off / (off + noise**2)
+    weight = off / (off + noise**2)
     # Residuals use means clipped to the outcome's bounds; the arms' shapes may exceed these bounds.
-    held = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
-    coef, turn = effect.coef.copy(), np.eye(len(phi))
-    coef[0] += float(held - phi @ coef) + kept * move
-    turn[0] -= kept * phi
+    clipped = np.mean([np.mean(n.mu1(state.rows) - n.mu0(state.rows)) for n in means.nuisances])
+    coef, turn = additive.coef.copy(), np.eye(len(phi))
+    coef[0] += float(clipped - phi @ coef) + weight * move
+    turn[0] -= weight * phi
     cov = turn @ piece.cov @ turn.T
-    cov[0, 0] += (kept * noise) ** 2
-    moved = replace(piece, additive=replace(effect, coef=coef), cov=cov)
-    return replace(found, pieces=(moved,))
+    cov[0, 0] += (weight * noise) ** 2
+    moved = replace(piece, additive=replace(additive, coef=coef), cov=cov)
+    return replace(effect, pieces=(moved,))
 
 
 def r_learner(state: Survey) -> EffectFit:
@@ -677,24 +661,30 @@ def r_learner(state: Survey) -> EffectFit:
     start = _start(state)
     machine, state = start.machine, start.machine.state
     outcome, clip = state.outcome, state.soft_clip
-    centre = machine.look(BOOSTED_SIZES, machine.price(nu.OUTCOME))
+    centre = machine.outcome_centre()
     trained = machine.train(nu.OUTCOME, machine.outcome_task(centre), folds=True)
-    etas = [t.coefficients() for t in trained]
-    pairs = zip(start.es, etas, strict=True)
-    partials = tuple(e.beside(_mean(machine, eta.mean, centre)) for e, eta in pairs)
+    etas = [fit.coefficients() for fit in trained]
+    partials: nu.Folds = tuple(
+        nu.FoldFit(e.e, e.soft, _mean(machine, eta.mean, centre), None)
+        for e, eta in zip(start.es, etas, strict=True)
+    )
     partials, doubt = refined(state, partials, centre.explained)
     product = nu.by_fold(lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, clip), partials)
     share = start.shares.prod(axis=0)
     fitted = _second_boosting(
-        machine, product, "effect", share[None, :], float(share.mean()),
+        machine,
+        product,
+        "effect",
+        share[None, :],
+        float(share.mean()),
         target=nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
         factor=nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
-    )  # fmt: skip
+    )
     effect = _effect(machine, fitted.coefficients())
     partials = nu.updated_for_effect(state, partials, effect)
     nuisances = tuple(nu.nuisance_of(p, effect, outcome) for p in partials)
-    rest = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
-    return EffectFit(state, effect, nuisances, shown(partials, nuisances), rest)
+    remainder = start.remainder([eta.cov for eta in etas]) + nu.remainder(state, partials) + doubt
+    return EffectFit(state, effect, nuisances, shown(partials, nuisances), remainder)
 
 
 def dr_learner(state: Survey) -> EffectFit:
@@ -713,7 +703,7 @@ def dr_learner(state: Survey) -> EffectFit:
         lambda n: vault.Aipw(n, outcome, state.clip, Constant(middle), abs(middle)), means.nuisances
     )
     fitted = _second_boosting(machine, target, "score", np.ones((1, len(state.rows))))
-    return _learnt(start, means, _effect(machine, fitted.coefficients(), middle))
+    return _assembled(start, means, _effect(machine, fitted.coefficients(), middle))
 
 
 def x_learner(state: Survey) -> EffectFit:
@@ -724,12 +714,12 @@ def x_learner(state: Survey) -> EffectFit:
     target = nu.by_fold(lambda n: vault.ImputedEffect(n, state.outcome), means.nuisances)
     what = "imputed effects by arm"
     fitted = _second_boosting(machine, target, what, start.shares, by_arm=True)
-    learnt = _learnt(start, means, Effect((), 2 * state.outcome.bound))
-    e, pieces = learnt.shown.propensity, list[Piece]()
+    fit = _assembled(start, means, Effect((), 2 * state.outcome.bound))
+    e, pieces = fit.shown.propensity, list[Piece]()
     for arm, weight in enumerate((e, functions.Difference(Constant(1.0), e))):
         law = fitted.coefficients(arm)
         pieces.append(Piece(Steps(machine.effect.bins.features, law.mean), law.cov, weight))
-    return replace(learnt, effect=replace(learnt.effect, pieces=tuple(pieces)))
+    return replace(fit, effect=replace(fit.effect, pieces=tuple(pieces)))
 
 
 def _second_boosting(
@@ -749,11 +739,16 @@ def _second_boosting(
     sizes = nu.read_sizes(machine.state, nu.sizes_of(score), nu.SCORE_SIZES)
     cut = cuts.threshold_for_effect(sizes, machine.effect.price(BOOSTED_EFFECT))
     rms = max(sizes.rms(cut), 1e-3 * cut)
-    ask = BoostingTask(
-        target=target or score, what=what, bound=cut, size=rms / float(np.sqrt(weight)),
-        curvature=curvature, dispersion=rms**2 / weight, **options,
-    )  # fmt: skip
-    (fitted,) = machine.effect.train(BOOSTED_EFFECT, ask)
+    task = BoostingTask(
+        target=target or score,
+        what=what,
+        bound=cut,
+        size=rms / float(np.sqrt(weight)),
+        curvature=curvature,
+        dispersion=rms**2 / weight,
+        **options,
+    )
+    (fitted,) = machine.effect.train(BOOSTED_EFFECT, task)
     return fitted
 
 

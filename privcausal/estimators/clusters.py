@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from privcausal.estimators import budget, survey, words
 from privcausal.inference.averages import AverageEstimate, raised, with_design_effect
+from privcausal.inference.noisy import Reading
 from privcausal.inference.priors import PRIORS
 from privcausal.request.plan import StageKey
 from privcausal.typing import Vector
@@ -48,35 +49,19 @@ def correction(share: float) -> float:
     standard deviations. It decreases with c.
     """
     c = np.geomspace(8.0, 0.5, 400)
-    kept = 1 - 2 * norm.sf(c) - 2 * c * norm.pdf(c) + 2 * c**2 * norm.sf(c)
-    return float(min(np.interp(share, kept / c**2, 1 / kept), MAX_CORRECTION))
-
-
-@dataclass(frozen=True, eq=False)
-class ClusterData:
-    """Released squared cluster sums of the scores of each estimate, shape (m,), natural units."""
-
-    # `squares`, `squares_sd`: sums of squares, and the standard deviations of their noise
-    squares: Vector
-    squares_sd: Vector
-    limits: Vector  # Limits of the cluster sums
-    mass: Vector  # Divisors of the sums of scores
-    # `clusters`, `clusters_sd`: noisy number of clusters
-    clusters: float
-    clusters_sd: float
-
-
-def are_larger(found: AverageEstimate, sums: ClusterData, max_rows: int) -> bool:
-    """Whether the mean cluster has more than `max_rows` rows; noise says so with chance 1e-6."""
-    size_sd = float(np.nan_to_num(found.size_sd, posinf=0.0))
-    margin = float(norm.isf(1e-6)) * math.hypot(sums.clusters_sd, size_sd / max_rows)
-    return sums.clusters + margin < found.size / max_rows
+    square = 1 - 2 * norm.sf(c) - 2 * c * norm.pdf(c) + 2 * c**2 * norm.sf(c)
+    return float(min(np.interp(share, square / c**2, 1 / square), MAX_CORRECTION))
 
 
 def with_clusters(
-    found: AverageEstimate, sums: ClusterData, max_rows: int, limit: float
-) -> AverageEstimate:
-    """`found` with cluster-robust sampling variances, and the number of clusters.
+    estimate: AverageEstimate,
+    released: Reading,
+    limits: Vector,
+    masses: Vector,
+    max_rows: int,
+    limit: float,
+) -> tuple[AverageEstimate, bool]:
+    """The estimate with cluster-robust sampling variances, and whether clusters are too large.
 
     An estimate is a sum of scores over a mass M. Its variance is G / (G - 1) sum_c S_c^2 / M^2 for
     the sums S_c over G clusters. Sums are assumed normal to correct for their limits. The variance
@@ -87,27 +72,40 @@ def with_clusters(
     There are at least n / `max_rows` clusters. Degrees of freedom use a lower limit of the number
     of clusters. If the noisy number shows that there are fewer, sums were clipped too far. The
     variance is then that of equal rows in clusters of one size, its largest for this size.
+
+    Parameters
+    ----------
+    released : Reading
+        Squared cluster sums of the scores of each estimate, then the number of clusters.
+    limits, masses : Vector
+        Limits of the cluster sums, and divisors of the sums of scores, shape (m,).
     """
-    rows, larger = np.diag(found.sampling), are_larger(found, sums, max_rows)
-    least = 2.0 if larger else max(found.size / max_rows, 2.0)
-    clusters = max(sums.clusters, least)
+    number, number_sd = (float(part[-1]) for part in released)
+    # Noise shows fewer clusters than there are with chance 1e-6.
+    size_sd = float(np.nan_to_num(estimate.size_sd, posinf=0.0))
+    margin = float(norm.isf(1e-6)) * math.hypot(number_sd, size_sd / max_rows)
+    rows, larger = np.diag(estimate.sampling), number + margin < estimate.size / max_rows
+    least = 2.0 if larger else max(estimate.size / max_rows, 2.0)
+    clusters = max(number, least)
     variance = rows.copy()
-    for j in np.flatnonzero(np.isfinite(rows) & (rows > 0) & (sums.mass > 0)):
-        floor = PRIORS.least_unexplained * rows[j] * sums.mass[j] ** 2
-        share = max(float(sums.squares[j]), floor) / (clusters * sums.limits[j] ** 2)
-        total = raised(float(sums.squares[j]), float(sums.squares_sd[j]), floor)
+    for j in np.flatnonzero(np.isfinite(rows) & (rows > 0) & (masses > 0)):
+        floor = PRIORS.least_unexplained * rows[j] * masses[j] ** 2
+        share = max(float(released.value[j]), floor) / (clusters * limits[j] ** 2)
+        total = raised(float(released.value[j]), float(released.sd[j]), floor)
         total *= correction(share)
-        robust = total / sums.mass[j] ** 2 * clusters / (clusters - 1)
+        robust = total / masses[j] ** 2 * clusters / (clusters - 1)
         variance[j] = min(robust, limit * rows[j] * clusters / (clusters - 1))
     change = np.sqrt(np.divide(variance, rows, out=np.ones(len(rows)), where=variance != rows))
+    independent = estimate.sampling
     with np.errstate(invalid="ignore"):
-        sampling = np.where(found.sampling == 0, 0.0, found.sampling * np.outer(change, change))
-    lowest = max(sums.clusters - sums.clusters_sd, least)
+        sampling = np.where(independent == 0, 0.0, independent * np.outer(change, change))
+    lowest = max(number - number_sd, least)
     if larger:
-        sampling = found.sampling * found.size / lowest * clusters / (clusters - 1)
-        change = np.full_like(change, np.sqrt(found.size / lowest))
+        sampling = independent * estimate.size / lowest * clusters / (clusters - 1)
+        change = np.full_like(change, np.sqrt(estimate.size / lowest))
     effect = float(change[0] ** 2)
-    return replace(found, sampling=sampling, clusters=float(lowest), design_effect=effect)
+    out = replace(estimate, sampling=sampling, clusters=float(lowest), design_effect=effect)
+    return out, larger
 
 
 # -- the release -------------------------------------------------------------------------------
@@ -149,59 +147,59 @@ class ClusterScore:
 
 
 def influences(
-    found: AverageEstimate, score: CutScore, mass: Transform | None, centre: float
+    estimate: AverageEstimate, score: CutScore, mass: Transform | None, centre: float
 ) -> list[ClusterScore]:
     """Scores of an average and its groups, whose masses are shares of the total mass.
 
     The estimates are ratios of sums of the clipped `score` and of the `mass`, plus the `centre`.
     """
     out = []
-    for place, share in enumerate(np.r_[1.0, found.shares]):
-        mean = float(np.nan_to_num(found.estimate[place] - centre))
-        own = Influence(score.score, mass, mean)
-        own_cut = CutScore(own, score.cut + abs(mean), score.middle)
-        out.append(ClusterScore(own_cut, place, share * found.mass, share * found.size))
+    for place, share in enumerate(np.r_[1.0, estimate.shares]):
+        mean = float(np.nan_to_num(estimate.estimate[place] - centre))
+        influence = Influence(score.score, mass, mean)
+        clipped = CutScore(influence, score.cut + abs(mean), score.middle)
+        out.append(ClusterScore(clipped, place, share * estimate.mass, share * estimate.size))
     return out
 
 
 def with_dependence(
     session: survey.FitRun,
-    found: AverageEstimate,
+    estimate: AverageEstimate,
     scores_of: Callable[[], Sequence[ClusterScore]],
     most: int,
 ) -> AverageEstimate:
-    """`found` with sampling variances for dependent rows of a cluster, or of a unit.
+    """The estimate with sampling variances for dependent rows of a cluster, or of a unit.
 
     A row has at most `most` of the scores, which only clusters need.
     """
     request = session.plan.request
     if request.cluster is None:
-        return with_design_effect(found, request.trust.max_rows)
-    rows, neighbors, scores = request.cluster.max_rows, request.trust.neighbors, scores_of()
-    variances = np.diag(found.sampling)
+        return with_design_effect(estimate, request.trust.max_rows)
+    rows, scores = request.cluster.max_rows, scores_of()
+    units = np.array([score.score.unit for score in scores])
+    masses = np.array([score.mass for score in scores])
     rms = [
-        np.sqrt(variance / max(one.rows, 1.0)) * one.mass / one.score.unit
-        for variance, one in zip(variances, scores, strict=True)
-        if 0 < variance < np.inf and one.mass > 0
+        np.sqrt(variance / max(score.rows, 1.0)) * score.mass / score.score.unit
+        for variance, score in zip(np.diag(estimate.sampling), scores, strict=True)
+        if 0 < variance < np.inf and score.mass > 0
     ]
+    cap = cluster_cap(max(rms, default=1.0), rows)
+    if not np.diag(estimate.privacy).any():
+        cap = float(rows)  # In tests without noise, nothing is clipped.
     query = ClusterSquares(
-        tuple(one.score for one in scores), tuple(one.place for one in scores), most,
-        cluster_cap(max(rms, default=1.0), rows), neighbors,
-    )  # fmt: skip
-    if not np.diag(found.privacy).any():
-        query = replace(query, cap=float(rows))  # In tests without noise, nothing is clipped.
+        tuple(score.score for score in scores),
+        tuple(score.place for score in scores),
+        most,
+        cap,
+        request.trust.neighbors,
+    )
     release = session.release(CLUSTER_SQUARES, query)
-    data = ClusterData(
-        release.value[:-1], release.noise_sd[:-1],
-        query.cap * np.array([one.score.unit for one in scores]),
-        np.array([one.mass for one in scores]),
-        float(release.value[-1]), float(release.noise_sd[-1]),
-    )  # fmt: skip
+    released = Reading(release.value, release.noise_sd)
     limit = np.inf if request.estimand == "OLS" else float(rows)
-    out = with_clusters(found, data, rows, limit)
-    clusters, alert = max(data.clusters, out.clusters), ""
-    if are_larger(found, data, rows):
-        alert = LARGER_CLUSTERS.format(mean=found.size / clusters, most=rows)
+    out, larger = with_clusters(estimate, released, query.cap * units, masses, rows, limit)
+    clusters, alert = max(float(released.value[-1]), out.clusters), ""
+    if larger:
+        alert = LARGER_CLUSTERS.format(mean=estimate.size / clusters, most=rows)
     if clusters < MIN_CLUSTERS:
         alert += FEW_CLUSTERS.format(least=MIN_CLUSTERS, clusters=clusters)
     if alert:
@@ -209,21 +207,25 @@ def with_dependence(
     return out
 
 
-def clusters_described(said: words.Description, estimate: words.Estimate) -> words.Description:
+def clusters_described(
+    description: words.Description, estimate: words.Estimate
+) -> words.Description:
     """The description with the clusters of the standard errors, and what these assume."""
     clusters = estimate.plan.request.cluster
     if clusters is None:
-        return said
-    rows = [row for row in said.rows if row[0] != "Covariance"]
+        return description
+    rows = [row for row in description.rows if row[0] != "Covariance"]
     assumed = (
         f"Clusters: rows of different {clusters.column!r} are independent, and no cluster has more "
         f"than {clusters.max_rows:,} rows."
     )
     return replace(
-        said, rows=(*rows, ("Std err clustered by", clusters.column)),
-        assumptions=(*said.assumptions, assumed), notes=(*said.notes, assumed),
-        methods=(*said.methods, METHOD.format(name=clusters.column)),
-    )  # fmt: skip
+        description,
+        rows=(*rows, ("Std err clustered by", clusters.column)),
+        assumptions=(*description.assumptions, assumed),
+        notes=(*description.notes, assumed),
+        methods=(*description.methods, METHOD.format(name=clusters.column)),
+    )
 
 
 METHOD = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,30 +33,12 @@ from privcausal.typing import Mask, Matrix, Vector
 # -- effects by cohort and period --------------------------------------------------------------
 
 
-class CohortTotals(NamedTuple):
-    """Sums over the units of J cohorts.
-
-    `path` are sums of w = (1, z) for the path z of a unit, shape (J, 1 + d), and `square` sums of
-    z z', shape (J, d, d).
-    """
-
-    path: Reading
-    square: Reading
-
-    @property
-    def units(self) -> Vector:
-        return self.path.value[:, 0]
-
-    @property
-    def seen(self) -> Mask:
-        """Cohorts with enough units to distinguish from noise, shape (J,)."""
-        return np.asarray(self.units > FEW_SDS * self.path.sd[:, 0])
-
-
 def estimate_cohorts(
-    asked: Sequence[CohortEffect],
+    effects: Sequence[CohortEffect],
     labels: tuple[tuple[str, ...], tuple[str, ...]],
-    sums: CohortTotals,
+    path: Reading,
+    square: Reading,
+    seen: Mask,
     contrasts: Matrix,
     clipped: float,
 ) -> AverageEstimate:
@@ -71,88 +53,105 @@ def estimate_cohorts(
     bound, to first order.
 
     A comparison of cohorts that are too small to detect has no estimate. Averages leave it out.
+
+    Parameters
+    ----------
+    path, square : Reading
+        Sums over the units of each cohort: of w = (1, z) for the path z of a unit, shape
+        (J, 1 + d), and of z z', shape (J, d, d).
+    seen : Mask
+        Cohorts with enough units to distinguish from noise, shape (J,).
     """
-    seen, (w,) = sums.seen, Noisy.inputs(sums.path)
+    (w,) = Noisy.inputs(path)
     units, none = w[:, 0], np.zeros(w.slope.shape[-1])
     unknown = Noisy(np.asarray(np.nan), none, w.noise)
 
-    def change(one: CohortEffect, cohorts: Sequence[int]) -> Noisy:
-        along = contrasts[:, one.period] - contrasts[:, one.base]
+    def change(effect: CohortEffect, cohorts: Sequence[int]) -> Noisy:
+        along = contrasts[:, effect.period] - contrasts[:, effect.base]
         return along @ w[cohorts, 1:].sum() / units[cohorts].sum()
 
-    def effect(one: CohortEffect) -> Noisy:
-        pool = [c for c in one.controls if seen[c]]
-        known = seen[one.cohort] and pool
-        return change(one, [one.cohort]) - change(one, pool) if known else unknown
-
-    found = [effect(one) for one in asked]
-    lost, after = np.isnan([one.value for one in found]), [one.event >= 0 for one in asked]
-    places = list[Place]()
+    estimates = list[Noisy]()
+    for effect in effects:
+        pool = [c for c in effect.controls if seen[c]]
+        known = seen[effect.cohort] and pool
+        difference = change(effect, [effect.cohort]) - change(effect, pool) if known else unknown
+        estimates.append(difference)
+    lost = np.isnan([estimate.value for estimate in estimates])
+    after, places = [effect.event >= 0 for effect in effects], list[Place]()
 
     def average(place: Place, of: Sequence[int], cohorts: Sequence[int] = ()) -> None:
         """Add the mean of the estimates `of`, weighted by the sizes of `cohorts` if given."""
         places.append(place)
-        every = Noisy.joined([found[k] for k in of] or [unknown])
+        parts = Noisy.joined([estimates[k] for k in of] or [unknown])
         if cohorts:
             weights = units[[*cohorts]]
-            found.append((every * weights).sum() / weights.sum())
+            estimates.append((parts * weights).sum() / weights.sum())
         else:
-            found.append(every.sum() / len(every.value))
+            estimates.append(parts.sum() / len(parts.value))
 
     for kind, place_of in PLACES.items():
         inside, means = dict[float, list[int]](), list[tuple[int, int]]()
-        for k, one in enumerate(asked):
+        for k, effect in enumerate(effects):
             if after[k] or kind == "event":
-                inside.setdefault(place_of(one), []).append(k)
-        for at, every in sorted(inside.items()):
-            of = [k for k in every if not lost[k]]
-            label = f"{at:.10g}" if kind == "event" else labels[kind == "calendar"][int(at)]
-            average(Place(kind, label), of, [asked[k].cohort for k in of])
+                inside.setdefault(place_of(effect), []).append(k)
+        for number, members in sorted(inside.items()):
+            of = [k for k in members if not lost[k]]
+            event = kind == "event"
+            label = f"{number:.10g}" if event else labels[kind == "calendar"][int(number)]
+            average(Place(kind, label), of, [effects[k].cohort for k in of])
             if of and after[of[0]]:
-                means.append((len(found) - 1, asked[of[0]].cohort))
+                means.append((len(estimates) - 1, effects[of[0]].cohort))
         cohorts = [cohort for _, cohort in means]
         average(Place(kind, "average"), [k for k, _ in means], cohorts if kind == "cohort" else ())
-    of = [k for k in range(len(asked)) if after[k] and not lost[k]]
-    average(Place("overall"), of, [asked[k].cohort for k in of])
+    of = [k for k in range(len(effects)) if after[k] and not lost[k]]
+    average(Place("overall"), of, [effects[k].cohort for k in of])
 
-    theta = Noisy.joined(found)
+    theta = Noisy.joined(estimates)
     by = theta.slope.reshape(-1, *w.value.shape)
-    sampling = np.einsum("kja,jab,ljb->kl", by, _moments(sums), by, optimize=True)
+    sampling = np.einsum(
+        "kja,jab,ljb->kl", by, _moments(path.value, square, seen), by, optimize=True
+    )
     sampling[np.isnan(theta.value), np.isnan(theta.value)] = np.inf
     # all clipped paths may be of one cohort
     moved = clipped * by[:, :, 1:].swapaxes(0, 1)
     largest = np.linalg.norm(moved, axis=2).max(axis=0)
-    terms = tuple(ResultTerm("effect", one.name) for one in asked)
+    terms = tuple(ResultTerm("effect", effect.name) for effect in effects)
     return AverageEstimate(
-        terms, in_places(terms[:1], places), theta.value, sampling, theta.cov,
-        largest, np.zeros(len(largest)), float(np.maximum(sums.units, 0.0).sum()),
-        size_sd=float(np.linalg.norm(sums.path.sd[:, 0])), moved=moved,
-    )  # fmt: skip
+        terms,
+        in_places(terms[:1], places),
+        theta.value,
+        sampling,
+        theta.cov,
+        largest,
+        np.zeros(len(largest)),
+        float(np.maximum(path.value[:, 0], 0.0).sum()),
+        size_sd=float(np.linalg.norm(path.sd[:, 0])),
+        moved=moved,
+    )
 
 
 PLACES: dict[str, Callable[[CohortEffect], float]] = {
-    "event": lambda one: one.event,
-    "cohort": lambda one: one.cohort,
-    "calendar": lambda one: one.period,
+    "event": lambda effect: effect.event,
+    "cohort": lambda effect: effect.cohort,
+    "calendar": lambda effect: effect.period,
 }
 """Kinds of averages, and the place of a comparison in each."""
 
 
-def _moments(sums: CohortTotals) -> Vector:
+def _moments(value: Matrix, square: Reading, seen: Mask) -> Vector:
     """Sums of w w' by cohort for w = (1, z), shape (J, 1 + d, 1 + d); zero if not detected.
 
     A cohort's covariance of z is its own so far as it differs from the covariance within all
     cohorts by more than the noise. One noise sd is added along every direction, as in
     `averages.raised`, because standard errors that are too small as often as too large undercover.
     """
-    value, square = sums.path.value, sums.square
     out = np.zeros((*value.shape, value.shape[1]))
-    at, entry = np.flatnonzero(sums.seen), float(square.sd.max())
-    units, path = value[at, 0], value[at, 1:]
-    inside = square.value[at] - np.einsum("ja,jb,j->jab", path, path, 1 / units)
-    pooled, pooled_sd = inside.sum(axis=0) / max(units.sum(), 1.0), entry * np.sqrt(len(at))
-    for j, n, total, own in zip(at, units, path, inside, strict=True):
-        gap, noise = own / n - pooled, float((square.sd[j] ** 2).mean()) / n**2
+    detected, entry = np.flatnonzero(seen), float(square.sd.max())
+    units, path = value[detected, 0], value[detected, 1:]
+    inside = square.value[detected] - np.einsum("ja,jb,j->jab", path, path, 1 / units)
+    pooled, pooled_sd = inside.sum(axis=0) / max(units.sum(), 1.0), entry * np.sqrt(len(detected))
+    for j, n, total, square_j in zip(detected, units, path, inside, strict=True):
+        gap, noise = square_j / n - pooled, float((square.sd[j] ** 2).mean()) / n**2
         share = signal_share(gap.ravel(), noise)
         spread = np.hypot(share * entry / n, (1 - share) * pooled_sd / units.sum())
         out[j] = np.outer(np.r_[n, total], np.r_[n, total]) / n
@@ -208,39 +207,44 @@ class EventStudy(Learner):
         sizes = row_sizes(session, PATH_SIZES, size, "sizes of paths")
         rows = max(float(sizes.counts.sum()), 1.0)
         change, unit = sums.sensitivity(request.trust.neighbors), float(sums.units[0]) / size.bound
-        largest, one = np.full((1, 1), size.bound), np.ones((1, 1))
+        largest, ones = np.full((1, 1), size.bound), np.ones((1, 1))
         # The bias of a cohort's mean, like its noise, is the bias of the mean of all units over the
         # cohort's share, because all clipped paths may be in this cohort.
         cut = score_cut(
-            Extremes(largest, one, one), session.noise_sd(COHORT_SUMS, change, unit) / rows, sizes,
-            None, rows, anywhere=request.tails == "any",
-        )  # fmt: skip
+            Extremes(largest, ones, ones),
+            session.noise_sd(COHORT_SUMS, change, unit) / rows,
+            sizes,
+            None,
+            rows,
+            anywhere=request.tails == "any",
+        )
         if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.at)
         path, units, square = session.read(COHORT_SUMS, sums)
-        totals = CohortTotals(Reading(*map(np.hstack, zip(units, path, strict=True))), square)
-        found = estimate_cohorts(
-            comparisons(request), labels, totals, size.contrasts, cut.bias * rows
-        )
-        small = [label for label, seen in zip(labels[0], totals.seen, strict=True) if not seen]
-        if small:
-            names = words.listed(small)
+        path = Reading(*map(np.hstack, zip(units, path, strict=True)))
+        seen = np.asarray(path.value[:, 0] > FEW_SDS * path.sd[:, 0])
+        effects, bias = comparisons(request), cut.bias * rows
+        estimate = estimate_cohorts(effects, labels, path, square, seen, size.contrasts, bias)
+        if not seen.all():
+            names = words.listed([labels[0][k] for k in np.flatnonzero(~seen)])
             session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
-        return session.finished(Design((), schema, full_rank=True), averages=found)
+        return session.finished(Design((), schema, full_rank=True), averages=estimate)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
-        said, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
+        text, panel = words.words_of(estimate.plan.request), estimate.plan.request.trust.panel
         assert isinstance(panel, Staggered)
         labels, periods = labels_of(estimate.schema, panel)
         never = next((f"{panel.cohort} = {x}" for x in labels if x not in periods), "none declared")
         return words.Description(
-            title=cls.title, reading=(said.reading,),
+            title=cls.title,
+            reading=(text.reading,),
             rows=(("Controls", panel.control_group), ("Never treated", never)),
-            assumptions=(*said.identified, words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(*said.methods, words.SUMS, COHORT_METHOD), adjusts=False,
-        )  # fmt: skip
+            assumptions=(*text.identified, words.NO_INTERFERENCE, words.BOUNDED),
+            methods=(*text.methods, words.SUMS, COHORT_METHOD),
+            adjusts=False,
+        )
 
 
 def _sums(

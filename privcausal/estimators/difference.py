@@ -23,8 +23,8 @@ from privcausal.estimators.survey import FitRun
 from privcausal.estimators.survival import SURVIVAL_USE, with_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
-from privcausal.inference import cuts, ranges
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.cuts import trial_window
 from privcausal.inference.noisy import (
     Noisy,
     Reading,
@@ -35,7 +35,7 @@ from privcausal.inference.noisy import (
     upheld,
 )
 from privcausal.inference.population import Population
-from privcausal.inference.ranges import Window
+from privcausal.inference.ranges import Window, heights
 from privcausal.request.factors import Partitions, partitions, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
@@ -97,23 +97,23 @@ def arm_totals(
     If groups partition the rows, the sums of each arm over the groups are made to add up. `value`
     and `sd` hold totals, counts, and squares, shape (2, 1 + G) each.
     """
-    readings = [Reading(x, s) for x, s in zip(value[:2], sd[:2], strict=True)]
-    total, count = Noisy.inputs(*readings)
+    total, count = Noisy.inputs(Reading(value[0], sd[0]), Reading(value[1], sd[1]))
     arms = [ArmTotals(total[arm], count[arm]) for arm in (0, 1)]
     if value[2] is not None and sd[2] is not None:
-        squares = [Reading(*one) for one in zip(value[2], sd[2], strict=True)]
-        arms = [replace(arm, square=one) for arm, one in zip(arms, squares, strict=True)]
+        squares = Reading(value[2], sd[2])
+        arms = [replace(arms[arm], square=squares.at(arm)) for arm in (0, 1)]
     rows, none = count.sum(), np.zeros((0, count.value.shape[1]))
     identities = none if parts is None else upheld(parts, rows.value, rows.sd, FEW_SDS)
     if not len(identities):
         return arms, none
     return [
         ArmTotals(
-            reconciled(arm.total, identities), reconciled(arm.count, identities),
+            reconciled(arm.total, identities),
+            reconciled(arm.count, identities),
             arm.square and arm.square.through(reconciling(arm.square.sd, identities)),
         )
         for arm in arms
-    ], identities  # fmt: skip
+    ], identities
 
 
 def estimate_difference(
@@ -131,7 +131,10 @@ def estimate_difference(
     If the sums were reconciled, the average and groups have covariances. `terms` are the difference
     under one or several names, and the means of the arms. Each term has its own groups.
     """
-    count, order = _counts(arms), terms_first(len(terms), 1 + len(groups))
+    count, order = (
+        np.stack([arm.count.value for arm in arms]),
+        terms_first(len(terms), 1 + len(groups)),
+    )
     signs = {0: (1.0, 0.0), 1: (0.0, 1.0), None: (-1.0, 1.0)}  # of both arms, by a term's arm
     weights = np.array([signs[term.arm] for term in terms]).T
     means, sampling, privacy = list[Noisy](), np.zeros((1, 1)), np.zeros((1, 1))
@@ -148,22 +151,26 @@ def estimate_difference(
         sampling = sampling + _spread(weight, joint)
         privacy = privacy + _spread(weight, np.diag(none))
     by_arm = {0: means[0], 1: means[1], None: means[1] - means[0]}
-    found = Noisy.joined([by_arm[term.arm] for term in terms])[order]
-    at, size = np.ix_(order, order), float(max(count[:, 0].sum(), 1.0))
+    estimates = Noisy.joined([by_arm[term.arm] for term in terms])[order]
+    entries, size = np.ix_(order, order), float(max(count[:, 0].sum(), 1.0))
     empty = np.any([arm.unseen for arm in arms], axis=0)
     bias = np.where(empty, 0.0, window.bias(count))
     shares = np.maximum(count[:, 1:].sum(axis=0), 0.0) / size
     noise = np.linalg.norm([arm.count.sd for arm in arms], axis=0)
     return AverageEstimate(
-        terms, in_places(terms, groups), found.value, sampling[at], privacy[at] + found.cov,
-        np.tile(bias, len(terms))[order], np.zeros(len(order)), size,
-        size_sd=float(noise[0]), treated=float(np.clip(count[1, 0] / size, 0.0, 1.0)),
-        shares=np.tile(shares, len(terms)), shares_sd=np.tile(noise[1:] / size, len(terms)),
-    )  # fmt: skip
-
-
-def _counts(arms: Sequence[ArmTotals]) -> Matrix:
-    return np.stack([arm.count.value for arm in arms])
+        terms,
+        in_places(terms, groups),
+        estimates.value,
+        sampling[entries],
+        privacy[entries] + estimates.cov,
+        np.tile(bias, len(terms))[order],
+        np.zeros(len(order)),
+        size,
+        size_sd=float(noise[0]),
+        treated=float(np.clip(count[1, 0] / size, 0.0, 1.0)),
+        shares=np.tile(shares, len(terms)),
+        shares_sd=np.tile(noise[1:] / size, len(terms)),
+    )
 
 
 def _spread(weight: Vector, cov: Matrix) -> Matrix:
@@ -232,14 +239,30 @@ class DifferenceInMeans(Learner):
         request, schema = session.plan.request, session.schema
         groups = resolve_groups(request.groups, schema)
         session.vault.set_layout(schema, (), groups)
-        domain = schema[request.formula.outcome]
+        domain, neighbors = schema[request.formula.outcome], request.trust.neighbors
         bounds = domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
-        rough = vault.ArmSums(
-            (bounds, bounds), len(groups), len(request.groups),
-            request.trust.neighbors, squares=isinstance(domain, Interval),
-        )  # fmt: skip
-        cut = _window(session, bounds, rough)
-        sums = replace(rough, windows=(cut.interval, cut.interval))
+        sums = vault.ArmSums(
+            (bounds, bounds),
+            len(groups),
+            len(request.groups),
+            neighbors,
+            squares=isinstance(domain, Interval),
+        )
+        # The clipping interval of the outcome, from a histogram if the plan has one.
+        window = Window(bounds)
+        if session.plan.has(WINDOW):
+            height = vault.OutcomeResidual(Constant(bounds.lo), vault.Outcome(bounds.lo, bounds.hi))
+            cells = vault.ArmHistogram(height, heights(bounds), "outcome")
+            release = session.release(WINDOW, cells)
+            # Noise of the sums per half-width of the clipping interval.
+            change, unit = sums.sensitivity(neighbors), float(sums.units[0])
+            noise = session.noise_sd(DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
+            counts, cell_sd = cells.split(release.value), float(release.noise_sd[0])
+            outcome = request.formula.outcome
+            session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
+            anywhere = request.tails == "any"
+            window = trial_window(counts, cell_sd, bounds, noise, anywhere=anywhere)
+        sums = replace(sums, windows=(window.interval, window.interval))
         release = session.release(DIFFERENCE_SUMS, sums)
         value, sd = sums.split(release.value), sums.split(release.noise_sd)
         rows, count_sd = value[1][:, 0], float(sd[1][:, 0].max())
@@ -248,32 +271,34 @@ class DifferenceInMeans(Learner):
             session.look_at_arms(rows, count_sd, (request.propensity,) * 2)
         arms, identities = arm_totals(value, sd, partitions(groups, schema, request.needed))
         places = tuple(g.place for g in groups)
-        found = estimate_difference(request.terms, places, arms, identities, cut, bounds)
+        estimate = estimate_difference(request.terms, places, arms, identities, window, bounds)
         if session.beyond is not None:
-            bias = session.beyond.bias(_counts(arms))
-            found = replace(found, clipping=found.clipping + bias)
-        scores = partial(_influences, arms, cut.interval, bounds)
-        found = with_dependence(session, found, scores, 1 + len(request.groups))
-        found = with_noise(request, session.curves, found)
+            bias = session.beyond.bias(np.stack([arm.count.value for arm in arms]))
+            estimate = replace(estimate, clipping=estimate.clipping + bias)
+        scores = partial(_influences, arms, window.interval, bounds)
+        estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
+        estimate = with_noise(request, session.curves, estimate)
         if any(arm.unseen[0] for arm in arms):
             session.alerts.setdefault("arm", HIDDEN_ARM)
-        population = Population(schema, {}, np.eye(0), found.size)
-        return session.finished(Design((), schema, full_rank=True), population, averages=found)
+        population = Population(schema, {}, np.eye(0), estimate.size)
+        return session.finished(Design((), schema, full_rank=True), population, averages=estimate)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         request = estimate.plan.request
-        own, trial = words.words_of(request), request.trust.panel is None
+        text, trial = words.words_of(request), request.trust.panel is None
         ratio = (words.RATIO,) if request.ratios else ()
-        tilted = any(isinstance(ESTIMANDS[one], Tilted) for one in request.averages)
+        tilted = any(isinstance(ESTIMANDS[name], Tilted) for name in request.averages)
         same = (SAME_NOTE,) if tilted else ()
-        assumed = (words.RANDOMISED,) if trial else own.identified
+        assumed = (words.RANDOMISED,) if trial else text.identified
         return words.Description(
-            title=cls.title, reading=(words.BY_LOT, *same) if trial else (own.reading,),
+            title=cls.title,
+            reading=(words.BY_LOT, *same) if trial else (text.reading,),
             rows=(("Nuisance models", "none"), ("Propensity", "one for all rows")),
             assumptions=(*assumed, words.NO_INTERFERENCE, words.BOUNDED),
-            methods=(*own.methods, *DIFFERENCE_METHODS, *ratio), adjusts=False,
-        )  # fmt: skip
+            methods=(*text.methods, *DIFFERENCE_METHODS, *ratio),
+            adjusts=False,
+        )
 
 
 LEAST_ARM = 1e-3
@@ -289,7 +314,8 @@ def _influences(
     """
     outcome, scores = vault.Outcome(bounds.lo, bounds.hi), []
     totals = np.stack([arm.total.value for arm in arms])
-    for place, (total, count) in enumerate(zip(totals.T, _counts(arms).T, strict=True)):
+    counts = np.stack([arm.count.value for arm in arms])
+    for place, (total, count) in enumerate(zip(totals.T, counts.T, strict=True)):
         rows = np.maximum(count, 1.0)
         share = float(np.clip(rows[1] / rows.sum(), LEAST_ARM, 1 - LEAST_ARM))
         means = window.mid + np.clip(total / rows, -window.width / 2, window.width / 2)
@@ -316,20 +342,3 @@ DIFFERENCE_METHODS = (
     "(Armstrong and Kolesár 2018).",
     words.MISSING,
 )
-
-
-def _window(session: FitRun, bounds: Interval, sums: vault.ArmSums) -> ranges.Window:
-    """Clipping interval of the outcome, from a histogram if the plan has one."""
-    if not session.plan.has(WINDOW):
-        return ranges.Window(bounds)
-    height = vault.OutcomeResidual(Constant(bounds.lo), vault.Outcome(bounds.lo, bounds.hi))
-    cells = vault.ArmHistogram(height, ranges.heights(bounds), "outcome")
-    release = session.release(WINDOW, cells)
-    # Noise of the sums per half-width of the clipping interval.
-    change = sums.sensitivity(session.plan.request.trust.neighbors)
-    noise = session.noise_sd(DIFFERENCE_SUMS, change, float(sums.units[0])) / (0.5 * bounds.width)
-    counts, sd = cells.split(release.value), float(release.noise_sd[0])
-    outcome = session.plan.request.formula.outcome
-    session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * sd, WINDOW)
-    anywhere = session.plan.request.tails == "any"
-    return cuts.trial_window(counts, sd, bounds, noise, anywhere=anywhere)

@@ -18,7 +18,7 @@ from privcausal.estimators.base import CateLearner, EffectFit, shown
 from privcausal.estimators.budget import Use
 from privcausal.features import functions
 from privcausal.features.design import Design
-from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.expansions import fourier
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects
@@ -41,7 +41,7 @@ SHARE = 0.5
 
 def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
     """Refuse requests that the networks do not support."""
-    asked = {
+    unsupported = {
         "neighbors='add_remove'": request.trust.neighbors != "substitute",
         "unit=": request.trust.unit is not None,
         f"split={request.split!r}": request.split != "full" and request.mode != "paper",
@@ -49,24 +49,7 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
         "undeclared bounds": bool(undeclared),
         "groups=": bool(request.groups),
     }
-    options.refuse(asked, "base='nn' does not support {}. Try base='kernel'.")
-
-
-def network_plan(request: Request, learner: str, undeclared: budget.Undeclared) -> Plan:
-    """Plan with networks charged in (epsilon, delta) and other stages in rho.
-
-    All stages read all rows, so both charges add up.
-    """
-    check_networks(request, undeclared)
-    networks = network_stages(request)
-    spent, failing = (sum(getattr(n, of) for n in networks) for of in ("epsilon", "delta"))
-    rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
-    delta = accounting.delta_after(request.budget.delta, failing)
-    cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
-    needs = budget.planned(NETWORK_USES, request, bases.Gam())
-    amounts = portions(cap, [need.weight for need in needs])
-    first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
-    return Plan(request, learner, options.NN.name, (first, *networks, *others), cap, gdp=True)
+    options.refuse(unsupported, "base='nn' does not support {}. Try base='kernel'.")
 
 
 def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
@@ -75,19 +58,19 @@ def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
     Networks on their own half of the rows use all of epsilon and delta. If there are two, each has
     (epsilon / 2, delta / 2) (Schroeder et al. 2025, Theorem 1).
     """
-    known = request.propensity is not None
-    names = [OUTCOME_NETWORK] if known else [TREATMENT_NETWORK, OUTCOME_NETWORK]
+    unknown = request.propensity is None
+    names = [TREATMENT_NETWORK, OUTCOME_NETWORK] if unknown else [OUTCOME_NETWORK]
     share = Fraction(1) if own_half else exact(SHARE)
-    each, failing = (
+    epsilon, delta = (
         math.floor(exact(amount) * share * accounting.PICO) // len(names)
         for amount in (request.budget.epsilon, request.budget.delta)
     )
-    if each < 1 or failing < 1:
+    if epsilon < 1 or delta < 1:
         raise BudgetError(
             "eps or delta is too small to be divided among the stages (units of 1e-12)."
         )
     rows, part = (0.5, "nuisance") if own_half else (1.0, "all")
-    return [Stage(name, 0, failing, 0, rows, part, each, own_half) for name in names]
+    return [Stage(name, 0, delta, 0, rows, part, epsilon, own_half) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +91,17 @@ def learn_networks(
     The last returned value is the effect implied by the networks, mu1 - mu0.
     """
     request, schema = session.plan.request, session.schema
-    outcome, known = survey.outcome_of(request, schema), survey.declared_propensity(request, schema)
+    outcome = survey.outcome_of(request, schema)
+    propensity = survey.declared_propensity(request, schema)
     soft = min(PRIORS.residual_clip, clip)
     e: functions.Function
     e_soft: functions.Function
-    if known is None:
+    if propensity is None:
         treated = _weights(session, design, base, TREATMENT_NETWORK, vault.Assigned())
         e = functions.Network(design, treated, clip, 1 - clip, share=True)
         e_soft = functions.Network(design, treated, soft, 1 - soft, share=True)
     else:
-        e = e_soft = known
+        e = e_soft = propensity
     low, high, half = outcome.lo, outcome.hi, outcome.bound
     means = _weights(session, design, base, OUTCOME_NETWORK, outcome)
     mu0, mu1 = (
@@ -144,13 +128,17 @@ def _weights(
     rate = min(1.0, NETWORK_BATCH / rows)
     steps = math.ceil(base.epochs / rate)
     sd = accounting.multiplier_for_replaced(
-        planned.epsilon / accounting.PICO, planned.delta / accounting.PICO, rate, steps,
-        functions.size(len(design) + by_arm), vault.PrivateNetwork.grid,
-    )  # fmt: skip
+        planned.epsilon / accounting.PICO,
+        planned.delta / accounting.PICO,
+        rate,
+        steps,
+        functions.size(len(design) + by_arm),
+        vault.PrivateNetwork.grid,
+    )
     what = "outcome" if by_arm else "treatment"
     pace = steps, rate, rate * rows, NETWORK_RATE
-    order = vault.PrivateNetwork(design, target, not by_arm, by_arm, *pace, sd, what)
-    return session.release(stage, order).value
+    query = vault.PrivateNetwork(design, target, not by_arm, by_arm, *pace, sd, what)
+    return session.release(stage, query).value
 
 
 ORTHOGONAL = 1e-9
@@ -229,7 +217,20 @@ class DPCATE(CateLearner):
                 "neighbors='add_remove' keeps it private. Use loss='huber'."
             )
         if isinstance(base, options.NN):
-            return network_plan(request, self.name, undeclared)
+            # Networks are charged in (epsilon, delta), and other stages in rho. All stages read all
+            # rows, so both charges add up.
+            check_networks(request, undeclared)
+            networks = network_stages(request)
+            spent = sum(stage.epsilon for stage in networks)
+            rest = float(exact(request.budget.epsilon) - Fraction(spent, accounting.PICO))
+            failing = sum(stage.delta for stage in networks)
+            delta = accounting.delta_after(request.budget.delta, failing)
+            cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
+            needs = budget.planned(NETWORK_USES, request, bases.Gam())
+            amounts = portions(cap, [need.weight for need in needs])
+            first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
+            stages = (first, *networks, *others)
+            return Plan(request, self.name, options.NN.name, stages, cap, gdp=True)
         needs = self.needs(request, bases.Gam())
         return budget.make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
 
@@ -246,16 +247,16 @@ class DPCATE(CateLearner):
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
         else:
-            known = orthogonal.fit_nuisances(state)
-            state, doubt = known.state, known.doubt
-            found = orthogonal.residual_moments(known)
-            own = orthogonal.conditional(state)
-            first, partials = orthogonal.orthogonal_effect(state, known.partials, found, own)
+            fits = orthogonal.fit_nuisances(state)
+            state, doubt = fits.state, fits.doubt
+            moments = orthogonal.residual_moments(fits)
+            prior = orthogonal.conditional(state)
+            first, partials = orthogonal.orthogonal_effect(state, fits.partials, moments, prior)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
         effect = _kernel_effect(state, second_stage(base), score, partials[0])
-        seen, at = shown(partials, nuisances), score.centre
-        return EffectFit(state, effect, nuisances, seen, doubt, partials, first, centre=at)
+        models, centre = shown(partials, nuisances), score.centre
+        return EffectFit(state, effect, nuisances, models, doubt, partials, first, centre=centre)
 
     @classmethod
     def method(cls, title: str, plan: Plan) -> str:
@@ -278,7 +279,10 @@ class DPCATE(CateLearner):
 def _kernel_effect(
     state: survey.Survey, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
 ) -> effects.Effect:
-    features = basis(state, kernel)
+    # Fourier features of the effect modifiers.
+    columns = np.array(sorted({b.column for b in state.effect_features.blocks}), np.int64)
+    default = 0.5 * float(np.sqrt(width(state.design, columns)))
+    features = fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
     # Use the usual prior of residual products: a small budget detects no sizes without it.
     sizes = (
         nu.read_sizes(state, nu.sizes_of(score.target), nu.SCORE_SIZES)
@@ -294,19 +298,19 @@ def _kernel_effect(
     law = KernelPrior.of(features, state.rows, mass, residual, spread)
 
     def regression(ridge: float) -> vault.KernelRegression:
-        order = features, score.curvature, score.target
+        parts = features, score.curvature, score.target
         if kernel.loss == "huber":
-            return vault.KernelRegression(*order, cut, ridge, rows=most)
+            return vault.KernelRegression(*parts, cut, ridge, rows=most)
         reach = min(score.reach, cut) if score.doubly_robust else score.reach
         lipschitz = vault.proven_lipschitz(score.curvature.bound, reach, cut, most, ridge)
-        return vault.KernelRegression(*order, lipschitz, ridge, "squared", cut, rows=most)
+        return vault.KernelRegression(*parts, lipschitz, ridge, "squared", cut, rows=most)
 
     def noise(ridge: float) -> float:
         """Noise sd of a weight, as drawn in the vault."""
-        plan, wanted = state.session.plan, regression(ridge)
+        plan, query = state.session.plan, regression(ridge)
         trust = plan.request.trust
-        moved = wanted.sensitivity(trust.neighbors) * trust.max_rows * float(wanted.units[0])
-        return float(moved / np.sqrt(2 * plan.stage(KERNEL).rho / accounting.PICO))
+        change = query.sensitivity(trust.neighbors) * trust.max_rows * float(query.units[0])
+        return float(change / np.sqrt(2 * plan.stage(KERNEL).rho / accounting.PICO))
 
     if kernel.ridge is None:
         ridge = max(law.best_ridge(noise), LEAST_RIDGE * score.curvature.bound * most)
@@ -316,39 +320,29 @@ def _kernel_effect(
 
 
 def _released(
-    state: survey.Survey, order: vault.KernelRegression, law: KernelPrior, score: _Score
+    state: survey.Survey, query: vault.KernelRegression, law: KernelPrior, score: _Score
 ) -> effects.Effect:
     """The released function, or its released answers at the queries."""
     session, reach = state.session, 2 * state.outcome.bound
-    queries = session.plan.request.queries
+    queries, columns = session.plan.request.queries, query.features.columns
     rows = None if queries is None else read_queries(queries, state.design)
-    phi = None if rows is None else rows.phi(order.features)
+    phi = None if rows is None else rows.phi(query.features)
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
-        return _answers(state, order, law, score, rows)
-    release = session.release(KERNEL, order)
-    coef, cov = denoised(law, release.value, order.ridge, float(release.noise_sd[0]))
-    left = functions.Additive(order.features, coef, 0.0 if score.first else score.centre)
+        # Answers with independent noise, if that noise is as small as the noise of a process.
+        parts = {f.name: getattr(query, f.name) for f in fields(query)}
+        release = session.release(KERNEL, vault.KernelAnswers(**parts, points=phi))
+        first_sd = effects.Effect(score.first, np.inf).sd(rows)
+        variance = np.maximum(np.einsum("ij,jk,ik->i", phi, law.cov(query.ridge, 0.0), phi), 0)
+        spread = np.sqrt(variance + release.noise_sd**2 + first_sd**2)
+        value = score.around(rows) + release.value
+        return answers_at(state.design, columns, rows, reach, value, spread)
+    release = session.release(KERNEL, query)
+    coef, cov = denoised(law, release.value, query.ridge, float(release.noise_sd[0]))
+    left = functions.Additive(query.features, coef, 0.0 if score.first else score.centre)
     function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)
     if rows is None:
         return function
-    columns = order.features.columns
     return answers_at(state.design, columns, rows, reach, function(rows), function.sd(rows))
-
-
-def _answers(
-    state: survey.Survey, order: vault.KernelRegression, law: KernelPrior, score: _Score, rows: Rows
-) -> effects.Answers:
-    """Answers with independent noise, if that noise is as small as the noise of a process."""
-    session = state.session
-    phi = rows.phi(order.features)
-    wanted = {f.name: getattr(order, f.name) for f in fields(order)}
-    release = session.release(KERNEL, vault.KernelAnswers(**wanted, points=phi))
-    cov = law.cov(order.ridge, 0.0)
-    known = effects.Effect(score.first, np.inf).sd(rows)
-    own = np.maximum(np.einsum("ij,jk,ik->i", phi, cov, phi), 0)
-    spread = np.sqrt(own + release.noise_sd**2 + known**2)
-    value, reach = score.around(rows) + release.value, 2 * state.outcome.bound
-    return answers_at(state.design, order.features.columns, rows, reach, value, spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,30 +363,35 @@ class _Score:
 
 
 def _scored(
-    score: str, state: survey.Survey, partials: nu.Folds, nuisances: Triples, found: effects.Effect
+    score: str, state: survey.Survey, partials: nu.Folds, nuisances: Triples, effect: effects.Effect
 ) -> _Score:
     outcome, rows = state.outcome, state.rows
     limit = 2 * outcome.bound
-    centre = float(np.clip(np.mean(found(rows)), -limit, limit))
+    centre = float(np.clip(np.mean(effect(rows)), -limit, limit))
     first = tuple(
         replace(piece, additive=replace(piece.additive, lo=-limit, hi=limit))
-        for piece in found.pieces
+        for piece in effect.pieces
     )
     around: functions.Function = effects.Effect(first, limit) if first else Constant(centre)
     most = limit if first else abs(centre)
     if score == "dr":
-        one = vault.OfCovariates(Constant(1.0), 1.0)
+        ones = vault.OfCovariates(Constant(1.0), 1.0)
         target = nu.by_fold(lambda n: vault.Aipw(n, outcome, state.clip, around, most), nuisances)
-        return _Score(one, target, around, first, centre, 1.0, target.bound, True)
+        return _Score(ones, target, around, first, centre, 1.0, target.bound, True)
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        nu.by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
-        nu.by_fold(
+        curvature=nu.by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
+        target=nu.by_fold(
             lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
         ),
-        around, first, centre, float(np.mean(e * (1 - e))), limit + (1 - soft) * most, False,
-    )  # fmt: skip
+        around=around,
+        first=first,
+        centre=centre,
+        weight=float(np.mean(e * (1 - e))),
+        reach=limit + (1 - soft) * most,
+        doubly_robust=False,
+    )
 
 
 def _most(state: survey.Survey) -> float:
@@ -455,19 +454,11 @@ def second_stage(base: bases.AnyBase) -> options.Kernel:
     )
 
 
-def basis(state: survey.Survey, kernel: options.Kernel) -> Fourier:
-    """Fourier features of the effect modifiers."""
-    own = {b.column for b in state.effect_features.blocks}
-    columns = np.array(sorted(own), np.int64)
-    default = 0.5 * float(np.sqrt(width(state.design, columns)))
-    return fourier(state.design, columns, kernel.bandwidth or default, kernel.functions)
-
-
 def effect_columns(design: Design, request: Request) -> Integers:
     """Positions of the design columns that the effect depends on."""
     terms = Design(request.formula.modifiers, design.schema, full_rank=False).terms
-    own = {term.name for term in terms}
-    return np.array([j for j, c in enumerate(design.columns) if c.term in own], np.int64)
+    names = {term.name for term in terms}
+    return np.array([j for j, c in enumerate(design.columns) if c.term in names], np.int64)
 
 
 def width(design: Design, columns: Integers) -> int:

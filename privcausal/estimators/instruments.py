@@ -95,7 +95,7 @@ def estimate_reduced(
     (c, k), taken, by, many = centre, units[1], np.array(units[0])[used], len(used)
     score, mass, inverse = sums.solvable(model[square], size)
     outcome, treatment = score[:many] + score[many:] * (c / k), score[many:] * (taken / k)
-    reduced, first = (mass.solve(one, inverse) / by for one in (outcome, treatment))
+    reduced, first = (mass.solve(side, inverse) / by for side in (outcome, treatment))
     # the covariance of each instrument with the treatment, up to a factor
     along = score[many:] * by
     if not along.value.any():
@@ -104,7 +104,7 @@ def estimate_reduced(
     if not strength.value:
         above, strength = above.held(0.0), strength.held(1e-300)
     late = above / strength
-    found = Noisy.joined([late, reduced, first])
+    estimates = Noisy.joined([late, reduced, first])
     shares = along.value / strength.value
     by_slopes = np.vstack([np.r_[shares, -late.value * shares], np.eye(2 * many)])
     size_of = size * np.abs(inverse) / by[:, None]
@@ -114,22 +114,28 @@ def estimate_reduced(
     unit = np.where(unit > 0, unit, 1.0)
     scaled = sums.square.over(np.outer(unit, unit))
     spread = effects.raised_covariance(sums.score.value / unit, scaled, size)
-    back = found.slope[:, : 2 * many]  # derivatives in the scores
+    back = estimates.slope[:, : 2 * many]  # derivatives in the scores
     sampling = back @ (np.outer(unit, unit) * spread) @ back.T
-    moved, at, terms = size * bias * back, np.r_[0, 1 + both], late_terms(instruments)
+    moved, rows, terms = size * bias * back, np.r_[0, 1 + both], late_terms(instruments)
 
     def placed(values: Vector, fill: float = 0.0) -> Vector:
         """Entries for all terms, given the entries for the terms in use, along the first axis."""
         out = np.full((len(terms), *values.shape[1:]), fill)
-        out[at] = values
+        out[rows] = values
         return out
 
-    unknown = np.diag(placed(np.zeros(len(at)), np.inf))
+    unknown = np.diag(placed(np.zeros(len(rows)), np.inf))
     return AverageEstimate(
-        terms, (), placed(found.value, np.nan), placed(placed(sampling).T) + unknown,
-        placed(placed(found.cov).T), placed(np.linalg.norm(moved, axis=1)),
-        placed(np.abs(by_slopes) @ errors), size, moved=placed(moved)[None],
-    )  # fmt: skip
+        terms,
+        (),
+        placed(estimates.value, np.nan),
+        placed(placed(sampling).T) + unknown,
+        placed(placed(estimates.cov).T),
+        placed(np.linalg.norm(moved, axis=1)),
+        placed(np.abs(by_slopes) @ errors),
+        size,
+        moved=placed(moved)[None],
+    )
 
 
 def not_collinear(mass: Reading) -> Integers:
@@ -169,34 +175,38 @@ class SlopeMoments:
     ratio: float
 
     @classmethod
-    def of(cls, found: AverageEstimate) -> SlopeMoments | None:
+    def of(cls, averages: AverageEstimate) -> SlopeMoments | None:
         """None if no slope is known."""
-        slopes = 1 + np.flatnonzero(np.isfinite(found.estimate[1:]))
-        estimate = found.estimate[slopes]
-        joint = (found.sampling + found.privacy)[np.ix_(slopes, slopes)]
-        if not (len(slopes) and np.isfinite(joint).all() and found.limited):
+        slopes = 1 + np.flatnonzero(np.isfinite(averages.estimate[1:]))
+        estimate = averages.estimate[slopes]
+        joint = (averages.sampling + averages.privacy)[np.ix_(slopes, slopes)]
+        if not (len(slopes) and np.isfinite(joint).all() and averages.limited):
             return None
-        bound, many = found.clipping[slopes] ** 2, len(estimate) // 2
-        sds = np.sqrt(np.maximum(np.diag(found.cov)[slopes] + bound, 1e-300))
+        bound, many = averages.clipping[slopes] ** 2, len(estimate) // 2
+        sds = np.sqrt(np.maximum(np.diag(averages.cov)[slopes] + bound, 1e-300))
         # one scale for each instrument, because slopes depend on its unit
         by = sds[many:] / sds[many:].mean()
         # one scale for all reduced forms and one for all first stages, so that angles are the same
-        own, first = (float(np.sqrt(np.mean((part / by) ** 2))) for part in np.split(sds, 2))
-        scale = np.outer([own, first], by).ravel()
+        reduced, first = (float(np.sqrt(np.mean((part / by) ** 2))) for part in np.split(sds, 2))
+        scale = np.outer([reduced, first], by).ravel()
         return cls(
-            (estimate / scale).reshape(2, many), joint / np.outer(scale, scale),
-            found.moved[0, slopes] / scale[:, None],
-            (found.remainder[slopes] / scale).reshape(2, many), own / first,
-        )  # fmt: skip
+            estimate=(estimate / scale).reshape(2, many),
+            joint=joint / np.outer(scale, scale),
+            moved=averages.moved[0, slopes] / scale[:, None],
+            remainder=(averages.remainder[slopes] / scale).reshape(2, many),
+            ratio=reduced / first,
+        )
 
     def at(self, angles: Vector) -> tuple[Matrix, Matrix, Matrix, Matrix]:
         """Moments (N, J), covariances (N, J, J), changes by clipped scores, and nuisance errors."""
         many, weights = self.estimate.shape[1], np.stack([np.cos(angles), -np.sin(angles)], axis=1)
         mix = np.kron(weights, np.eye(many)).reshape(len(angles), many, -1)
         return (
-            weights @ self.estimate, mix @ self.joint @ mix.transpose(0, 2, 1), mix @ self.moved,
+            weights @ self.estimate,
+            mix @ self.joint @ mix.transpose(0, 2, 1),
+            mix @ self.moved,
             np.abs(weights) @ self.remainder,
-        )  # fmt: skip
+        )
 
     def excess(self, angles: Vector, z: float) -> Vector:
         """Distance of the moments from 0 in standard errors, less its limit, shape (N,).
@@ -217,12 +227,12 @@ class SlopeMoments:
         shift = np.linalg.norm(np.linalg.solve(root, moved), 2, axis=(1, 2))
         return np.asarray(away - np.sqrt(chi2.isf(2 * norm.sf(z), many)) - shift)
 
-    def one(self, angle: float, z: float) -> float:
+    def excess_at(self, angle: float, z: float) -> float:
         return float(self.excess(np.array([angle]), z)[0])
 
     def distance(self, angle: float) -> float:
         """The statistic of Anderson and Rubin less what clipped scores may add, at least 0."""
-        return max(self.one(angle, 0.0), 0.0) ** 2
+        return max(self.excess_at(angle, 0.0), 0.0) ** 2
 
 
 LEAST_VARIANCE = 1e-12
@@ -240,66 +250,70 @@ class Fit(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def instrument_tests(found: AverageEstimate) -> Fit:
-    own = SlopeMoments.of(found)
-    if own is None:
+def instrument_tests(averages: AverageEstimate) -> Fit:
+    moments = SlopeMoments.of(averages)
+    if moments is None:
         return Fit(np.nan, np.nan, np.nan)
-    many = own.estimate.shape[1]
-    mean, cov, _, errors = (part[0] for part in own.at(np.array([np.pi / 2])))
+    many = moments.estimate.shape[1]
+    mean, cov, _, errors = (part[0] for part in moments.at(np.array([np.pi / 2])))
     total = cov + (many * errors**2 + LEAST_VARIANCE) * np.eye(many)
     strength = float(mean @ np.linalg.solve(total, mean)) / many
     if many == 1:
-        at = 1 + np.flatnonzero(np.isfinite(found.estimate[1:]))[:1]
-        p_zero = p_value(found.estimate[at], found.clipping[at], found.sd[at])
+        slope = 1 + np.flatnonzero(np.isfinite(averages.estimate[1:]))[:1]
+        p_zero = p_value(averages.estimate[slope], averages.clipping[slope], averages.sd[slope])
         return Fit(strength, np.nan, float(p_zero[0]))
-    least = own.distance(_nearest(own)[1])
-    return Fit(strength, float(chi2.sf(least, many - 1)), float(chi2.sf(own.distance(0.0), many)))
+    least = moments.distance(_nearest(moments)[1])
+    return Fit(
+        strength, float(chi2.sf(least, many - 1)), float(chi2.sf(moments.distance(0.0), many))
+    )
 
 
-def _nearest(own: SlopeMoments) -> tuple[Vector, float]:
+def _nearest(moments: SlopeMoments) -> tuple[Vector, float]:
     """Angles to try, and the angle of the least distance."""
     angles = np.linspace(-np.pi / 2, np.pi / 2, SET_ANGLES, endpoint=False)
-    near, step = float(angles[int(np.argmin(own.excess(angles, 0.0)))]), np.pi / SET_ANGLES
+    near, step = float(angles[int(np.argmin(moments.excess(angles, 0.0)))]), np.pi / SET_ANGLES
     ends = near - step, near + step
-    best = minimize_scalar(lambda angle: own.one(angle, 0.0), bounds=ends, method="bounded")
+    best = minimize_scalar(
+        lambda angle: moments.excess_at(angle, 0.0), bounds=ends, method="bounded"
+    )
     return angles, float(best.x)
 
 
 @lru_cache(maxsize=8)
-def late_set(found: AverageEstimate, z: float) -> tuple[tuple[float, float], ...]:
+def late_set(averages: AverageEstimate, z: float) -> tuple[tuple[float, float], ...]:
     """Intervals of effects that are within the limit for the quantile `z`, in ascending order.
 
     An interval without an end has an infinite limit.
     """
-    own = SlopeMoments.of(found)
-    if own is None:
+    moments = SlopeMoments.of(averages)
+    if moments is None:
         return ((-np.inf, np.inf),)
-    angles, best = _nearest(own)
+    angles, best = _nearest(moments)
     angles = np.unique(np.r_[angles, (best + np.pi / 2) % np.pi - np.pi / 2])
-    held = own.excess(angles, z) <= 0
-    if held.all():
+    within = moments.excess(angles, z) <= 0
+    if within.all():
         return ((-np.inf, np.inf),)
 
     def end(inside: float, outside: float) -> float:
-        return float(brentq(lambda angle: own.one(angle, z), inside, outside, xtol=1e-14))
+        return float(brentq(lambda angle: moments.excess_at(angle, z), inside, outside, xtol=1e-14))
 
-    # start at an angle that is not held; the circle of angles has the length pi
-    start = int(np.flatnonzero(~held)[0])
+    # start at an angle outside the set; the circle of angles has the length pi
+    start = int(np.flatnonzero(~within)[0])
     order = np.r_[np.arange(start, len(angles)), np.arange(start + 1)]
     turned = angles[order] + np.pi * (np.arange(len(order)) >= len(angles) - start)
-    inside, parts = held[order], list[tuple[float, float]]()
+    inside, parts = within[order], list[tuple[float, float]]()
     for first in np.flatnonzero(~inside[:-1] & inside[1:]):
         last = first + 1 + int(np.argmin(inside[first + 1 :]))
         ends = end(turned[first + 1], turned[first]), end(turned[last - 1], turned[last])
-        low, high = (own.ratio * float(np.tan(x)) for x in ends)
+        low, high = (moments.ratio * float(np.tan(x)) for x in ends)
         crosses = any(ends[0] < right < ends[1] for right in (np.pi / 2, 3 * np.pi / 2))
         parts += [(-np.inf, high), (low, np.inf)] if crosses else [(low, high)]
     return tuple(sorted(parts))
 
 
-def late_limits(found: AverageEstimate, z: float) -> tuple[float, float]:
+def late_limits(averages: AverageEstimate, z: float) -> tuple[float, float]:
     """Least and largest effect of `late_set`; nan if the set is empty."""
-    parts = late_set(found, z)
+    parts = late_set(averages, z)
     return (parts[0][0], parts[-1][1]) if parts else (np.nan, np.nan)
 
 
@@ -340,58 +354,80 @@ class LocalAverage(private.AverageLearner):
     def run(self, session: survey.FitRun) -> Estimate:
         request, formula = session.plan.request, session.plan.request.formula
         state = replace(private.looked(session), floor=0.0)
-        state, instruments, treatments, e, squares = _late_learnt(state)
+        state, instruments, treatments, e, squares = _nuisances(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
-        taken, widths = width_of(domain), [width_of(session.schema[z]) for z in formula.instruments]
-        both = instruments, treatments
-        doubts = [[nu.remainder(state, one, PLR_TERM).rms for one in each] for each in both]
-        known = partial(
-            estimate_reduced, formula.instruments, remainder=np.array(doubts),
-            model=rows * np.diag(squares), size=rows, units=(widths, taken),
-        )  # fmt: skip
+        domains = [session.schema[name] for name in formula.instruments]
+        taken = width_of(domain)
+        errors = [
+            [nu.remainder(state, folds, PLR_TERM).rms for folds in parts]
+            for parts in (instruments, treatments)
+        ]
+        estimate = partial(
+            estimate_reduced,
+            formula.instruments,
+            remainder=np.array(errors),
+            model=rows * np.diag(squares),
+            size=rows,
+            units=([width_of(z) for z in domains], taken),
+        )
+        # Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible.
+        widest = state.most if request.dose else 0.0
+        if len(domains) > 1:
+            numbers = [largest_residual(z) for z in domains if isinstance(z, schema.Interval)]
+            widest = max([1.0, *numbers]) if numbers else 0.0
         # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
-            tuple(tuple(p.e_soft for p in each) for each in zip(*instruments, strict=True)),
-            tuple((one,) for one in e), tuple((part.eta,) for part in instruments[0]),
-            state.outcome, 0.0, scale, largest_residual(domain), _widest(session, state.most),
-        )  # fmt: skip
+            tuple(tuple(fit.e_soft for fit in fold) for fold in zip(*instruments, strict=True)),
+            tuple((function,) for function in e),
+            tuple((fit.eta,) for fit in instruments[0]),
+            state.outcome,
+            0.0,
+            scale,
+            largest_residual(domain),
+            widest,
+        )
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        found = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
-        first = known(found, (0.0, scale), 0.0)
+        totals = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
+        first = estimate(totals, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
-        strong, sd_of = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
-        seen = (np.abs(strong) > FEW_SDS * np.split(sd_of, 2)[1]).any()
+        strong, sds = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
+        seen = (np.abs(strong) > FEW_SDS * np.split(sds, 2)[1]).any()
         reach = 2 * state.outcome.bound
         centre = float(np.clip(first.estimate[0] * taken if seen else 0.0, -reach, reach))
-        scale *= _ratio(*map(np.diag, found.square))
+        # Give the scores of the outcome and of the treatment a similar size. Squares are raised by
+        # their noise: if sizes are similar, the noise of each is sqrt(2) times its noise alone.
+        noisy = np.maximum(np.diag(totals.square.value), 0.0) + np.diag(totals.square.sd)
+        of_outcome, of_treatment = noisy.reshape(2, -1).sum(axis=1)
+        if min(of_outcome, of_treatment) > 0:
+            scale *= float(np.sqrt(of_outcome / of_treatment))
         sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
-        found = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
-        own = known(found, (centre, scale), bias)
-        own = with_design_effect(own, request.trust.max_rows)
-        own = replace(own, size_sd=state.population.count_sd)
-        low, high = late_limits(own, float(norm.ppf(0.975)))
-        slopes = zip(formula.instruments, own.estimate[1:].tolist(), strict=False)
-        if same := [name for name, slope in slopes if np.isnan(slope)]:
-            session.alerts["collinear"] = REDUNDANT.format(names=listed(same))
+        totals = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
+        late = estimate(totals, (centre, scale), bias)
+        late = with_design_effect(late, request.trust.max_rows)
+        late = replace(late, size_sd=state.population.count_sd)
+        low, high = late_limits(late, float(norm.ppf(0.975)))
+        slopes = zip(formula.instruments, late.estimate[1:].tolist(), strict=False)
+        if redundant := [name for name, slope in slopes if np.isnan(slope)]:
+            session.alerts["collinear"] = REDUNDANT.format(names=listed(redundant))
         if np.isnan(low):
             session.alerts["instrument"] = CONTRADICT
         elif np.isinf(low) or np.isinf(high):
             session.alerts["instrument"] = WEAK
-        return finish(state, None, None, own, average_doubts(own))
+        return finish(state, None, None, late, average_doubts(late))
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:
-        said, found = super().describe(estimate), estimate.averages
-        if found is None:
-            return said
-        tests = instrument_tests(found)
+        description = super().describe(estimate)
+        if estimate.averages is None:
+            return description
+        tests = instrument_tests(estimate.averages)
         p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
         agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
         strength = ("First-stage F", f"{tests.strength:.1f} (noisy)")
-        return replace(said, rows=(*said.rows, strength, *agree))
+        return replace(description, rows=(*description.rows, strength, *agree))
 
 
 REDUNDANT = (
@@ -406,38 +442,18 @@ CONTRADICT = (
 )
 
 
-def _widest(session: survey.FitRun, most: float) -> float:
-    """Clipping threshold of Z - m: 0 for 0/1, and for several numbers the largest possible."""
-    request = session.plan.request
-    if len(request.formula.instruments) == 1:
-        return most if request.dose else 0.0
-    domains = [session.schema[name] for name in request.formula.instruments]
-    numbers = [largest_residual(d) for d in domains if isinstance(d, schema.Interval)]
-    return max([1.0, *numbers]) if numbers else 0.0
-
-
-def _ratio(squares: Vector, sd: Vector) -> float:
-    """Root of the ratio of two noisy sums of squares, each raised by its noise.
-
-    The first half of the squares belongs to the outcome, the other half to the treatment. If both
-    scores have a similar size, the noise of each is sqrt(2) times its noise alone.
-    """
-    one, two = (np.maximum(squares, 0.0) + sd).reshape(2, -1).sum(axis=1)
-    return float(np.sqrt(one / two)) if min(one, two) > 0 else 1.0
-
-
-def _late_learnt(
+def _nuisances(
     state: survey.Survey,
 ) -> tuple[survey.Survey, FoldsByArm, FoldsByArm, tuple[functions.Function, ...], list[float]]:
     """Nuisances of instruments and treatment by fold, e(x), and the model's E[(Z - m)^2].
 
     The second nuisances pair each instrument with the treatment in place of the outcome.
     """
-    request, known = state.session.plan.request, state.known
+    request, chance = state.session.plan.request, state.known
     stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Assigned("received")}
-    own, names = instrument_stages(request), request.formula.instruments
-    if known is None:
-        stages = {stage: vault.Assigned(k) for k, stage in enumerate(own)} | stages
+    instruments, names = instrument_stages(request), request.formula.instruments
+    if chance is None:
+        stages = {stage: vault.Assigned(k) for k, stage in enumerate(instruments)} | stages
     state, grams = nu.moments_of(state, stages)
     etas = nu.outcomes(state, grams)
 
@@ -446,26 +462,26 @@ def _late_learnt(
             nu.means(state, grams, stage, 0.5) if number else nu.propensities(state, grams, stage)
         )
 
-    taken = means(nu.TREATMENT, request.per_unit)
-    e = tuple(functions.Additive(state.features, one.mean, 0.5, 0.0, 1.0) for one in taken)
-    if known is not None:
-        parts = tuple(nu.FoldFit(known, known, nu.mean(state, y.mean), None) for y in etas)
-        chance = known(state.rows)
-        return state, [parts], [parts], e, [float(np.mean(chance * (1 - chance)))]
+    treatment = means(nu.TREATMENT, request.per_unit)
+    e = tuple(functions.Additive(state.features, fit.mean, 0.5, 0.0, 1.0) for fit in treatment)
+    if chance is not None:
+        folds = tuple(nu.FoldFit(chance, chance, nu.mean(state, y.mean), None) for y in etas)
+        m = chance(state.rows)
+        return state, [folds], [folds], e, [float(np.mean(m * (1 - m)))]
     numbers = [isinstance(state.session.schema[name], schema.Interval) for name in names]
-    moved = [means(stage, number) for stage, number in zip(own, numbers, strict=True)]
-    pairs = [nu.paired(state, one, etas) for one in moved]
-    others = [nu.paired(state, one, taken) for one in moved]
+    fits = [means(stage, number) for stage, number in zip(instruments, numbers, strict=True)]
+    with_outcome = [nu.paired(state, fit, etas) for fit in fits]
+    with_treatment = [nu.paired(state, fit, treatment) for fit in fits]
     if request.dose:
         # Clipping Z - m causes an error of m, which enters through its products with other errors.
-        state, square, *_ = residual_cut(state, pairs[0])
-        return state, pairs, others, e, [square]
+        state, square, *_ = residual_cut(state, with_outcome[0])
+        return state, with_outcome, with_treatment, e, [square]
     squares = []
-    for one, number in zip(pairs, numbers, strict=True):
-        chance = one[0].e_soft(state.rows)
-        spread = float(np.mean(chance * (1 - chance)))
+    for folds, number in zip(with_outcome, numbers, strict=True):
+        m = folds[0].e_soft(state.rows)
+        spread = float(np.mean(m * (1 - m)))
         squares.append(NUMBER_SHARE * spread if number else spread)
-    return state, pairs, others, e, squares
+    return state, with_outcome, with_treatment, e, squares
 
 
 NUMBER_SHARE = 0.25

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from privcausal.accounting import Release
-from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import check_plan, resolve_domains
-from privcausal.estimators.uplift import ADUM
+from privcausal.estimators.uplift import ADUM, CellRequest
 from privcausal.estimators.words import Estimate
 from privcausal.request.plan import Plan
 from privcausal.request.request import Request

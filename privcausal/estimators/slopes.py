@@ -76,7 +76,9 @@ class PartiallyLinear(private.AverageLearner):
     uses: ClassVar[tuple[Use, ...]] = (
         *SLOPE_USES,
         Use(*SIZES, _sized_first),
-        Use(lambda own: private.arm_stages(own)[1:], 0.31, "As for two arms.", several_arms),
+        Use(
+            lambda request: private.arm_stages(request)[1:], 0.31, "As for two arms.", several_arms
+        ),
         *private.UNKNOWN_PROPENSITY,
         Use(*SIZES, lambda request, base: not _sized_first(request, base)),
         DOSES,
@@ -84,35 +86,46 @@ class PartiallyLinear(private.AverageLearner):
 
     def run(self, session: survey.FitRun) -> Estimate:
         request = session.plan.request
-        state, parts, share, (lost, doubt) = _learnt(private.looked(session))
+        state, parts, share, (lost, doubt) = _nuisances(private.looked(session))
         rows = max(state.population.count, 1.0)
         unit = width_of(session.schema[request.formula.treatment])
         model = rows * share
-        known = partial(effects.estimate_slopes, request.terms, model=model, size=rows, doubt=doubt)
+        estimate = partial(
+            effects.estimate_slopes, request.terms, model=model, size=rows, doubt=doubt
+        )
         none, reach = np.zeros(len(parts)), 2 * state.outcome.bound
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
         totals = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
-        slopes = np.clip(known(totals, none, 0.0, none).estimate, -reach, reach)
+        slopes = np.clip(estimate(totals, none, 0.0, none).estimate, -reach, reach)
         mass = effects.posterior_mass(totals.mass, model, rows, doubt)
-        own_shares = np.diag(mass.value + mass.sd) / rows  # not less than the rows may have
-        typical = float(own_shares.sum())
-        masses = np.maximum(own_shares, PRIORS.least_mass * typical).tolist()
-        parts = [_reread(state, *one) for one in zip(parts, masses, slopes.tolist(), strict=True)]
+        shares = np.diag(mass.value + mass.sd) / rows  # not less than the rows may have
+        typical = float(shares.sum())
+        masses = np.maximum(shares, PRIORS.least_mass * typical).tolist()
+        # Refit the nuisances and their distribution for these slopes, corrected for errors of e. If
+        # e has error d, a slope is attenuated by the factor E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
+        refitted = []
+        for folds, square, slope in zip(parts, masses, slopes.tolist(), strict=True):
+            weight = nu.remainder_weight(state, state.features, folds[0].e_soft, PLR_TERM)
+            pairs = [fold.pair for fold in folds if fold.pair is not None]
+            attenuation = sum((weight * pair.e_cov).sum() / square for pair in pairs) / len(folds)
+            raised = functions.Constant(slope / max(1 - attenuation, LEAST_SLOPE_SHARE))
+            refitted.append(nu.updated_for_effect(state, folds, raised))
+        parts = refitted
         sums, bias = cut_sums(state, _scores(state, parts, slopes), typical)
         totals = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
         if (np.diag(totals.mass.value) <= FEW_SDS * np.diag(totals.mass.sd)).any():
             session.alerts["treatment"] = UNSEEN_SLOPE
-        left = _remainders(state, parts, slopes)
-        found = known(totals, slopes, bias, left, lost=lost, unit=unit)
-        found = with_design_effect(found, request.trust.max_rows)
-        found = replace(found, size_sd=state.population.count_sd)
-        session.alerts |= product_alert(state, parts[0], found, PLR_TERM, masses[0] * unit)
-        return finish(state, None, None, found, average_doubts(found))
+        errors = _nuisance_errors(state, parts, slopes)
+        theta = estimate(totals, slopes, bias, errors, lost=lost, unit=unit)
+        theta = with_design_effect(theta, request.trust.max_rows)
+        theta = replace(theta, size_sd=state.population.count_sd)
+        session.alerts |= product_alert(state, parts[0], theta, PLR_TERM, masses[0] * unit)
+        return finish(state, None, None, theta, average_doubts(theta))
 
 
-def _learnt(
+def _nuisances(
     state: survey.Survey,
 ) -> tuple[survey.Survey, FoldsByArm, Matrix, tuple[float, float]]:
     """Nuisances by arm, the model's E[(T - e)(T - e)'], and the last two results of `residual_cut`.
@@ -126,7 +139,7 @@ def _learnt(
         state, grams = nu.moments_of(state, stages)
         etas = nu.outcomes(state, grams)
         parts = [nu.paired(state, nu.propensities(state, grams, stage), etas) for stage in stages]
-        e = np.stack([own[0].e(state.rows) for own in parts], axis=1)
+        e = np.stack([folds[0].e(state.rows) for folds in parts], axis=1)
         e /= np.maximum(e.sum(axis=1, keepdims=True), 1.0)
         return state, parts, np.diag(e.mean(axis=0)) - e.T @ e / len(e), (0.0, 0.0)
     state, _, partials = nu.additive_nuisances(state)
@@ -152,10 +165,10 @@ def residual_cut(
     which enters through its product with an error of eta.
     """
     session, anywhere = state.session, state.session.plan.request.tails == "any"
-    of = {"treatment": "T - e", "instrument": "Z - m"}[words_of(session.plan.request).compared]
+    name = {"treatment": "T - e", "instrument": "Z - m"}[words_of(session.plan.request).compared]
     most = largest_residual(session.schema[session.plan.request.formula.assigned])
     target = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, 1 - most), partials)
-    sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{of}|")
+    sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{name}|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0, 0.0  # Popoviciu (1935)
     count = state.population.count
@@ -194,8 +207,8 @@ def cut_sums(
 ) -> tuple[vault.SlopeSums, float]:
     """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
-    known, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
-    sizes = averages.row_sizes(state.session, stage, scores, declared=known)
+    shares, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
+    sizes = averages.row_sizes(state.session, stage, scores, declared=shares)
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
@@ -206,28 +219,17 @@ def cut_sums(
     return replace(rough, cut=cut.at), cut.bias + lost
 
 
-def _reread(state: survey.Survey, partials: nu.Folds, mass: float, slope: float) -> nu.Folds:
-    """Refit the nuisances and their distribution for this slope, corrected for errors of e.
-
-    If e has error d, the slope is attenuated by the factor E[(T - e)^2] / (E[(T - e)^2] + E[d^2]).
-    """
-    weight = nu.remainder_weight(state, state.features, partials[0].e_soft, PLR_TERM)
-    errors = [(weight * part.pair.e_cov).sum() / mass for part in partials if part.pair is not None]
-    raised = slope / max(1 - sum(errors) / len(partials), LEAST_SLOPE_SHARE)
-    return nu.updated_for_effect(state, partials, functions.Constant(raised))
-
-
-def _remainders(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vector:
+def _nuisance_errors(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vector:
     """Root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d, shape (J,).
 
     The pair of arm j covers d_j (d_y - theta_j d_j). The correlation with errors of other arms may
     be arbitrary.
     """
-    own = [nu.remainder(state, part, PLR_TERM).rms for part in parts]
+    errors = [nu.remainder(state, part, PLR_TERM).rms for part in parts]
     if len(parts) == 1:
-        return np.array(own)
+        return np.array(errors)
     weight = nu.remainder_weight(state, state.features, parts[0][0].e, PLR_TERM)
     covs = [part[0].pair.e_cov for part in parts if part[0].pair is not None]
-    others = np.array([[unrelated(weight, one, two).rms for two in covs] for one in covs])
+    others = np.array([[unrelated(weight, row, col).rms for col in covs] for row in covs])
     np.fill_diagonal(others, 0.0)
-    return np.asarray(np.linalg.norm(np.column_stack([own, others * np.abs(slopes)]), axis=1))
+    return np.asarray(np.linalg.norm(np.column_stack([errors, others * np.abs(slopes)]), axis=1))

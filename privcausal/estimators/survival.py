@@ -124,9 +124,11 @@ def noise_square(curve: ArmCurve, replicas: ArmCurve, value: Vector, last: float
     It is the mean over replicas of the noise, for rows as in `curve`. The mean score is the sum of
     products of errors of the hazard and of `followed`, so noise has no effect of first order.
     """
-    both = scores(curve, value, last), scores(replicas, value, last)
-    own, other = (np.sum(one * curve.counts, axis=(-2, -1)) for one in both)
-    return float(np.mean((other - own) ** 2) / max(float(curve.counts.sum()), 1.0) ** 2)
+    total, noisy = (
+        np.sum(scores(curves, value, last) * curve.counts, axis=(-2, -1))
+        for curves in (curve, replicas)
+    )
+    return float(np.mean((noisy - total) ** 2) / max(float(curve.counts.sum()), 1.0) ** 2)
 
 
 # -- the estimator -----------------------------------------------------------------------------
@@ -154,8 +156,8 @@ def follow_up(request: Request) -> FollowUp:
 
 def values(request: Request) -> tuple[Vector, float]:
     """The outcome of an event in each bin of time, and of no event by the horizon."""
-    at = times(request)
-    return (np.ones(len(at)), 0.0) if request.estimand == "risk" else (at, float(at[-1]))
+    ends = times(request)
+    return (np.ones(len(ends)), 0.0) if request.estimand == "risk" else (ends, float(ends[-1]))
 
 
 def times(request: Request) -> Vector:
@@ -167,15 +169,15 @@ def times(request: Request) -> Vector:
 def released_times(estimate: words.Estimate) -> Release:
     """The release of the times by arm of a fit with a horizon."""
     query = SurvivalCounts(follow_up(estimate.plan.request)).query
-    (found,) = (one for one in estimate.releases if one.charge.query == query)
-    return found
+    (release,) = (part for part in estimate.releases if part.charge.query == query)
+    return release
 
 
 def arm_curves(request: Request, release: Release) -> list[tuple[ArmCurve, ArmCurve]]:
     """The curves of the controls and of the treated with replicas, from the released times."""
     query, sd = SurvivalCounts(follow_up(request)), float(release.noise_sd[0])
-    found = [arm_curve(one, query.root) for one in query.split(release.value)]
-    return [(curve, curve.replicas(sd, query.root)) for curve in found]
+    curves = [arm_curve(sums, query.root) for sums in query.split(release.value)]
+    return [(curve, curve.replicas(sd, query.root)) for curve in curves]
 
 
 def score_tables(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> list[Matrix]:
@@ -185,10 +187,10 @@ def score_tables(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) 
 
 def score_variance(request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]]) -> float:
     """Variance of the scores within the arms, according to the released times."""
-    own = score_tables(request, curves)
+    tables = score_tables(request, curves)
     counts = [curve.counts for curve, _ in curves]
-    means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(own, counts, strict=True)]
-    squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(own, means, counts, strict=True)]
+    means = [np.sum(s * c) / max(c.sum(), 1.0) for s, c in zip(tables, counts, strict=True)]
+    squares = [np.sum((s - m) ** 2 * c) for s, m, c in zip(tables, means, counts, strict=True)]
     return float(sum(squares)) / max(sum(float(c.sum()) for c in counts), 1.0)
 
 
@@ -210,14 +212,14 @@ def coding_alerts(request: Request, release: Release) -> dict[str, str]:
     before, at_zero = root[0] - root[-1], root[0] - root[1]  # weights of the two counts
     censored, early = float(np.sum(released[:, 1] @ before)), float(np.sum(released @ at_zero))
     noise = FEW_SDS * float(release.noise_sd[0]) * np.linalg.norm([before, at_zero], axis=1)
-    told = MOST_UNTOLD * float(np.sum(released @ root[0]))
+    limit = MOST_UNTOLD * float(np.sum(released @ root[0]))
     names = {"time": request.formula.outcome, "event": request.formula.event}
-    found = {}
-    if abs(censored) <= np.sqrt(2) * noise[0] <= told:  # two arms
-        found["events"] = NONE_CENSORED.format(**names)
-    if early - 2 * noise[1] > told:  # two arms, two kinds of end
-        found["times"] = NOT_POSITIVE.format(**names)
-    return found
+    alerts = {}
+    if abs(censored) <= np.sqrt(2) * noise[0] <= limit:  # two arms
+        alerts["events"] = NONE_CENSORED.format(**names)
+    if early - 2 * noise[1] > limit:  # two arms, two kinds of end
+        alerts["times"] = NOT_POSITIVE.format(**names)
+    return alerts
 
 
 MOST_UNTOLD = 0.1
@@ -236,13 +238,13 @@ NOT_POSITIVE = (
 
 
 def with_noise(
-    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], found: AverageEstimate
+    request: Request, curves: Sequence[tuple[ArmCurve, ArmCurve]], estimate: AverageEstimate
 ) -> AverageEstimate:
-    """`found` with the variance that noise in the survival times adds; without curves, `found`."""
+    """The estimate with the variance that noise in the survival times adds, if there are curves."""
     if not curves:
-        return found
+        return estimate
     added = sum(noise_square(*pair, *values(request)) for pair in curves)
-    return replace(found, privacy=found.privacy + added)
+    return replace(estimate, privacy=estimate.privacy + added)
 
 
 def measured(request: Request) -> str:
@@ -255,16 +257,20 @@ def measured(request: Request) -> str:
     return f"the mean of {formula.outcome} up to {horizon}"
 
 
-def survival_described(said: words.Description, estimate: words.Estimate) -> words.Description:
+def survival_described(
+    description: words.Description, estimate: words.Estimate
+) -> words.Description:
     """The description with the horizon, and with assumptions and methods on censoring."""
     request = estimate.plan.request
     if request.horizon is None:
-        return said
+        return description
     return replace(
-        said, rows=(*said.rows, ("Horizon", f"{request.horizon:g}")),
-        assumptions=(*said.assumptions, CENSORING), notes=(*said.notes, CENSORING),
-        methods=(*METHODS, *said.methods),
-    )  # fmt: skip
+        description,
+        rows=(*description.rows, ("Horizon", f"{request.horizon:g}")),
+        assumptions=(*description.assumptions, CENSORING),
+        notes=(*description.notes, CENSORING),
+        methods=(*METHODS, *description.methods),
+    )
 
 
 CENSORING = (

@@ -1,21 +1,25 @@
-"""Uplift learners of Betlei et al. (2021): ADUM (by cell) and TM (polynomial regressions)."""
+"""Uplift learners of Betlei et al. (2021): ADUM (by cell) and TM (polynomial regressions).
+
+ADUM needs only counts and sums by cell, so it can also be fitted to a table of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from privcausal import vault
-from privcausal.accounting import PICO, Release
+from privcausal.accounting import PICO, Charge, Cost, Release
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
-from privcausal.errors import CapabilityError, SchemaError, is_number
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number
 from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
+from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
 from privcausal.estimators.survey import FitRun, outcome_of
 from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
@@ -24,13 +28,26 @@ from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, p
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
+from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Coordinates, Nearest
-from privcausal.request.plan import Plan, Stage, StageKey, divide, portions
-from privcausal.request.request import Request
-from privcausal.request.schema import Interval, Schema
+from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey, divide, portions
+from privcausal.request.request import Budget, Request, Trust
+from privcausal.request.schema import Binary, Header, Interval, Schema
 from privcausal.request.terms import ATE_TERM
+from privcausal.typing import Frame, Neighbors
+from privcausal.vault import (
+    MOST_COUNT,
+    CellSums,
+    CellTable,
+    ClusterSums,
+    PolynomialSums,
+    Vault,
+    opening,
+    public_centres,
+    read_cells,
+)
 
-# ADUM: uplift from noisy aggregates (Betlei et al. 2021), cells shrunk toward neighbors.
+# -- ADUM: cells shrunk toward neighbors -------------------------------------------------------
 
 CELL_STAGE = StageKey("effect", "cells")
 
@@ -123,8 +140,8 @@ class ADUM(EffectLearner):
     shares: ClassVar[Mapping[str, float]] = {"bounds": 0.1, "nuisance": 0.5, "effect": 0.5}
 
     def __post_init__(self) -> None:
-        own = isinstance(self.partition, Mapping) or callable(self.partition)
-        if not own and self.partition not in ("grid", "kmeans"):
+        custom = isinstance(self.partition, Mapping) or callable(self.partition)
+        if not custom and self.partition not in ("grid", "kmeans"):
             raise CapabilityError(
                 "partition= must be 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a "
                 "function."
@@ -142,7 +159,7 @@ class ADUM(EffectLearner):
             partitions.check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
             raise CapabilityError("cells='bound' requires partition='grid'.")
-        if self.cells is not None and own:
+        if self.cells is not None and custom:
             raise CapabilityError("cells= requires partition='grid' or partition='kmeans'.")
         for name in ("slopes", "sigma"):
             value = getattr(self, name)
@@ -171,11 +188,19 @@ class ADUM(EffectLearner):
                 f"{self.called} cannot estimate bounds. Declare the bounds of {names}, for example "
                 f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}."
             )
-        return Plan(request, self.name, "none", pure_stages(request, needs, self.shares), 0)
+        # Epsilons of the stages never sum to more than the request's.
+        groups = dict.fromkeys(need.key.group for need in needs)
+        shares = divide({group: self.shares[group] for group in groups}, request.budget.shares)
+        total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
+        several = len(needs) > 1
+        amounts = portions(total, budget.divided(needs, shares)) if several else [total]
+        pairs = zip(needs, amounts, strict=True)
+        stages = tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
+        return Plan(request, self.name, "none", stages, 0)
 
     def _check(self, request: Request) -> None:
         formula = request.formula
-        asked = {
+        unsupported = {
             "extra controls (after the second | of the formula)": bool(formula.controls),
             "groups=, because its cells are the groups (set partition= instead)": bool(
                 request.groups
@@ -184,7 +209,7 @@ class ADUM(EffectLearner):
             "a column of known propensities": isinstance(request.propensity, str),
             "weights=": request.weights is not None,
         }
-        options.refuse(asked, f"Learner {self.name!r} does not support {{}}.")
+        options.refuse(unsupported, f"Learner {self.name!r} does not support {{}}.")
         if not formula.effect_variables:
             raise CapabilityError(
                 f"Learner {self.name!r} requires at least one effect modifier, for example "
@@ -196,10 +221,8 @@ class ADUM(EffectLearner):
                 "neighbors='add_remove'. Give an approximate number: "
                 "ADUM(cells='bound', rows=20_000)."
             )
-        self._check_partition(request.schema, formula.effect_variables)
-
-    def _check_partition(self, schema: Schema, variables: tuple[str, ...]) -> None:
-        """Check the partition, as far as possible before bounds are estimated."""
+        # Check the partition, as far as possible before bounds are estimated.
+        schema, variables = request.schema, formula.effect_variables
         if isinstance(self.partition, Mapping):
             for name in self.partition:
                 if name not in variables:
@@ -223,20 +246,21 @@ class ADUM(EffectLearner):
         schema, request = session.schema, session.plan.request
         session.vault.set_layout(schema, (), ())
         partition = self._partition(session)
-        sums = vault.CellSums(
-            partition, outcome_of(request, schema), request.trust.neighbors, self.noise,
+        sums = CellSums(
+            partition,
+            outcome_of(request, schema),
+            request.trust.neighbors,
+            self.noise,
             form=self.release if self.noise == "laplace" else "count_sum",
             squares=isinstance(schema[request.formula.outcome], Interval),
-        )  # fmt: skip
-        found = cell_totals(sums, session.release(CELL_STAGE, sums), request.trust.max_rows)
+        )
+        totals = cell_totals(sums, session.release(CELL_STAGE, sums), request.trust.max_rows)
         plan = replace(session.plan, request=replace(request, schema=schema), partition=partition)
-        estimate = assembled(
-            plan, found, tuple(session.releases), session.vault.size, session.vault.real_noise,
-            shrink=self.shrink,
-        )  # fmt: skip
+        releases, size, real = session.releases, session.vault.size, session.vault.real_noise
+        estimate = assembled(plan, totals, tuple(releases), size, real, shrink=self.shrink)
         if session.beyond is None or estimate.averages is None:
             return estimate
-        bias = session.beyond.bias(found.rows[:, None])
+        bias = session.beyond.bias(totals.rows[:, None])
         return replace(estimate, averages=replace(estimate.averages, clipping=bias))
 
     def _partition(self, session: FitRun) -> partitions.Partition:
@@ -256,8 +280,8 @@ class ADUM(EffectLearner):
         epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
-            found = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
-            return _regular_grid(schema, variables, found, whole)
+            cells = by_bound(rows, epsilon, self.slopes**2, self.sigma, 1.0, 10_000)
+            return _regular_grid(schema, variables, cells, whole)
         ease = 2.0 if trust.neighbors == "add_remove" else 1.0
         return _regular_grid(schema, variables, fine(rows, ease * epsilon), whole)
 
@@ -265,8 +289,8 @@ class ADUM(EffectLearner):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         plan, effect = estimate.plan, estimate.effect
         cells = effect.partition.description if isinstance(effect, CellEffect) else "none"
-        known = plan.request.propensity
-        share = f"known, {known:g}" if isinstance(known, float | int) else "by cell"
+        propensity = plan.request.propensity
+        share = f"known, {propensity:g}" if isinstance(propensity, float | int) else "by cell"
         law = "discrete Laplace" if plan.pure else "discrete Gaussian"
         how = SHRUNK if estimate.notes else AS_RELEASED
         methods = tuple(text.format(noise=law, how=how) for text in ADUM_METHODS)
@@ -276,10 +300,13 @@ class ADUM(EffectLearner):
 def within_cells(title: str, rows: words.TextPairs, methods: tuple[str, ...]) -> words.Description:
     """Describe a learner that compares a trial's arms within cells, without other adjustment."""
     return words.Description(
-        title=title, rows=rows, reading=(CELL_READING,),
-        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED), methods=methods,
+        title=title,
+        rows=rows,
+        reading=(CELL_READING,),
+        assumptions=(RANDOMISED_CELLS, words.NO_INTERFERENCE, words.BOUNDED),
+        methods=methods,
         adjusts=False,
-    )  # fmt: skip
+    )
 
 
 CELL_READING = "Causal reading requires randomization within cells and no interference."
@@ -308,25 +335,13 @@ SHRUNK = (
 AS_RELEASED = "A noisy count below one was replaced by one."
 
 
-def pure_stages(
-    request: Request, needs: list[budget.StageWeight], defaults: Mapping[str, float]
-) -> tuple[Stage, ...]:
-    """Plan stages whose epsilons never sum to more than the request's."""
-    groups = list(dict.fromkeys(need.key.group for need in needs))
-    shares = divide({g: defaults[g] for g in groups}, request.budget.shares)
-    total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
-    amounts = portions(total, budget.divided(needs, shares)) if len(needs) > 1 else [total]
-    pairs = zip(needs, amounts, strict=True)
-    return tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
-
-
 ADUM_NOTE = (
     "Cell effects are shrunk toward similar neighboring cells. Intervals are posterior intervals "
     "and are valid on average over cells."
 )
 
 
-def cell_totals(sums: vault.CellSums, release: Release, most_rows: int = 1) -> CellTotals:
+def cell_totals(sums: CellSums, release: Release, most_rows: int = 1) -> CellTotals:
     """Convert the noisy sums to natural units."""
     noise = sums.variances(release.noise_sd)
     return CellTotals(*sums.split(release.value), *noise, sums.outcome.bound, most_rows)
@@ -334,7 +349,7 @@ def cell_totals(sums: vault.CellSums, release: Release, most_rows: int = 1) -> C
 
 def assembled(
     plan: Plan,
-    found: CellTotals,
+    totals: CellTotals,
     releases: tuple[Release, ...],
     size: int | None,
     real: bool,
@@ -344,32 +359,41 @@ def assembled(
     """Build the estimate for a plan with a partition and a complete schema."""
     request, partition = plan.request, plan.partition
     assert partition is not None
-    known = request.propensity if isinstance(request.propensity, int | float) else None
-    value, root = shrunk(found, partition.points(), known) if shrink else plain(found)
-    average = average_of(found)
+    propensity = request.propensity if isinstance(request.propensity, int | float) else None
+    value, root = shrunk(totals, partition.points(), propensity) if shrink else plain(totals)
+    average = average_of(totals)
     return words.Estimate(
-        plan, request.schema, Design(request.formula.modifiers, request.schema, full_rank=True),
+        plan,
+        request.schema,
+        Design(request.formula.modifiers, request.schema, full_rank=True),
         Population(request.schema, {}, np.eye(0), average.size),
-        CellEffect(partition, value, root, found.count, 2 * found.half), None, average,
-        releases, size, real, (ADUM_NOTE,) if shrink else (), absent_arm(found),
-    )  # fmt: skip
+        CellEffect(partition, value, root, totals.count, 2 * totals.half),
+        None,
+        average,
+        releases,
+        size,
+        real,
+        (ADUM_NOTE,) if shrink else (),
+        (("arm", words.UNSEEN_ARM),) if totals.unseen else (),
+    )
 
 
-def absent_arm(found: CellTotals) -> words.Alerts:
-    """Alert for an arm that may be empty according to its noisy count."""
-    return (("arm", words.UNSEEN_ARM),) if found.unseen else ()
-
-
-def average_of(found: CellTotals) -> AverageEstimate:
+def average_of(totals: CellTotals) -> AverageEstimate:
     """Difference of the arms' means over all cells, with its sampling and privacy variances."""
-    sampling = (found.sampled / np.maximum(found.rows - 1, 1)).sum()
-    privacy = np.minimum(found.mean_noise, found.half**2).sum()
+    sampling = (totals.sampled / np.maximum(totals.rows - 1, 1)).sum()
+    privacy = np.minimum(totals.mean_noise, totals.half**2).sum()
     return AverageEstimate(
-        (ATE_TERM,), (), np.array([found.means[1] - found.means[0]]), np.full((1, 1), sampling),
-        np.full((1, 1), privacy), np.zeros(1), np.zeros(1), float(found.rows.sum()),
-        size_sd=float(np.sqrt(found.count.size * found.count_variance)),
-        treated=float(found.rows[1] / found.rows.sum()),
-    )  # fmt: skip
+        (ATE_TERM,),
+        (),
+        np.array([totals.means[1] - totals.means[0]]),
+        np.full((1, 1), sampling),
+        np.full((1, 1), privacy),
+        np.zeros(1),
+        np.zeros(1),
+        float(totals.rows.sum()),
+        size_sd=float(np.sqrt(totals.count.size * totals.count_variance)),
+        treated=float(totals.rows[1] / totals.rows.sum()),
+    )
 
 
 # -- partitions --------------------------------------------------------------------------------
@@ -393,8 +417,8 @@ def _regular_grid(
     domains = {n: d for n in numbers if n in whole and isinstance(d := schema[n], Interval)}
     # The whole numbers except the last; borders are half a unit above each. Count them before
     # listing them: declared bounds may be 1e15 apart.
-    found = {n: range(math.ceil(d.lo), math.floor(d.hi)) for n, d in domains.items()}
-    few = {name: [cut + 0.5 for cut in at] for name, at in found.items() if 0 < len(at) < parts}
+    integers = {n: range(math.ceil(d.lo), math.floor(d.hi)) for n, d in domains.items()}
+    few = {n: [k + 0.5 for k in below] for n, below in integers.items() if 0 < len(below) < parts}
     rest, labels = len(numbers) - len(few), labels * math.prod(len(c) + 1 for c in few.values())
     parts = max((cells / labels) ** (1 / max(rest, 1)), 1.0)
     least = 1 if len(numbers) == 1 else 2
@@ -424,10 +448,18 @@ def _tabulated(
     parts = int((GRID_POINTS / labels) ** (1 / max(len(numbers), 1)))
     parts = int(np.clip(parts, 2, FINE_PARTS))
     grid = partitions.product_of(schema, dict.fromkeys(variables, parts))
-    frame = pd.DataFrame(_middles(grid))
+    columns: dict[str, Any] = {}  # midpoints of numbers, and labels
+    places = np.unravel_index(np.arange(grid.size), [axis.size for axis in grid.axes])
+    for axis, place in zip(grid.axes, places, strict=True):
+        if isinstance(axis, partitions.RegularAxis):
+            columns[axis.name] = axis.lo + (place + 0.5) * ((axis.hi - axis.lo) / axis.parts)
+        else:
+            names = [axis.label(k).partition(" = ")[2] for k in range(axis.size)]
+            columns[axis.name] = np.array(names, object)[place]
+    frame = pd.DataFrame(columns)
     try:
-        named = pd.Series(list(function(frame))).map(str, na_action="ignore")
-        codes, names = pd.factorize(named, sort=False)
+        labeled = pd.Series(list(function(frame))).map(str, na_action="ignore")
+        codes, cells = pd.factorize(labeled, sort=False)
     except Exception as error:  # The user's own code, on public values.
         raise CapabilityError(
             f"The partition= function failed with {type(error).__name__}. It must take a data "
@@ -438,31 +470,19 @@ def _tabulated(
             "The partition= function must take a data frame of feature values and return one cell "
             "for each of its rows."
         )
-    partitions.check_size(float(len(names)))
-    if not len(names):
+    partitions.check_size(float(len(cells)))
+    if not len(cells):
         raise CapabilityError("The partition= function returned no cells.")
-    return partitions.Tabulated(grid, codes.astype(np.int64), tuple(str(name) for name in names))
-
-
-def _middles(grid: partitions.Product) -> dict[str, Any]:
-    parts = np.unravel_index(np.arange(grid.size), [axis.size for axis in grid.axes])
-    columns: dict[str, Any] = {}
-    for axis, part in zip(grid.axes, parts, strict=True):
-        if isinstance(axis, partitions.RegularAxis):
-            columns[axis.name] = axis.lo + (part + 0.5) * ((axis.hi - axis.lo) / axis.parts)
-        else:
-            names = [axis.label(k).partition(" = ")[2] for k in range(axis.size)]
-            columns[axis.name] = np.array(names, object)[part]
-    return columns
+    return partitions.Tabulated(grid, codes.astype(np.int64), tuple(str(cell) for cell in cells))
 
 
 def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
     """Private k-means: centers move to noisy means for a fixed number of rounds."""
     coordinates = Coordinates(session.schema, variables)
-    nearest = Nearest(coordinates, vault.public_centres(coordinates, cells))
+    nearest = Nearest(coordinates, public_centres(coordinates, cells))
     for number in range(1, rounds + 1):
         law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
-        sums = vault.ClusterSums(nearest, law)
+        sums = ClusterSums(nearest, law)
         release = session.release(clusters_stage(number), sums)
         (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
         seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
@@ -471,6 +491,192 @@ def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int
         nearest = Nearest(coordinates, centres)
     return nearest
 
+
+# -- tables of counts and sums by cell, without the rows ----------------------------------------
+
+MOST_NOISE = 40
+"""Limit of noise in standard deviations; Laplace noise is beyond with probability below e^-56."""
+
+LEAST_NOISE = 2.0**-60
+"""Smallest standard deviation, relative to the largest possible count or sum."""
+
+BY_CELL = "outcome ~ arm | C(cell)"
+"""Formula of a table whose cells have only names."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellRequest:
+    """A request for an aggregated table."""
+
+    request: Request
+    parts: Mapping[str, object]
+    learner: ADUM
+    rounding: float = 0.0  # Sensitivity added by the types of an exact table's sums
+    noise: Mapping[str, float] | None = None  # Noise of a table that its producer released
+    # `count`, `total`: the counts and sums of such a table; empty for an exact table, which is
+    # private
+    count: tuple[float, ...] = ()
+    total: tuple[float, ...] = ()
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def partition(self) -> partitions.Product:
+        return partitions.product_of(self.request.schema, self.parts)
+
+    @property
+    def outcome(self) -> Interval:
+        domain = self.request.schema[self.request.formula.outcome]
+        return domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
+
+    @property
+    def header(self) -> Header:
+        """Columns of the underlying rows, which are not available."""
+        labels = partitions.text_columns(self.request.schema.columns)
+        kinds = {n: "text" if n in labels else "numeric" for n in self.request.formula.variables}
+        return Header(kinds)  # type: ignore[arg-type]  # two of the literals
+
+    @opening
+    def read(self, frame: Frame, *, noisy: bool) -> CellTable:
+        """Read the table; its numbers are as private as rows until noise is added."""
+        arms = self.request.schema[self.request.formula.treatment]
+        assert isinstance(arms, Binary)
+        return read_cells(frame, self.names, arms, self.outcome, noisy=noisy)
+
+    def told(self, table: CellTable) -> CellRequest:
+        """The request with what is public of its table."""
+        if self.noise is None:
+            return replace(self, rounding=table.rounding)
+        count, total = (tuple(part.ravel().tolist()) for part in (table.count, table.total))
+        return replace(self, count=count, total=total)
+
+    def planned(self) -> tuple[Plan, Callable[[Vault], words.Estimate]]:
+        """The plan, after all checks, and the fit by the answers of a vault."""
+        schema, undeclared = resolve_domains(self.request, self.header)
+        by_modifiers = set(self.parts) <= set(self.request.formula.effect_variables)
+        if undeclared or schema != self.request.schema or not by_modifiers or self.rounding < 0:
+            raise SchemaError("An aggregated table requires declared domains of its columns.")
+        if self.noise is None:
+            plan = self.plan()
+            return plan, lambda vault: from_exact(self, plan, vault)
+        estimate = from_noisy(self)
+        return estimate.plan, lambda _: estimate
+
+    def plan(self) -> Plan:
+        """Plan the single stage of an exact table."""
+        plan = self.learner.plan(self.request, bases.BASES["gam"], Undeclared((), ()))
+        return replace(plan, partition=self.partition, aggregated=True)
+
+
+def cell_request(
+    cells: Sequence[Any] | Plan,
+    outcome: object,
+    learner: ADUM,
+    budget: Budget,
+    neighbors: Neighbors,
+    propensity: float | None,
+) -> CellRequest:
+    """Request for cells named by hand, or for the cells of a fit's plan."""
+    if not isinstance(learner, ADUM):
+        raise CapabilityError("from_cells() requires learner=pc.learners.ADUM(...).")
+    if learner.partition != "grid" or learner.cells is not None:
+        raise CapabilityError("The table defines the cells. Omit cells= and partition= of ADUM.")
+    trust = Trust(neighbors)
+    if isinstance(cells, Plan):
+        if not isinstance(cells.partition, partitions.Product):
+            raise CapabilityError("This plan has no cells, so it has no SQL query.")
+        if cells.request.trust.unit is not None:
+            raise CapabilityError(PER_ROW)
+        request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
+        names = tuple(map(str, range(cells.partition.size)))
+        parts: dict[str, object] = {
+            axis.name: getattr(axis, "parts", getattr(axis, "cuts", "levels"))
+            for axis in cells.partition.axes
+        }
+        return CellRequest(request, parts, learner, names=names)
+    if isinstance(cells, str) or not isinstance(cells, Sequence):
+        raise SchemaError("cells= must list all declared cells, including cells without rows.")
+    request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
+    declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
+    request = replace(request, schema=as_coded(declared, request))
+    table = CellRequest(request, {"cell": "levels"}, learner)
+    labels = (label.removeprefix("cell = ") for label in table.partition.labels())
+    return replace(table, names=tuple(labels))
+
+
+def cell_budget(eps: float | None, delta: float | None, noise: object) -> Budget:
+    """Cost of an exact table, or the cost declared by the producer of a noisy table.
+
+    Raise `BudgetError` for a noisy table without the epsilon of its producer.
+    """
+    if noise is None:
+        return Budget(1.0 if eps is None else eps, 1e-5 if delta is None else delta)
+    if eps is None:
+        raise BudgetError("A noisy table requires eps=, the epsilon that its producer claims.")
+    return Budget(eps, 0.0 if delta is None else delta, given=True)
+
+
+def from_exact(cells: CellRequest, plan: Plan, vault: Vault) -> words.Estimate:
+    """Add noise to an exact table, then proceed as for rows."""
+    schema, pure = cells.request.schema, plan.pure
+    vault.set_layout(schema, (), ())
+    sums = CellSums(
+        cells.partition,
+        outcome_of(cells.request, schema),
+        cells.request.trust.neighbors,
+        "laplace" if pure else "gaussian",
+        form=cells.learner.release if pure else "count_sum",
+        squares=False,
+        rounding=cells.rounding,
+    )
+    release = vault.release(CELL_STAGE, sums)
+    totals, shrink = cell_totals(sums, release), cells.learner.shrink
+    return assembled(plan, totals, (release,), None, vault.real_noise, shrink=shrink)
+
+
+def from_noisy(cells: CellRequest) -> words.Estimate:
+    """Post-process a noisy table; `noise` holds the standard deviations added by its producer."""
+    noise, shape = cells.noise, (cells.partition.size, 2)
+    if not isinstance(noise, Mapping) or set(noise) != {"count", "sum"}:
+        raise DataError("noise= must be {'count': sd, 'sum': sd}, the noise added by the producer.")
+    half, middle = 0.5 * cells.outcome.width, cells.outcome.mid
+    most = {"count": MOST_COUNT, "sum": MOST_COUNT * (half + abs(middle))}
+    for name, limit in most.items():
+        sd = noise[name]
+        if not (is_number(sd) and LEAST_NOISE * limit <= sd <= limit):
+            raise DataError(
+                f"noise= must hold standard deviations above 0: {name!r} from "
+                f"{LEAST_NOISE * limit:.2g} to {limit:.2g}."
+            )
+    count, total = float(noise["count"]), float(noise["sum"])
+    # Noise sd of sum - middle x count.
+    centred = float(np.hypot(total, abs(middle) * count))
+    rows, sums = (np.array(part).reshape(shape) for part in (cells.count, cells.total))
+    room = MOST_NOISE * np.array([count, centred + half * count])
+    outside = (
+        (rows < -room[0]) | (rows > MOST_COUNT) | (abs(sums) > half * np.maximum(rows, 0) + room[1])
+    )
+    if outside.any():
+        raise DataError(
+            f"The table of cells has a count or a sum that is more than {MOST_NOISE} standard "
+            "deviations of its noise from any possible one. Check the table, the bounds of the "
+            "outcome, and noise=."
+        )
+    totals = CellTotals(rows, sums, None, count**2, centred**2, 0.0, half)
+    charge = Charge(
+        "effect",
+        f"counts and sums in {cells.partition.size} cells",
+        "noise added by producer",
+        cells.request.trust.neighbors,
+        float("nan"),
+        total,
+        Cost(),
+    )
+    release = Release(np.zeros(0), np.zeros(0), charge)
+    plan = Plan(cells.request, ADUM.name, "none", (), 0, partition=cells.partition)
+    return assembled(plan, totals, (release,), None, True, shrink=cells.learner.shrink)
+
+
+# -- TM: a polynomial regression by arm ---------------------------------------------------------
 
 LOSS = StageKey("effect", "squared loss")
 
@@ -525,24 +731,34 @@ class TM(EffectLearner):
         polynomials = self.polynomials(request, schema)
         design = Design(request.formula.modifiers, schema, full_rank=True)
         outcome = outcome_of(request, schema)
-        sums = vault.PolynomialSums(polynomials, outcome)
+        sums = PolynomialSums(polynomials, outcome)
         release = session.release(LOSS, sums)
         cross, grams = sums.split(release.value)
         sd, half = float(release.noise_sd[0]), outcome.bound
         coef = np.stack([trimmed(g, half * c, sd) for g, c in zip(grams, cross, strict=True)])
-        found = CellTotals(
-            grams[:, 0, 0][None], half * cross[:, 0][None], None, sd**2, (half * sd) ** 2, 0.0,
-            half, request.trust.max_rows,
-        )  # fmt: skip
-        average = average_of(found)
+        totals = CellTotals(
+            grams[:, 0, 0][None],
+            half * cross[:, 0][None],
+            None,
+            sd**2,
+            (half * sd) ** 2,
+            0.0,
+            half,
+            request.trust.max_rows,
+        )
+        average = average_of(totals)
+        if totals.unseen:
+            session.note((("arm", words.UNSEEN_ARM),))
         binary = not isinstance(schema[request.formula.outcome], Interval)
         middle = TM_NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
-        session.note(absent_arm(found))
         return session.finished(
-            design, Population(schema, {}, np.eye(0), average.size),
-            ArmPolynomials(polynomials, coef, half), None, average,
+            design,
+            Population(schema, {}, np.eye(0), average.size),
+            ArmPolynomials(polynomials, coef, half),
+            None,
+            average,
             (middle, BINARY_NOTE) if binary else (middle,),
-        )  # fmt: skip
+        )
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

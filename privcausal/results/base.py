@@ -12,10 +12,10 @@ import pandas as pd
 from privcausal import estimators
 from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases
-from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
 from privcausal.estimators.record import Record
+from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond

@@ -30,8 +30,8 @@ from privcausal.estimators import (
     learner_kinds,
     options,
 )  # fmt: skip
-from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.record import Record, RowRequest
+from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Known
 from privcausal.features.rows import Rows

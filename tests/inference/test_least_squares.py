@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.inference.averages import covering, folded_quantile
-from privcausal.inference.least_squares import (
+from privcausal.estimators.regress import (
     FOCUS,
     Leverage,
     Pull,
@@ -17,6 +16,7 @@ from privcausal.inference.least_squares import (
     residual_law,
     robust_meat,
 )
+from privcausal.inference.averages import covering, folded_quantile
 from privcausal.inference.population import GramEstimate
 from privcausal.inference.ranges import LookCounts
 

@@ -80,9 +80,9 @@ def claimed_stage(
     return Stage(key, 0, delta, 0, rows, part, epsilon)
 
 
-def refuse_published(asked: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
+def refuse_published(refused: Mapping[str, bool], why: str, undeclared: Undeclared) -> None:
     """Refuse the first requested option; `why` states the reason it is outside the theorems."""
-    refuse(asked, f"The published mechanism does not support {{}}; {why}.")
+    refuse(refused, f"The published mechanism does not support {{}}; {why}.")
     if undeclared:
         names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
         raise SchemaError(

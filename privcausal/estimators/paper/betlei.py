@@ -16,7 +16,6 @@ from privcausal.estimators.budget import Undeclared
 from privcausal.estimators.paper import refuse_published
 from privcausal.estimators.survey import FitRun, outcome_of
 from privcausal.features.design import Design
-from privcausal.features.expansions import Polynomials
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmLogits, ArmPolynomials, trimmed
 from privcausal.prices import as_typed, at_most
@@ -53,10 +52,8 @@ class PublishedADUM(uplift.ADUM):
         mean = total / rows
         # Not in the paper: the delta method, with the largest variance that the bounds allow.
         variance = (total_noise + mean**2 * noise) / rows**2 + outcome.bound**2 / np.abs(rows)
-        effect = CellEffect(
-            partition, mean[:, 1] - mean[:, 0], np.diag(np.sqrt(variance.sum(axis=1))), count,
-            2 * outcome.bound,
-        )  # fmt: skip
+        root, width = np.diag(np.sqrt(variance.sum(axis=1))), 2 * outcome.bound
+        effect = CellEffect(partition, mean[:, 1] - mean[:, 0], root, count, width)
         session.plan = replace(session.plan, partition=partition)
         design = Design(request.formula.modifiers, schema, full_rank=True)
         return session.finished(design, None, effect)
@@ -65,8 +62,11 @@ class PublishedADUM(uplift.ADUM):
     def describe(cls, estimate: words.Estimate) -> words.Description:
         return replace(
             super().describe(estimate),
-            methods=CELL_METHODS, notes=(CELL_BANDS,), claim=CELL_CLAIM, doubts=(doubt(estimate),),
-        )  # fmt: skip
+            methods=CELL_METHODS,
+            notes=(CELL_BANDS,),
+            claim=CELL_CLAIM,
+            doubts=(doubt(estimate),),
+        )
 
 
 CELL_METHODS = (
@@ -121,8 +121,8 @@ class PrintedLoss(vault.PolynomialSums):
     def weights(self) -> Vector:
         """One over the factors of the noise of sum x phi and sum phi phi' before the division."""
         size, bound = self.polynomials.size, self.polynomials.bound
-        own = [np.full(size, 2 / math.sqrt(bound)), np.full(self._entries - size, 1 / bound)]
-        return np.tile(np.concatenate(own), 2)
+        factors = [np.full(size, 2 / math.sqrt(bound)), np.full(self._entries - size, 1 / bound)]
+        return np.tile(np.concatenate(factors), 2)
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         """The printed Delta, for both relations, in steps of the grid."""
@@ -175,15 +175,12 @@ class PublishedTM(uplift.TM):
         session.vault.set_layout(schema, (), ())
         polynomials = self.polynomials(request, schema)
         design = Design(request.formula.modifiers, schema, full_rank=True)
-        if isinstance(schema[request.formula.outcome], Interval):
-            return session.finished(design, effect=self._linear(session, polynomials))
-        asked = vault.PublishedLogits(polynomials, request.trust.neighbors, self.C)
-        release = session.release(uplift.LOSS, asked)
-        logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
-        return session.finished(design, effect=logits)
-
-    def _linear(self, session: FitRun, polynomials: Polynomials) -> ArmPolynomials:
-        outcome = outcome_of(session.plan.request, session.schema)
+        if not isinstance(schema[request.formula.outcome], Interval):
+            query = vault.PublishedLogits(polynomials, request.trust.neighbors, self.C)
+            release = session.release(uplift.LOSS, query)
+            logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
+            return session.finished(design, effect=logits)
+        outcome = outcome_of(request, schema)
         sums = PrintedLoss(polynomials, outcome)
         release = session.release(uplift.LOSS, sums)
         cross, grams = sums.split(release.value)
@@ -191,15 +188,16 @@ class PublishedTM(uplift.TM):
         # Regress on phi / sqrt(A). The coefficient of phi is that of phi / sqrt(A) over sqrt(A).
         pairs = zip(grams / scale, outcome.bound * cross / scale, strict=True)
         coef = np.stack([trimmed(gram, linear, sd / scale) for gram, linear in pairs])
-        return ArmPolynomials(polynomials, coef, UNCLIPPED)
+        return session.finished(design, effect=ArmPolynomials(polynomials, coef, UNCLIPPED))
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
-        found = super().describe(estimate)
         methods, claim, doubts = FUNCTIONAL, LINEAR_CLAIM, (LARGER,)
         if isinstance(estimate.effect, ArmLogits):
             methods, claim, doubts = LOGISTIC, LOGISTIC_CLAIM, (EXACT,)
-        return replace(found, methods=methods, notes=(BARE,), claim=claim, doubts=doubts)
+        return replace(
+            super().describe(estimate), methods=methods, notes=(BARE,), claim=claim, doubts=doubts
+        )
 
 
 UNCLIPPED = 1e100

@@ -20,10 +20,10 @@ from privcausal.features.design import Design
 from privcausal.features.expansions import fourier
 from privcausal.features.functions import NuisanceTriple
 from privcausal.features.rows import Rows, read_queries
-from privcausal.inference.effects import Answers, Effect
+from privcausal.inference.effects import Effect
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Request
-from privcausal.typing import Integers, Vector
+from privcausal.typing import Vector
 
 PROCESS_STAGE = StageKey("effect", "second stage")
 
@@ -100,16 +100,16 @@ def _doubts(plan: Plan) -> tuple[str, ...]:
             "search approximates without a bound. It is not proven for fitted second stages "
             "that this influence bounds the effect of replacing a row.",
         )
-    found = (
+    doubts = (
         nuisances,
         "The noise is too small by a factor (sqrt(2 pi) h)^(q/2) for a bandwidth h above 0.4: the "
         "printed bound (Lemma 1) has the exponent q, but its proof gives q/2. The squared loss has "
         "no Lipschitz constant unless the function is bounded.",
     )
     if plan.request.queries is not None:
-        return found
+        return doubts
     return (
-        *found,
+        *doubts,
         "The process keeps the effect without noise and all drawn noise in memory. The claim "
         "covers answers only, and does not hold against anyone who can read this memory.",
     )
@@ -174,7 +174,7 @@ class PublishedDPCATE(Learner):
         Private nuisances come from other rows, in parallel. Together they can use the whole budget
         and are not charged again. Refuse requests that the theorems, or this base, do not cover.
         """
-        _check_asked(self, request, base, undeclared)
+        _check(self, request, base, undeclared)
         nuisances: tuple[Stage, ...] = ()
         cap, name, whole = 0, base.name, isinstance(base, Given)
         if isinstance(base, NN):
@@ -204,8 +204,8 @@ class PublishedDPCATE(Learner):
         else:
             design = paper.plain_design(session)
         if isinstance(base, Sklearn):
-            known = survey.declared_propensity(request, session.schema)
-            nuisances = vault.Estimators(base.propensity, base.outcome, known)
+            propensity = survey.declared_propensity(request, session.schema)
+            nuisances = vault.Estimators(base.propensity, base.outcome, propensity)
         elif isinstance(base, Given):
             outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
             ends = outcome.lo, outcome.hi
@@ -224,13 +224,15 @@ class PublishedDPCATE(Learner):
         theorem = "Theorem 1" if _is_finite(plan) else "Theorem 3"
         source = f"Schroeder et al. (2025, DP-CATE, {theorem})"
         return replace(
-            super().describe(estimate), rows=paper.published_rows(estimate),
-            methods=_methods(plan, source), doubts=_doubts(plan),
+            super().describe(estimate),
+            rows=paper.published_rows(estimate),
+            methods=_methods(plan, source),
+            doubts=_doubts(plan),
             notes=(
                 "The effects have no standard errors, because the noise scale depends on the rows.",
             ),
             claim=f"is claimed by {source} for this mechanism",
-        )  # fmt: skip
+        )
 
     def _released(
         self,
@@ -244,13 +246,24 @@ class PublishedDPCATE(Learner):
         outcome = survey.outcome_of(request, design.schema)
         columns = dpcate.effect_columns(design, request)
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
-        assert session.vault.size is not None  # Guaranteed by `_check_asked`.
+        assert session.vault.size is not None  # Guaranteed by `_check`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.
         ridge = kernel.ridge or 1 / max(share * session.vault.size, 1.0)
         # scikit-learn's default: gamma = 1 / q on columns in [0, 1].
         bandwidth = kernel.bandwidth or math.sqrt(2 * dpcate.width(design, columns))
         rows = None if request.queries is None else read_queries(request.queries, design)
-        if rows is not None and self.noise == "gross_error":
+        if rows is None:
+            features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
+            drawn = vault.PublishedProcess(*shared, features, ridge)
+            release, process = session.vault.release_process(PROCESS_STAGE, drawn)
+            session.releases.append(release)
+            warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
+            return ProcessEffect((), np.inf, process)
+        query: vault.PublishedAnswers | vault.PublishedCurve
+        if self.noise == "process":
+            features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
+            query = vault.PublishedCurve(*shared, features, ridge, rows)
+        else:
             second: vault.SecondStage
             if self.second == "linear":
                 second = vault.Ridge(vault.Affine(design, columns), LINEAR_DAMPING)
@@ -261,25 +274,13 @@ class PublishedDPCATE(Learner):
                 second = vault.ExactRidge(design, columns, bandwidth, ridge)
             else:
                 second = vault.Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
-            order = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
-            return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, order).value)
-        features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
-        if rows is not None:
-            curve = vault.PublishedCurve(*shared, features, ridge, rows)
-            return _unbanded(design, columns, rows, session.release(PROCESS_STAGE, curve).value)
-        drawn = vault.PublishedProcess(*shared, features, ridge)
-        release, process = session.vault.release_process(PROCESS_STAGE, drawn)
-        session.releases.append(release)
-        warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
-        return ProcessEffect((), np.inf, process)
+            query = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
+        # No clipping and no standard errors, because the noise scale depends on the rows.
+        value = session.release(PROCESS_STAGE, query).value
+        return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 
-def _unbanded(design: Design, columns: Integers, rows: Rows, value: Vector) -> Answers:
-    """Answers without clipping or standard errors, because the noise scale depends on the rows."""
-    return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
-
-
-def _check_asked(
+def _check(
     learner: PublishedDPCATE, request: Request, base: bases.AnyBase, undeclared: Undeclared
 ) -> None:
     """Refuse requests that the theorems do not cover."""

@@ -127,8 +127,7 @@ class WithGuarantee:
     _bounds: list[tuple[float, float]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        asks = "predict_proba" if self.classifies else "predict"
-        for method in ("fit", asks):
+        for method in ("fit", "predict_proba" if self.classifies else "predict"):
             if isinstance(self.estimator, type) or not callable(getattr(self.estimator, method, 0)):
                 raise CapabilityError(
                     "WithGuarantee(estimator=) must be an object with fit and predict, not "
@@ -165,8 +164,8 @@ class WithGuarantee:
         lo, hi = self._bounds[0]
         if self.classifies:
             return np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
-        found = np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
-        return 0.5 * (lo + hi + (hi - lo) * found)
+        scaled = np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
+        return 0.5 * (lo + hi + (hi - lo) * scaled)
 
 
 RowFunction = Callable[[Vector, Vector, Mapping[str, Vector]], Vector]
@@ -326,14 +325,14 @@ class TwoStage(Learner):
                 raise CapabilityError(
                     "TwoStage(first=) must map names to pc.learners.FirstStage(...)."
                 )
-        given = [value for name, stage in first.items() for value in stage.names(name)]
-        if len(set(given)) < len(given):
+        names = [value for name, stage in first.items() for value in stage.names(name)]
+        if len(set(names)) < len(names):
             raise CapabilityError("Two values of TwoStage(first=) have the same name.")
 
     def _first(self) -> dict[str, tuple[StageKey, FirstStage | None]]:
         """The first stages by name, with None for a propensity that must be known."""
         if self.first is not None:
-            return {name: (StageKey("nuisance", name), own) for name, own in self.first.items()}
+            return {name: (StageKey("nuisance", name), stage) for name, stage in self.first.items()}
         if self.transform == "s":
             return {}
         e = None if self.propensity is None else FirstStage(self.propensity, "treatment")
@@ -352,7 +351,7 @@ class TwoStage(Learner):
 
         Raise `CapabilityError` for an unknown propensity without an estimator.
         """
-        found = {}
+        stages = {}
         for name, (key, stage) in self._first().items():
             if name == "e" and request.propensity is not None:
                 continue
@@ -361,8 +360,8 @@ class TwoStage(Learner):
                     "TwoStage requires propensity=, an estimator of the probability of treatment. "
                     "If this probability is known, pass it to the call: propensity=0.5."
                 )
-            found[name] = key, stage
-        return found
+            stages[name] = key, stage
+        return stages
 
     @property
     def source(self) -> str:
@@ -412,8 +411,8 @@ class TwoStage(Learner):
         }
         refuse_published(refused, "each stage uses separate rows and the whole budget", undeclared)
         needs = self.needs(request, self.accepted(base))
-        made = [stage.estimator for _, stage in self.first_stages(request).values()]
-        whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*made, self.effect)))
+        estimators = [stage.estimator for _, stage in self.first_stages(request).values()]
+        whole = TradeOff.minimum(*(tradeoff_of(e.guarantee) for e in (*estimators, self.effect)))
         budget = request.budget
         if whole.delta(budget.epsilon) > budget.delta * (1 + 1e-6):
             raise BudgetError(
@@ -446,23 +445,42 @@ class TwoStage(Learner):
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         run = _Run(self, session)
-        effect, nuisances = run.stages()
+        effect, models = run.stages()
         population = uniform_population(session.schema, run.design.variables, session.vault.size)
         reach = 2 * run.outcome.bound if _clips(self.effect) else vault.PublishedEBM.unclipped[1]
         tau = Predicted((), reach, effect)
-        return session.finished(run.design, population, tau, nuisances)
+        return session.finished(run.design, population, tau, models)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
-        plan = estimate.plan
-        split = "separate rows" if plan.request.split == "disjoint" else "all rows"
-        own = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
+        plan, request = estimate.plan, estimate.plan.request
+        split = "separate rows" if request.split == "disjoint" else "all rows"
+        declared = (DECLARED, OWN if plan.learner == "two-stage own" else BUILT_IN)
+        shares = ", ".join(f"{s.rows:.2g} {s.query}" for s in plan.stages)
+        by = "interpret's DP-EBM" if plan.base == "dpebm" else "private estimators of the user"
+        clip = request.arm_clip
+        missing = words.LEFT_OUT
+        if request.trust.neighbors == "substitute":
+            missing = (
+                "Each row with a missing value was replaced by a public row in the middle of all "
+                "domains; the number of such rows is not reported."
+            )
         return replace(
-            super().describe(estimate), title=TITLES.get(plan.learner, plan.learner),
-            rows=words.nuisance_rows(estimate, split), methods=_methods(plan),
+            super().describe(estimate),
+            title=TITLES.get(plan.learner, plan.learner),
+            rows=words.nuisance_rows(estimate, split),
+            methods=(
+                f"The estimator was Algorithm 1 of Niu et al. (2022) with {by}. Rows were assigned "
+                "to the stages at random, without regard to their values (shares: "
+                f"{shares}). The trade-off function of the whole fit is the greatest convex "
+                "function below the trade-off functions of all stages.",
+                f"Propensities were clipped to [{clip:.2g}, {1 - clip:.6g}], and outcome and "
+                "covariates to their bounds. The effect has no confidence band.",
+                missing,
+            ),
             claim="follows from the declared guarantees of the stages (Niu et al. 2022, Theorem 6)",
-            doubts=(INTERPRET,) if plan.base == "dpebm" else own,
-        )  # fmt: skip
+            doubts=(INTERPRET,) if plan.base == "dpebm" else declared,
+        )
 
 
 TITLES = {
@@ -495,24 +513,6 @@ BUILT_IN = (
 )
 
 
-def _methods(plan: Plan) -> tuple[str, ...]:
-    shares = ", ".join(f"{s.rows:.2g} {s.query}" for s in plan.stages)
-    by = "interpret's DP-EBM" if plan.base == "dpebm" else "private estimators of the user"
-    clip = plan.request.arm_clip
-    return (
-        f"The estimator was Algorithm 1 of Niu et al. (2022) with {by}. Rows were assigned to the "
-        f"stages at random, without regard to their values (shares: {shares}). The trade-off "
-        "function of the whole fit is the greatest convex function below the trade-off functions "
-        "of all stages.",
-        f"Propensities were clipped to [{clip:.2g}, {1 - clip:.6g}], and outcome and covariates to "
-        "their bounds. The effect has no confidence band.",
-        "Each row with a missing value was replaced by a public row in the middle of all domains; "
-        "the number of such rows is not reported."
-        if plan.request.trust.neighbors == "substitute"
-        else words.LEFT_OUT,
-    )
-
-
 class _Run:
     """One fit in progress."""
 
@@ -535,14 +535,14 @@ class _Run:
         design: Design | None = None,
         **options: Any,
     ) -> vault.Declared:
-        named = estimator.estimator if isinstance(estimator, WithGuarantee) else estimator
-        name = f"{type(named).__name__}, as declared"
+        wrapped = estimator.estimator if isinstance(estimator, WithGuarantee) else estimator
+        name = f"{type(wrapped).__name__}, as declared"
         if not _clips(estimator):
             options.setdefault("filler", 0.5 * sum(bounds))
             bounds = vault.PublishedEBM.unclipped
-        own = design or self.design
-        order = vault.DeclaredFit(estimator, own, target, bounds, name=name, **options)
-        learned, release = self.session.vault.fit_declared(key, order)
+        columns = design or self.design
+        query = vault.DeclaredFit(estimator, columns, target, bounds, name=name, **options)
+        learned, release = self.session.vault.fit_declared(key, query)
         self.session.releases.append(release)
         return learned
 
@@ -595,26 +595,22 @@ class _Run:
         tau = self.regress(
             TWO_STAGE_EFFECT, option.effect, target, bounds, self.modifiers, weight=weight
         )
-        return tau, self._nuisances(first, tau)
-
-    def _nuisances(
-        self, first: Mapping[str, functions.Function], tau: vault.Declared
-    ) -> words.Nuisances | None:
-        """First-stage functions to report, if they belong to a built-in transform."""
+        # First-stage functions to report, if they belong to a built-in transform.
         if {"e", "mu0", "mu1"} <= first.keys():
             e, mu0, mu1 = (first[name] for name in ("e", "mu0", "mu1"))
-            return words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
-        if self.option.transform != "r":
-            return None
+            return tau, words.Nuisances(e, functions.Mixture(e, mu1, mu0), mu0, mu1)
+        if option.transform != "r":
+            return tau, None
         # The arms' means follow from eta and the effect: mu_t = eta + (t - e) tau.
         e, eta, lo, hi = first["e"], first["eta"], self.outcome.lo, self.outcome.hi
-        return words.Nuisances(e, eta, *(ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0)))
+        mu0, mu1 = (ArmMean(arm, eta, e, tau, lo, hi) for arm in (0.0, 1.0))
+        return tau, words.Nuisances(e, eta, mu0, mu1)
 
 
 def _clips(estimator: Any) -> bool:
     """Whether targets and predictions are clipped; the paper's own regressions do not clip."""
-    own = isinstance(estimator, vault.PublishedEBM)
-    return not own or estimator.clip or estimator.classification
+    published = isinstance(estimator, vault.PublishedEBM)
+    return not published or estimator.clip or estimator.classification
 
 
 def tradeoff_of(declared: Any) -> TradeOff:

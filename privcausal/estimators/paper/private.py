@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -62,7 +61,24 @@ class Published(Learner):
         cap, whole = 0, isinstance(base, Sklearn)
         if not whole:
             nuisances, cap = paper.on_one_half(request, self.needs(request, self.accepted(base)))
-        shares = _shares(request.budget.shares)
+        # If only one share is declared, the other is the rest.
+        declared = request.budget.shares
+        for name, share in declared.items():
+            if name not in PUBLISHED_SHARES:
+                raise BudgetError(
+                    f"shares= has no entry {str(name)[:40]!r}. Use {', '.join(PUBLISHED_SHARES)}."
+                )
+            if not is_number(share) or not 0 < share < 1:
+                raise BudgetError(
+                    f"shares[{name!r}] must be a number strictly between 0 and 1, because the "
+                    "effect and its variance both need budget."
+                )
+        if len(declared) == 2 and abs(sum(declared.values()) - 1) > 1e-9:
+            raise BudgetError("shares= of effect and variance must sum to 1.")
+        effect_share = declared.get(
+            "effect", 1 - declared.get("variance", PUBLISHED_SHARES["variance"])
+        )
+        shares = effect_share, declared.get("variance", 1 - effect_share)
         effect, variance = (
             paper.claimed_stage(key, request, share, whole=whole)
             for key, share in zip((AIPW_MEAN, VARIANCE), shares, strict=True)
@@ -83,31 +99,40 @@ class Published(Learner):
         nuisances: Estimators | NuisanceTriple
         if isinstance(base, Sklearn):  # The user's own estimators; none is released.
             design, clip = paper.plain_design(session), request.arm_clip
-            known = survey.declared_propensity(request, session.schema)
-            nuisances = Estimators(base.propensity, base.outcome, known)
+            propensity = survey.declared_propensity(request, session.schema)
+            nuisances = Estimators(base.propensity, base.outcome, propensity)
         else:
             state, partials, nuisances = paper.private_nuisance(session, linear_terms=False)
             design, clip = state.design, state.clip
         outcome = survey.outcome_of(request, session.schema)
-        order = PublishedAte(nuisances, design, outcome, clip, paper.starting_points(design))
-        effect, error = vault.release_published(AIPW_MEAN, VARIANCE, order)
+        query = PublishedAte(nuisances, design, outcome, clip, paper.starting_points(design))
+        effect, error = vault.release_published(AIPW_MEAN, VARIANCE, query)
         session.releases += [effect, error]
-        found = AverageEstimate(
-            (ATE_TERM,), (), effect.value, error.value[None], np.full((1, 1), 0.0), np.zeros(1),
-            np.zeros(1), float(vault.size or 0),
-        )  # fmt: skip
+        ate = AverageEstimate(
+            (ATE_TERM,),
+            (),
+            effect.value,
+            error.value[None],
+            np.full((1, 1), 0.0),
+            np.zeros(1),
+            np.zeros(1),
+            float(vault.size or 0),
+        )
         if isinstance(nuisances, Estimators):
-            return session.finished(design, averages=found)
-        return finish(state, None, shown(partials, (nuisances,)), found)
+            return session.finished(design, averages=ate)
+        return finish(state, None, shown(partials, (nuisances,)), ate)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
         doubt = HALVED if paper.has_private_nuisances(estimate.plan) else UNPROTECTED
         return replace(
-            super().describe(estimate), rows=paper.published_rows(estimate),
-            methods=_methods(estimate.plan), notes=(ONE_VARIANCE,), doubts=(doubt, WIDTH_NOTE),
+            super().describe(estimate),
+            rows=paper.published_rows(estimate),
+            methods=_methods(estimate.plan),
+            notes=(ONE_VARIANCE,),
+            doubts=(doubt, WIDTH_NOTE),
             claim=f"is claimed by {PUBLISHED_SOURCE} for this mechanism",
-        )  # fmt: skip
+        )
 
 
 PUBLISHED_SOURCE = "Schroeder et al. (2025, Theorems 4.3, 4.5 and 4.6)"
@@ -158,21 +183,3 @@ def _methods(plan: Plan) -> tuple[str, ...]:
         f"{cut} Outcome, outcome means, and covariates were clipped to their bounds.",
         words.LEFT_OUT,
     )
-
-
-def _shares(given: Mapping[str, float]) -> tuple[float, float]:
-    """Shares of the effect and of the variance; if only one is given, the other is the rest."""
-    for name, share in given.items():
-        if name not in PUBLISHED_SHARES:
-            raise BudgetError(
-                f"shares= has no entry {str(name)[:40]!r}. Use {', '.join(PUBLISHED_SHARES)}."
-            )
-        if not is_number(share) or not 0 < share < 1:
-            raise BudgetError(
-                f"shares[{name!r}] must be a number strictly between 0 and 1, because the effect "
-                "and its variance both need budget."
-            )
-    if len(given) == 2 and abs(sum(given.values()) - 1) > 1e-9:
-        raise BudgetError("shares= of effect and variance must sum to 1.")
-    effect = given.get("effect", 1 - given.get("variance", PUBLISHED_SHARES["variance"]))
-    return effect, given.get("variance", 1 - effect)
