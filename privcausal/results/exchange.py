@@ -86,12 +86,28 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     effect, population = _sum_of_shapes(estimate), estimate.population
     piece = effect.pieces[0]
     pairs: list[_Pair] = []
-    owned = _owned(_additive(piece))
+    # Positions of the basis functions that belong to each modifier.
+    features = _additive(piece)
+    variables = {term.name: term.variables for term in features.design.terms}
+    positions: dict[str, list[int]] = {}
+    for position, column in enumerate(features.column):
+        if column < 0:
+            continue
+        term = features.design.columns[column].term
+        if len(variables[term]) > 1:
+            raise CapabilityError(
+                f"Term {term!r} depends on {' and '.join(variables[term])}. Only functions of one "
+                "modifier can become main effects."
+            )
+        positions.setdefault(variables[term][0], []).append(position)
     if len(effect.pieces) == 2:
-        piece, pairs = _apart(piece, effect.pieces[1], population, list(owned))
-    terms = [_term(piece, population, name, at) for name, at in owned.items()]
+        piece, pairs = _apart(piece, effect.pieces[1], population, list(positions))
+    terms = [
+        _term(piece, population, name, np.array(places, np.int64))
+        for name, places in positions.items()
+    ]
     means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
-    offsets = sum(one.additive.offset for one in effect.pieces)
+    offsets = sum(part.additive.offset for part in effect.pieces)
     intercept = offsets + float(piece.additive.coef[0]) + means
     return _booster(terms, pairs, float(intercept), population.count, effect.reach)
 
@@ -132,41 +148,32 @@ def _additive(piece: effects.Piece) -> FeatureMap:
     return features
 
 
-def _owned(features: FeatureMap) -> dict[str, Integers]:
-    """Positions of the basis functions that belong to each modifier."""
-    design = features.design
-    variables = {term.name: term.variables for term in design.terms}
-    owned: dict[str, list[int]] = {}
-    for position, column in enumerate(features.column):
-        if column < 0:
-            continue
-        term = design.columns[column].term
-        if len(variables[term]) > 1:
-            raise CapabilityError(
-                f"Term {term!r} depends on {' and '.join(variables[term])}. Only functions of one "
-                "modifier can become main effects."
-            )
-        owned.setdefault(variables[term][0], []).append(position)
-    return {name: np.array(at, np.int64) for name, at in owned.items()}
-
-
-def _term(piece: effects.Piece, population: Population, name: str, at: Integers) -> _Main:
+def _term(piece: effects.Piece, population: Population, name: str, positions: Integers) -> _Main:
     """Centered scores of one modifier on its bins, with posterior standard deviations."""
     features = _additive(piece)
     domain = population.schema[name]
     points, share = _points(population, name)
-    phi = _rows_at(features, name, points).phi(features)[:, at]
+    phi = _rows_at(features, name, points).phi(features)[:, positions]
     centre = share @ phi
-    scores = (phi - centre) @ piece.additive.coef[at]
-    cov = piece.cov[np.ix_(at, at)]
+    scores = (phi - centre) @ piece.additive.coef[positions]
+    cov = piece.cov[np.ix_(positions, positions)]
     sd = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi - centre, cov, phi - centre), 0.0))
     bins: Vector | dict[str, int]
     if isinstance(domain, Interval):
         # Rows are binned by the scale of the design column of `name` itself.
-        own = (features.design.columns[block.column] for block in features.blocks)
+        scales = (features.design.columns[block.column] for block in features.blocks)
         plain = Column(name, name, "numeric", domain.lo, domain.hi, name)
-        column = next((each for each in own if each.variable == name), plain)
-        kind, bins = "continuous", _cuts(column, _middles(domain))
+        column = next((scale for scale in scales if scale.variable == name), plain)
+        # The smallest number in each bin but the first, to the last bit: bisection between
+        # neighboring middles with the function that bins rows finds the exact borders.
+        middles, number = _middles(domain), np.arange(1, FINE_BINS)
+        low, high = middles[:-1], middles[1:]
+        half = low + 0.5 * (high - low)
+        while not np.all((half <= low) | (half >= high)):
+            above = fine_bins(column.scale(half)) >= number
+            low, high = np.where(above, low, half), np.where(above, half, high)
+            half = low + 0.5 * (high - low)
+        kind, bins = "continuous", high
     elif isinstance(domain, Binary) and domain.labels is None:
         kind, bins = "continuous", np.array([0.5])  # Covers 0/1 written as bool, int or float.
     else:
@@ -174,7 +181,7 @@ def _term(piece: effects.Piece, population: Population, name: str, at: Integers)
     bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
     return _Main(
         name, kind, bins, bounds if kind == "continuous" else (np.nan, np.nan),
-        share * population.count, scores, sd, float(centre @ piece.additive.coef[at]),
+        share * population.count, scores, sd, float(centre @ piece.additive.coef[positions]),
     )  # fmt: skip
 
 
@@ -209,13 +216,13 @@ def _pair(
     points, shares = zip(*(_points(population, name) for name in names), strict=True)
     rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
     raw = np.empty((len(at), len(points[0]), len(points[1])))
-    for own, number in zip(raw, at, strict=True):
+    for values, number in zip(raw, at, strict=True):
         factors = {psi.features.variables[j][0]: j for j in psi.pairs[number]}
-        one, other = (
+        left, right = (
             psi.linear(r, factors[name], np.empty(len(r), np.float32))
             for r, name in zip(rows, names, strict=True)
         )
-        np.outer(one, other, out=own)
+        np.outer(left, right, out=values)
     share = np.outer(*shares)
     raw *= psi.gain[at][:, None, None]
     centre = (raw * share).sum(axis=(1, 2))
@@ -252,21 +259,6 @@ def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows
     frame = {other: middle(schema[other], len(points)) for other in others}
     frame[name] = points
     return Rows(frame, len(points))
-
-
-def _cuts(column: Column, middles: Vector) -> Vector:
-    """The smallest number in each bin but the first, to the last bit, shape (FINE_BINS - 1,).
-
-    Bins are the bins of `fine_bins` on the scaled value. Bisection between neighboring middles with
-    this same function therefore finds the exact borders.
-    """
-    low, high, number = middles[:-1], middles[1:], np.arange(1, FINE_BINS)
-    while True:
-        half = low + 0.5 * (high - low)
-        if np.all((half <= low) | (half >= high)):
-            return high
-        above = fine_bins(column.scale(half)) >= number
-        low, high = np.where(above, low, half), np.where(above, half, high)
 
 
 def _booster(
