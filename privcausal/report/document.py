@@ -127,20 +127,32 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     if audience not in get_args(Audience):
         choices = ", ".join(get_args(Audience))
         raise CapabilityError(f"audience={audience!r} is not available. Choices: {choices}.")
-    page = _environment().get_template("report.html.j2")
-    return page.render(_context(view, public=audience == "public"))
-
-
-def _context(view: FitView, *, public: bool) -> dict[str, Any]:
+    public = audience == "public"
     sections = SECTIONS if view.treatment else OF_A_REGRESSION
     varied = view.shapes or view.gates is not None or view.cells is not None
     third = "Who benefits?" if varied else "Estimates"
-    return {
+    facts = list[tuple[str, str, str]]()
+    if view.effects is not None and len(view.effects):
+        row = view.effects.iloc[view.lead]
+        of = f"average effect on {view.outcome}" if view.treatment else "first coefficient"
+        estimate, low, high = tables.interval(row)
+        remark = "all sources of uncertainty" if view.more else "sampling and privacy noise"
+        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "not finite"
+        facts.append((str(row.name), estimate, of))
+        facts.append((f"{tables.confidence(view.alpha)} interval", limits, remark))
+    if view.kind == "none":
+        facts.append(("Privacy", "none", "test noise"))
+    else:
+        slack = f"δ = {chance(view.delta)}" if view.delta else "pure (δ = 0)"
+        kind = "proven" if view.kind == "proven" else "claimed"
+        facts.append((f"Privacy ({kind})", f"ε = {at_most(view.epsilon)}", slack))
+    page = _environment().get_template("report.html.j2")
+    context = {
         "view": view,
         "public": public,
         "alert": tables.ALERTS[view.kind],
         "sections": (*sections[:2], view.third or third, *sections[3:]),
-        "facts": _facts(view),
+        "facts": facts,
         "level": tables.confidence(view.alpha),
         "interval": tables.interval_sentence(view),
         "errors": tables.error_text(*view.errors) if view.uncertainty else "",
@@ -166,23 +178,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         ],
         "call": [tables.clean(line) for line in view.call.split("\n")],
     }
-
-
-def _facts(view: FitView) -> list[tuple[str, str, str]]:
-    facts = []
-    if view.effects is not None and len(view.effects):
-        row = view.effects.iloc[view.lead]
-        of = f"average effect on {view.outcome}" if view.treatment else "first coefficient"
-        estimate, low, high = tables.interval(row)
-        facts.append((str(row.name), estimate, of))
-        remark = "all sources of uncertainty" if view.more else "sampling and privacy noise"
-        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "not finite"
-        facts.append((f"{tables.confidence(view.alpha)} interval", limits, remark))
-    slack = f"δ = {chance(view.delta)}" if view.delta else "pure (δ = 0)"
-    if view.kind == "none":
-        return [*facts, ("Privacy", "none", "test noise")]
-    kind = "proven" if view.kind == "proven" else "claimed"
-    return [*facts, (f"Privacy ({kind})", f"ε = {at_most(view.epsilon)}", slack)]
+    return page.render(context)
 
 
 PLAIN_WORDS = {

@@ -96,56 +96,37 @@ def _grid(block: tables.TableGrid) -> Iterator[str]:
         short = tables.cut(tables.ascii_only(column.head), max(HEAD_WIDTH, width))
         heads.append(_text_cell(column.head if column.align == "left" else short, column))
     cells.insert(0, tuple(heads))
-    panels = _panels(cells, block.columns)
-    for index, chosen in enumerate(panels):
-        if index:
-            yield "-" * TEXT_WIDTH
+    # Panels of columns that fit next to each other; each panel repeats the row names.
+    lengths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    names = [i for i, column in enumerate(block.columns) if column.align == "left"]
+    room = TEXT_WIDTH - sum(min(lengths[i], LEAST_TEXT) + 2 for i in names)
+    panels: list[list[int]] = [[]]
+    for i in (i for i in range(len(lengths)) if i not in names):
+        if panels[-1] and sum(lengths[j] + 1 for j in [*panels[-1], i]) > room:
+            panels.append([])
+        panels[-1].append(i)
+    # A rule separates a head without a name from its rows.
+    breaks = block.breaks if cells[0][0] else (0, *block.breaks)
+    for panel in panels:
+        chosen = sorted([*names, *panel])
         columns = tuple(block.columns[i] for i in chosen)
         part = [tuple(row[i] for i in chosen) for row in cells]
-        yield from _panel(part, columns, block.breaks, whole=len(panels) == 1)
+        widths, gaps = _layout(part, columns, TEXT_WIDTH)
+        ruled = panel is not panels[0]
+        for index, row in enumerate(part, -1):
+            ruled = ruled or index in breaks
+            # If there are several panels, rows without numbers are omitted.
+            if len(panels) == 1 or any(cells[index + 1][i].strip() for i in panel):
+                if ruled:
+                    yield "-" * TEXT_WIDTH
+                ruled = False
+                yield from _text_row(row, columns, widths, gaps)
 
 
 def _text_cell(text: str, column: tables.TableColumn) -> str:
     """Cell text; in a centered column, a number without a bracket gets a trailing blank."""
     plain = tables.ascii_only(text)
     return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
-
-
-def _panels(
-    cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...]
-) -> list[list[int]]:
-    """Groups of columns that fit next to each other; each panel repeats the row names."""
-    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
-    names = [i for i, column in enumerate(columns) if column.align == "left"]
-    room = TEXT_WIDTH - sum(min(widths[i], LEAST_TEXT) + 2 for i in names)
-    panels: list[list[int]] = [[]]
-    for i in (i for i in range(len(columns)) if i not in names):
-        if panels[-1] and sum(widths[j] + 1 for j in [*panels[-1], i]) > room:
-            panels.append([])
-        panels[-1].append(i)
-    return [sorted([*names, *panel]) for panel in panels]
-
-
-def _panel(
-    cells: list[tuple[str, ...]],
-    columns: tuple[tables.TableColumn, ...],
-    breaks: tuple[int, ...],
-    whole: bool,
-) -> Iterator[str]:
-    """A head and its rows; if there are several panels, rows without numbers are omitted."""
-    widths, gaps = _layout(cells, columns, TEXT_WIDTH)
-    if not cells[0][0]:  # A rule separates a head without a name from its rows.
-        breaks = (0, *breaks)
-    numbers = [i for i, column in enumerate(columns) if column.align != "left"]
-    ruled = False
-    for index, row in enumerate(cells, -1):
-        ruled = ruled or index in breaks
-        if not whole and not any(row[i].strip() for i in numbers):
-            continue
-        if ruled:
-            yield "-" * TEXT_WIDTH
-        ruled = False
-        yield from _text_row(row, columns, widths, gaps)
 
 
 def _text_row(
@@ -315,19 +296,18 @@ def _tabular(block: tables.TableGrid) -> Iterator[str]:
     for index, row in enumerate(block.rows):
         if index and index in block.breaks:
             yield r"\midrule"
-        yield _tex_row(map(_tex_cell, row, block.columns))
+        cells = []
+        for text, column in zip(row, block.columns, strict=True):
+            if column.align == "left":  # a shortened name
+                cells.append(escape_latex(tables.cut(text, TEX_NAME)))
+            else:  # a number with a minus sign instead of a hyphen, and its power of ten
+                cells.append(POWER.sub(_power, MINUS.sub("$-$", escape_latex(text))))
+        yield _tex_row(cells)
     yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
 
 
 def _tex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
-
-
-def _tex_cell(text: str, column: tables.TableColumn) -> str:
-    """A shortened name; or a number with a minus sign instead of a hyphen, and its power of ten."""
-    if column.align == "left":
-        return escape_latex(tables.cut(text, TEX_NAME))
-    return POWER.sub(_power, MINUS.sub("$-$", escape_latex(text)))
 
 
 def _power(match: re.Match[str]) -> str:
@@ -545,6 +525,7 @@ def _table(
     """At most three heavy rules, as in booktabs; `ruled` are rows with a light rule below."""
     from docx.enum.text import WD_ALIGN_PARAGRAPH
     from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
     from docx.shared import Pt
 
     table = document.add_table(len(rows), len(columns))
@@ -559,7 +540,16 @@ def _table(
     for side, sizes in lines.items():
         for index, size in sizes.items():
             for cell in cells[index * len(columns) : (index + 1) * len(columns)]:
-                _border(cell, side, size)
+                properties = cell._tc.get_or_add_tcPr()
+                borders = properties.find(qn("w:tcBorders"))
+                if borders is None:
+                    borders = OxmlElement("w:tcBorders")
+                    properties.append(borders)
+                line = OxmlElement(f"w:{side}")
+                values = {"val": "single", "sz": str(size), "space": "0", "color": "000000"}
+                for name, value in values.items():
+                    line.set(qn(f"w:{name}"), value)
+                borders.append(line)
     # Set columns to the width of their longest text, up to `CELL_WIDTH`; short words never break.
     # Heads, in the first row, may use as many lines as they have words.
     table.autofit = False
@@ -575,21 +565,6 @@ def _table(
             cell.width = width
     # Mark the first row as the head, for screen readers and for repetition on new pages.
     table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
-
-
-def _border(cell: Any, side: str, size: int) -> None:
-    from docx.oxml import OxmlElement
-    from docx.oxml.ns import qn
-
-    properties = cell._tc.get_or_add_tcPr()
-    borders = properties.find(qn("w:tcBorders"))
-    if borders is None:
-        borders = OxmlElement("w:tcBorders")
-        properties.append(borders)
-    line = OxmlElement(f"w:{side}")
-    for name, value in {"val": "single", "sz": str(size), "space": "0", "color": "000000"}.items():
-        line.set(qn(f"w:{name}"), value)
-    borders.append(line)
 
 
 def _paragraph(document: Any, text: str, *, bold: bool = False, size: int = 0) -> None:

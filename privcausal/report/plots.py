@@ -554,16 +554,7 @@ def forest_plot(
     _intervals(ax, places, frame)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
         value, low, high = tables.interval(row)
-        ax.annotate(
-            f"{value} [{low}, {high}]",
-            (1, place),
-            xytext=(6, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            va="center",
-            color=INK,
-            fontsize=9,
-        )
+        _annotate_row(ax, place, f"{value} [{low}, {high}]")
     xlabel(ax, term)
     titles(ax, f"{tables.clean(term)} by fit", f"lines: {tables.confidence(alpha)} intervals")
     return ax
@@ -588,10 +579,10 @@ def nested(effect: pd.Series[float], sources: Sequence[VarianceSource]) -> pd.Da
     for source in sources[: max(min(2, len(sources) - (bias <= 0)), 0)]:
         variance += source.std_error**2
         names.append(source.label)
-        kept = math.sqrt(variance) / total
+        share = math.sqrt(variance) / total
         label = " and ".join(names) + (" alone" if len(names) == 1 else "")
-        low_kept, high_kept = (estimate + kept * (end - estimate) for end in (low, high))
-        rows.append((label, estimate, low_kept, high_kept))
+        low_part, high_part = (estimate + share * (end - estimate) for end in (low, high))
+        rows.append((label, estimate, low_part, high_part))
     # The last row is the printed interval itself; a sum might round differently.
     rows.append(("all sources", estimate, low, high))
     spread = float(effect["std_error"])
@@ -605,20 +596,16 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     If the fit also pays in rho, releases in pure epsilon are drawn at the zCDP that they imply, rho
     = epsilon^2 / 2. Otherwise they are drawn in epsilon.
     """
-    paid = tables.price_frame(budget)
-    prices, names = paid["price"].to_numpy(), paid["stage"] + ": " + paid["query"]
+    prices = tables.price_frame(budget)
+    costs, names = prices["price"].to_numpy(), prices["stage"] + ": " + prices["query"]
     ax, places = row_axes(ax, names, grid=False)
-    ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
-    for place, text, share in zip(places, column(prices), paid["share"], strict=True):
+    ax.barh(places, costs, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
+    for place, text, share in zip(places, column(costs), prices["share"], strict=True):
         label = f"{text} ({tables.share_percent(share)})" if share else "free"
-        # A text column next to the bars works for every length of bar.
-        ax.annotate(
-            label, (1, place), xytext=(6, 0), xycoords=("axes fraction", "data"),
-            textcoords="offset points", va="center", color=INK, fontsize=9,
-        )  # fmt: skip
-    ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
+        _annotate_row(ax, place, label)
+    ax.set_xlim(0, 1.05 * (float(costs.max()) if len(costs) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
-    xlabel(ax, f"cost ({paid['currency'].iloc[0]})")
+    xlabel(ax, f"cost ({prices['currency'].iloc[0]})")
     titles(ax, "Privacy budget by release", "bars: cost; numbers: cost and its share of the total")
     return ax
 
@@ -680,9 +667,28 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, more: Iterable[flo
     for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
         span(ax, place, float(low), float(high))
     ax.plot(
-        finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
-        markeredgecolor="white", zorder=4,
-    )  # fmt: skip
+        finite(frame["estimate"]),
+        places,
+        "o",
+        color=BLUE,
+        markersize=6.5,
+        markeredgecolor="white",
+        zorder=4,
+    )
+
+
+def _annotate_row(ax: Axes, place: float, text: str) -> None:
+    """Text in a column next to the axes, which works for every length of bar or interval."""
+    ax.annotate(
+        text,
+        (1, place),
+        xytext=(6, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontsize=9,
+    )
 
 
 def span(ax: Axes, place: float, low: float, high: float) -> None:

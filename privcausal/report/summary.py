@@ -110,7 +110,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
 
     Its parts are the head, estimates, uncertainty, budget, guarantee, and notes.
     """
-    prices = _whole_prices(view) if full else _short_prices(view)
+    prices = _prices(view, full)
     if view.guarantee:
         label = "" if view.kind == "none" else "Privacy: "
         prices.append([tables.Prose((f"{label}{' '.join(view.guarantee)}",))])
@@ -148,48 +148,40 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
     return parts
 
 
-def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    lines, stages = [], tables.stage_shares(view.budget)
+def _prices(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
+    """Sources of the uncertainty, and the cost: a line each, or tables."""
+    terms = [] if view.effects is None else [str(term) for term in view.effects.index]
+    of = f" of {terms[view.lead]}" if len(terms) > 1 else ""
+    remarks = [line for line in (view.bias, view.tails) if line]
+    if not full:
+        lines, stages = [], tables.stage_shares(view.budget)
+        if view.uncertainty:
+            lines += [f"Std err{of}: {tables.error_text(*view.errors)}.", *remarks]
+        if view.gates is not None and len(view.gates):
+            lines.append("Sampling: the standard error of each group from sampling alone.")
+        shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
+        lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
+        lines += [view.ledger] if view.ledger else []
+        return [[tables.Prose(tuple(lines))]] if lines else []
+    mechanisms = {str(name) for name in view.budget["mechanism"] if name}
+    noise = mechanisms.pop() if len(mechanisms) == 1 else None
+    costs = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
+    costs += [f"Noise: {noise}."] if noise else []
+    costs += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
+    costs += [view.parallel] if view.parallel else []
+    budget = tables.budget_grid(view.budget, mechanisms=noise is None)
+    parts: list[list[tables.TableBlock]] = [[budget, tables.Prose(tuple(costs))]]
     if view.uncertainty:
-        lines.append(f"Std err{_of_first(view)}: {tables.error_text(*view.errors)}.")
-        lines += [line for line in (view.bias, view.tails) if line]
-    if view.gates is not None and len(view.gates):
-        lines.append("Sampling: the standard error of each group from sampling alone.")
-    shares = (f"{SHOWN.get(name, name)} {tables.share_percent(s)}" for name, s in stages.items())
-    lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
-    lines += [view.ledger] if view.ledger else []
-    return [[tables.Prose(tuple(lines))]] if lines else []
+        grid = tables.source_grid(view.uncertainty, of)
+        parts.insert(0, [grid, *([tables.Prose(tuple(remarks))] if remarks else [])])
+    return parts
 
 
 SHOWN = {"nuisance": "nuisance models"}
 """Display names of stages."""
 
 
-def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    mechanisms = {str(name) for name in view.budget["mechanism"] if name}
-    noise = mechanisms.pop() if len(mechanisms) == 1 else None
-    costs = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
-    costs += [f"Noise: {noise}."] if noise else []
-    costs += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
-    if view.parallel:
-        costs.append(view.parallel)
-    parts: list[list[tables.TableBlock]] = [
-        [tables.budget_grid(view.budget, mechanisms=noise is None), tables.Prose(tuple(costs))]
-    ]
-    if view.uncertainty:
-        grid = tables.source_grid(view.uncertainty, _of_first(view))
-        lines = tuple(line for line in (view.bias, view.tails) if line)
-        parts.insert(0, [grid, *([tables.Prose(lines)] if lines else [])])
-    return parts
-
-
 RHO = "rho is the cost in zero-concentrated DP, rounded up. All releases cost {}."
-
-
-def _of_first(view: FitView) -> str:
-    """The term whose uncertainty is shown, if there are several terms."""
-    terms = [] if view.effects is None else [str(term) for term in view.effects.index]
-    return f" of {terms[view.lead]}" if len(terms) > 1 else ""
 
 
 def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:

@@ -338,7 +338,35 @@ def checklist(
     NIST prints no questionnaire. The headings are its parts and hazards in our words. Each element
     of `fits` has the plan, its budget, and its row of the plan's table. Intervals are at `level`.
     """
-    answers = [_answers(*fit, level, several=len(fits) > 1) for fit in fits]
+    answers = []
+    for plan, budget, row in fits:
+        guarantee = promise(plan, kind="proven", what=ALL_NUMBERS)
+        fields = _flat(disclosed(plan, guarantee, plan.request.schema, budget, None))
+        price = ", ".join(map(" ".join, _parameters(fields["privacy_parameters"]).items()))
+        at = f" at eps = {at_most(row['eps'])}" if len(fits) > 1 else ""
+        alone = float(row["se_sampling"])
+        whole = math.hypot(alone, row["se_privacy"], row["se_nuisances"])
+        precision = (
+            f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average "
+            f"effect is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by "
+            f"a cautious forecast. The expected standard error is {whole:.3g}; {alone:.3g} from "
+            "sampling alone."
+        )
+        statement = guarantee.statement.replace("Budget used:", "Budget of a fit:")
+        answers.append(
+            {
+                "Privacy parameters": (f"{fields['variant_name']}: {price}.", statement),
+                "Unit of privacy": (f"{fields['privacy_unit']}. {fields['privacy_unit_details']}",),
+                "Unprotected quantities": (fields["unprotected_quantities"],),
+                "Composition and budget": (fields["composition"], SPENDING),
+                "Algorithms and their correctness": (fields["mechanisms"], fields["justification"]),
+                "Data before noise": (fields["preprocessing_and_hyperparameter_tuning"],),
+                "Utility and bias": (precision, BIAS_DISCLOSURE),
+                "Trust model and queries": (f"Central, not interactive. {READER}",),
+                "Security and access": (ACCESS,),
+                "Data collection": (COLLECTION,),
+            }
+        )
     # Print an answer that is the same for all fits only once.
     parts = {
         head: dict.fromkeys(t for answer in answers for t in answer[head]) for head in answers[0]
@@ -349,40 +377,6 @@ def checklist(
     ]
     title, line = "Checklist Based on NIST SP 800-226", tables.Rule("=")
     return Summary(tables.Table(title, (line, *blocks, line), tables.ALERTS["proven"]))
-
-
-def _answers(
-    plan: Plan, budget: pd.DataFrame, row: Mapping[Any, Any], level: float, *, several: bool
-) -> dict[str, tuple[str, ...]]:
-    guarantee = promise(plan, kind="proven", what=ALL_NUMBERS)
-    fields = _flat(disclosed(plan, guarantee, plan.request.schema, budget, None))
-    price = ", ".join(
-        " ".join(parameter) for parameter in _parameters(fields["privacy_parameters"]).items()
-    )
-    loss = f"{fields['variant_name']}: {price}."
-    at = f" at eps = {at_most(row['eps'])}" if several else ""
-    alone = float(row["se_sampling"])
-    whole = math.hypot(alone, row["se_privacy"], row["se_nuisances"])
-    precision = (
-        f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average effect "
-        f"is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by a cautious "
-        f"forecast. The expected standard error is {whole:.3g}; {alone:.3g} from sampling alone."
-    )
-    return {
-        "Privacy parameters": (
-            loss,
-            guarantee.statement.replace("Budget used:", "Budget of a fit:"),
-        ),
-        "Unit of privacy": (f"{fields['privacy_unit']}. {fields['privacy_unit_details']}",),
-        "Unprotected quantities": (fields["unprotected_quantities"],),
-        "Composition and budget": (fields["composition"], SPENDING),
-        "Algorithms and their correctness": (fields["mechanisms"], fields["justification"]),
-        "Data before noise": (fields["preprocessing_and_hyperparameter_tuning"],),
-        "Utility and bias": (precision, BIAS_DISCLOSURE),
-        "Trust model and queries": (f"Central, not interactive. {READER}",),
-        "Security and access": (ACCESS,),
-        "Data collection": (COLLECTION,),
-    }
 
 
 BIAS_DISCLOSURE = (

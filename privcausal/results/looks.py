@@ -347,16 +347,7 @@ class Diagnostic(_Look):
         price = NOT_PRIVATE
         if self.measured.kind != "none":
             price = f"Cost: {self.guarantee.short}, in addition to the fit."
-        sentence = f"{self.sentence} {price}"
-        return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
-
-    @property
-    def _named_rows(self) -> tuple[int, ...]:
-        """Number of rows that the plot names, if it names any."""
-        return ()
-
-    def _shown(self) -> pd.DataFrame:
-        return self.frame
+        return Check(self.title, f"{self.sentence} {price}", self.frame, self.plot)
 
     def summary(self) -> Summary:
         return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
@@ -390,9 +381,10 @@ class Overlap(Diagnostic):
             index=pd.Index(cells, name="propensity"),
         )  # fmt: skip
 
-    def _shown(self) -> pd.DataFrame:
-        # The sentence reports the noise.
-        return self.frame[["treated", "control"]].round().astype(int)
+    @property
+    def check(self) -> Check:
+        """Without the noise of the counts, which the sentence reports."""
+        return super().check._replace(frame=self.frame[["treated", "control"]].round().astype(int))
 
     @property
     def sentence(self) -> str:
@@ -460,12 +452,11 @@ class Balance(Diagnostic):
         )  # fmt: skip
 
     @property
-    def _named_rows(self) -> tuple[int, ...]:
-        return (len(self.measured.terms),)
-
-    def _shown(self) -> pd.DataFrame:
+    def check(self) -> Check:
+        """With the noise in words, and room for the names of the columns."""
         words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}
-        return self.frame.rename(columns=words)
+        frame = self.frame.rename(columns=words)
+        return super().check._replace(frame=frame, rows=(len(frame),))
 
     @property
     def sentence(self) -> str:

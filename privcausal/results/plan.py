@@ -421,7 +421,15 @@ class PlanResult(Printed):
         line, head = tables.Rule("="), tables.Pairs("The analysis", tuple(left), tuple(right))
         reading = tables.Prose(_reading(self, frame)), tables.Rule("-")
         assumptions = tables.Prose((f"Assumptions: {'; '.join(_assumed(self))}.",))
-        last = tables.Prose((_notes(self),))
+        cost = planner.plan(request.budget.epsilon)
+        delta = at_most(request.budget.delta, DELTA_DIGITS)
+        price = "eps-DP (pure)" if cost.pure else f"(eps, {delta})-DP"
+        change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
+        often = "once" if self.passes == 1 else f"{self.passes} times"
+        notes = [f"Cost of each line: {price}. Neighboring data sets: {change}.", *self.weak]
+        notes += [f"A fit reads the rows {often}.", _SOURCES[bool(planner.assumed.like)]]
+        notes += [text] if (text := getattr(planner.base, "planned", "")) else []
+        last = tables.Prose((" ".join(notes),))
         blocks = line, head, line, _grid(self, frame), line, *reading, assumptions, line, last
         title = ESTIMANDS[first].title if first in ESTIMANDS else EVENT_STUDY.title
         return Summary(tables.Table(f"Plan of a {title}", blocks))
@@ -639,19 +647,3 @@ _SOURCES = {
     True: "This plan used no budget. It was computed from the rows of like= without noise, so "
     "these rows must be public. The plan is not private.",
 }
-
-
-def _notes(result: PlanResult) -> str:
-    request = result.planner.request
-    trust = request.trust
-    change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
-    plan = result.planner.plan(request.budget.epsilon)
-    delta = at_most(request.budget.delta, DELTA_DIGITS)
-    price = "eps-DP (pure)" if plan.pure else f"(eps, {delta})-DP"
-    base_words = getattr(result.planner.base, "planned", "")
-    often = "once" if result.passes == 1 else f"{result.passes} times"
-    return " ".join((
-        f"Cost of each line: {price}. Neighboring data sets: {change}.", *result.weak,
-        f"A fit reads the rows {often}.",
-        f"{_SOURCES[bool(result.planner.assumed.like)]}{base_words and f' {base_words}'}",
-    ))  # fmt: skip
