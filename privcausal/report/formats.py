@@ -233,12 +233,12 @@ def render_float(table: tables.Table, caption: str, label: str) -> str:
     alert = _alert(table)
     head = [r"\begin{table}[htbp]", r"\centering\small", rf"\caption{{{escape_latex(caption)}}}"]
     head += [rf"\label{{{label}}}"] if label else []
-    alone = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
+    single = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
     body: list[str] = []
     for block in table.blocks:
         # A single table has the float's caption; several tables keep their own captions.
         body += (
-            _tabular(block) if alone and isinstance(block, tables.TableGrid) else _tex_lines(block)
+            _tabular(block) if single and isinstance(block, tables.TableGrid) else _tex_lines(block)
         )
     return _joined(*head, *alert, *body, *alert, r"\end{table}")
 

@@ -72,9 +72,9 @@ def interval_picture(view: FitView) -> Picture | None:
 
 def shape_pictures(view: FitView) -> list[Picture]:
     """One panel per modifier, all on one scale."""
-    shown, pictures = view.shapes[:MOST_SHAPES], []
-    limits = effect_limits(shown)
-    for i, shape in enumerate(shown):
+    shapes, pictures = view.shapes[:MOST_SHAPES], []
+    limits = effect_limits(shapes)
+    for i, shape in enumerate(shapes):
         words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
         plot = partial(effect_plot, [shape], ylim=limits)
         svg = _draw(f"shape{i}", words, (PANEL, 2.55), plot)
@@ -369,8 +369,8 @@ ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 
 def include(ax: Axes, values: Iterable[float]) -> None:
     """Set horizontal limits that contain all finite values, with some margin."""
-    seen = finite(list(values))
-    low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
+    array = finite(list(values))
+    low, high = float(np.nanmin(array)), float(np.nanmax(array))
     air = 0.05 * (high - low) or 1.0
     ax.set_xlim(low - air, high + air)
     ax.locator_params(axis="x", nbins=5)
@@ -519,11 +519,11 @@ def gate_plot(
     gates : DataFrame
         Index: groups; columns estimate, std_error, conf_low, conf_high, se_sampling.
     """
-    whole = gates.iloc[:0] if overall is None else overall
-    ax, rows = row_axes(ax, [*gates.index, *whole.index])
+    average = gates.iloc[:0] if overall is None else overall
+    ax, rows = row_axes(ax, [*gates.index, *average.index])
     places, gates = rows[: len(gates)], gates.where(gates["estimate"].notna())
-    _intervals(ax, places, gates, [*whole["conf_low"], *whole["conf_high"]])
-    for place, (_, row) in zip(rows[len(gates) :], whole.iterrows(), strict=True):
+    _intervals(ax, places, gates, [*average["conf_low"], *average["conf_high"]])
+    for place, (_, row) in zip(rows[len(gates) :], average.iterrows(), strict=True):
         left, middle, right = (float(row[k]) for k in ("conf_low", "estimate", "conf_high"))
         heights = [place, place + 0.22, place, place - 0.22]
         ax.fill([left, middle, right, middle], heights, color=VERMILION, alpha=0.9, zorder=3)
@@ -660,9 +660,9 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, more: Iterable[float] = ()) -> None:
-    """Estimates with intervals; the axis also contains `more`."""
-    include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *more])
+def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, others: Iterable[float] = ()) -> None:
+    """Estimates with intervals; the axis also contains `others`."""
+    include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *others])
     ax.axvline(0, **ZERO_LINE)
     for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
         span(ax, place, float(low), float(high))

@@ -313,8 +313,8 @@ def error_text(std_error: float, se_sampling: float) -> str:
 
     Sampling variances are noisy, and raised by their noise.
     """
-    whole, alone = alike([std_error, se_sampling], std_error)
-    return f"{whole}; up to {alone} from sampling"
+    total, sampling = alike([std_error, se_sampling], std_error)
+    return f"{total}; up to {sampling} from sampling"
 
 
 def interval_sentence(view: FitView) -> str:
@@ -631,12 +631,12 @@ def _some(count: int, most: int) -> list[int]:
 
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     """A curve of gains at up to `most` points, including its ends."""
-    shown = gains.iloc[_some(len(gains), most)]
+    rows = gains.iloc[_some(len(gains), most)]
     words = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
     heads = {name: TableColumn(head) for name, head in words.items()}
     spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
-    treated = labelled_names("treated", map(share_percent, shown["share"]))
-    return filled("Expected gain by share treated", treated, *scaled(shown, heads, spread))
+    treated = labelled_names("treated", map(share_percent, rows["share"]))
+    return filled("Expected gain by share treated", treated, *scaled(rows, heads, spread))
 
 
 def attack_grid(curve: pd.DataFrame) -> TableGrid:

@@ -529,19 +529,20 @@ class ReleasedFit(Printed):
         >>> float(fit.glance()["epsilon"].iloc[0])
         0.9999999998963176
         """
-        promise, plan = self.guarantee, self.estimate.plan
-        size = self.estimate.size
-        return pd.DataFrame(
-            [
-                {
-                    "learner": plan.learner, "base": plan.base,
-                    "estimand": ", ".join(plan.request.estimands),
-                    "n": np.nan if size is None else size, "epsilon": promise.epsilon,
-                    "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
-                    "guarantee": promise.kind, "alerts": ", ".join(self.alerts),
-                }
-            ]
-        )  # fmt: skip
+        promise, plan, size = self.guarantee, self.estimate.plan, self.estimate.size
+        row = {
+            "learner": plan.learner,
+            "base": plan.base,
+            "estimand": ", ".join(plan.request.estimands),
+            "n": np.nan if size is None else size,
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "rho": promise.rho,
+            "neighbors": promise.neighbors,
+            "guarantee": promise.kind,
+            "alerts": ", ".join(self.alerts),
+        }
+        return pd.DataFrame([row])
 
     # -- nuisances ---------------------------------------------------------------------------
 

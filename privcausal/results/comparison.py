@@ -137,16 +137,16 @@ def _private(
     if fit.plan.request.estimand == COHORTS:  # averages first, and on request all ATT(g, t)
         places = np.array([row.place.factor for row in fit._rows(groups=True)])
         means = fit._tests(alpha, groups=True).reset_index()
-        shown = [means[places == "overall"], means[places == "event"]]
-        shown += [means[np.isin(places, ["cohort", "calendar"])], frame] * slopes
-        frame = pd.concat(shown, ignore_index=True)
+        frames = [means[places == "overall"], means[places == "event"]]
+        frames += [means[np.isin(places, ["cohort", "calendar"])], frame] * slopes
+        frame = pd.concat(frames, ignore_index=True)
     elif groups and fit._averages.groups:
         frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()
     title = view.right[1][1]
     short = title.partition("(")[2].rstrip(")") or title
     row = fit._headline()
-    alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
+    sampling = tables.alike([row["se_sampling"]], row["std_error"])[0]
     return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
         "Estimator": short if plan.base == "none" else f"{short} / {plan.base}",
@@ -156,7 +156,7 @@ def _private(
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
         "Neighboring data": stat_text(fit, "neighbors") or "",
-        "Sampling alone": alone if math.isfinite(row["se_sampling"]) else "",
+        "Sampling alone": sampling if math.isfinite(row["se_sampling"]) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
 
@@ -311,8 +311,8 @@ def _pyfixest(fit: Any, alpha: float) -> Foreign:
     estimate, std_error, p = (table[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
     frame = _tidy(table.index, estimate, std_error, alpha, p, fit.confint(alpha=alpha))
     absorbed = getattr(fit, "_fixef", None)
-    more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
-    return frame, _facts(fit._depvar, fit, getattr(fit, "_N", None), **more)
+    absorbed_facts = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+    return frame, _facts(fit._depvar, fit, getattr(fit, "_N", None), **absorbed_facts)
 
 
 def _maketables(fit: Any, alpha: float) -> Foreign:
@@ -367,7 +367,7 @@ def _tidy(
     return pd.DataFrame(dict(zip(summary.TIDY, columns, strict=True)))
 
 
-def _facts(outcome: object, model: object, n: Any, **more: str) -> Facts:
+def _facts(outcome: object, model: object, n: Any, **others: str) -> Facts:
     finite = n is not None and np.isfinite(float(n))
     facts = {"Outcome": str(outcome), "Estimator": type(model).__name__}
-    return facts | {"n": f"{float(n):,.0f}" if finite else "", **more, "Guarantee": "none"}
+    return facts | {"n": f"{float(n):,.0f}" if finite else "", **others, "Guarantee": "none"}

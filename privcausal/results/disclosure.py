@@ -94,7 +94,7 @@ def disclosed(
         elif domain.labels is not None:
             values = f"one of {', '.join(domain.labels)}"
         columns.append(f"`{name}` {values}")
-    lack = "No value is missing." if schema.complete else "Values may be missing."
+    missing = "No value is missing." if schema.complete else "Values may be missing."
     change = neighboring(promise.neighbors, promise.unit)
     units = "rows" if plan.request.trust.unit is None else "units"
     size = f"the number of {units}, " if promise.neighbors == "substitute" else ""
@@ -107,7 +107,7 @@ def disclosed(
     return {
         "dp_variant": {
             "variant_name": "Approximate DP" if promise.delta else "Pure DP",
-            "data_domain": f"All tables with the columns {'; '.join(columns)}. {lack}",
+            "data_domain": f"All tables with the columns {'; '.join(columns)}. {missing}",
             "unprotected_quantities": f"Public: {size}{domains}, the names and types of columns, "
             "the formula, and all options of the call.",
         },
@@ -235,8 +235,8 @@ class Disclosed(ReleasedFit):
             tables.Prose(tuple(map(tables.clean, texts)), head) for head, texts in parts.items()
         ]
         line, head = tables.Rule("="), tables.Pairs("The guarantee", left, right)
-        shown: tuple[tables.TableBlock, ...] = (line, head, line, *blocks, line)
-        return Summary(tables.Table("Privacy Label", shown, tables.ALERTS[view.kind]))
+        content: tuple[tables.TableBlock, ...] = (line, head, line, *blocks, line)
+        return Summary(tables.Table("Privacy Label", content, tables.ALERTS[view.kind]))
 
     def registry(
         self,
@@ -344,12 +344,12 @@ def checklist(
         fields = _flat(disclosed(plan, guarantee, plan.request.schema, budget, None))
         price = ", ".join(map(" ".join, _parameters(fields["privacy_parameters"]).items()))
         at = f" at eps = {at_most(row['eps'])}" if len(fits) > 1 else ""
-        alone = float(row["se_sampling"])
-        whole = math.hypot(alone, row["se_privacy"], row["se_nuisances"])
+        sampling = float(row["se_sampling"])
+        total = math.hypot(sampling, row["se_privacy"], row["se_nuisances"])
         precision = (
             f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average "
             f"effect is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by "
-            f"a cautious forecast. The expected standard error is {whole:.3g}; {alone:.3g} from "
+            f"a cautious forecast. The expected standard error is {total:.3g}; {sampling:.3g} from "
             "sampling alone."
         )
         statement = guarantee.statement.replace("Budget used:", "Budget of a fit:")

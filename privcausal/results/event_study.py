@@ -88,8 +88,8 @@ class EventStudyResult(Result):
         True
         """
         pairs, averages = comparisons(self.plan.request), self._averages
-        seen = np.isfinite(self.params.to_numpy())
-        before = np.flatnonzero([pair.event < 0 and seen[k] for k, pair in enumerate(pairs)])
+        estimated = np.isfinite(self.params.to_numpy())
+        before = np.flatnonzero([pair.event < 0 and estimated[k] for k, pair in enumerate(pairs)])
         if not len(before):
             raise CapabilityError("No cohort has two periods before its treatment.")
         test = self.wald_test(np.eye(len(self.params))[before])

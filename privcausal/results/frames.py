@@ -66,8 +66,8 @@ def term_frame(averages: AverageEstimate, rows: Sequence[ResultTerm], z: float) 
     A ratio of risks, over all rows or in a group, follows from two mean outcomes. The LATE has the
     limits of its confidence set.
     """
-    every = [*averages.terms, *averages.groups]
-    places = [every.index(row) for row in rows if row.kind != "ratio"]
+    terms = [*averages.terms, *averages.groups]
+    places = [terms.index(row) for row in rows if row.kind != "ratio"]
     estimate, se = averages.estimate[places], averages.sd[places]
     half = averages.half_widths(z)[places]
     finite = np.isfinite(se)
@@ -81,13 +81,13 @@ def term_frame(averages: AverageEstimate, rows: Sequence[ResultTerm], z: float) 
             "se_sampling": np.where(finite, np.sqrt(np.diag(averages.sampling)[places]), np.nan),
             "p_value": averages.p[places],
         },
-        index=pd.Index([str(every[k]) for k in places], name="term"),
+        index=pd.Index([str(terms[k]) for k in places], name="term"),
     )
     if rows and rows[0].kind == "late":
         ends = instruments.late_limits(averages, z)
         p = np.nan if np.isinf(ends).all() else instruments.instrument_tests(averages).p_zero
         frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
-    risks = {(term.arm, term.place): k for k, term in enumerate(every)}
+    risks = {(term.arm, term.place): k for k, term in enumerate(terms)}
     ratios = {
         str(row): effects.ratio_limits(
             averages, (risks[0, row.place], risks[1, row.place]), row.of, z
@@ -184,7 +184,9 @@ def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.Dat
     lines = []
     for release in releases:
         charge = release.charge
-        alone = accounting.epsilon_of(charge.alone, delta, charge.cost.gdp) if charge.alone else 0.0
+        in_rho = (
+            accounting.epsilon_of(charge.alone, delta, charge.cost.gdp) if charge.alone else 0.0
+        )
         cost = charge.price or charge.cost
         rho = charge.cost.rho / accounting.PICO if charge.price is None else np.nan
         lines.append(
@@ -196,7 +198,7 @@ def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.Dat
                 "sensitivity": charge.sensitivity,
                 "noise_sd": charge.noise_sd,
                 "rho": rho,
-                "epsilon": cost.epsilon / accounting.PICO + alone,
+                "epsilon": cost.epsilon / accounting.PICO + in_rho,
                 "delta": cost.delta / accounting.PICO,
                 "rows": charge.rows,
                 "parallel": charge.parallel,
@@ -293,13 +295,13 @@ def _shape(
         variance += np.einsum("ij,jk,ik->i", average, piece.cov, average)
     sd = np.sqrt(np.maximum(variance, 0.0))
     return Shape(
-        name,
-        "continuous" if isinstance(domain, Interval) else "levels",
-        grid,
-        mean.tolist(),
-        np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
-        np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
-        f"approximate {level:g}% band" if effect.pieces else "no band",
+        name=name,
+        kind="continuous" if isinstance(domain, Interval) else "levels",
+        grid=grid,
+        estimate=mean.tolist(),
+        conf_low=np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
+        conf_high=np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
+        interval_label=f"approximate {level:g}% band" if effect.pieces else "no band",
     )
 
 
@@ -330,10 +332,14 @@ def _cell_shape(
         kind, indices = "continuous", np.repeat(indices, 2)
         grid = np.repeat(axis.ends, 2)[1:-1].tolist()
     return Shape(
-        axis.name, kind, grid, value[indices].tolist(),  # type: ignore[arg-type]  # the two literals
-        (value - z * spread)[indices].tolist(), (value + z * spread)[indices].tolist(),
-        f"{level:g}% interval by cell",
-    )  # fmt: skip
+        name=axis.name,
+        kind=kind,  # type: ignore[arg-type]  # the two literals
+        grid=grid,
+        estimate=value[indices].tolist(),
+        conf_low=(value - z * spread)[indices].tolist(),
+        conf_high=(value + z * spread)[indices].tolist(),
+        interval_label=f"{level:g}% interval by cell",
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,8 +117,8 @@ def _contrasts(
     alpha: float,
     simultaneous: bool,
 ) -> Contrasts:
-    matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
-    estimates = effects.contrasted(result._averages, matrix, more)
+    matrix, extra_sd, values = (np.array(part) for part in zip(*rows, strict=True))
+    estimates = effects.contrasted(result._averages, matrix, extra_sd)
     distance = estimates.estimate - values
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = distance / estimates.sd

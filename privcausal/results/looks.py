@@ -552,8 +552,8 @@ class Uplift(_Look):
             "are treated first. Qini is the area between the Qini curve and the line for random "
             "treatment."
         )
-        areas, every = self.areas(alpha), tables.estimate_heads(alpha)
-        heads = {name: every[name] for name in tables.ESTIMATES}
+        areas, all_heads = self.areas(alpha), tables.estimate_heads(alpha)
+        heads = {name: all_heads[name] for name in tables.ESTIMATES}
         heads["random"] = tables.TableColumn("at random")
         names = tables.labelled_names("Areas (noisy)", areas.index, "area")
         columns = tables.scaled(areas, heads, areas["std_error"])

@@ -71,8 +71,8 @@ class Question:
             raise CapabilityError("power must be a number in (alpha / 2, 1), for example 0.8.")
         rows = () if n is None else _listed("n", n)
         for value in rows:
-            whole = is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS
-            if not (whole and value == int(value)):
+            in_range = is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS
+            if not (in_range and value == int(value)):
                 raise CapabilityError(
                     f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}."
                 )

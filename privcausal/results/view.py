@@ -49,19 +49,6 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     if promise.kind == "proven" and promise.trade_off is not None:
         alarms = np.linspace(0.0, 1.0, 101)
         attack = pd.DataFrame({"false_alarms": alarms, "power": 1 - promise.trade_off(alarms)})
-    # Declared bounds are a free first line of the budget.
-    budget = result.budget
-    if not (budget["stage"] == "bounds").any():
-        line = dict.fromkeys(budget.columns, 0.0) | {
-            "stage": "bounds",
-            "query": "declared",
-            "mechanism": "",
-            "noise_sd": np.nan,
-            "neighbors": budget["neighbors"].iloc[0],
-            "rows": 0.0,
-            "parallel": False,
-        }
-        budget = pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
     # A joint trade-off function of all stages is charged as a whole, without brackets.
     brackets = plan.trade_off is None and any(stage.parallel for stage in plan.stages)
     # Sensitivity is a sentence for studies that assume all confounders are measured.
@@ -88,7 +75,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         bias=_interval_sentence(result, z, alpha),
         tails=" ".join(tails(estimate)),
         parallel=PARALLEL * brackets,
-        budget=budget.replace({"stage": dict(description.stages)}),
+        budget=_budget(result).replace({"stage": dict(description.stages)}),
         total=total,
         ledger=result.ledger_line,
         guarantee=_promise(result),
@@ -110,6 +97,22 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         alpha=alpha,
         lead=0 if averages is None or cohorts else result._lead,
     )
+
+
+def _budget(result: base.ReleasedFit) -> pd.DataFrame:
+    """The budget, with a free first line if bounds were declared."""
+    budget = result.budget
+    if (budget["stage"] == "bounds").any():
+        return budget
+    line = dict.fromkeys(budget.columns, 0.0) | {
+        "stage": "bounds",
+        "query": "declared",
+        "mechanism": "",
+        "noise_sd": np.nan,
+        "neighbors": budget["neighbors"].iloc[0],
+        "parallel": False,
+    }
+    return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
 
 
 PARALLEL = (
@@ -378,12 +381,12 @@ def _notes(result: base.ReleasedFit, description: estimators.Description) -> tup
     notes = [*result.alerts.values()]
     if request.ratios:  # whose interval may have an infinite side
         frame = result._table()
-        lacks = {"lower": frame["conf_low"] <= 0, "upper": frame["conf_high"] == np.inf}
+        sides = {"lower": frame["conf_low"] <= 0, "upper": frame["conf_high"] == np.inf}
         unlimited = [
             f"{row} has no {side} limit"
             for row in result._rows()
-            for side, lack in lacks.items()
-            if row.kind == "ratio" and lack[str(row)]
+            for side, has_none in sides.items()
+            if row.kind == "ratio" and has_none[str(row)]
         ]
         why = "the noise is too large to rule out a risk of 0 (for an odds ratio, also of 1)"
         notes += [f"{' and '.join(unlimited)}: {why}."] if unlimited else []
