@@ -74,7 +74,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
         uncertainty=_sources(result),
         bias=_interval_sentence(result, z, alpha),
         tails=" ".join(tails(estimate)),
-        parallel=PARALLEL * brackets,
+        parallel=BRACKETS * brackets,
         budget=_budget(result).replace({"stage": dict(description.stages)}),
         total=total,
         ledger=result.ledger_line,
@@ -115,7 +115,7 @@ def _budget(result: base.ReleasedFit) -> pd.DataFrame:
     return pd.concat([pd.DataFrame([line]), budget], ignore_index=True)
 
 
-PARALLEL = (
+BRACKETS = (
     "Costs in brackets are not charged again: these releases read disjoint rows, and an equal cost "
     "is already charged (parallel composition)."
 )
