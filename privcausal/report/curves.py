@@ -53,11 +53,17 @@ def plan_plot(
         x, width = plots.finite(line[by]), plots.finite(line["half-width"])
         name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
         ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
-        asked = line["planned"].to_numpy(dtype=bool)
+        planned = line["planned"].to_numpy(dtype=bool)
         ax.plot(
-            x[asked], width[asked], marker, color=color, markersize=6, markeredgecolor="white",
-            label=name, zorder=4,
-        )  # fmt: skip
+            x[planned],
+            width[planned],
+            marker,
+            color=color,
+            markersize=6,
+            markeredgecolor="white",
+            label=name,
+            zorder=4,
+        )
         if other == "n" or number == len(values) - 1:
             floor = color if other == "n" else plots.GREY
             ax.plot(
@@ -97,10 +103,15 @@ def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             x, utility, linestyle=DASHES[number % len(DASHES)], color=color, linewidth=1.8, zorder=3
         )
         ax.plot(
-            x[best], utility[best], marker, color=color, markersize=8, markeredgecolor="white",
+            x[best],
+            utility[best],
+            marker,
+            color=color,
+            markersize=8,
+            markeredgecolor="white",
             label=f"privacy weight {share_percent(weight)}: best eps {sign} {at_most(x[best])}",
             zorder=4,
-        )  # fmt: skip
+        )
     ax.set_xscale("log")
     _plain_ticks(ax.xaxis, curve["eps"].min(), curve["eps"].max())
     ax.set_ylim(0, 1.45)  # This leaves space for the legend above the lines.
@@ -125,8 +136,8 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
     candidates = [[m * 10.0**k for k in powers for m in steps] for steps in TICK_STEPS]
     candidates.append([float(tick) for tick in MaxNLocator(5).tick_values(low, high)])
     inside = [[t for t in ticks if 0.99 * low <= t <= 1.01 * high] for ticks in candidates]
-    kept = next((ticks for ticks in inside if len(ticks) >= 3), inside[-1])
-    axis.set_major_locator(FixedLocator(kept))
+    chosen = next((ticks for ticks in inside if len(ticks) >= 3), inside[-1])
+    axis.set_major_locator(FixedLocator(chosen))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")
 
@@ -158,10 +169,16 @@ def sensitivity_plot(
         value = float(robustness[name])
         if 0 < value < 1:
             ax.plot(
-                [100 * value], [0], marker, color=plots.VERMILION, markersize=7,
-                markeredgecolor="white", clip_on=False, zorder=5,
+                [100 * value],
+                [0],
+                marker,
+                color=plots.VERMILION,
+                markersize=7,
+                markeredgecolor="white",
+                clip_on=False,
+                zorder=5,
                 label=f"{name} reaches zero at {share_percent(value)}",
-            )  # fmt: skip
+            )
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=plots.INK)
     ax.set_xlabel(
@@ -193,14 +210,21 @@ def event_plot(
         low, high = (plots.finite(events[f"{kind}_{side}"]) for side in ("low", "high"))
         ax.vlines(x, low, high, color=color, linewidth=width, zorder=2)
     before = x < 0
-    for part, face, said in (
+    for part, face, label in (
         (before, "white", "before treatment"),
         (~before, plots.BLUE, "from treatment on"),
     ):
         ax.plot(
-            x[part], plots.finite(events["estimate"])[part], "o", color=plots.BLUE, markersize=6,
-            markerfacecolor=face, markeredgewidth=1.6, label=said, zorder=4,
-        )  # fmt: skip
+            x[part],
+            plots.finite(events["estimate"])[part],
+            "o",
+            color=plots.BLUE,
+            markersize=6,
+            markerfacecolor=face,
+            markeredgewidth=1.6,
+            label=label,
+            zorder=4,
+        )
     if before.any() and not before.all():
         last, first = x[before][-1], x[~before][0]
         ax.axvline((last + first) / 2, color=plots.VERMILION, linewidth=1.2, zorder=1)
@@ -214,8 +238,8 @@ def event_plot(
         framealpha=1, edgecolor="none", fontsize=9, loc="upper left", ncols=2, labelcolor=plots.INK
     )
     level = confidence(alpha)
-    said = f"thick: {level}; thin: {level} for all together; vertical line: treatment"
-    plots.titles(ax, "Effect by time since treatment", said)
+    label = f"thick: {level}; thin: {level} for all together; vertical line: treatment"
+    plots.titles(ax, "Effect by time since treatment", label)
     return ax
 
 
@@ -233,26 +257,26 @@ def survival_plot(
     """
     ax = plots.axes_of(ax, height=4.2)
     plots.calm(ax, across="y")
-    arms = [(tables.clean(arm), own) for arm, own in curves.groupby("arm", sort=False)]
+    arms = [(tables.clean(arm), curve) for arm, curve in curves.groupby("arm", sort=False)]
     x = plots.finite(arms[0][1]["time"])
-    for (arm, own), color, width in zip(arms, (plots.INK, plots.BLUE), (1.2, 2.4), strict=True):
-        low, high = (plots.finite(own[f"band_{side}"]) for side in ("low", "high"))
+    for (arm, curve), color, width in zip(arms, (plots.INK, plots.BLUE), (1.2, 2.4), strict=True):
+        low, high = (plots.finite(curve[f"band_{side}"]) for side in ("low", "high"))
         ax.fill_between(x, low, high, step="post", color=color, alpha=0.25, linewidth=0)
         label = tables.cut(arm, plots.PICTURE_NAME)
-        ax.step(x, own["survival"], where="post", color=color, linewidth=width, label=label)
+        ax.step(x, curve["survival"], where="post", color=color, linewidth=width, label=label)
     if mean:
-        one, other = (plots.finite(own["survival"]) for _, own in arms)
-        ax.fill_between(x, one, other, step="post", color=plots.PALE, linewidth=0, zorder=0)
+        first, second = (plots.finite(curve["survival"]) for _, curve in arms)
+        ax.fill_between(x, first, second, step="post", color=plots.PALE, linewidth=0, zorder=0)
     ax.set_ylim(0, 1)
     ax.set_xlim(0, x[-1])
-    shown = at_risk(curves)
-    ax.set_xticks(list(shown.index), [f"{t:g}" for t in shown.index])
+    risk = at_risk(curves)
+    ax.set_xticks(list(risk.index), [f"{t:g}" for t in risk.index])
     plots.xlabel(ax, time)
     ax.set_ylabel("probability of no event")
     ax.legend(frameon=False, fontsize=9, labelcolor=plots.INK)
     area = "; between the curves: difference of means" if mean else ""
-    said = f"bands: {confidence(alpha)} simultaneous{area}"
-    plots.titles(ax, "Survival by arm, not adjusted", said)
+    reading = f"bands: {confidence(alpha)} simultaneous{area}"
+    plots.titles(ax, "Survival by arm, not adjusted", reading)
     below: dict[str, Any] = {
         "textcoords": "offset points", "annotation_clip": False, "fontsize": 8.5,
         "color": plots.INK, "va": "top", **plots.AS_TYPED,
@@ -260,11 +284,15 @@ def survival_plot(
     for row, (arm, _) in enumerate(arms):
         name = f"At risk (noisy), {tables.cut(arm, plots.PICTURE_NAME)}:"
         ax.annotate(name, (0, 0), (-26, -34 - 27 * row), xycoords="axes fraction", **below)
-        for t, value in zip(shown.index, shown.iloc[:, row], strict=True):
+        for t, value in zip(risk.index, risk.iloc[:, row], strict=True):
             ax.annotate(
-                f"{value:,.0f}", (t, 0), (0, -46 - 27 * row), ha="center",
-                xycoords=("data", "axes fraction"), **below,
-            )  # fmt: skip
+                f"{value:,.0f}",
+                (t, 0),
+                (0, -46 - 27 * row),
+                ha="center",
+                xycoords=("data", "axes fraction"),
+                **below,
+            )
     return ax
 
 
@@ -309,9 +337,15 @@ def overlap_plot(
     ):
         counts = plots.finite(frame[name])
         ax.bar(
-            places, sign * np.maximum(counts, 0.0), width=0.9, color=color, hatch=hatch,
-            edgecolor="white" if not hatch else plots.INK, linewidth=0.5, zorder=2,
-        )  # fmt: skip
+            places,
+            sign * np.maximum(counts, 0.0),
+            width=0.9,
+            color=color,
+            hatch=hatch,
+            edgecolor="white" if not hatch else plots.INK,
+            linewidth=0.5,
+            zorder=2,
+        )
         low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
         ax.vlines(places, sign * low, sign * high, color=plots.INK, linewidth=1, zorder=3)
     ax.axhline(0, color=plots.INK, linewidth=0.8, zorder=4)
@@ -322,18 +356,24 @@ def overlap_plot(
     control, treated = (tables.cut(tables.clean(arm), plots.PICTURE_NAME) for arm in arms)
     for text, height in ((treated, 0.96), (f"{control} (hatched)", 0.04)):
         ax.annotate(
-            text, (0.01, height), xycoords="axes fraction", va="top" if height > 0.5 else "bottom",
-            color=plots.INK, fontsize=9.5, fontweight="bold", bbox={"color": "white", "pad": 1.5},
+            text,
+            (0.01, height),
+            xycoords="axes fraction",
+            va="top" if height > 0.5 else "bottom",
+            color=plots.INK,
+            fontsize=9.5,
+            fontweight="bold",
+            bbox={"color": "white", "pad": 1.5},
             **plots.AS_TYPED,
-        )  # fmt: skip
+        )
     ax.set_ylabel("rows (noisy count)")
     # Cell borders as ticks, and names of the two cells of clipped propensities.
     borders = frame["high"].to_numpy()[:-1]
     step = max(1, (len(borders) - 1) // 4)
-    shown = np.arange(0, len(borders), step)
-    ticks = np.r_[places[0], shown + 0.5, places[-1]]
+    ticked = np.arange(0, len(borders), step)
+    ticks = np.r_[places[0], ticked + 0.5, places[-1]]
     ends = (f"≤ {borders[0]:.2g}", f"≥ {borders[-1]:.2g}")
-    inner = [f"{borders[k]:.2g}" for k in shown]
+    inner = [f"{borders[k]:.2g}" for k in ticked]
     inner[0] = inner[-1] = ""  # The labels of the outer cells show these borders.
     ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
     ax.set_xlabel("estimated propensity")
@@ -362,12 +402,17 @@ def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         noise = NOISE_95 * plots.finite(frame[f"std_error_{name}"])
         ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
         ax.plot(
-            value, places + shift, marker, color=color, markerfacecolor=face, markersize=6,
+            value,
+            places + shift,
+            marker,
+            color=color,
+            markerfacecolor=face,
+            markersize=6,
             zorder=4,
-        )  # fmt: skip
+        )
         limits += [*(value - noise), *(value + noise)]
     plots.include(ax, limits)
     plots.xlabel(ax, "standardized difference, treated minus control")
-    said = "hollow: before weighting; filled: after; lines: noise"
-    plots.titles(ax, "Balance of covariates", said)
+    reading = "hollow: before weighting; filled: after; lines: noise"
+    plots.titles(ax, "Balance of covariates", reading)
     return ax

@@ -16,7 +16,6 @@ from privcausal.prices import at_most, chance, odds
 from privcausal.report import plots, tables
 from privcausal.report.formats import grid_html
 from privcausal.report.view import FitView
-from privcausal.typing import Neighbors
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -70,10 +69,10 @@ def methods_text(view: FitView) -> str:
     """Methods, privacy, software and references, one paragraph each."""
     software = ", ".join(f"{name} {version}" for name, version in view.versions)
     privacy = " ".join((view.headline[-1], *view.guarantee))
-    said = " ".join(view.methods)
-    cited = [work for words, work in WORKS.items() if words in f"{said} {privacy}"]
+    methods = " ".join(view.methods)
+    cited = [work for words, work in WORKS.items() if words in f"{methods} {privacy}"]
     references = "\n".join(f"- {work}" for work in sorted([*cited, ALWAYS]))
-    return f"{said}\n\n{privacy}\n\nSoftware: {software}.\n\nReferences\n{references}\n"
+    return f"{methods}\n\n{privacy}\n\nSoftware: {software}.\n\nReferences\n{references}\n"
 
 
 Audience: TypeAlias = Literal["technical", "public"]
@@ -126,22 +125,34 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     Raise `CapabilityError` for an unknown audience, or if the templates are missing.
     """
     if audience not in get_args(Audience):
-        known = ", ".join(get_args(Audience))
-        raise CapabilityError(f"audience={audience!r} is not available. Choices: {known}.")
-    page = _environment().get_template("report.html.j2")
-    return page.render(_context(view, public=audience == "public"))
-
-
-def _context(view: FitView, *, public: bool) -> dict[str, Any]:
+        choices = ", ".join(get_args(Audience))
+        raise CapabilityError(f"audience={audience!r} is not available. Choices: {choices}.")
+    public = audience == "public"
     sections = SECTIONS if view.treatment else OF_A_REGRESSION
     varied = view.shapes or view.gates is not None or view.cells is not None
     third = "Who benefits?" if varied else "Estimates"
-    return {
+    facts = list[tuple[str, str, str]]()
+    if view.effects is not None and len(view.effects):
+        row = view.effects.iloc[view.lead]
+        of = f"average effect on {view.outcome}" if view.treatment else "first coefficient"
+        estimate, low, high = tables.interval(row)
+        remark = "all sources of uncertainty" if view.more else "sampling and privacy noise"
+        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "not finite"
+        facts.append((str(row.name), estimate, of))
+        facts.append((f"{tables.confidence(view.alpha)} interval", limits, remark))
+    if view.kind == "none":
+        facts.append(("Privacy", "none", "test noise"))
+    else:
+        slack = f"δ = {chance(view.delta)}" if view.delta else "pure (δ = 0)"
+        kind = "proven" if view.kind == "proven" else "claimed"
+        facts.append((f"Privacy ({kind})", f"ε = {at_most(view.epsilon)}", slack))
+    page = _environment().get_template("report.html.j2")
+    context = {
         "view": view,
         "public": public,
         "alert": tables.ALERTS[view.kind],
         "sections": (*sections[:2], view.third or third, *sections[3:]),
-        "facts": _facts(view),
+        "facts": facts,
         "level": tables.confidence(view.alpha),
         "interval": tables.interval_sentence(view),
         "errors": tables.error_text(*view.errors) if view.uncertainty else "",
@@ -167,23 +178,7 @@ def _context(view: FitView, *, public: bool) -> dict[str, Any]:
         ],
         "call": [tables.clean(line) for line in view.call.split("\n")],
     }
-
-
-def _facts(view: FitView) -> list[tuple[str, str, str]]:
-    facts = []
-    if view.effects is not None and len(view.effects):
-        row = view.effects.iloc[view.lead]
-        of = f"average effect on {view.outcome}" if view.treatment else "first coefficient"
-        estimate, low, high = tables.interval(row)
-        facts.append((str(row.name), estimate, of))
-        remark = "all sources of uncertainty" if view.more else "sampling and privacy noise"
-        limits = f"{low} to {high}" if math.isfinite(row["conf_low"]) else "not finite"
-        facts.append((f"{tables.confidence(view.alpha)} interval", limits, remark))
-    slack = f"δ = {chance(view.delta)}" if view.delta else "pure (δ = 0)"
-    if view.kind == "none":
-        return [*facts, ("Privacy", "none", "test noise")]
-    kind = "proven" if view.kind == "proven" else "claimed"
-    return [*facts, (f"Privacy ({kind})", f"ε = {at_most(view.epsilon)}", slack)]
+    return page.render(context)
 
 
 PLAIN_WORDS = {
@@ -194,7 +189,7 @@ PLAIN_WORDS = {
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
-    def shown(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
+    def grid_of(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
         return None if frame is None or not len(frame) else grid(frame, view.alpha)
 
     words = PLAIN_WORDS if public else {}
@@ -206,27 +201,28 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
     if view.treatment and effects is not None:
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     return {
-        "effects": shown(effects, partial(tables.effect_grid, caption=view.third or "Effects")),
-        "slopes": shown(slopes, tables.slope_grid),
-        "groups": shown(view.gates, tables.gate_grid),
-        "cells": shown(view.cells, tables.cell_grid),
+        "effects": grid_of(effects, partial(tables.effect_grid, caption=view.third or "Effects")),
+        "slopes": grid_of(slopes, tables.slope_grid),
+        "groups": grid_of(view.gates, tables.gate_grid),
+        "cells": grid_of(view.cells, tables.cell_grid),
         "sources": tables.source_grid(sources, packed=False) if sources else None,
         "budget": tables.budget_grid(view.budget),
         "shares": tables.share_grid(view.budget),
-        "odds": odds_grid(view.epsilon, view.neighbors),
+        "odds": tables.filled(  # the largest change in a belief about one person
+            f"Belief that {tables.ODDS[view.neighbors]}, as odds",
+            tables.labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),
+            (
+                tables.TableColumn("at least", words="can fall to"),
+                (odds(p, -view.epsilon) for p in BELIEFS),
+            ),
+            (
+                tables.TableColumn("at most", words="can rise to"),
+                (odds(p, view.epsilon) for p in BELIEFS),
+            ),
+        ),
         "settings": _pair_grid("Settings", (*view.left, *view.right)),
         "versions": _pair_grid("Software", view.versions),
     }
-
-
-def odds_grid(epsilon: float, neighbors: Neighbors) -> tables.TableGrid:
-    """The largest change in a belief about one person after reading any released output."""
-    return tables.filled(
-        f"Belief that {tables.ODDS[neighbors]}, as odds",
-        tables.labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),
-        (tables.TableColumn("at least", words="can fall to"), (odds(p, -epsilon) for p in BELIEFS)),
-        (tables.TableColumn("at most", words="can rise to"), (odds(p, epsilon) for p in BELIEFS)),
-    )
 
 
 def _pair_grid(caption: str, pairs: tuple[tuple[str, str], ...]) -> tables.TableGrid | None:

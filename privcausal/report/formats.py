@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.util import find_spec
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from privcausal.errors import CapabilityError
@@ -38,57 +38,46 @@ def render_text(table: tables.Table) -> str:
     alert = list(_centred(table.alert)) if table.alert else []
     lines = [*alert, *_centred(table.title)]
     for block in table.blocks:
-        lines.extend(_text_lines(block))
+        match block:
+            case tables.Rule():
+                lines.append(block.character * TEXT_WIDTH)
+            case tables.Pairs():
+                lines.extend(_text_pairs(block))
+            case tables.TableGrid():
+                lines.extend(_grid(block))
+            case tables.Prose():
+                indent = "  " if block.heading else ""
+                if block.heading:
+                    lines.extend(_wrap(tables.ascii_only(block.heading), TEXT_WIDTH))
+                for paragraph in block.paragraphs:
+                    text, width = tables.ascii_only(paragraph), TEXT_WIDTH - 2 * len(indent)
+                    for n, line in enumerate(_wrap(text, width)):
+                        lines.append(indent + (indent if n else "") + line)
     return "\n".join(line[:TEXT_WIDTH].rstrip() for line in [*lines, *alert])
 
 
-def _text_lines(block: tables.TableBlock) -> Iterator[str]:
-    match block:
-        case tables.Rule():
-            yield block.character * TEXT_WIDTH
-        case tables.Pairs():
-            yield from _text_pairs(block)
-        case tables.TableGrid():
-            yield from _grid(block)
-        case tables.Prose():
-            indent = "  " if block.heading else ""
-            if block.heading:
-                yield from _wrap(tables.ascii_only(block.heading), TEXT_WIDTH)
-            for paragraph in block.paragraphs:
-                lines = _wrap(tables.ascii_only(paragraph), TEXT_WIDTH - 2 * len(indent))
-                yield from (indent + (indent if n else "") + line for n, line in enumerate(lines))
-
-
 def _text_pairs(block: tables.Pairs) -> Iterator[str]:
-    sides = [
-        [(tables.ascii_only(a), tables.ascii_only(b)) for a, b in side]
-        for side in (block.left, block.right)
-    ]
-    halves = (
-        [f"{label}:{value:>{HALF - len(label) - 1}}" for label, value in filter(_fits, side)]
-        for side in sides
-    )
+    """Pairs side by side; a value too long for its half has lines below, as a formula is whole."""
+    halves, long = list[list[str]](), list[tuple[str, str]]()
+    for side in (block.left, block.right):
+        halves.append([])
+        for label, value in ((tables.ascii_only(a), tables.ascii_only(b)) for a, b in side):
+            if len(label) + len(value) + 2 <= HALF:
+                halves[-1].append(f"{label}:{value:>{HALF - len(label) - 1}}")
+            else:
+                long.append((label, value))
     for first, second in zip_longest(*halves, fillvalue=""):
         yield f"{first:<{HALF}}  {second}"
-    for label, value in (pair for side in sides for pair in side if not _fits(pair)):
-        yield from _long_pair(label, value)
-
-
-def _fits(pair: tuple[str, str]) -> bool:
-    return len(pair[0]) + len(pair[1]) + 2 <= HALF
-
-
-def _long_pair(label: str, value: str) -> Iterator[str]:
-    """Print a value too long for its half on separate lines, because a cut formula is useless."""
-    head = f"{tables.cut(label, HALF)}: "
-    width = TEXT_WIDTH - len(head)
-    lines = _wrap(value, width) or [""]
-    if len(lines) > LONGEST_PAIR:
-        # Cut anywhere: words of a shortened value may be split.
-        value = tables.cut(" ".join(value.split()), width * LONGEST_PAIR)
-        lines = [value[i : i + width] for i in range(0, width * LONGEST_PAIR, width)]
-    yield head + lines[0]
-    yield from (" " * len(head) + line for line in lines[1:])
+    for label, value in long:
+        head = f"{tables.cut(label, HALF)}: "
+        width = TEXT_WIDTH - len(head)
+        lines = _wrap(value, width) or [""]
+        if len(lines) > LONGEST_PAIR:
+            # Cut anywhere: words of a shortened value may be split.
+            short = tables.cut(" ".join(value.split()), width * LONGEST_PAIR)
+            lines = [short[i : i + width] for i in range(0, width * LONGEST_PAIR, width)]
+        yield head + lines[0]
+        yield from (" " * len(head) + line for line in lines[1:])
 
 
 def _grid(block: tables.TableGrid) -> Iterator[str]:
@@ -100,69 +89,44 @@ def _grid(block: tables.TableGrid) -> Iterator[str]:
             "  " + line for row in cells for line in _text_row(row, block.columns, widths, gaps)
         )
         return
-    cells.insert(0, _heads(block.columns, cells))
-    panels = _panels(cells, block.columns)
-    for index, chosen in enumerate(panels):
-        if index:
-            yield "-" * TEXT_WIDTH
+    # A head above narrow numbers is shortened, as names are.
+    heads = []
+    for i, column in enumerate(block.columns):
+        width = max((len(row[i]) for row in cells), default=0)
+        short = tables.cut(tables.ascii_only(column.head), max(HEAD_WIDTH, width))
+        heads.append(_text_cell(column.head if column.align == "left" else short, column))
+    cells.insert(0, tuple(heads))
+    # Panels of columns that fit next to each other; each panel repeats the row names.
+    lengths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    names = [i for i, column in enumerate(block.columns) if column.align == "left"]
+    room = TEXT_WIDTH - sum(min(lengths[i], LEAST_TEXT) + 2 for i in names)
+    panels: list[list[int]] = [[]]
+    for i in (i for i in range(len(lengths)) if i not in names):
+        if panels[-1] and sum(lengths[j] + 1 for j in [*panels[-1], i]) > room:
+            panels.append([])
+        panels[-1].append(i)
+    # A rule separates a head without a name from its rows.
+    breaks = block.breaks if cells[0][0] else (0, *block.breaks)
+    for panel in panels:
+        chosen = sorted([*names, *panel])
         columns = tuple(block.columns[i] for i in chosen)
         part = [tuple(row[i] for i in chosen) for row in cells]
-        yield from _panel(part, columns, block.breaks, whole=len(panels) == 1)
+        widths, gaps = _layout(part, columns, TEXT_WIDTH)
+        ruled = panel is not panels[0]
+        for index, row in enumerate(part, -1):
+            ruled = ruled or index in breaks
+            # If there are several panels, rows without numbers are omitted.
+            if len(panels) == 1 or any(cells[index + 1][i].strip() for i in panel):
+                if ruled:
+                    yield "-" * TEXT_WIDTH
+                ruled = False
+                yield from _text_row(row, columns, widths, gaps)
 
 
 def _text_cell(text: str, column: tables.TableColumn) -> str:
     """Cell text; in a centered column, a number without a bracket gets a trailing blank."""
     plain = tables.ascii_only(text)
     return plain if column.align != "center" or plain.endswith((")", "]")) else f"{plain} "
-
-
-def _heads(
-    columns: tuple[tables.TableColumn, ...], cells: list[tuple[str, ...]]
-) -> tuple[str, ...]:
-    """The heads; a head above narrow numbers is shortened, as names are."""
-    widest = [max((len(row[i]) for row in cells), default=0) for i in range(len(columns))]
-    heads = []
-    for column, width in zip(columns, widest, strict=True):
-        short = tables.cut(tables.ascii_only(column.head), max(HEAD_WIDTH, width))
-        heads.append(_text_cell(column.head if column.align == "left" else short, column))
-    return tuple(heads)
-
-
-def _panels(
-    cells: list[tuple[str, ...]], columns: tuple[tables.TableColumn, ...]
-) -> list[list[int]]:
-    """Groups of columns that fit next to each other; each panel repeats the row names."""
-    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
-    names = [i for i, column in enumerate(columns) if column.align == "left"]
-    room = TEXT_WIDTH - sum(min(widths[i], LEAST_TEXT) + 2 for i in names)
-    panels: list[list[int]] = [[]]
-    for i in (i for i in range(len(columns)) if i not in names):
-        if panels[-1] and sum(widths[j] + 1 for j in [*panels[-1], i]) > room:
-            panels.append([])
-        panels[-1].append(i)
-    return [sorted([*names, *panel]) for panel in panels]
-
-
-def _panel(
-    cells: list[tuple[str, ...]],
-    columns: tuple[tables.TableColumn, ...],
-    breaks: tuple[int, ...],
-    whole: bool,
-) -> Iterator[str]:
-    """A head and its rows; if there are several panels, rows without numbers are omitted."""
-    widths, gaps = _layout(cells, columns, TEXT_WIDTH)
-    if not cells[0][0]:  # A rule separates a head without a name from its rows.
-        breaks = (0, *breaks)
-    numbers = [i for i, column in enumerate(columns) if column.align != "left"]
-    ruled = False
-    for index, row in enumerate(cells, -1):
-        ruled = ruled or index in breaks
-        if not whole and not any(row[i].strip() for i in numbers):
-            continue
-        if ruled:
-            yield "-" * TEXT_WIDTH
-        ruled = False
-        yield from _text_row(row, columns, widths, gaps)
 
 
 def _text_row(
@@ -192,8 +156,13 @@ def _layout(
     gaps = [0] + [2] * (len(columns) - 1)
     if sum(widths) + sum(gaps) > room:  # Reduce the gaps between numbers before shortening a name.
         gaps = [0] + [2 if column.align == "left" else 1 for column in columns[1:]]
+    # Shrink the widest text column, one character at a time, until all fit or none can shrink.
     for floor in (LEAST_TEXT, 1):
-        _shrink(widths, texts, room - sum(gaps), floor)
+        while sum(widths) > room - sum(gaps):
+            widest = max(texts, key=lambda i: widths[i], default=-1)
+            if widest < 0 or widths[widest] <= floor:
+                break
+            widths[widest] -= 1
     spare = max(0, room - sum(widths) - sum(gaps))
     airy = [i for i, column in enumerate(columns) if column.align != "left"]
     if airy:
@@ -201,15 +170,6 @@ def _layout(
         gaps = [gap + (extra if i in airy else 0) for i, gap in enumerate(gaps)]
         widths[0] += spare - extra * len(airy)
     return widths, gaps
-
-
-def _shrink(widths: list[int], texts: list[int], room: int, floor: int) -> None:
-    """Shrink the widest text column, one character at a time, until all fit or none can shrink."""
-    while sum(widths) > room:
-        widest = max(texts, key=lambda i: widths[i], default=-1)
-        if widest < 0 or widths[widest] <= floor:
-            return
-        widths[widest] -= 1
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -273,12 +233,12 @@ def render_float(table: tables.Table, caption: str, label: str) -> str:
     alert = _alert(table)
     head = [r"\begin{table}[htbp]", r"\centering\small", rf"\caption{{{escape_latex(caption)}}}"]
     head += [rf"\label{{{label}}}"] if label else []
-    alone = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
+    single = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
     body: list[str] = []
     for block in table.blocks:
         # A single table has the float's caption; several tables keep their own captions.
         body += (
-            _tabular(block) if alone and isinstance(block, tables.TableGrid) else _tex_lines(block)
+            _tabular(block) if single and isinstance(block, tables.TableGrid) else _tex_lines(block)
         )
     return _joined(*head, *alert, *body, *alert, r"\end{table}")
 
@@ -294,7 +254,17 @@ def _joined(*lines: str) -> str:
 def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
     match block:
         case tables.Pairs():
-            yield from _tex_pairs(block)
+            yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
+            yield r"\toprule"
+            sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
+            for pairs in zip_longest(*sides, fillvalue=("", "")):
+                cells = ((_label(label), escape_latex(value)) for label, value in pairs)
+                yield _tex_row(chain(*cells))
+            for label, value in (p for p in (*block.left, *block.right) if len(p[1]) > LONG):
+                # Group the paragraph, because \raggedright would redefine the row's \\.
+                text = rf"{{\raggedright {escape_latex(value)}\par}}"
+                yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
+            yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
         case tables.TableGrid():
             yield rf"\emph{{{escape_latex(block.caption)}}}\par"
             # A page cannot break within a tabular.
@@ -309,21 +279,6 @@ def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
             for paragraph in block.paragraphs:
                 yield POWER.sub(_power, escape_latex(paragraph)) + r"\par"
             yield r"\end{minipage}\par\smallskip"
-
-
-def _tex_pairs(block: tables.Pairs) -> Iterator[str]:
-    sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
-    yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
-    yield r"\toprule"
-    for pairs in zip_longest(*sides, fillvalue=("", "")):
-        yield _tex_row(
-            [cell for label, value in pairs for cell in (_label(label), escape_latex(value))]
-        )
-    for label, value in (p for p in (*block.left, *block.right) if len(p[1]) > LONG):
-        # Group the paragraph, because \raggedright would redefine the row's \\.
-        paragraph = rf"{{\raggedright {escape_latex(value)}\par}}"
-        yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{paragraph}}} \\"
-    yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
 
 
 def _label(label: str) -> str:
@@ -341,7 +296,13 @@ def _tabular(block: tables.TableGrid) -> Iterator[str]:
     for index, row in enumerate(block.rows):
         if index and index in block.breaks:
             yield r"\midrule"
-        yield _tex_row(map(_tex_cell, row, block.columns))
+        cells = []
+        for text, column in zip(row, block.columns, strict=True):
+            if column.align == "left":  # a shortened name
+                cells.append(escape_latex(tables.cut(text, TEX_NAME)))
+            else:  # a number with a minus sign instead of a hyphen, and its power of ten
+                cells.append(POWER.sub(_power, MINUS.sub("$-$", escape_latex(text))))
+        yield _tex_row(cells)
     yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
 
 
@@ -349,15 +310,8 @@ def _tex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _tex_cell(text: str, column: tables.TableColumn) -> str:
-    """A shortened name; or a number with a minus sign instead of a hyphen, and its power of ten."""
-    if column.align == "left":
-        return escape_latex(tables.cut(text, TEX_NAME))
-    return POWER.sub(_power, MINUS.sub("$-$", escape_latex(text)))
-
-
-def _power(found: re.Match[str]) -> str:
-    factor, exponent = found[1], int(found[2])
+def _power(match: re.Match[str]) -> str:
+    factor, exponent = match[1], int(match[2])
     times = "" if factor == "1" else rf"{factor} \times "
     return f"${times}10^{{{exponent}}}$"
 
@@ -379,7 +333,22 @@ def render_html(table: tables.Table) -> str:
     """A `div` for a notebook or a page."""
     alert = [alert_html(table.alert)] if table.alert else []
     title = f"<p><strong>{escape_html(table.title)}</strong></p>"
-    parts = [part for block in table.blocks for part in _html_parts(block)]
+    parts = list[str]()
+    for block in table.blocks:
+        match block:
+            case tables.Pairs():
+                parts += ["<table>", f"<caption>{escape_html(block.caption)}</caption>"]
+                for index in range(max(len(block.left), len(block.right))):
+                    pairs = [side[index] for side in (block.left, block.right) if index < len(side)]
+                    cells = (_named(label) + _html_cell(value, "right") for label, value in pairs)
+                    parts.append(f"<tr>{''.join(cells)}</tr>")
+                parts.append("</table>")
+            case tables.TableGrid():
+                parts.append(grid_html(block))
+            case tables.Prose() if not block.console:
+                if block.heading:
+                    parts.append(f"<p><strong>{escape_html(block.heading)}</strong></p>")
+                parts += [f"<p>{escape_html(paragraph)}</p>" for paragraph in block.paragraphs]
     lines = [TABLE_STYLE, *alert, title, *parts, *alert]
     return "\n".join(['<div class="privcausal-summary">', *lines, "</div>"]) + "\n"
 
@@ -400,23 +369,6 @@ border-right: 0; background: none; }
 def alert_html(alert: str) -> str:
     """The alert line, which every reader must see."""
     return f'<p role="note" class="alert" style="{ALERT}">{escape_html(alert)}</p>'
-
-
-def _html_parts(block: tables.TableBlock) -> Iterator[str]:
-    match block:
-        case tables.Pairs():
-            yield from ("<table>", f"<caption>{escape_html(block.caption)}</caption>")
-            for index in range(max(len(block.left), len(block.right))):
-                pairs = [side[index] for side in (block.left, block.right) if index < len(side)]
-                cells = (_named(label) + _html_cell(value, "right") for label, value in pairs)
-                yield f"<tr>{''.join(cells)}</tr>"
-            yield "</table>"
-        case tables.TableGrid():
-            yield grid_html(block)
-        case tables.Prose() if not block.console:
-            if block.heading:
-                yield f"<p><strong>{escape_html(block.heading)}</strong></p>"
-            yield from (f"<p>{escape_html(paragraph)}</p>" for paragraph in block.paragraphs)
 
 
 def grid_html(grid: tables.TableGrid) -> str:
@@ -465,27 +417,26 @@ def escape_markdown(text: object) -> str:
 def render_markdown(table: tables.Table) -> str:
     """Paragraphs and pipe tables, a blank line between."""
     alert = [f"**{escape_markdown(table.alert)}**"] if table.alert else []
-    parts = [part for block in table.blocks for part in _markdown_parts(block)]
+    parts = list[str]()
+    for block in table.blocks:
+        match block:
+            case tables.Pairs():
+                columns = (tables.TableColumn("", "left"), tables.TableColumn("", "left"))
+                parts.append(_pipes(columns, [*block.left, *block.right]))
+            case tables.TableGrid():
+                parts.append(f"*{escape_markdown(block.caption)}*")
+                parts.append(_pipes(block.columns, block.rows))
+            case tables.Prose() if not block.console:
+                if block.heading:
+                    parts.append(f"**{escape_markdown(block.heading)}**")
+                # Escape a leading dash or number, which would begin a list.
+                for text in map(escape_markdown, block.paragraphs):
+                    parts.append(LISTED.sub(_unlisted, text))
     return "\n\n".join([*alert, f"**{escape_markdown(table.title)}**", *parts, *alert]) + "\n"
 
 
-def _markdown_parts(block: tables.TableBlock) -> Iterator[str]:
-    match block:
-        case tables.Pairs():
-            columns = (tables.TableColumn("", "left"), tables.TableColumn("", "left"))
-            yield _pipes(columns, [*block.left, *block.right])
-        case tables.TableGrid():
-            yield f"*{escape_markdown(block.caption)}*"
-            yield _pipes(block.columns, block.rows)
-        case tables.Prose() if not block.console:
-            if block.heading:
-                yield f"**{escape_markdown(block.heading)}**"
-            # Escape a leading dash or number, which would begin a list.
-            yield from (LISTED.sub(_unlisted, escape_markdown(text)) for text in block.paragraphs)
-
-
-def _unlisted(found: re.Match[str]) -> str:
-    mark = found[2]
+def _unlisted(match: re.Match[str]) -> str:
+    mark = match[2]
     return f"{mark}&#8203;" if mark.isdigit() else f"\\{mark}"
 
 
@@ -502,28 +453,24 @@ def render_csv(table: tables.Table) -> str:
     lines = csv.writer(out, lineterminator="\n")
     alert = [tables.Prose((table.alert,))] if table.alert else []
     for block in (*alert, tables.Prose((table.title,)), *table.blocks, *alert):
-        rows = [*map(_csv_cells, _csv_rows(block))]
-        lines.writerows([*rows, []] if rows else [])
+        rows: list[Sequence[str]] = []
+        match block:
+            case tables.Pairs():
+                rows = [*block.left, *block.right]
+            case tables.TableGrid():
+                rows = [[column.words or column.head for column in block.columns], *block.rows]
+            case tables.Prose() if not block.console:
+                rows = [[text] for text in (block.heading, *block.paragraphs) if text]
+        # A cell that a spreadsheet would take for a formula starts with a quote.
+        for row in rows:
+            cells = map(tables.clean, row)
+            lines.writerow([f"'{cell}" if FORMULA.match(cell) else cell for cell in cells])
+        if rows:
+            lines.writerow([])
     return out.getvalue().rstrip("\n") + "\n"
 
 
-def _csv_cells(row: Sequence[str]) -> list[str]:
-    """Cells in plain text; one that a spreadsheet would take for a formula starts with a quote."""
-    return [f"'{cell}" if FORMULA.match(cell) else cell for cell in map(tables.clean, row)]
-
-
 FORMULA = re.compile(r"[=@]|[+-](?![\d.]|inf)")
-
-
-def _csv_rows(block: tables.TableBlock) -> list[Sequence[str]]:
-    match block:
-        case tables.Pairs():
-            return [*block.left, *block.right]
-        case tables.TableGrid():
-            return [[column.words or column.head for column in block.columns], *block.rows]
-        case tables.Prose() if not block.console:
-            return [[text] for text in (block.heading, *block.paragraphs) if text]
-    return []
 
 
 HEAVY, LIGHT = 8, 4
@@ -547,30 +494,26 @@ def write_word(table: tables.Table, path: str | os.PathLike[str]) -> None:
 
     document = Document()
     if table.alert:
-        _say(document, table.alert, bold=True)
+        _paragraph(document, table.alert, bold=True)
     document.add_heading(tables.clean(table.title), level=1)
     for block in table.blocks:
-        _add(block, document)
+        match block:
+            case tables.Prose() if not block.console:
+                if block.heading:
+                    _paragraph(document, block.heading, bold=True)
+                for text in block.paragraphs:
+                    _paragraph(document, text, size=SMALL_POINTS)
+            case tables.Pairs():
+                columns = (tables.TableColumn("", "left"), tables.TableColumn("", "right"))
+                _table(document, columns, [*block.left, *block.right], ())
+            case tables.TableGrid():
+                document.add_paragraph(tables.clean(block.caption), style="Caption")
+                heads = tuple(column.words or column.head for column in block.columns)
+                _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
+                document.add_paragraph()  # A paragraph between two tables keeps them separate.
     if table.alert:
-        _say(document, table.alert, bold=True)
+        _paragraph(document, table.alert, bold=True)
     document.save(os.fspath(path))
-
-
-def _add(block: tables.TableBlock, document: Any) -> None:
-    match block:
-        case tables.Prose() if not block.console:
-            if block.heading:
-                _say(document, block.heading, bold=True)
-            for paragraph in block.paragraphs:
-                _say(document, paragraph, size=SMALL_POINTS)
-        case tables.Pairs():
-            columns = (tables.TableColumn("", "left"), tables.TableColumn("", "right"))
-            _table(document, columns, [*block.left, *block.right], ())
-        case tables.TableGrid():
-            document.add_paragraph(tables.clean(block.caption), style="Caption")
-            heads = tuple(column.words or column.head for column in block.columns)
-            _table(document, block.columns, [heads, *block.rows], [0, *block.breaks])
-            document.add_paragraph()  # A paragraph between two tables keeps them separate.
 
 
 def _table(
@@ -582,6 +525,7 @@ def _table(
     """At most three heavy rules, as in booktabs; `ruled` are rows with a light rule below."""
     from docx.enum.text import WD_ALIGN_PARAGRAPH
     from docx.oxml import OxmlElement
+    from docx.oxml.ns import qn
     from docx.shared import Pt
 
     table = document.add_table(len(rows), len(columns))
@@ -593,51 +537,37 @@ def _table(
             paragraph.alignment = getattr(WD_ALIGN_PARAGRAPH, column.align.upper())
             paragraph.paragraph_format.space_after = Pt(0)
     lines = {"top": {0: HEAVY}, "bottom": dict.fromkeys(ruled, LIGHT) | {len(rows) - 1: HEAVY}}
-    for side, at in lines.items():
-        for index, size in at.items():
+    for side, sizes in lines.items():
+        for index, size in sizes.items():
             for cell in cells[index * len(columns) : (index + 1) * len(columns)]:
-                _border(cell, side, size)
-    _fit_widths(table, rows)
-    # Mark the first row as the head, for screen readers and for repetition on new pages.
-    table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
-
-
-def _fit_widths(table: Any, rows: Sequence[tuple[str, ...]]) -> None:
-    """Set columns to the width of their longest text, up to `CELL_WIDTH`; short words never break.
-
-    Heads, in the first row, may use as many lines as they have words.
-    """
-    from docx.shared import Pt
-
+                properties = cell._tc.get_or_add_tcPr()
+                borders = properties.find(qn("w:tcBorders"))
+                if borders is None:
+                    borders = OxmlElement("w:tcBorders")
+                    properties.append(borders)
+                line = OxmlElement(f"w:{side}")
+                values = {"val": "single", "sz": str(size), "space": "0", "color": "000000"}
+                for name, value in values.items():
+                    line.set(qn(f"w:{name}"), value)
+                borders.append(line)
+    # Set columns to the width of their longest text, up to `CELL_WIDTH`; short words never break.
+    # Heads, in the first row, may use as many lines as they have words.
     table.autofit = False
-    head, *others = rows
-    columns = zip([max(map(len, name.split()), default=0) for name in head], *(
-        map(len, row) for row in others), strict=True)  # fmt: skip
-    longest = [min(max(column), CELL_WIDTH) + 2 for column in columns]
+    longest = [
+        min(max([0, *map(len, texts), *map(len, head.split())]), CELL_WIDTH) + 2
+        for head, *texts in zip(*rows, strict=True)
+    ]
     for place, length in enumerate(longest):
         width = Pt(PAGE_WIDTH * length / max(sum(longest), PAGE_WIDTH / EM))
         # LibreOffice reads these widths; Word reads the widths of the cells.
         table.columns[place].width = width
-        for row in table.rows:
-            row.cells[place].width = width
+        for cell in table.columns[place].cells:
+            cell.width = width
+    # Mark the first row as the head, for screen readers and for repetition on new pages.
+    table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
 
 
-def _border(cell: Any, side: str, size: int) -> None:
-    from docx.oxml import OxmlElement
-    from docx.oxml.ns import qn
-
-    properties = cell._tc.get_or_add_tcPr()
-    borders = properties.find(qn("w:tcBorders"))
-    if borders is None:
-        borders = OxmlElement("w:tcBorders")
-        properties.append(borders)
-    line = OxmlElement(f"w:{side}")
-    for name, value in {"val": "single", "sz": str(size), "space": "0", "color": "000000"}.items():
-        line.set(qn(f"w:{name}"), value)
-    borders.append(line)
-
-
-def _say(document: Any, text: str, *, bold: bool = False, size: int = 0) -> None:
+def _paragraph(document: Any, text: str, *, bold: bool = False, size: int = 0) -> None:
     from docx.shared import Pt
 
     run = document.add_paragraph().add_run(tables.clean(text))

@@ -72,9 +72,9 @@ def interval_picture(view: FitView) -> Picture | None:
 
 def shape_pictures(view: FitView) -> list[Picture]:
     """One panel per modifier, all on one scale."""
-    shown, pictures = view.shapes[:MOST_SHAPES], []
-    limits = effect_limits(shown)
-    for i, shape in enumerate(shown):
+    shapes, pictures = view.shapes[:MOST_SHAPES], []
+    limits = effect_limits(shapes)
+    for i, shape in enumerate(shapes):
         words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
         plot = partial(effect_plot, [shape], ylim=limits)
         svg = _draw(f"shape{i}", words, (PANEL, 2.55), plot)
@@ -151,9 +151,9 @@ def budget_picture(view: FitView) -> Picture | None:
     if view.budget.empty:
         return None
     lines = view.budget.iloc[:MOST_BARS]
-    paid = tables.price_frame(lines)
-    currency = paid["currency"].iloc[0]
-    costs = zip(paid["stage"], column(paid["price"]), paid["share"], strict=True)
+    prices = tables.price_frame(lines)
+    currency = prices["currency"].iloc[0]
+    costs = zip(prices["stage"], column(prices["price"]), prices["share"], strict=True)
     spent = "; ".join(
         f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
@@ -289,17 +289,28 @@ def titles(ax: Axes, title: str, below: str) -> None:
     spec = ax.get_subplotspec()
     width = ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
     room = 72 * width - (0 if left else AXIS_WIDTH)
-    head, said = (_wrapped(text, room / size) for text, size in ((title, 6.6), (below, 4.9)))
+    head, reading = (_wrapped(text, room / size) for text, size in ((title, 6.6), (below, 4.9)))
     bold = ax.set_title(
-        head, loc="left", fontsize=10.5, fontweight="bold", color=INK,
-        pad=9 + 11 * len(said.splitlines()), **AS_TYPED,
-    )  # fmt: skip
+        head,
+        loc="left",
+        fontsize=10.5,
+        fontweight="bold",
+        color=INK,
+        pad=9 + 11 * len(reading.splitlines()),
+        **AS_TYPED,
+    )
     shift = ScaledTranslation(-left / 72, 0, ax.figure.dpi_scale_trans)
     bold.set_transform(bold.get_transform() + shift)
     note = ax.annotate(
-        said, (0, 1), xytext=(-left, 6), xycoords="axes fraction",
-        textcoords="offset points", fontsize=8.5, color=GREY, **AS_TYPED,
-    )  # fmt: skip
+        reading,
+        (0, 1),
+        xytext=(-left, 6),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=8.5,
+        color=GREY,
+        **AS_TYPED,
+    )
     note.set_in_layout(False)  # A long name must not shrink the panel.
 
 
@@ -321,8 +332,8 @@ def _wrapped(text: str, most: float) -> str:
     """Text on at most two lines of about `most` characters, broken between words."""
     width = max(int(most), 12)
     lines = textwrap.wrap(text, width, break_long_words=False) or [""]
-    kept = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
-    return "\n".join(tables.cut(line, width) for line in kept)
+    parts = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
+    return "\n".join(tables.cut(line, width) for line in parts)
 
 
 def xlabel(ax: Axes, text: str) -> None:
@@ -333,13 +344,13 @@ def xlabel(ax: Axes, text: str) -> None:
 
 def row_axes(ax: Axes | None, names: Iterable[object], *, grid: bool = True) -> tuple[Axes, Vector]:
     """Axes with a row per name from the top, and the rows' heights."""
-    shown = [_wrapped(tables.clean(name), PICTURE_NAME) for name in names]
-    ax = axes_of(ax, height=1.2 + 0.34 * max(len(shown), 1))
+    labels = [_wrapped(tables.clean(name), PICTURE_NAME) for name in names]
+    ax = axes_of(ax, height=1.2 + 0.34 * max(len(labels), 1))
     calm(ax, across="x" if grid else "")
-    places = -np.arange(len(shown), dtype=float)
-    ax.set_yticks(places, shown, **AS_TYPED)
+    places = -np.arange(len(labels), dtype=float)
+    ax.set_yticks(places, labels, **AS_TYPED)
     ax.tick_params(axis="y", length=0)
-    ax.set_ylim(-len(shown) + 0.4, 0.6)
+    ax.set_ylim(-len(labels) + 0.4, 0.6)
     return ax, places
 
 
@@ -358,8 +369,8 @@ ZERO_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 1}
 
 def include(ax: Axes, values: Iterable[float]) -> None:
     """Set horizontal limits that contain all finite values, with some margin."""
-    seen = finite(list(values))
-    low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
+    array = finite(list(values))
+    low, high = float(np.nanmin(array)), float(np.nanmax(array))
     air = 0.05 * (high - low) or 1.0
     ax.set_xlim(low - air, high + air)
     ax.locator_params(axis="x", nbins=5)
@@ -405,12 +416,27 @@ def effect_plot(
     for shape, panel in zip(shapes, panels, strict=True):
         calm(panel, across="y")
         panel.axhline(0, **ZERO_LINE)
-        _levels(panel, shape) if shape.kind == "levels" else _curve(panel, shape)
+        if shape.kind == "levels":
+            places, band = np.arange(len(shape.grid), dtype=float), "bars"
+            ends = finite(shape.conf_low), finite(shape.conf_high)
+            panel.vlines(places, *ends, color=BLUE, linewidth=2)
+            dots: dict[str, Any] = {"markersize": 6, "markeredgecolor": "white"}
+            panel.plot(places, finite(shape.estimate), "o", color=BLUE, **dots)
+            names = [tables.cut(tables.clean(point), 14) for point in shape.grid]
+            long = sum(len(name) for name in names) > 26
+            turned: dict[str, Any] = {"rotation": 35 * long, "ha": "right" if long else "center"}
+            panel.set_xticks(places, names, **turned, **AS_TYPED)
+            panel.tick_params(axis="x", length=0)
+            panel.set_xlim(-0.6, len(places) - 0.4)
+        else:
+            points, band = finite([float(point) for point in shape.grid]), "shaded"
+            draw_band(panel, points, shape.conf_low, shape.conf_high, shape.estimate)
+            panel.margins(x=0.02)
+            panel.locator_params(axis="x", nbins=4)
         panel.set_ylim(low, high)
         panel.set_ylabel(tables.cut(what[:1].lower() + what[1:], PICTURE_NAME), **AS_TYPED)
-        band = "bars" if shape.kind == "levels" else "shaded"
-        said = f"{band}: {tables.clean(shape.interval_label)}"
-        titles(panel, f"{what} by {tables.clean(shape.name)}", said)
+        label = f"{band}: {tables.clean(shape.interval_label)}"
+        titles(panel, f"{what} by {tables.clean(shape.name)}", label)
     return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
 
 
@@ -421,27 +447,6 @@ def effect_limits(shapes: Iterable[Shape]) -> tuple[float, float]:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     air = 0.06 * (high - low) or 1.0
     return low - air, high + air
-
-
-def _curve(ax: Axes, shape: Shape) -> None:
-    x = finite([float(point) for point in shape.grid])
-    draw_band(ax, x, shape.conf_low, shape.conf_high, shape.estimate)
-    ax.margins(x=0.02)
-    ax.locator_params(axis="x", nbins=4)
-
-
-def _levels(ax: Axes, shape: Shape) -> None:
-    places = np.arange(len(shape.grid), dtype=float)
-    estimate = finite(shape.estimate)
-    ax.vlines(places, finite(shape.conf_low), finite(shape.conf_high), color=BLUE, linewidth=2)
-    ax.plot(places, estimate, "o", color=BLUE, markersize=6, markeredgecolor="white")
-    names = [tables.cut(tables.clean(point), 14) for point in shape.grid]
-    turned: dict[str, Any] = {"rotation": 0, "ha": "center"}
-    if sum(len(name) for name in names) > 26:
-        turned = {"rotation": 35, "ha": "right"}
-    ax.set_xticks(places, names, **turned, **AS_TYPED)
-    ax.tick_params(axis="x", length=0)
-    ax.set_xlim(-0.6, len(places) - 0.4)
 
 
 def coef_plot(
@@ -462,13 +467,17 @@ def coef_plot(
     slopes : sequence of bool
         Which terms are per unit of a column. Each of them gets its own axis unless `ax` is one.
     """
-    one = ax is not None and not isinstance(ax, list)
-    own = np.array(slopes, bool) if any(slopes) and not one else np.zeros(len(effects), bool)
+    single = ax is not None and not isinstance(ax, list)
+    separate = (
+        np.array(slopes, bool) if any(slopes) and not single else np.zeros(len(effects), bool)
+    )
     of = tables.effects_on(effects.index)
-    parts = [(effects[~own], f"effect on {of}" if of else "estimate")]
-    if own.any():
-        parts = [(effects[~own], f"in units of {of or 'the outcome'}")]
-        parts += [(effects.loc[[t]], f"per unit of {tables.clean(t)}") for t in effects.index[own]]
+    parts = [(effects[~separate], f"effect on {of}" if of else "estimate")]
+    if separate.any():
+        parts = [(effects[~separate], f"in units of {of or 'the outcome'}")]
+        parts += [
+            (effects.loc[[t]], f"per unit of {tables.clean(t)}") for t in effects.index[separate]
+        ]
     parts = [part for part in parts if len(part[0])] or parts
     panels = list(np.ravel(np.array(ax, dtype=object)))
     if ax is None and len(parts) > 1:
@@ -510,31 +519,25 @@ def gate_plot(
     gates : DataFrame
         Index: groups; columns estimate, std_error, conf_low, conf_high, se_sampling.
     """
-    whole = gates.iloc[:0] if overall is None else overall
-    ax, every = row_axes(ax, [*gates.index, *whole.index])
-    places, gates = every[: len(gates)], gates.where(gates["estimate"].notna())
-    _intervals(ax, places, gates, [*whole["conf_low"], *whole["conf_high"]])
-    for place, (_, row) in zip(every[len(gates) :], whole.iterrows(), strict=True):
-        _diamond(ax, place, row)
+    average = gates.iloc[:0] if overall is None else overall
+    ax, rows = row_axes(ax, [*gates.index, *average.index])
+    places, gates = rows[: len(gates)], gates.where(gates["estimate"].notna())
+    _intervals(ax, places, gates, [*average["conf_low"], *average["conf_high"]])
+    for place, (_, row) in zip(rows[len(gates) :], average.iterrows(), strict=True):
+        left, middle, right = (float(row[k]) for k in ("conf_low", "estimate", "conf_high"))
+        heights = [place, place + 0.22, place, place - 0.22]
+        ax.fill([left, middle, right, middle], heights, color=VERMILION, alpha=0.9, zorder=3)
+        ax.axvline(middle, color=VERMILION, linewidth=0.8, zorder=1)
     estimate = finite(gates["estimate"])
     with np.errstate(all="ignore"):
-        kept = np.clip(finite(gates["se_sampling"]) / finite(gates["std_error"]), 0, 1)
-    low = estimate - kept * (estimate - finite(gates["conf_low"]))
-    high = estimate + kept * (finite(gates["conf_high"]) - estimate)
+        share = np.clip(finite(gates["se_sampling"]) / finite(gates["std_error"]), 0, 1)
+    low = estimate - share * (estimate - finite(gates["conf_low"]))
+    high = estimate + share * (finite(gates["conf_high"]) - estimate)
     ax.hlines(places, low, high, color=MIDDLE, linewidth=7, zorder=2)
     of = tables.effects_on(gates.index)
     xlabel(ax, f"average effect{of and f' on {of}'}")
     titles(ax, title, f"thin: {tables.confidence(alpha)} interval; thick: from sampling alone")
     return ax
-
-
-def _diamond(ax: Axes, place: float, row: pd.Series[float]) -> None:
-    low, middle, high = (float(row[k]) for k in ("conf_low", "estimate", "conf_high"))
-    ax.fill(
-        [low, middle, high, middle], [place, place + 0.22, place, place - 0.22], color=VERMILION,
-        alpha=0.9, zorder=3,
-    )  # fmt: skip
-    ax.axvline(middle, color=VERMILION, linewidth=0.8, zorder=1)
 
 
 def forest_plot(
@@ -551,11 +554,7 @@ def forest_plot(
     _intervals(ax, places, frame)
     for place, row in zip(places, frame.to_dict("records"), strict=True):
         value, low, high = tables.interval(row)
-        ax.annotate(
-            f"{value} [{low}, {high}]", (1, place), xytext=(6, 0),
-            xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
-            color=INK, fontsize=9,
-        )  # fmt: skip
+        _annotate_row(ax, place, f"{value} [{low}, {high}]")
     xlabel(ax, term)
     titles(ax, f"{tables.clean(term)} by fit", f"lines: {tables.confidence(alpha)} intervals")
     return ax
@@ -580,10 +579,10 @@ def nested(effect: pd.Series[float], sources: Sequence[VarianceSource]) -> pd.Da
     for source in sources[: max(min(2, len(sources) - (bias <= 0)), 0)]:
         variance += source.std_error**2
         names.append(source.label)
-        kept = math.sqrt(variance) / total
+        share = math.sqrt(variance) / total
         label = " and ".join(names) + (" alone" if len(names) == 1 else "")
-        low_kept, high_kept = (estimate + kept * (end - estimate) for end in (low, high))
-        rows.append((label, estimate, low_kept, high_kept))
+        low_part, high_part = (estimate + share * (end - estimate) for end in (low, high))
+        rows.append((label, estimate, low_part, high_part))
     # The last row is the printed interval itself; a sum might round differently.
     rows.append(("all sources", estimate, low, high))
     spread = float(effect["std_error"])
@@ -597,20 +596,16 @@ def budget_plot(budget: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     If the fit also pays in rho, releases in pure epsilon are drawn at the zCDP that they imply, rho
     = epsilon^2 / 2. Otherwise they are drawn in epsilon.
     """
-    paid = tables.price_frame(budget)
-    prices, names = paid["price"].to_numpy(), paid["stage"] + ": " + paid["query"]
+    prices = tables.price_frame(budget)
+    costs, names = prices["price"].to_numpy(), prices["stage"] + ": " + prices["query"]
     ax, places = row_axes(ax, names, grid=False)
-    ax.barh(places, prices, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
-    for place, text, share in zip(places, column(prices), paid["share"], strict=True):
+    ax.barh(places, costs, height=0.55, color=BLUE, edgecolor=INK, linewidth=0.6, zorder=2)
+    for place, text, share in zip(places, column(costs), prices["share"], strict=True):
         label = f"{text} ({tables.share_percent(share)})" if share else "free"
-        # A text column next to the bars works for every length of bar.
-        ax.annotate(
-            label, (1, place), xytext=(6, 0), xycoords=("axes fraction", "data"),
-            textcoords="offset points", va="center", color=INK, fontsize=9,
-        )  # fmt: skip
-    ax.set_xlim(0, 1.05 * (float(prices.max()) if len(prices) else 0) or 1.0)
+        _annotate_row(ax, place, label)
+    ax.set_xlim(0, 1.05 * (float(costs.max()) if len(costs) else 0) or 1.0)
     ax.locator_params(axis="x", nbins=3)  # Costs have many digits, and more ticks would overlap.
-    xlabel(ax, f"cost ({paid['currency'].iloc[0]})")
+    xlabel(ax, f"cost ({prices['currency'].iloc[0]})")
     titles(ax, "Privacy budget by release", "bars: cost; numbers: cost and its share of the total")
     return ax
 
@@ -665,16 +660,35 @@ def attack_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, more: Iterable[float] = ()) -> None:
-    """Estimates with intervals; the axis also contains `more`."""
-    include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *more])
+def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, others: Iterable[float] = ()) -> None:
+    """Estimates with intervals; the axis also contains `others`."""
+    include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *others])
     ax.axvline(0, **ZERO_LINE)
     for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
         span(ax, place, float(low), float(high))
     ax.plot(
-        finite(frame["estimate"]), places, "o", color=BLUE, markersize=6.5,
-        markeredgecolor="white", zorder=4,
-    )  # fmt: skip
+        finite(frame["estimate"]),
+        places,
+        "o",
+        color=BLUE,
+        markersize=6.5,
+        markeredgecolor="white",
+        zorder=4,
+    )
+
+
+def _annotate_row(ax: Axes, place: float, text: str) -> None:
+    """Text in a column next to the axes, which works for every length of bar or interval."""
+    ax.annotate(
+        text,
+        (1, place),
+        xytext=(6, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        color=INK,
+        fontsize=9,
+    )
 
 
 def span(ax: Axes, place: float, low: float, high: float) -> None:

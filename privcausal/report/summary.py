@@ -87,7 +87,7 @@ class Summary(Strict):
 
         grids = [block.frame for block in self.table.blocks if isinstance(block, tables.TableGrid)]
         pairs = [(*b.left, *b.right) for b in self.table.blocks if isinstance(b, tables.Pairs)]
-        heads = [pd.DataFrame({"value": dict(own)}, index=[k for k, _ in own]) for own in pairs]
+        heads = [pd.DataFrame({"value": dict(rows)}, index=[k for k, _ in rows]) for rows in pairs]
         return [*heads, *(frame.copy() for frame in grids if frame is not None)]
 
 
@@ -110,7 +110,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
 
     Its parts are the head, estimates, uncertainty, budget, guarantee, and notes.
     """
-    prices = _whole_prices(view) if full else _short_prices(view)
+    prices = _prices(view, full)
     if view.guarantee:
         label = "" if view.kind == "none" else "Privacy: "
         prices.append([tables.Prose((f"{label}{' '.join(view.guarantee)}",))])
@@ -130,14 +130,14 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
     if effects is not None and (view.gates is not None or view.shapes):
         first, rest = effects.iloc[: view.averages], effects.iloc[view.averages :]
         effects, slopes = first, rest if full or not view.shapes else None
-    shown = (
+    grids = (
         (effects, tables.effect_grid),
         (view.gates, tables.gate_grid),
         (slopes, tables.slope_grid),
         (view.cells, tables.cell_grid),
     )
-    found: list[list[tables.TableBlock]] = [
-        [grid(frame, view.alpha)] for frame, grid in shown if frame is not None and len(frame)
+    parts: list[list[tables.TableBlock]] = [
+        [grid(frame, view.alpha)] for frame, grid in grids if frame is not None and len(frame)
     ]
     if view.adjustment:
         found[0].append(tables.Prose((view.adjustment,)))
@@ -146,52 +146,44 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
             f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in view.shapes
         )
         lead = (view.variation,) if view.variation else ()
-        found.append([tables.Prose((*lead, *lines), "Effect by modifier")])
-    return found
+        parts.append([tables.Prose((*lead, *lines), "Effect by modifier")])
+    return parts
 
 
-def _short_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    lines, stages = [], tables.stage_shares(view.budget)
+def _prices(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
+    """Sources of the uncertainty, and the cost: a line each, or tables."""
+    terms = [] if view.effects is None else [str(term) for term in view.effects.index]
+    of = f" of {terms[view.lead]}" if len(terms) > 1 else ""
+    remarks = [line for line in (view.bias, view.tails) if line]
+    if not full:
+        lines, stages = [], tables.stage_shares(view.budget)
+        if view.uncertainty:
+            lines += [f"Std err{of}: {tables.error_text(*view.errors)}.", *remarks]
+        if view.gates is not None and len(view.gates):
+            lines.append("Sampling: the standard error of each group from sampling alone.")
+        shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
+        lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
+        lines += [view.ledger] if view.ledger else []
+        return [[tables.Prose(tuple(lines))]] if lines else []
+    mechanisms = {str(name) for name in view.budget["mechanism"] if name}
+    noise = mechanisms.pop() if len(mechanisms) == 1 else None
+    costs = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
+    costs += [f"Noise: {noise}."] if noise else []
+    costs += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
+    costs += [view.parallel] if view.parallel else []
+    budget = tables.budget_grid(view.budget, mechanisms=noise is None)
+    parts: list[list[tables.TableBlock]] = [[budget, tables.Prose(tuple(costs))]]
     if view.uncertainty:
-        lines.append(f"Std err{_of_first(view)}: {tables.error_text(*view.errors)}.")
-        lines += [line for line in (view.bias, view.tails) if line]
-    if view.gates is not None and len(view.gates):
-        lines.append("Sampling: the standard error of each group from sampling alone.")
-    shares = (f"{SHOWN.get(name, name)} {tables.share_percent(s)}" for name, s in stages.items())
-    lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
-    lines += [view.ledger] if view.ledger else []
-    return [[tables.Prose(tuple(lines))]] if lines else []
+        grid = tables.source_grid(view.uncertainty, of)
+        parts.insert(0, [grid, *([tables.Prose(tuple(remarks))] if remarks else [])])
+    return parts
 
 
 SHOWN = {"nuisance": "nuisance models"}
 """Display names of stages."""
 
 
-def _whole_prices(view: FitView) -> list[list[tables.TableBlock]]:
-    mechanisms = {str(name) for name in view.budget["mechanism"] if name}
-    noise = mechanisms.pop() if len(mechanisms) == 1 else None
-    said = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
-    said += [f"Noise: {noise}."] if noise else []
-    said += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
-    if view.parallel:
-        said.append(view.parallel)
-    found: list[list[tables.TableBlock]] = [
-        [tables.budget_grid(view.budget, mechanisms=noise is None), tables.Prose(tuple(said))]
-    ]
-    if view.uncertainty:
-        grid = tables.source_grid(view.uncertainty, _of_first(view))
-        lines = tuple(line for line in (view.bias, view.tails) if line)
-        found.insert(0, [grid, *([tables.Prose(lines)] if lines else [])])
-    return found
-
-
 RHO = "rho is the cost in zero-concentrated DP, rounded up. All releases cost {}."
-
-
-def _of_first(view: FitView) -> str:
-    """The term whose uncertainty is shown, if there are several terms."""
-    terms = [] if view.effects is None else [str(term) for term in view.effects.index]
-    return f" of {terms[view.lead]}" if len(terms) > 1 else ""
 
 
 def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:
@@ -202,22 +194,21 @@ def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:
 
 
 def _notes(view: FitView, full: bool) -> list[tables.TableBlock]:
-    """Complete notes in one paragraph, or the first sentence of each note on a line."""
-    notes = view.notes if full else _brief_notes(view)
-    numbered = [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
-    lines = [f"Notes: {' '.join(numbered)}"] if numbered and full else numbered
-    return [tables.Prose(tuple(lines)), *([] if full else [tables.Prose((MORE,), console=True)])]
+    """Complete notes in one paragraph, or the first sentence of each note on a line.
 
-
-def _brief_notes(view: FitView) -> list[str]:
-    """First sentences; serious notes take at most two lines, the second a count if needed."""
+    Serious notes take at most two lines, the second a count if needed.
+    """
+    if full:
+        numbered = [f"[{i}] {note}" for i, note in enumerate(view.notes, 1)]
+        return [tables.Prose((f"Notes: {' '.join(numbered)}",) if numbered else ())]
     brief = [tables.first_sentence(note) for note in view.notes]
     serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
     width = NOTE_WIDTH if len(serious) > 1 else 2 * NOTE_WIDTH
     lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
     if len(lines) > 2:
         lines = [lines[0], f"{len(lines) - 1} more alerts: see fit.alerts."]
-    return [*lines, *others]
+    numbered = [f"[{i}] {note}" for i, note in enumerate([*lines, *others], 1)]
+    return [tables.Prose(tuple(numbered)), tables.Prose((MORE,), console=True)]
 
 
 NOTE_WIDTH = 73
@@ -280,8 +271,8 @@ class Comparison(Summary):
         wanted = str(self.frame["term"].iloc[0]) if term is None else term
         rows = self.frame[self.frame["term"] == wanted].set_index("fit")
         if rows.empty:
-            known = ", ".join(map(repr, dict.fromkeys(self.frame["term"])))
-            raise CapabilityError(f"No fit has the term {wanted!r}. Choices: {known}.")
+            choices = ", ".join(map(repr, dict.fromkeys(self.frame["term"])))
+            raise CapabilityError(f"No fit has the term {wanted!r}. Choices: {choices}.")
         return forest_plot(rows, ax=ax, alpha=self.alpha, term=wanted)
 
 
@@ -308,9 +299,9 @@ def compared(
     import pandas as pd
 
     fullest = sorted(facts.values(), key=len, reverse=True)
-    labels = list(dict.fromkeys(label for found in fullest for label in found))
+    labels = list(dict.fromkeys(label for lines in fullest for label in lines))
     stats = pd.DataFrame(
-        {label: [found.get(label, "") for found in facts.values()] for label in labels},
+        {label: [lines.get(label, "") for lines in facts.values()] for label in labels},
         index=pd.Index(list(facts), name="fit"),
     )
     # Limits and p values allow for the bias; standard errors do not.
@@ -318,8 +309,8 @@ def compared(
     grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
     bias = ", maximum bias from clipping in braces" if biased else ""
     below = BELOW[statistic].format(level=tables.confidence(alpha), bias=bias)
-    said = tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",))
-    blocks = (tables.Rule("="), grid, tables.Rule("="), said)
+    legend = tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",))
+    blocks = (tables.Rule("="), grid, tables.Rule("="), legend)
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
     return Comparison(tables.Table(title, blocks, tables.ALERTS[worst]), frame, stats, alpha)
 
@@ -328,9 +319,17 @@ def _grid(
     frame: pd.DataFrame, stats: pd.DataFrame, statistic: Statistic, *, lines: int
 ) -> tables.TableGrid:
     heads = (tables.TableColumn(tables.clean(fit), "center") for fit in stats.index)
-    cells = {
-        (row["fit"], str(row["term"])): _cells(row, statistic) for row in frame.to_dict("records")
-    }
+    # The estimate of a term, and the text of the two lines below it.
+    cells = {}
+    for row in frame.to_dict("records"):
+        estimate, error, bias, low, high = tables.estimates(row)
+        below = {
+            "std_error": f"({error})",
+            "conf_int": f"[{low}, {high}]",
+            "p_value": f"({tables.p_value_text(float(row['p_value']))})",
+        }
+        braces = f"{{{bias}}}" if row["max_bias"] > 0 else ""
+        cells[row["fit"], str(row["term"])] = estimate, below[statistic], braces
     rows = [
         (term * (line == 0), *(cells.get((fit, term), ("",) * 3)[line] for fit in stats.index))
         for term in dict.fromkeys(map(str, frame["term"]))
@@ -343,14 +342,3 @@ def _grid(
     columns = (tables.TableColumn("", "left", "term"), *heads)
     breaks = (len(rows),) if facts else ()
     return tables.TableGrid("Estimates by fit", columns, (*rows, *facts), frame, breaks=breaks)
-
-
-def _cells(row: Mapping[Any, Any], statistic: Statistic) -> tuple[str, str, str]:
-    """The estimate of a term, and the text of the two lines below it."""
-    estimate, error, bias, low, high = tables.estimates(row)
-    below = {
-        "std_error": f"({error})",
-        "conf_int": f"[{low}, {high}]",
-        "p_value": f"({tables.p_value_text(float(row['p_value']))})",
-    }
-    return estimate, below[statistic], f"{{{bias}}}" if row["max_bias"] > 0 else ""

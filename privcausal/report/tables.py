@@ -122,20 +122,20 @@ Labels = Mapping[str, str]
 
 def check_labels(labels: Labels | None, columns: tuple[str, ...]) -> dict[str, str]:
     """The labels, if they are texts for these columns; `CapabilityError` otherwise."""
-    found = {} if labels is None else labels
-    if not isinstance(found, Mapping) or not all(
-        isinstance(k, str) and isinstance(v, str) and v.strip() for k, v in found.items()
+    names = {} if labels is None else labels
+    if not isinstance(names, Mapping) or not all(
+        isinstance(k, str) and isinstance(v, str) and v.strip() for k, v in names.items()
     ):
         raise CapabilityError(
             "labels= must map columns to texts, for example {'dth30': '30-day mortality'}."
         )
-    for name in found:
+    for name in names:
         if name not in columns:
-            known = ", ".join(map(repr, columns[:10]))
+            choices = ", ".join(map(repr, columns[:10]))
             raise CapabilityError(
-                f"labels= contains {name!r}, which is not a column of the fit. Columns: {known}."
+                f"labels= contains {name!r}, which is not a column of the fit. Columns: {choices}."
             )
-    return dict(found)
+    return dict(names)
 
 
 def relabelled(text: str, labels: Labels) -> str:
@@ -145,11 +145,11 @@ def relabelled(text: str, labels: Labels) -> str:
     names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
     column = rf"(?:C\((?P<inside>{names})(?:, (?:[^()]|\([^()]*\))*)?\)|(?P<name>{names})(?![\w(]))"
 
-    def told(found: re.Match[str]) -> str:
-        label = labels[found["inside"] or found["name"]]
-        return label if found["level"] is None else f"{label}: {found['level']}"
+    def labelled(match: re.Match[str]) -> str:
+        label = labels[match["inside"] or match["name"]]
+        return label if match["level"] is None else f"{label}: {match['level']}"
 
-    return re.sub(rf"(?<![\w.]){column}(?:\[(?:T\.)?(?P<level>[^\]]*)\])?", told, text)
+    return re.sub(rf"(?<![\w.]){column}(?:\[(?:T\.)?(?P<level>[^\]]*)\])?", labelled, text)
 
 
 def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType({})) -> FitView:
@@ -160,23 +160,23 @@ def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType(
     if not labels and not names:
         return view
 
-    def told(text: str) -> str:
+    def labelled(text: str) -> str:
         return names.get(text) or relabelled(text, labels)
 
     def indexed(frame: pd.DataFrame | None) -> pd.DataFrame | None:
-        return None if frame is None else frame.rename(index=lambda term: told(str(term)))
+        return None if frame is None else frame.rename(index=lambda term: labelled(str(term)))
 
     return replace(
         view,
-        outcome=told(view.outcome),
-        treatment=told(view.treatment),
-        left=tuple((k, v if k == "Formula" else told(v)) for k, v in view.left),
+        outcome=labelled(view.outcome),
+        treatment=labelled(view.treatment),
+        left=tuple((k, v if k == "Formula" else labelled(v)) for k, v in view.left),
         effects=indexed(view.effects),
         gates=indexed(view.gates),
         cells=indexed(view.cells),
-        shapes=tuple(replace(shape, name=told(shape.name)) for shape in view.shapes),
-        headline=tuple(map(told, view.headline)),
-        bias=BIAS_OF.sub(lambda found: told(found[0]), view.bias),
+        shapes=tuple(replace(shape, name=labelled(shape.name)) for shape in view.shapes),
+        headline=tuple(map(labelled, view.headline)),
+        bias=BIAS_OF.sub(lambda match: labelled(match[0]), view.bias),
     )
 
 
@@ -214,15 +214,10 @@ def clean(text: object) -> str:
     White space becomes a blank. Control characters, direction characters and half characters become
     escapes (``\x1b``). A name can therefore neither break a layout nor imitate another name.
     """
-    return "".join(_visible(c) for c in str(text))
-
-
-def _visible(character: str) -> str:
-    if character.isspace():
-        return " "
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(
+        " " if c.isspace() else c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        for c in str(text)
+    )
 
 
 def ascii_only(text: object) -> str:
@@ -272,14 +267,16 @@ def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
     if neighbors == "substitute":
         others = "every row but one" if row else f"all data except those of {unit}"
         rest = "this row is" if row else "these are"
-        known = f"knows {others}, and knows that {rest} one of two candidates, each equally likely"
+        facts = f"knows {others}, and knows that {rest} one of two candidates, each equally likely"
         guess = "they identify the right one"
     else:
-        one = "one given row is" if row else f"the data of {unit} are"
-        known = f"knows all other data and considers it equally likely that {one} included or not"
+        included = "one given row is" if row else f"the data of {unit} are"
+        facts = (
+            f"knows all other data and considers it equally likely that {included} included or not"
+        )
         guess = "they decide correctly"
     return (
-        f"Suppose someone {known}. From all output of this fit, {guess} with probability at most "
+        f"Suppose someone {facts}. From all output of this fit, {guess} with probability at most "
         f"{percent(right)}% (chance: 50%)."
     )
 
@@ -289,16 +286,20 @@ def shape_line(shape: Shape) -> str:
     values = np.asarray(shape.estimate, dtype=float)
     if not np.isfinite(values).any():
         return "No estimate."
-    told = _extremes(values) if shape.kind == "levels" else _course(values)
-    limits = np.column_stack([values, shape.conf_low, shape.conf_high])[told].astype(float)
+    positions = [int(np.nanargmin(values)), int(np.nanargmax(values))]
+    if shape.kind != "levels":  # both ends, and the turns between them
+        far = TURN * float(np.nanmax(values) - np.nanmin(values))
+        turns = [i for i in positions if all(np.abs(values[i] - values[[0, -1]]) > far)]
+        positions = [0, *sorted(turns), len(values) - 1]
+    limits = np.column_stack([values, shape.conf_low, shape.conf_high])[positions].astype(float)
     spread = float(np.nanmax(limits) - np.nanmin(limits)) / 4
-    shown = iter(alike(limits.ravel().tolist(), spread, digits=2))
-    names = ("lowest ", "highest ") if shape.kind == "levels" else ("",) * len(told)
-    labels = (f"{clean(shape.interval_label)} ", *("" for _ in told[1:]))
+    numbers = iter(alike(limits.ravel().tolist(), spread, digits=2))
+    names = ("lowest ", "highest ") if shape.kind == "levels" else ("",) * len(positions)
+    labels = (f"{clean(shape.interval_label)} ", *("" for _ in positions[1:]))
     places = [clean(p) if isinstance(p, str) else point_text(p) for p in shape.grid]
     parts = (
-        f"{name}{next(shown)} ({label}{next(shown)} to {next(shown)}) at {places[i]}"
-        for name, label, i in zip(names, labels, told, strict=True)
+        f"{name}{next(numbers)} ({label}{next(numbers)} to {next(numbers)}) at {places[i]}"
+        for name, label, i in zip(names, labels, positions, strict=True)
     )
     return f"{'; '.join(parts)}."
 
@@ -307,24 +308,13 @@ TURN = 0.25
 """A turn is reported if it lies beyond both ends by this part of the curve's spread."""
 
 
-def _extremes(values: Vector) -> list[int]:
-    return [int(np.nanargmin(values)), int(np.nanargmax(values))]
-
-
-def _course(values: Vector) -> list[int]:
-    """Positions of both ends and of the turns between them."""
-    far = TURN * float(np.nanmax(values) - np.nanmin(values))
-    turns = [i for i in _extremes(values) if all(np.abs(values[i] - values[[0, -1]]) > far)]
-    return [0, *sorted(turns), len(values) - 1]
-
-
 def error_text(std_error: float, se_sampling: float) -> str:
     """A standard error beside its part from sampling: ``0.0290; up to 0.0130 from sampling``.
 
     Sampling variances are noisy, and raised by their noise.
     """
-    whole, alone = alike([std_error, se_sampling], std_error)
-    return f"{whole}; up to {alone} from sampling"
+    total, sampling = alike([std_error, se_sampling], std_error)
+    return f"{total}; up to {sampling} from sampling"
 
 
 def interval_sentence(view: FitView) -> str:
@@ -547,8 +537,21 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     A cost in brackets is the cost of a parallel release alone; it is not charged. If `mechanisms`
     is true, mechanisms have a column; otherwise the only mechanism is printed elsewhere.
     """
-    paid = [c for c in ("rho", "epsilon", "delta") if bool((budget[c] > 0).any())] or ["rho"]
+    currencies = [c for c in ("rho", "epsilon", "delta") if bool((budget[c] > 0).any())] or ["rho"]
     noise = TableColumn("noise sd", words="noise (standard deviation)")
+    prices = list[Filled]()
+    for currency in currencies:
+        values, free = budget[currency].to_numpy(dtype=float), budget["parallel"]
+        if currency == "rho":
+            rho = own_rho(budget)
+            free = rho / 2 > np.nan_to_num(values)
+            values = np.where(np.isnan(values), values, rho)
+        texts: Iterable[str] = column(values)
+        if currency == "delta":  # Powers of ten are the natural format of a failure probability.
+            texts = (at_most(v, 2) if v > 0 else "" for v in values)
+            free = budget["rho"].isna() & free
+        cells = [f"({text})" if f else text for text, f in zip(texts, free, strict=True)]
+        prices.append((TableColumn(currency), cells))
     lines = (f"{line} {stage}" for line, stage in enumerate(budget["stage"], 1))
     return filled(
         "Privacy budget by release",
@@ -556,23 +559,9 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
         labelled_names("query", budget["query"]),
         *([labelled_names("mechanism", budget["mechanism"])] if mechanisms else []),
         (noise, ("" if math.isnan(sd) else number(sd, 3) for sd in budget["noise_sd"])),
-        *((TableColumn(currency), _prices(budget, currency)) for currency in paid),
+        *prices,
         frame=budget,
     )
-
-
-def _prices(budget: pd.DataFrame, currency: str) -> list[str]:
-    """Costs as text; uncharged costs are in brackets."""
-    values, free = budget[currency].to_numpy(dtype=float), budget["parallel"]
-    if currency == "rho":
-        own = own_rho(budget)
-        free = own / 2 > np.nan_to_num(values)
-        values = np.where(np.isnan(values), values, own)
-    texts: Iterable[str] = column(values)
-    if currency == "delta":  # Powers of ten are the natural format of a failure probability.
-        texts = (at_most(v, 2) if v > 0 else "" for v in values)
-        free = budget["rho"].isna() & free
-    return [f"({text})" if f else text for text, f in zip(texts, free, strict=True)]
 
 
 def share_grid(budget: pd.DataFrame) -> TableGrid:
@@ -642,22 +631,21 @@ def _some(count: int, most: int) -> list[int]:
 
 def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
     """A curve of gains at up to `most` points, including its ends."""
-    shown = gains.iloc[_some(len(gains), most)]
+    rows = gains.iloc[_some(len(gains), most)]
     words = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
     heads = {name: TableColumn(head) for name, head in words.items()}
     spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
-    treated = labelled_names("treated", map(share_percent, shown["share"]))
-    return filled("Expected gain by share treated", treated, *scaled(shown, heads, spread))
+    treated = labelled_names("treated", map(share_percent, rows["share"]))
+    return filled("Expected gain by share treated", treated, *scaled(rows, heads, spread))
 
 
 def attack_grid(curve: pd.DataFrame) -> TableGrid:
     """Maximum power at a few shares of false alarms."""
-    found = np.interp(ALARMS, curve["false_alarms"], curve["power"])
-    powers = (f"{percent(power)}%" for power in found.tolist())
+    powers = np.interp(ALARMS, curve["false_alarms"], curve["power"]).tolist()
     return filled(
         "Detection power of the strongest attack",
         labelled_names("false positive rate", map(share_percent, ALARMS)),
-        (TableColumn("detection power, at most"), powers),
+        (TableColumn("detection power, at most"), (f"{percent(power)}%" for power in powers)),
     )
 
 
@@ -667,14 +655,14 @@ ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:
     """Any small frame: its index as names, floats with equal decimals, the rest as text."""
-    first = labelled_names(str(frame.index.name or ""), frame.index, str(frame.index.name or "row"))
-    return filled(caption, first, *(_plain(series) for _, series in frame.items()), frame=frame)
-
-
-def _plain(series: pd.Series[Any]) -> Filled:
-    head = TableColumn(str(series.name), "right" if series.dtype.kind in "iuf" else "left")
-    if series.dtype.kind != "f":
-        return head, map(str, series)
-    values = [float(value) for value in series]
-    most = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
-    return head, alike(values, most)
+    name = str(frame.index.name or "")
+    columns = [labelled_names(name, frame.index, name or "row")]
+    for _, series in frame.items():
+        head = TableColumn(str(series.name), "right" if series.dtype.kind in "iuf" else "left")
+        cells: Iterable[str] = map(str, series)
+        if series.dtype.kind == "f":
+            values = [float(value) for value in series]
+            most = max((abs(v) for v in values if math.isfinite(v)), default=1.0)
+            cells = alike(values, most)
+        columns.append((head, cells))
+    return filled(caption, *columns, frame=frame)

@@ -48,9 +48,9 @@ def call_text(learner: estimators.Learner, base: bases.AnyBase, request: Request
 def question(learner: estimators.Learner, base: bases.AnyBase, request: Request) -> str:
     """The call on one line, without data and bounds, as a ledger records it."""
     name, options = _call(learner, base, request)
-    left = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
-    said = "".join(f", {key}={value!r}" for key, value in left.items())
-    return f"{name}({request.formula.text!r}{said})"
+    public = {key: value for key, value in options.items() if key not in ("eps", "delta", "bounds")}
+    arguments = "".join(f", {key}={value!r}" for key, value in public.items())
+    return f"{name}({request.formula.text!r}{arguments})"
 
 
 def _call(
@@ -59,8 +59,8 @@ def _call(
     budget, trust, control = request.budget, request.trust, request.control
     name, options = "private", dict[str, Any]()
     if request.mode == "paper":
-        name, options = _printed(learner, request)
-        own: list[tuple[str, Any, Any]] = [
+        name, options = _paper_call(learner, request)
+        specific: list[tuple[str, Any, Any]] = [
             ("propensity_clip", request.clip, 0.1),
             ("shares", control.shares, None),
             ("below_minimum", request.below_minimum, "published"),
@@ -71,52 +71,60 @@ def _call(
         elif request.estimand == "CATE":
             name = "privcate"
             options = {"learner": _option(learner, estimators.LEARNERS, "pc.learners")}
-        own = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
+        specific = [("control", _Source(f"pc.Control({_changed(control)})"), "pc.Control()")]
     if base != bases.BASES["gam"] and request.estimand != "OLS":
         options["base"] = _option(base, {**bases.BASES, **bases.OTHERS}, "pc.bases")
     options["eps"] = budget.epsilon
     if name not in ("paper.tm", "paper.adum"):
         options["delta"] = budget.delta
     if len(request.declared) or request.declared.complete:
-        options["bounds"] = _bounds(request.declared)
-    asked = [request.estimand, *request.more] if request.more else request.estimand
+        # One line if it is short, otherwise one line per column.
+        columns = [f"{name!r}: {_domain_code(domain)}" for name, domain in request.declared.domains]
+        bounds = ", ".join(columns)
+        if len(bounds) > CODE_WIDTH - len("    bounds={},"):
+            bounds = "".join(f"\n        {column}," for column in columns) + "\n    "
+        complete = request.declared.complete
+        bounds = f"pc.Schema({{{bounds}}}, complete=True)" if complete else f"{{{bounds}}}"
+        options["bounds"] = _Source(bounds)
+    estimands = [request.estimand, *request.more] if request.more else request.estimand
     if trust.panel is not None:  # A panel has no max_rows, and its estimand is always the ATT.
         name, options["time"] = "did", trust.panel.time
         if isinstance(trust.panel, Staggered):
             options["cohort"] = trust.panel.cohort
-            own.insert(0, ("control_group", trust.panel.control_group, "nevertreated"))
-    elif name == "private" and asked != "ATE":
-        options["estimand"] = asked
-    own_options = {key: value for key, value, default in own if value != default}
-    return name, options | request.call_options | own_options
+            specific.insert(0, ("control_group", trust.panel.control_group, "nevertreated"))
+    elif name == "private" and estimands != "ATE":
+        options["estimand"] = estimands
+    changed = {key: value for key, value, default in specific if value != default}
+    return name, options | request.call_options | changed
 
 
-def _printed(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:
+def _paper_call(learner: estimators.Learner, request: Request) -> tuple[str, dict[str, Any]]:
     """Name of a call in `privcausal.paper`, and the options that only this call has."""
     if isinstance(learner, estimators.TwoStage):
         options: dict[str, Any] = {"learner": _Source(learner.source)}
         if learner.own is None:
             return "paper.two_stage", options
-        own = {"weighting": (learner.own.weighting, "published"),
-               "arm_columns": (learner.own.arm_columns, 1)}  # fmt: skip
-        return "paper.dpebm", options | {name: v for name, (v, usual) in own.items() if v != usual}
-    known = {PublishedDPCATE: "dpcate", PublishedADUM: "adum", PublishedTM: "tm"}
-    name = known.get(type(learner), "private")
+        if learner.own.weighting != "published":
+            options["weighting"] = learner.own.weighting
+        if learner.own.arm_columns != 1:
+            options["arm_columns"] = learner.own.arm_columns
+        return "paper.dpebm", options
+    names = {PublishedDPCATE: "dpcate", PublishedADUM: "adum", PublishedTM: "tm"}
     queries = {} if request.queries is None else {"queries": _Source("queries")}
-    return f"paper.{name}", queries | _not_default(learner)
+    return f"paper.{names.get(type(learner), 'private')}", queries | _not_default(learner)
 
 
-def cells_call(asked: CellRequest, noise: Mapping[str, float] | None) -> str:
+def cells_call(cells: CellRequest, noise: Mapping[str, float] | None) -> str:
     """Python source of a `from_cells` call."""
-    request = asked.request
+    request = cells.request
     options: dict[str, Any] = {"cells": _Source("plan")}
-    if asked.partition.variables == ("cell",):
+    if cells.partition.variables == ("cell",):
         domain = request.schema[request.formula.outcome]
-        options = {"cells": list(asked.names), "outcome": _Source(_domain_code(domain))}
+        options = {"cells": list(cells.names), "outcome": _Source(_domain_code(domain))}
     options |= {"eps": request.budget.epsilon, "delta": request.budget.delta}
     if noise is not None:
         options["noise"] = dict(noise)
-    options["learner"] = _option(asked.learner, {}, "pc.learners")
+    options["learner"] = _option(cells.learner, {}, "pc.learners")
     options["neighbors"] = request.trust.neighbors
     if request.propensity is not None:
         options["propensity"] = request.propensity
@@ -124,19 +132,19 @@ def cells_call(asked: CellRequest, noise: Mapping[str, float] | None) -> str:
 
 
 def _written(name: str, /, *positional: Any, **options: Any) -> str:
-    given = [*map(repr, positional), *(f"{key}={value!r}" for key, value in options.items())]
-    lines = "".join(f"    {each},\n" for each in given)
+    arguments = [*map(repr, positional), *(f"{key}={value!r}" for key, value in options.items())]
+    lines = "".join(f"    {argument},\n" for argument in arguments)
     return f"import privcausal as pc\n\npc.{name}(\n{lines})"
 
 
-def _option(option: Any, known: Mapping[str, Any], module: str) -> _Source:
+def _option(option: Any, names: Mapping[str, Any], module: str) -> _Source:
     """The option's short name, or an option object with the values that differ from defaults."""
     if isinstance(option, estimators.DPCATE) and option.queries is not None:
         score = "" if option.score == "r" else f"score={option.score!r}, "
         return _Source(f"{module}.DPCATE({score}queries=queries)")
     if hasattr(option, "source"):  # Its repr does not show everything.
         return _Source(option.source)
-    if known.get(option.name) == option:
+    if names.get(option.name) == option:
         return _Source(repr(option.name))
     return _Source(f"{module}.{type(option).__name__}({_changed(option)})")
 
@@ -152,16 +160,6 @@ def _not_default(option: Any) -> dict[str, Any]:
 
 CODE_WIDTH = 88
 """Characters in a line of code that fits without horizontal scrolling."""
-
-
-def _bounds(schema: Schema) -> _Source:
-    """Source of the bounds: one line if it is short, otherwise one line per column."""
-    listed = [f"{name!r}: {_domain_code(schema[name])}" for name in schema]
-    columns = ", ".join(listed)
-    if len(columns) > CODE_WIDTH - len("    bounds={},"):
-        columns = "".join(f"\n        {each}," for each in listed) + "\n    "
-    bounds = f"{{{columns}}}"
-    return _Source(f"pc.Schema({bounds}, complete=True)" if schema.complete else bounds)
 
 
 def _domain_code(domain: Interval | Levels | Binary) -> str:
@@ -209,12 +207,12 @@ class ReleasedFit(Printed):
 
     @property
     def _averages(self) -> AverageEstimate:
-        found = self.estimate.averages
-        if found is None:
+        averages = self.estimate.averages
+        if averages is None:
             raise CapabilityError(
                 "No average effects were released. Give 'average' a share above 0 in shares=."
             )
-        return found
+        return averages
 
     @property
     def params(self) -> pd.Series[float]:
@@ -270,9 +268,9 @@ class ReleasedFit(Printed):
         >>> fit.cov_params().shape == (len(fit.params), len(fit.params))
         True
         """
-        at = np.flatnonzero(self._listed[: len(self._averages.terms)])
-        terms = pd.Index([str(self._averages.terms[k]) for k in at], name="term")
-        return pd.DataFrame(self._averages.cov[np.ix_(at, at)], index=terms, columns=terms)
+        listed = np.flatnonzero(self._listed[: len(self._averages.terms)])
+        terms = pd.Index([str(self._averages.terms[k]) for k in listed], name="term")
+        return pd.DataFrame(self._averages.cov[np.ix_(listed, listed)], index=terms, columns=terms)
 
     @property
     def zvalues(self) -> pd.Series[float]:
@@ -319,24 +317,24 @@ class ReleasedFit(Printed):
         >>> fit.conf_int(alpha=0.1).columns.tolist()
         [0, 1]
         """
-        found, terms = self._averages, len(self._averages.terms)
-        alone = np.diag(np.diag(found.cov))
-        alone[:terms, :terms] = found.cov[:terms, :terms]
+        averages, terms = self._averages, len(self._averages.terms)
+        cov = np.diag(np.diag(averages.cov))
+        cov[:terms, :terms] = averages.cov[:terms, :terms]
         if self.plan.request.jointly:  # All covariances are released.
-            alone = found.cov
-        at = np.flatnonzero(np.r_[self._listed[:terms], np.ones(len(found.groups), bool)])
-        z = frames.critical(alone[np.ix_(at, at)], alpha, simultaneous=simultaneous)
+            cov = averages.cov
+        used = np.flatnonzero(np.r_[self._listed[:terms], np.ones(len(averages.groups), bool)])
+        z = frames.critical(cov[np.ix_(used, used)], alpha, simultaneous=simultaneous)
         parts = [self._table(z=z)[self._listed]]
-        if simultaneous and found.groups:
+        if simultaneous and averages.groups:
             parts.append(self._table(groups=True, z=z))
         limits = pd.concat(parts)[["conf_low", "conf_high"]]
         return limits.set_axis([0, 1], axis=1)
 
     def _rows(self, *, groups: bool = False) -> tuple[ResultTerm, ...]:
         """Terms of the rows of `_table`: those of the estimate, then ratios of mean outcomes."""
-        own = self._averages.groups if groups else self._averages.terms
-        places, ratios = [one.place for one in own if one.arm == 0], self.plan.request.ratios
-        return (*own, *(ResultTerm("ratio", ratio, at) for ratio in ratios for at in places))
+        terms = self._averages.groups if groups else self._averages.terms
+        places, ratios = [term.place for term in terms if term.arm == 0], self.plan.request.ratios
+        return (*terms, *(ResultTerm("ratio", ratio, at) for ratio in ratios for at in places))
 
     @property
     def _listed(self) -> Mask:
@@ -354,13 +352,13 @@ class ReleasedFit(Printed):
             frame["se_sampling"] = np.nan
         means = self._outcomes if self._averages.limited else (-np.inf, np.inf)
         ranges = {"effect": (-self._reach, self._reach), "mean": means}
-        known = [ranges.get(row.kind, (np.nan, np.nan)) for row in rows]
-        return frames.within_reach(frame, *np.reshape(known, (-1, 2)).T)
+        bounds = [ranges.get(row.kind, (np.nan, np.nan)) for row in rows]
+        return frames.within_reach(frame, *np.reshape(bounds, (-1, 2)).T)
 
     def _effects(self, alpha: float, *, groups: bool) -> pd.DataFrame:
         """The rows of `_table` on the scale of effects, without mean outcomes and ratios."""
-        at = np.array([row.is_effect for row in self._rows(groups=groups)], bool)
-        return self._table(alpha, groups=groups)[at]
+        is_effect = np.array([row.is_effect for row in self._rows(groups=groups)], bool)
+        return self._table(alpha, groups=groups)[is_effect]
 
     def _tests(self, alpha: float = 0.05, *, groups: bool = False) -> pd.DataFrame:
         frame = self._table(alpha, groups=groups)
@@ -368,8 +366,8 @@ class ReleasedFit(Printed):
 
     def _headline(self, alpha: float = 0.05) -> pd.Series[Any]:
         """The row of `_table` with the most important number."""
-        studied = self.plan.request.estimand == COHORTS
-        return self._table(alpha, groups=studied).iloc[-1 if studied else self._lead]
+        cohorts = self.plan.request.estimand == COHORTS
+        return self._table(alpha, groups=cohorts).iloc[-1 if cohorts else self._lead]
 
     @property
     def _lead(self) -> int:
@@ -388,8 +386,8 @@ class ReleasedFit(Printed):
 
         It is infinite, too, if most outcomes are at a bound.
         """
-        found = self.estimate.averages
-        if not self.plan.request.bounded or (found is not None and not found.limited):
+        averages = self.estimate.averages
+        if not self.plan.request.bounded or (averages is not None and not averages.limited):
             return float("inf")
         low, high = self._outcomes
         return high - low
@@ -479,26 +477,26 @@ class ReleasedFit(Printed):
         >>> "bounds" in unbounded.alerts
         True
         """
-        bought, told = [], {}
+        domains, alerts = [], {}
         for name, domain in self.schema.columns.items():
             if name in self.plan.request.schema:
                 continue
             if isinstance(domain, Interval):
-                bought.append(f"{name} [{domain.lo:.6g}, {domain.hi:.6g}]")
+                domains.append(f"{name} [{domain.lo:.6g}, {domain.hi:.6g}]")
             elif isinstance(domain, Levels) and domain.values:  # another alert covers no levels
-                bought.append(f"{name} {len(domain.labels)} levels")
-        if bought and self._bought:
-            told["bounds"] = (
-                f"Bounds were estimated privately: {', '.join(bought)}. Values outside them were "
+                domains.append(f"{name} {len(domain.labels)} levels")
+        if domains and self._bought:
+            alerts["bounds"] = (
+                f"Bounds were estimated privately: {', '.join(domains)}. Values outside them were "
                 "clipped; confidence intervals of averages allow for clipped outcomes. Reuse "
                 "these bounds at no cost with bounds=fit.schema."
             )
-        told |= dict(self.estimate.alerts) | complete_alert(self.estimate)
+        alerts |= dict(self.estimate.alerts) | complete_alert(self.estimate)
         averages = self.estimate.averages
         if averages is not None and averages.unseen:
             few = "too few rows, possibly none (noisy count)"
-            told["groups"] = f"No estimate for {listed(averages.unseen)}: {few}."
-        return told
+            alerts["groups"] = f"No estimate for {listed(averages.unseen)}: {few}."
+        return alerts
 
     @property
     def _bought(self) -> bool:
@@ -516,9 +514,9 @@ class ReleasedFit(Printed):
         ('east', 'north', 'south', 'west')
         """
         request = self.plan.request
-        declared, bought = request.declared, self.estimate.schema
-        known = {n: declared.get(n) or bought.get(n) for n in request.read}
-        raw = {n: getattr(domain, "raw", domain) for n, domain in known.items() if domain}
+        declared, estimated = request.declared, self.estimate.schema
+        domains = {n: declared.get(n) or estimated.get(n) for n in request.read}
+        raw = {n: getattr(domain, "raw", domain) for n, domain in domains.items() if domain}
         return Schema(raw, complete=request.schema.complete)
 
     def glance(self) -> pd.DataFrame:
@@ -532,26 +530,27 @@ class ReleasedFit(Printed):
         >>> float(fit.glance()["epsilon"].iloc[0])
         0.9999999998963176
         """
-        promise, plan = self.guarantee, self.estimate.plan
-        size = self.estimate.size
-        return pd.DataFrame(
-            [
-                {
-                    "learner": plan.learner, "base": plan.base,
-                    "estimand": ", ".join(plan.request.estimands),
-                    "n": np.nan if size is None else size, "epsilon": promise.epsilon,
-                    "delta": promise.delta, "rho": promise.rho, "neighbors": promise.neighbors,
-                    "guarantee": promise.kind, "alerts": ", ".join(self.alerts),
-                }
-            ]
-        )  # fmt: skip
+        promise, plan, size = self.guarantee, self.estimate.plan, self.estimate.size
+        row = {
+            "learner": plan.learner,
+            "base": plan.base,
+            "estimand": ", ".join(plan.request.estimands),
+            "n": np.nan if size is None else size,
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "rho": promise.rho,
+            "neighbors": promise.neighbors,
+            "guarantee": promise.kind,
+            "alerts": ", ".join(self.alerts),
+        }
+        return pd.DataFrame([row])
 
     # -- nuisances ---------------------------------------------------------------------------
 
     @property
     def _propensity(self) -> str | None:
-        known = self.estimate.plan.request.propensity
-        return known if isinstance(known, str) else None
+        propensity = self.estimate.plan.request.propensity
+        return propensity if isinstance(propensity, str) else None
 
     @property
     def nuisances(self) -> dict[str, NuisanceFunction]:
@@ -567,12 +566,12 @@ class ReleasedFit(Printed):
         >>> fit.nuisances["propensity"](study.frame.head(3)).shape
         (3,)
         """
-        found = self.estimate.nuisances
-        if found is None:
+        nuisances = self.estimate.nuisances
+        if nuisances is None:
             learner = self.estimate.plan.learner
             raise CapabilityError(f"Learner {learner!r} released no nuisance models.")
         names = ("propensity", "outcome", "mu0", "mu1")
-        return {name: NuisanceFunction(name, self, getattr(found, name)) for name in names}
+        return {name: NuisanceFunction(name, self, getattr(nuisances, name)) for name in names}
 
     # -- privacy cost ------------------------------------------------------------------------
 

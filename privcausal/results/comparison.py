@@ -87,15 +87,15 @@ def compare(
     """
     check_alpha(alpha)
     if statistic not in get_args(summary.Statistic):
-        known = ", ".join(map(repr, get_args(summary.Statistic)))
+        choices = ", ".join(map(repr, get_args(summary.Statistic)))
         raise CapabilityError(
-            f"statistic={str(statistic)[:40]!r} is not available. Choices: {known}."
+            f"statistic={str(statistic)[:40]!r} is not available. Choices: {choices}."
         )
-    given: Any = fits[0] if len(fits) == 1 else fits
-    if isinstance(given, Mapping):
-        named = {str(name): fit for name, fit in given.items()}
-    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        named = {f"({place})": fit for place, fit in enumerate(given, 1)}
+    models: Any = fits[0] if len(fits) == 1 else fits
+    if isinstance(models, Mapping):
+        named = {str(name): fit for name, fit in models.items()}
+    elif isinstance(models, Sequence) and not isinstance(models, str | bytes):
+        named = {f"({place})": fit for place, fit in enumerate(models, 1)}
     else:
         raise CapabilityError(
             'compare() takes several fits: compare(one, other) or compare({"DR": one, "R": other}).'
@@ -107,21 +107,21 @@ def compare(
     frames, facts = dict[str, pd.DataFrame](), dict[str, Facts]()
     for name, fit in named.items():
         frames[name], facts[name] = (
-            _own(fit, alpha, groups, slopes=terms is not None)
+            _private(fit, alpha, groups, slopes=terms is not None)
             if isinstance(fit, Result)
-            else _foreign(fit, alpha)
+            else _external(fit, alpha)
         )
-    frame = pd.concat([own.assign(fit=name) for name, own in frames.items()], ignore_index=True)
+    frame = pd.concat([rows.assign(fit=name) for name, rows in frames.items()], ignore_index=True)
     frame = frame[["fit", *summary.TIDY]]
     if terms is not None:
         frame = _chosen(frame, terms)
     private = {name: fit for name, fit in named.items() if isinstance(fit, Result)}
     if labels is not None:
         columns = dict.fromkeys(name for fit in private.values() for name in fit.schema)
-        told = tables.check_labels(labels, tuple(columns))
-        frame["term"] = [tables.relabelled(str(term), told) for term in frame["term"]]
-        for own in facts.values():
-            own["Outcome"] = tables.relabelled(own.get("Outcome", ""), told)
+        names = tables.check_labels(labels, tuple(columns))
+        frame["term"] = [tables.relabelled(str(term), names) for term in frame["term"]]
+        for lines in facts.values():
+            lines["Outcome"] = tables.relabelled(lines.get("Outcome", ""), names)
     kinds = {fit.guarantee.kind for fit in private.values()}
     others = [tables.clean(name) for name in named if name not in private]
     notes = _notes(list(private.values()), others)
@@ -130,21 +130,23 @@ def compare(
     return summary.compared(frame, facts, kinds, title, statistic, alpha, notes)
 
 
-def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.DataFrame, Facts]:
+def _private(
+    fit: Result, alpha: float, groups: bool, *, slopes: bool
+) -> tuple[pd.DataFrame, Facts]:
     frame = fit._tests(alpha)[slopes | fit._listed].reset_index()
     if fit.plan.request.estimand == COHORTS:  # averages first, and on request all ATT(g, t)
         places = np.array([row.place.factor for row in fit._rows(groups=True)])
         means = fit._tests(alpha, groups=True).reset_index()
-        shown = [means[places == "overall"], means[places == "event"]]
-        shown += [means[np.isin(places, ["cohort", "calendar"])], frame] * slopes
-        frame = pd.concat(shown, ignore_index=True)
+        frames = [means[places == "overall"], means[places == "event"]]
+        frames += [means[np.isin(places, ["cohort", "calendar"])], frame] * slopes
+        frame = pd.concat(frames, ignore_index=True)
     elif groups and fit._averages.groups:
         frame = pd.concat([frame, fit._tests(alpha, groups=True).reset_index()], ignore_index=True)
     plan, view = fit.estimate.plan, fit._view()
     title = view.right[1][1]
     short = title.partition("(")[2].rstrip(")") or title
     row = fit._headline()
-    alone = tables.alike([row["se_sampling"]], row["std_error"])[0]
+    sampling = tables.alike([row["se_sampling"]], row["std_error"])[0]
     hidden = fit._averages.hidden
     return frame, {
         "Outcome": outcome_name(plan.request, fit.estimate.schema),
@@ -156,7 +158,7 @@ def _own(fit: Result, alpha: float, groups: bool, *, slopes: bool) -> tuple[pd.D
         "δ": stat_text(fit, "delta") or "",
         "Neighboring data": stat_text(fit, "neighbors") or "",
         "Adjustment hidden": f"{hidden:.0%}" if math.isfinite(hidden) else "",
-        "Sampling alone": alone if math.isfinite(row["se_sampling"]) else "",
+        "Sampling alone": sampling if math.isfinite(row["se_sampling"]) else "",
         "Guarantee": stat_text(fit, "guarantee") or "",
     }
 
@@ -168,24 +170,26 @@ def _chosen(frame: pd.DataFrame, terms: Sequence[str] | Mapping[str, str]) -> pd
             f"terms= must be a list of names or a mapping. Write [{terms[:40]!r}]."
         )
     named = dict(terms) if isinstance(terms, Mapping) else {str(t): str(t) for t in terms}
-    known = list(dict.fromkeys(map(str, frame["term"])))
-    unknown = [term for term in named if term not in known]
+    available = list(dict.fromkeys(map(str, frame["term"])))
+    unknown = [term for term in named if term not in available]
     if unknown or not named:
-        listed = ", ".join(repr(tables.clean(term)) for term in known[:10])
-        what = f"No fit has the term {tables.clean(unknown[0])!r}" if unknown else "terms= is empty"
-        raise CapabilityError(f"{what}. Choices: {listed}{', ...' * (len(known) > 10)}.")
-    kept = frame[frame["term"].isin(named)]
-    places = kept["term"].map({term: place for place, term in enumerate(named)})
-    order = np.lexsort((places, pd.factorize(kept["fit"])[0]))
-    kept = kept.iloc[order].reset_index(drop=True)
-    kept["term"] = kept["term"].map(named)
-    twice = kept[kept.duplicated(["fit", "term"])]
+        choices = ", ".join(repr(tables.clean(term)) for term in available[:10])
+        problem = (
+            f"No fit has the term {tables.clean(unknown[0])!r}" if unknown else "terms= is empty"
+        )
+        raise CapabilityError(f"{problem}. Choices: {choices}{', ...' * (len(available) > 10)}.")
+    rows = frame[frame["term"].isin(named)]
+    places = rows["term"].map({term: place for place, term in enumerate(named)})
+    order = np.lexsort((places, pd.factorize(rows["fit"])[0]))
+    rows = rows.iloc[order].reset_index(drop=True)
+    rows["term"] = rows["term"].map(named)
+    twice = rows[rows.duplicated(["fit", "term"])]
     if len(twice):
         raise CapabilityError(
             f"Two terms of {tables.clean(twice['fit'].iloc[0])!r} would share one row. Give them "
             "different names in terms=."
         )
-    return kept
+    return rows
 
 
 def _notes(private: list[Result], others: list[str]) -> list[str]:
@@ -200,24 +204,20 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
         notes.append(
             f"No privacy guarantee covers {', '.join(others)} (fitted without privcausal)."
         )
-    return notes + _together(private)
-
-
-def _together(fits: Sequence[Result]) -> list[str]:
-    """Total cost of the proven fits of one unit, if all of them used the same rows."""
-    once = list({id(fit.estimate): fit for fit in fits}.values())
-    promises = [fit.guarantee for fit in once]
-    alike = {(p.kind, p.neighbors, p.unit) for p in promises}
-    if len(once) < 2 or len(alike) > 1 or promises[0].kind != "proven":
-        return []
-    delta = max(p.delta for p in promises)
-    costs = [release.charge.cost for fit in once for release in fit.estimate.releases]
-    epsilon = total_epsilon(Events.of(costs), delta)
-    if not math.isfinite(epsilon):
-        return []
-    price = price_text(epsilon, delta)
-    same = "If the private fits use the same rows and their costs were fixed in advance, they are"
-    return [f"{same} {price} together."]
+    # Total cost of the proven fits of one unit, if all of them used the same rows.
+    distinct = list({id(fit.estimate): fit for fit in private}.values())
+    promises = [fit.guarantee for fit in distinct]
+    same_unit = len({(p.kind, p.neighbors, p.unit) for p in promises}) == 1
+    if len(distinct) > 1 and same_unit and promises[0].kind == "proven":
+        delta = max(p.delta for p in promises)
+        costs = [release.charge.cost for fit in distinct for release in fit.estimate.releases]
+        epsilon = total_epsilon(Events.of(costs), delta)
+        if math.isfinite(epsilon):
+            notes.append(
+                "If the private fits use the same rows and their costs were fixed in advance, they "
+                f"are {price_text(epsilon, delta)} together."
+            )
+    return notes
 
 
 # -- fits of other packages --------------------------------------------------------------------
@@ -227,7 +227,7 @@ Foreign = tuple[pd.DataFrame, Facts]
 """Terms (columns `TIDY`) and facts of a fit from another package."""
 
 
-def _foreign(fit: Any, alpha: float) -> Foreign:
+def _external(fit: Any, alpha: float) -> Foreign:
     """Read the fit by its public attributes. Limits that are not given at `alpha` are normal."""
     if isinstance(fit, pd.DataFrame):
         return _frame(fit, alpha), {"Guarantee": "none"}
@@ -255,7 +255,7 @@ def _statsmodels(fit: Any, alpha: float) -> Foreign:
     terms = getattr(fit.params, "index", None)
     names = fit.model.exog_names if terms is None else terms
     frame = _tidy(names, estimates, fit.bse, alpha, fit.pvalues, fit.conf_int(alpha))
-    return frame, _said(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
+    return frame, _facts(fit.model.endog_names, fit.model, getattr(fit, "nobs", None))
 
 
 def _linearmodels(fit: Any, alpha: float) -> Foreign:
@@ -263,28 +263,28 @@ def _linearmodels(fit: Any, alpha: float) -> Foreign:
     frame = _tidy(fit.params.index, fit.params, fit.std_errors, alpha, fit.pvalues, limits)
     outcome = fit.model.dependent  # its columns are `cols` or, in panels, `vars`
     columns = getattr(outcome, "cols", None) or outcome.vars
-    return frame, _said(columns[0], fit.model, fit.nobs)
+    return frame, _facts(columns[0], fit.model, fit.nobs)
 
 
 def _doubleml(fit: Any, alpha: float) -> Foreign:
     limits = fit.confint(level=1 - alpha)
     frame = _tidy(limits.index, fit.coef, fit.se, alpha, fit.pval, limits)
-    return frame, _said("", fit, getattr(fit, "n_obs", None))
+    return frame, _facts("", fit, getattr(fit, "n_obs", None))
 
 
 def _lifelines(fit: Any, alpha: float) -> Foreign:
     terms, p = fit.params_.index, fit.summary["p"]
     frame = _tidy(terms, fit.params_, fit.standard_errors_, alpha, p)
     outcome = f"Surv({fit.duration_col}, {fit.event_col})"
-    return frame, _said(outcome, fit, len(fit.event_observed))
+    return frame, _facts(outcome, fit, len(fit.event_observed))
 
 
 def _econml(fit: Any, alpha: float) -> Foreign:
     """An inference of EconML; its frame has broom's columns under other names."""
     names = {"point_estimate": "estimate", "stderr": "std_error", "pvalue": "p_value",
              "ci_lower": "conf_low", "ci_upper": "conf_high"}  # fmt: skip
-    found = fit.summary_frame(alpha=alpha, decimals=15).rename(columns=names)
-    return _frame(found, alpha), _said("", fit, None)
+    frame = fit.summary_frame(alpha=alpha, decimals=15).rename(columns=names)
+    return _frame(frame, alpha), _facts("", fit, None)
 
 
 def _linear_econml(fit: Any, alpha: float) -> Foreign:
@@ -297,7 +297,7 @@ def _linear_econml(fit: Any, alpha: float) -> Foreign:
             f"A {type(fit).__name__} has coefficients by treatment, or none. Pass an inference, "
             "for example fit.ate_inference(X) or fit.coef__inference(T=1)."
         ) from None
-    return pd.concat(parts, ignore_index=True), _said("", fit, None)
+    return pd.concat(parts, ignore_index=True), _facts("", fit, None)
 
 
 def _econml_mean(fit: Any, alpha: float) -> Foreign:
@@ -306,26 +306,26 @@ def _econml_mean(fit: Any, alpha: float) -> Foreign:
     names = ["ATE"] if len(value) == 1 else [f"ATE[{place}]" for place in range(len(value))]
     limits = np.column_stack([np.ravel(low), np.ravel(high)])
     spread, p = np.ravel(fit.stderr_mean), np.ravel(fit.pvalue())
-    return _tidy(names, value, spread, alpha, p, limits), _said("", fit, None)
+    return _tidy(names, value, spread, alpha, p, limits), _facts("", fit, None)
 
 
 def _pyfixest(fit: Any, alpha: float) -> Foreign:
-    found = fit.tidy()
-    estimate, std_error, p = (found[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
-    frame = _tidy(found.index, estimate, std_error, alpha, p, fit.confint(alpha=alpha))
+    table = fit.tidy()
+    estimate, std_error, p = (table[name] for name in ("Estimate", "Std. Error", "Pr(>|t|)"))
+    frame = _tidy(table.index, estimate, std_error, alpha, p, fit.confint(alpha=alpha))
     absorbed = getattr(fit, "_fixef", None)
-    more = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
-    return frame, _said(fit._depvar, fit, getattr(fit, "_N", None), **more)
+    absorbed_facts = {"Fixed effects": absorbed} if absorbed not in (None, "0") else {}
+    return frame, _facts(fit._depvar, fit, getattr(fit, "_N", None), **absorbed_facts)
 
 
 def _maketables(fit: Any, alpha: float) -> Foreign:
     names = {"b": "estimate", "se": "std_error", "p": "p_value"}
     ends = {f"ci{100 * (1 - alpha):.4g}{side}": f"conf_{end}"
             for side, end in (("l", "low"), ("u", "high"))}  # fmt: skip
-    found = fit.__maketables_coef_table__.rename(columns=names | ends)
+    table = fit.__maketables_coef_table__.rename(columns=names | ends)
     stat = getattr(fit, "__maketables_stat__", None)
     outcome = getattr(fit, "__maketables_depvar__", "")
-    return _frame(found, alpha), _said(outcome, fit, stat("N") if stat else None)
+    return _frame(table, alpha), _facts(outcome, fit, stat("N") if stat else None)
 
 
 READERS: dict[str, Callable[[Any, float], Foreign]] = {
@@ -343,16 +343,16 @@ READERS: dict[str, Callable[[Any, float], Foreign]] = {
 
 
 def _frame(fit: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    found = fit.rename(columns=lambda name: str(name).replace(".", "_"))
-    found = found.set_index("term") if "term" in found else found
-    missing = [name for name in ("estimate", "std_error") if name not in found]
+    table = fit.rename(columns=lambda name: str(name).replace(".", "_"))
+    table = table.set_index("term") if "term" in table else table
+    missing = [name for name in ("estimate", "std_error") if name not in table]
     if missing:
         raise CapabilityError(f"A frame to compare must have the column {missing[0]!r}.")
-    p_value, low, high = (found.get(name) for name in ("p_value", "conf_low", "conf_high"))
-    told = _tidy(found.index, found["estimate"], found["std_error"], alpha, p_value)
-    for name, given in (("conf_low", low), ("conf_high", high)):
-        told[name] = told[name] if given is None else np.asarray(given, dtype=float)
-    return told
+    p_value, low, high = (table.get(name) for name in ("p_value", "conf_low", "conf_high"))
+    frame = _tidy(table.index, table["estimate"], table["std_error"], alpha, p_value)
+    for name, column in (("conf_low", low), ("conf_high", high)):
+        frame[name] = frame[name] if column is None else np.asarray(column, dtype=float)
+    return frame
 
 
 def _tidy(
@@ -370,7 +370,7 @@ def _tidy(
     return pd.DataFrame(dict(zip(summary.TIDY, columns, strict=True)))
 
 
-def _said(outcome: object, made_by: object, n: Any, **more: str) -> Facts:
-    known = n is not None and np.isfinite(float(n))
-    facts = {"Outcome": str(outcome), "Estimator": type(made_by).__name__}
-    return facts | {"n": f"{float(n):,.0f}" if known else "", **more, "Guarantee": "none"}
+def _facts(outcome: object, model: object, n: Any, **others: str) -> Facts:
+    finite = n is not None and np.isfinite(float(n))
+    facts = {"Outcome": str(outcome), "Estimator": type(model).__name__}
+    return facts | {"n": f"{float(n):,.0f}" if finite else "", **others, "Guarantee": "none"}

@@ -22,7 +22,7 @@ from privcausal.report import tables
 from privcausal.report.summary import Summary
 from privcausal.report.view import FitView, Shape
 from privcausal.request.plan import Plan
-from privcausal.request.schema import Domain, Interval, Schema
+from privcausal.request.schema import Interval, Schema
 from privcausal.results.base import ReleasedFit
 from privcausal.results.guarantee import ALL_NUMBERS, KINDS, Guarantee, neighboring, promise
 from privcausal.results.view import PACKAGES, version_of, view_of
@@ -85,13 +85,21 @@ def disclosed(
         raise CapabilityError(
             "A fit with test noise is not private, so it has no label and no record."
         )
-    proven, bought = promise.kind == "proven", _bought(budget)
-    columns = "; ".join(f"`{name}` {_told(domain)}" for name, domain in schema.domains)
-    lack = "No value is missing." if schema.complete else "Values may be missing."
+    proven, estimated = promise.kind == "proven", _bought(budget)
+    columns = list[str]()
+    for name, domain in schema.domains:
+        values = "0 or 1"
+        if isinstance(domain, Interval):
+            values = f"in [{domain.lo:.12g}, {domain.hi:.12g}]"
+        elif domain.labels is not None:
+            values = f"one of {', '.join(domain.labels)}"
+        columns.append(f"`{name}` {values}")
+    missing = "No value is missing." if schema.complete else "Values may be missing."
     change = neighboring(promise.neighbors, promise.unit)
-    size = f"the number of {_counted(plan)}, " if promise.neighbors == "substitute" else ""
-    domains = "the domains that were declared" if bought else "the declared domains"
-    told = "Some bounds were estimated privately and charged. " if bought else ""
+    units = "rows" if plan.request.trust.unit is None else "units"
+    size = f"the number of {units}, " if promise.neighbors == "substitute" else ""
+    domains = "the domains that were declared" if estimated else "the declared domains"
+    tuning = "Some bounds were estimated privately and charged. " if estimated else ""
     names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
     noise = ", ".join(names) or "noise added by the publisher of the table"
     used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
@@ -99,7 +107,7 @@ def disclosed(
     return {
         "dp_variant": {
             "variant_name": "Approximate DP" if promise.delta else "Pure DP",
-            "data_domain": f"All tables with the columns {columns}. {lack}",
+            "data_domain": f"All tables with the columns {'; '.join(columns)}. {missing}",
             "unprotected_quantities": f"Public: {size}{domains}, the names and types of columns, "
             "the formula, and all options of the call.",
         },
@@ -123,7 +131,7 @@ def disclosed(
         },
         "accounting": {"post_processing": AFTER, "composition": _composition(plan, budget)},
         "implementation": {
-            "preprocessing_and_hyperparameter_tuning": told + (ROWS if proven else AS_PRINTED),
+            "preprocessing_and_hyperparameter_tuning": tuning + (ROWS if proven else AS_PRINTED),
             "mechanisms": f"{noise[:1].upper()}{noise[1:]}. {FLOATS if proven else AS_PRINTED} "
             f"Software: {used}.",
             "justification": PROVEN if proven else AS_PRINTED,
@@ -131,7 +139,7 @@ def disclosed(
     }  # fmt: skip
 
 
-def _shown(parameters: Mapping[str, float]) -> dict[str, str]:
+def _parameters(parameters: Mapping[str, float]) -> dict[str, str]:
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}
     return {key: at_most(value, digits[key]) for key, value in parameters.items()}
 
@@ -154,21 +162,11 @@ def _composition(plan: Plan, budget: pd.DataFrame) -> str:
     return f"{count}, charged before rows are read. {law}{beside} Shares of the cost: {shares}."
 
 
-def _told(domain: Domain) -> str:
-    if isinstance(domain, Interval):
-        return f"in [{domain.lo:.12g}, {domain.hi:.12g}]"
-    return "0 or 1" if domain.labels is None else f"one of {', '.join(domain.labels)}"
-
-
-def _counted(plan: Plan) -> str:
-    return "rows" if plan.request.trust.unit is None else "units"
-
-
 def _bought(budget: pd.DataFrame) -> bool:
     return len(budget) > 0 and bool((budget["stage"] == "bounds").any())
 
 
-def _of(fit: Disclosed) -> dict[str, dict[str, Any]]:
+def _fields(fit: Disclosed) -> dict[str, dict[str, Any]]:
     return disclosed(fit.plan, fit.guarantee, fit.estimate.schema, fit.budget, fit.ledger_line)
 
 
@@ -208,37 +206,37 @@ class Disclosed(ReleasedFit):
         Privacy Label
         ...
         """
-        said, view, promise = _flat(_of(self)), self._view(), self.guarantee
-        given = (("Product", name), ("Published by", curator), ("Contact", contact))
+        fields, view, promise = _flat(_fields(self)), self._view(), self.guarantee
+        facts = (("Product", name), ("Published by", curator), ("Contact", contact))
         size = "public" if promise.neighbors == "substitute" else "protected"
         left = (
-            *((key, tables.clean(text)) for key, text in given if text),
+            *((key, tables.clean(text)) for key, text in facts if text),
             ("Result", view.title),
-            ("Protected unit", tables.clean(said["privacy_unit"])),
-            (f"Number of {_counted(self.plan)}", size),
+            ("Protected unit", tables.clean(fields["privacy_unit"])),
+            (f"Number of {'rows' if self.plan.request.trust.unit is None else 'units'}", size),
         )
         right = (
             ("Guarantee", KINDS[promise.kind]),
-            ("Variant", said["variant_name"]),
-            *_shown(said["privacy_parameters"]).items(),
+            ("Variant", fields["variant_name"]),
+            *_parameters(fields["privacy_parameters"]).items(),
             ("Bounds", "some estimated privately" if _bought(self.budget) else "declared"),
             ("Releases", str(len(self.budget))),
         )
-        promised = (view.headline[-1], said["privacy_unit_details"], *view.guarantee[1:])
+        promised = (view.headline[-1], fields["privacy_unit_details"], *view.guarantee[1:])
         parts = {
             "Findings": view.headline[:-1],
             "Privacy guarantee": promised,
-            "Not protected": (said["unprotected_quantities"], GROUP_DISCLOSURE),
-            "Other results from the same data": (said["release_type_details"],),
+            "Not protected": (fields["unprotected_quantities"], GROUP_DISCLOSURE),
+            "Other results from the same data": (fields["release_type_details"],),
             "Trust model": (READER,),
-            "Method": (said["composition"], said["mechanisms"]),
+            "Method": (fields["composition"], fields["mechanisms"]),
         }
         blocks = [
-            tables.Prose(tuple(map(tables.clean, told)), head) for head, told in parts.items()
+            tables.Prose(tuple(map(tables.clean, texts)), head) for head, texts in parts.items()
         ]
         line, head = tables.Rule("="), tables.Pairs("The guarantee", left, right)
-        shown: tuple[tables.TableBlock, ...] = (line, head, line, *blocks, line)
-        return Summary(tables.Table("Privacy Label", shown, tables.ALERTS[view.kind]))
+        content: tuple[tables.TableBlock, ...] = (line, head, line, *blocks, line)
+        return Summary(tables.Table("Privacy Label", content, tables.ALERTS[view.kind]))
 
     def registry(
         self,
@@ -297,14 +295,34 @@ class Disclosed(ReleasedFit):
         _check(authors, "authors= must be a list of names.")
         if sector not in (None, *SECTORS):
             raise CapabilityError(f"sector= must be one of {', '.join(SECTORS)}.")
-        record = _record(self, {
-            "name": name, "data_curators": [*curators], "intended_use": use,
-            "data_product_type": "Summary statistics", "data_product_region": region,
-            "publication_date": _day(published),
-        } | ({"data_product_sector": sector} if sector else {}))  # fmt: skip
-        record["deployment"]["administrative"] = {
+        try:  # the original exception is not chained
+            day = date.fromisoformat(str(published)).isoformat()
+        except ValueError:
+            day = ""
+        if not day:
+            raise CapabilityError("published= must be a date, for example '2026-01-31'.")
+        # The slug is made as the registry makes it.
+        parts = (name, "-".join(curators), day[:4])
+        slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts).replace("_", "-")
+        basic = {
+            "name": name,
+            "data_curators": [*curators],
+            "intended_use": use,
+            "data_product_type": "Summary statistics",
+            "data_product_region": region,
+            "publication_date": day,
+            **({"data_product_sector": sector} if sector else {}),
+            "description": f"{self._view().title}: `{self.plan.request.formula}`.",
+        }
+        administrative = {
             **({"sources": sources} if sources else {}),
             "registry_authors": [*(authors or curators)],
+        }
+        record = {
+            "url_slug": slug,
+            "status": "Draft",
+            "tier": 3,
+            "deployment": {"basic": basic, **_fields(self), "administrative": administrative},
         }
         write(path, "\n".join(_yaml(record)) + "\n")
 
@@ -320,44 +338,45 @@ def checklist(
     NIST prints no questionnaire. The headings are its parts and hazards in our words. Each element
     of `fits` has the plan, its budget, and its row of the plan's table. Intervals are at `level`.
     """
-    answers = [_answers(*fit, level, several=len(fits) > 1) for fit in fits]
+    answers = []
+    for plan, budget, row in fits:
+        guarantee = promise(plan, kind="proven", what=ALL_NUMBERS)
+        fields = _flat(disclosed(plan, guarantee, plan.request.schema, budget, None))
+        price = ", ".join(map(" ".join, _parameters(fields["privacy_parameters"]).items()))
+        at = f" at eps = {at_most(row['eps'])}" if len(fits) > 1 else ""
+        sampling = float(row["se_sampling"])
+        total = math.hypot(sampling, row["se_privacy"], row["se_nuisances"])
+        precision = (
+            f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average "
+            f"effect is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by "
+            f"a cautious forecast. The expected standard error is {total:.3g}; {sampling:.3g} from "
+            "sampling alone."
+        )
+        statement = guarantee.statement.replace("Budget used:", "Budget of a fit:")
+        answers.append(
+            {
+                "Privacy parameters": (f"{fields['variant_name']}: {price}.", statement),
+                "Unit of privacy": (f"{fields['privacy_unit']}. {fields['privacy_unit_details']}",),
+                "Unprotected quantities": (fields["unprotected_quantities"],),
+                "Composition and budget": (fields["composition"], SPENDING),
+                "Algorithms and their correctness": (fields["mechanisms"], fields["justification"]),
+                "Data before noise": (fields["preprocessing_and_hyperparameter_tuning"],),
+                "Utility and bias": (precision, BIAS_DISCLOSURE),
+                "Trust model and queries": (f"Central, not interactive. {READER}",),
+                "Security and access": (ACCESS,),
+                "Data collection": (COLLECTION,),
+            }
+        )
     # Print an answer that is the same for all fits only once.
-    parts = {head: dict.fromkeys(t for said in answers for t in said[head]) for head in answers[0]}
+    parts = {
+        head: dict.fromkeys(t for answer in answers for t in answer[head]) for head in answers[0]
+    }
     blocks = [
-        tables.Prose((*(tables.clean(t) for t in told), f"See {EVIDENCE[head]}."), head)
-        for head, told in parts.items()
+        tables.Prose((*(tables.clean(t) for t in texts), f"See {EVIDENCE[head]}."), head)
+        for head, texts in parts.items()
     ]
     title, line = "Checklist Based on NIST SP 800-226", tables.Rule("=")
     return Summary(tables.Table(title, (line, *blocks, line), tables.ALERTS["proven"]))
-
-
-def _answers(
-    plan: Plan, budget: pd.DataFrame, row: Mapping[Any, Any], level: float, *, several: bool
-) -> dict[str, tuple[str, ...]]:
-    what = promise(plan, kind="proven", what=ALL_NUMBERS)
-    said = _flat(disclosed(plan, what, plan.request.schema, budget, None))
-    price = ", ".join(" ".join(one) for one in _shown(said["privacy_parameters"]).items())
-    loss = f"{said['variant_name']}: {price}."
-    at = f" at eps = {at_most(row['eps'])}" if several else ""
-    alone = float(row["se_sampling"])
-    whole = math.hypot(alone, row["se_privacy"], row["se_nuisances"])
-    precise = (
-        f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average effect "
-        f"is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by a cautious "
-        f"forecast. The expected standard error is {whole:.3g}; {alone:.3g} from sampling alone."
-    )
-    return {
-        "Privacy parameters": (loss, what.statement.replace("Budget used:", "Budget of a fit:")),
-        "Unit of privacy": (f"{said['privacy_unit']}. {said['privacy_unit_details']}",),
-        "Unprotected quantities": (said["unprotected_quantities"],),
-        "Composition and budget": (said["composition"], SPENDING),
-        "Algorithms and their correctness": (said["mechanisms"], said["justification"]),
-        "Data before noise": (said["preprocessing_and_hyperparameter_tuning"],),
-        "Utility and bias": (precise, BIAS_DISCLOSURE),
-        "Trust model and queries": (f"Central, not interactive. {READER}",),
-        "Security and access": (ACCESS,),
-        "Data collection": (COLLECTION,),
-    }
 
 
 BIAS_DISCLOSURE = (
@@ -390,30 +409,10 @@ EVIDENCE = {
 # -- the record ------------------------------------------------------------------------------------
 
 
-def _record(fit: Disclosed, basic: dict[str, Any]) -> dict[str, Any]:
-    """The record without its authors; the slug is made as the registry makes it."""
-    named = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
-    slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in named).replace("_", "-")
-    told = f"{fit._view().title}: `{fit.plan.request.formula}`."
-    return {
-        "url_slug": slug, "status": "Draft", "tier": 3,
-        "deployment": {"basic": basic | {"description": told}} | _of(fit),
-    }  # fmt: skip
-
-
 def _check(values: Sequence[str], wrong: str, least: int = 0) -> None:
     named = [v for v in values if isinstance(v, str) and v.strip()]
     if isinstance(values, str) or not len(named) == len(values) >= least:
         raise CapabilityError(wrong)
-
-
-def _day(published: str | date) -> str:
-    """The date as text; the original exception is not chained."""
-    try:
-        return date.fromisoformat(str(published)).isoformat()
-    except ValueError:
-        pass
-    raise CapabilityError("published= must be a date, for example '2026-01-31'.")
 
 
 def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
@@ -428,7 +427,7 @@ def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
                 yield from _yaml(value, f"{indent}  ")
             case list():
                 yield f"{indent}{key}:"
-                yield from (f"{indent}  - {_quoted(one)}" for one in value)
+                yield from (f"{indent}  - {_quoted(item)}" for item in value)
             case str() if key == "url_slug":  # The registry compares this value literally.
                 yield f"{indent}{key}: {value}"
             case str():

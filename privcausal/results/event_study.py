@@ -67,12 +67,12 @@ class EventStudyResult(Result):
         """
         if kind not in (*PLACES, "overall"):
             raise CapabilityError(f"aggregate() takes one of {', '.join(PLACES)}, or overall.")
-        found, places = self._averages, [term.place for term in self._averages.groups]
-        at = [i for i, place in enumerate(places) if place.factor == kind]
-        rows = len(found.terms) + np.array(at[:-1] or at)
-        z = frames.critical(found.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
-        frame = self._table(groups=True, z=z).iloc[at].drop(columns="p_value")
-        return frame.set_axis(pd.Index([places[i].level or kind for i in at], name=kind))
+        averages, places = self._averages, [term.place for term in self._averages.groups]
+        positions = [i for i, place in enumerate(places) if place.factor == kind]
+        rows = len(averages.terms) + np.array(positions[:-1] or positions)
+        z = frames.critical(averages.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
+        frame = self._table(groups=True, z=z).iloc[positions].drop(columns="p_value")
+        return frame.set_axis(pd.Index([places[i].level or kind for i in positions], name=kind))
 
     def pretrends(self) -> Any:
         """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.
@@ -87,21 +87,23 @@ class EventStudyResult(Result):
         >>> bool(fit.pretrends().drift > 0)
         True
         """
-        every, found = comparisons(self.plan.request), self._averages
-        seen = np.isfinite(self.params.to_numpy())
-        at = np.flatnonzero([one.event < 0 and seen[k] for k, one in enumerate(every)])
-        if not len(at):
+        pairs, averages = comparisons(self.plan.request), self._averages
+        estimated = np.isfinite(self.params.to_numpy())
+        before = np.flatnonzero([pair.event < 0 and estimated[k] for k, pair in enumerate(pairs)])
+        if not len(before):
             raise CapabilityError("No cohort has two periods before its treatment.")
-        test = self.wald_test(np.eye(len(self.params))[at])
-        test.drift, spread = np.inf, found.cov[np.ix_(at, at)]
+        test = self.wald_test(np.eye(len(self.params))[before])
+        test.drift, spread = np.inf, averages.cov[np.ix_(before, before)]
         if np.isfinite(spread).all():
             labels = labels_of(self.plan.request.schema, self.plan.request.trust.panel)[1]
             times = clock(labels)
-            steps = np.array([times[every[k].period] - times[every[k].base] for k in at])
-            away = effects.largest_noncentrality(found, at, np.eye(len(at)), spread)
-            limit = ncx2.isf(0.05, len(at), away)
-            far = brentq(lambda x: ncx2.sf(limit, len(at), x**2) - 0.8, 0.0, np.sqrt(limit) + 5)
-            test.drift = (far + np.sqrt(away)) / np.sqrt(steps @ np.linalg.solve(spread, steps))
+            steps = np.array([times[pairs[k].period] - times[pairs[k].base] for k in before])
+            nc = effects.largest_noncentrality(averages, before, np.eye(len(before)), spread)
+            limit = ncx2.isf(0.05, len(before), nc)
+            drift = brentq(
+                lambda x: ncx2.sf(limit, len(before), x**2) - 0.8, 0.0, np.sqrt(limit) + 5
+            )
+            test.drift = (drift + np.sqrt(nc)) / np.sqrt(steps @ np.linalg.solve(spread, steps))
         return test
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
@@ -113,8 +115,8 @@ class EventStudyResult(Result):
         def draw(ax: Any) -> Any:
             request = self.plan.request
             panel = request.trust.panel
-            own = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
-            time = tables.relabelled(panel.time, labels) if own else "periods"
+            numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
+            time = tables.relabelled(panel.time, labels) if numeric else "periods"
             return curves.event_plot(events(), time, ax=ax, alpha=alpha)
 
         return {"event": (events, draw), **super()._pictures(alpha, labels)}
@@ -124,16 +126,16 @@ class EventStudyResult(Result):
         frame = events()
         if frame.empty:
             return ()
-        said = "No cohort has two periods before its treatment, so trends cannot be compared."
+        sentence = "No cohort has two periods before its treatment, so trends cannot be compared."
         if (frame.index.astype(float) < 0).any():
             test = self.pretrends()
             p = f"p = {tables.p_value_text(test.pvalue)}".replace("= <", "< ")
-            said = (
+            sentence = (
                 f"Wald test that all effects before treatment are zero, given max bias: {p}. It "
                 f"detects linear trends that differ by {test.drift:.2g} per unit of time with "
                 "probability 80%, and may miss smaller ones."
             )
-        return (Check("Effect by time since treatment", said, frame, draw),)
+        return (Check("Effect by time since treatment", sentence, frame, draw),)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(

@@ -86,12 +86,28 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     effect, population = _sum_of_shapes(estimate), estimate.population
     piece = effect.pieces[0]
     pairs: list[_Pair] = []
-    owned = _owned(_additive(piece))
+    # Positions of the basis functions that belong to each modifier.
+    features = _additive(piece)
+    variables = {term.name: term.variables for term in features.design.terms}
+    positions: dict[str, list[int]] = {}
+    for position, column in enumerate(features.column):
+        if column < 0:
+            continue
+        term = features.design.columns[column].term
+        if len(variables[term]) > 1:
+            raise CapabilityError(
+                f"Term {term!r} depends on {' and '.join(variables[term])}. Only functions of one "
+                "modifier can become main effects."
+            )
+        positions.setdefault(variables[term][0], []).append(position)
     if len(effect.pieces) == 2:
-        piece, pairs = _apart(piece, effect.pieces[1], population, list(owned))
-    terms = [_term(piece, population, name, at) for name, at in owned.items()]
+        piece, pairs = _apart(piece, effect.pieces[1], population, list(positions))
+    terms = [
+        _term(piece, population, name, np.array(places, np.int64))
+        for name, places in positions.items()
+    ]
     means = sum(t.mean for t in terms) + sum(pair.mean for pair in pairs)
-    offsets = sum(one.additive.offset for one in effect.pieces)
+    offsets = sum(part.additive.offset for part in effect.pieces)
     intercept = offsets + float(piece.additive.coef[0]) + means
     return _booster(terms, pairs, float(intercept), population.count, effect.reach)
 
@@ -132,141 +148,111 @@ def _additive(piece: effects.Piece) -> FeatureMap:
     return features
 
 
-def _owned(features: FeatureMap) -> dict[str, Integers]:
-    """Positions of the basis functions that belong to each modifier."""
-    design = features.design
-    variables = {term.name: term.variables for term in design.terms}
-    owned: dict[str, list[int]] = {}
-    for position, column in enumerate(features.column):
-        if column < 0:
-            continue
-        term = design.columns[column].term
-        if len(variables[term]) > 1:
-            raise CapabilityError(
-                f"Term {term!r} depends on {' and '.join(variables[term])}. Only functions of one "
-                "modifier can become main effects."
-            )
-        owned.setdefault(variables[term][0], []).append(position)
-    return {name: np.array(at, np.int64) for name, at in owned.items()}
-
-
-def _term(piece: effects.Piece, population: Population, name: str, at: Integers) -> _Main:
+def _term(piece: effects.Piece, population: Population, name: str, positions: Integers) -> _Main:
     """Centered scores of one modifier on its bins, with posterior standard deviations."""
     features = _additive(piece)
     domain = population.schema[name]
-    points, share = _points(population, name)
-    phi = _rows_at(features, name, points).phi(features)[:, at]
+    rows, share = _axis(features, population, name)
+    phi = rows.phi(features)[:, positions]
     centre = share @ phi
-    scores = (phi - centre) @ piece.additive.coef[at]
-    cov = piece.cov[np.ix_(at, at)]
+    scores = (phi - centre) @ piece.additive.coef[positions]
+    cov = piece.cov[np.ix_(positions, positions)]
     sd = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", phi - centre, cov, phi - centre), 0.0))
     bins: Vector | dict[str, int]
     if isinstance(domain, Interval):
         # Rows are binned by the scale of the design column of `name` itself.
-        own = (features.design.columns[block.column] for block in features.blocks)
+        scales = (features.design.columns[block.column] for block in features.blocks)
         plain = Column(name, name, "numeric", domain.lo, domain.hi, name)
-        column = next((each for each in own if each.variable == name), plain)
-        kind, bins = "continuous", _cuts(column, _middles(domain))
+        column = next((scale for scale in scales if scale.variable == name), plain)
+        # The smallest number in each bin but the first, to the last bit: bisection between
+        # neighboring middles with the function that bins rows finds the exact borders.
+        middles, number = _middles(domain), np.arange(1, FINE_BINS)
+        low, high = middles[:-1], middles[1:]
+        half = low + 0.5 * (high - low)
+        while not np.all((half <= low) | (half >= high)):
+            above = fine_bins(column.scale(half)) >= number
+            low, high = np.where(above, low, half), np.where(above, half, high)
+            half = low + 0.5 * (high - low)
+        kind, bins = "continuous", high
     elif isinstance(domain, Binary) and domain.labels is None:
         kind, bins = "continuous", np.array([0.5])  # Covers 0/1 written as bool, int or float.
     else:
         kind, bins = "nominal", {label: i for i, label in enumerate(level_names(domain), start=1)}
     bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
     return _Main(
-        name, kind, bins, bounds if kind == "continuous" else (np.nan, np.nan),
-        share * population.count, scores, sd, float(centre @ piece.additive.coef[at]),
-    )  # fmt: skip
+        name=name,
+        kind=kind,
+        bins=bins,
+        bounds=bounds if kind == "continuous" else (np.nan, np.nan),
+        weights=share * population.count,
+        scores=scores,
+        sd=sd,
+        mean=float(centre @ piece.additive.coef[positions]),
+    )
 
 
 def _apart(
-    piece: effects.Piece, more: effects.Piece, population: Population, order: list[str]
+    piece: effects.Piece, products: effects.Piece, population: Population, order: list[str]
 ) -> tuple[effects.Piece, list[_Pair]]:
     """The additive function including all additive parts of the products, and the raw products.
 
     The axes of pairs follow the given order of the modifiers.
     """
-    psi, coef = more.additive.features, piece.additive.coef
+    psi, coef = products.additive.features, piece.additive.coef
     assert isinstance(psi, Interactions)
     lift = psi.lift * psi.gain
-    additive = replace(piece.additive, coef=np.asarray(coef - lift @ more.additive.coef))
-    whole = effects.Piece(additive, np.asarray(piece.cov + lift @ more.cov @ lift.T))
+    additive = replace(piece.additive, coef=np.asarray(coef - lift @ products.additive.coef))
+    cov = np.asarray(piece.cov + lift @ products.cov @ lift.T)
     grouped: dict[tuple[str, str], list[int]] = {}
     for number, pair in enumerate(psi.pairs):
         first, second = sorted((psi.features.variables[i][0] for i in pair), key=order.index)
         grouped.setdefault((first, second), []).append(number)
-    return whole, [_pair(psi, more, population, *item) for item in grouped.items()]
+    # Centered scores of the products of two modifiers, with posterior standard deviations.
+    pairs = []
+    for names, numbers in grouped.items():
+        axes = [_axis(psi.features, population, name) for name in names]
+        raw = np.empty((len(numbers), *(len(rows) for rows, _ in axes)))
+        for values, number in zip(raw, numbers, strict=True):
+            factors = {psi.features.variables[j][0]: j for j in psi.pairs[number]}
+            left, right = (
+                psi.linear(rows, factors[name], np.empty(len(rows), np.float32))
+                for name, (rows, _) in zip(names, axes, strict=True)
+            )
+            np.outer(left, right, out=values)
+        share = np.outer(axes[0][1], axes[1][1])
+        raw *= psi.gain[numbers][:, None, None]
+        centre = (raw * share).sum(axis=(1, 2))
+        raw -= centre[:, None, None]
+        coef = products.additive.coef[numbers]
+        variance = np.einsum("kab,kl,lab->ab", raw, products.cov[np.ix_(numbers, numbers)], raw)
+        sd, mean = np.sqrt(np.maximum(variance, 0.0)), float(centre @ coef)
+        scores = np.tensordot(coef, raw, 1)
+        pairs.append(_Pair(names, share * population.count, scores, sd, mean))
+    return effects.Piece(additive, cov), pairs
 
 
-def _pair(
-    psi: Interactions,
-    more: effects.Piece,
-    population: Population,
-    names: tuple[str, str],
-    at: list[int],
-) -> _Pair:
-    """Centered scores of the products of two modifiers, with posterior standard deviations."""
-    features = psi.features
-    points, shares = zip(*(_points(population, name) for name in names), strict=True)
-    rows = [_rows_at(features, name, p) for name, p in zip(names, points, strict=True)]
-    raw = np.empty((len(at), len(points[0]), len(points[1])))
-    for own, number in zip(raw, at, strict=True):
-        factors = {psi.features.variables[j][0]: j for j in psi.pairs[number]}
-        one, other = (
-            psi.linear(r, factors[name], np.empty(len(r), np.float32))
-            for r, name in zip(rows, names, strict=True)
-        )
-        np.outer(one, other, out=own)
-    share = np.outer(*shares)
-    raw *= psi.gain[at][:, None, None]
-    centre = (raw * share).sum(axis=(1, 2))
-    raw -= centre[:, None, None]
-    coef, cov = more.additive.coef[at], more.cov[np.ix_(at, at)]
-    variance = np.einsum("kab,kl,lab->ab", raw, cov, raw)
-    return _Pair(
-        names, share * population.count, np.tensordot(coef, raw, 1),
-        np.sqrt(np.maximum(variance, 0.0)), float(centre @ coef),
-    )  # fmt: skip
+def _axis(features: FeatureMap, population: Population, name: str) -> tuple[Rows, Vector]:
+    """Rows with a value of `name` in each bin and an undeclared one, and their shares.
 
-
-def _points(population: Population, name: str) -> tuple[Vector | Integers, Vector]:
-    """One value in each bin and one undeclared value, and the population's shares of them."""
+    Other variables take the middle of their domains.
+    """
     domain, share = population.schema[name], population.probabilities[name]
+    points: Vector | Integers = np.array([0.0, 1.0, 0.0])
     if isinstance(domain, Interval):
-        return np.r_[_middles(domain), domain.mid], np.r_[share, 0.0]
-    if isinstance(domain, Levels):
-        codes = np.arange(len(domain.labels))
+        points = np.r_[_middles(domain), domain.mid]
+    elif isinstance(domain, Levels):
         undeclared = domain.labels.index("other") if domain.other else -1
-        return np.r_[codes, undeclared], share
-    return np.array([0.0, 1.0, 0.0]), np.r_[share, 0.0]
+        points = np.r_[np.arange(len(domain.labels)), undeclared]
+    if not isinstance(domain, Levels):
+        share = np.r_[share, 0.0]
+    schema, variables = features.design.schema, features.design.variables
+    frame = {other: middle(schema[other], len(points)) for other in variables}
+    return Rows(frame | {name: points}, len(points)), share
 
 
 def _middles(domain: Interval) -> Vector:
     """The middle of each fine bin, shape (FINE_BINS,)."""
     return np.asarray(domain.lo + (np.arange(FINE_BINS) + 0.5) * (domain.width / FINE_BINS))
-
-
-def _rows_at(features: FeatureMap, name: str, points: Vector | Integers) -> Rows:
-    """Rows where `name` takes the points, and other variables the middle of their domains."""
-    schema = features.design.schema
-    others = features.design.variables
-    frame = {other: middle(schema[other], len(points)) for other in others}
-    frame[name] = points
-    return Rows(frame, len(points))
-
-
-def _cuts(column: Column, middles: Vector) -> Vector:
-    """The smallest number in each bin but the first, to the last bit, shape (FINE_BINS - 1,).
-
-    Bins are the bins of `fine_bins` on the scaled value. Bisection between neighboring middles with
-    this same function therefore finds the exact borders.
-    """
-    low, high, number = middles[:-1], middles[1:], np.arange(1, FINE_BINS)
-    while True:
-        half = low + 0.5 * (high - low)
-        if np.all((half <= low) | (half >= high)):
-            return high
-        above = fine_bins(column.scale(half)) >= number
-        low, high = np.where(above, low, half), np.where(above, half, high)
 
 
 def _booster(
@@ -276,10 +262,10 @@ def _booster(
     from interpret.glassbox import ExplainableBoostingRegressor
 
     names, kinds = [t.name for t in terms], [t.kind for t in terms]
-    whole: list[_Main | _Pair] = [*terms, *pairs]
+    parts: list[_Main | _Pair] = [*terms, *pairs]
     # Bin 0 is for missing values, which count as the average.
     scores, weights, spreads = (
-        [np.pad(values, [(1, 0)] * values.ndim) for values in (getattr(t, name) for t in whole)]
+        [np.pad(values, [(1, 0)] * values.ndim) for values in (getattr(t, name) for t in parts)]
         for name in ("scores", "weights", "sd")
     )
     attributes = {
@@ -312,12 +298,12 @@ def _booster(
         "max_target_": reach,
         "has_fitted_": True,
     }
-    made = ExplainableBoostingRegressor(
+    booster = ExplainableBoostingRegressor(
         feature_names=names, feature_types=kinds, interactions=0, outer_bags=1
     )
     for attribute, value in attributes.items():
-        setattr(made, attribute, value)
-    return made
+        setattr(booster, attribute, value)
+    return booster
 
 
 STATS = {
@@ -437,7 +423,7 @@ class Exchange(hypotheses.Tested):
     @property
     def default_model_infos(self) -> dict[str, Callable[[Exchange], str | None]]:
         """The lines that `summary_col` puts below the estimates."""
-        return {STATS[key]: partial(stat_text, key=key, lacking="") for key in SHOWN_FACTS}
+        return {STATS[key]: partial(stat_text, key=key, absent="") for key in SHOWN_FACTS}
 
     @property
     def nobs(self) -> int:
@@ -496,14 +482,14 @@ class Exchange(hypotheses.Tested):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
 
-def stat_text(fit: Exchange, key: str, lacking: str | None = None) -> str | None:
-    """One of `STATS` as text; `lacking` for statistics that a private fit lacks (a likelihood)."""
+def stat_text(fit: Exchange, key: str, absent: str | None = None) -> str | None:
+    """One of `STATS` as text; `absent` for statistics that a private fit lacks (a likelihood)."""
     if key not in STATS:
-        return lacking
+        return absent
     if key == "guarantee":
         return KINDS[fit.guarantee.kind]
     value = fit.glance().iloc[0]["n" if key == "N" else key]
     if key == "N":  # NaN if it is private.
-        return f"{value:,.0f}" if math.isfinite(value) else lacking
+        return f"{value:,.0f}" if math.isfinite(value) else absent
     digits = {"epsilon": 4, "delta": DELTA_DIGITS}.get(key)
     return at_most(value, digits) if digits else str(value).replace("_", "/")

@@ -22,7 +22,7 @@ from privcausal.report import curves, document, plots, tables
 from privcausal.report.summary import TIDY, Summary, summarize
 from privcausal.report.view import Check, Shape
 from privcausal.request.request import COHORTS, Budget
-from privcausal.request.schema import Binary, Interval, Levels
+from privcausal.request.schema import Interval
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
 from privcausal.results.view import outcome_name, part_words, set_words
 from privcausal.typing import Frame
@@ -82,8 +82,9 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> fit.overlap(study.frame, eps=0.2)
         <Overlap: (0.2, 1e-05)-DP, proven>
         """
-        found = diagnostics.overlap(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return looks.Overlap(found, guarantee.ledger_line(ledger))
+        delta = self.estimate.plan.request.budget.delta if delta is None else delta
+        counts = diagnostics.overlap(self.estimate, frame, Budget(eps, delta), ledger)
+        return looks.Overlap(counts, guarantee.ledger_line(ledger))
 
     def balance(
         self, frame: Frame, *, eps: float, delta: float | None = None, ledger: Ledger | None = None
@@ -98,8 +99,9 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> fit.balance(study.frame, eps=0.2)
         <Balance: (0.2, 1e-05)-DP, proven>
         """
-        found = diagnostics.balance(self.estimate, frame, self._budget_of(eps, delta), ledger)
-        return looks.Balance(found, guarantee.ledger_line(ledger))
+        delta = self.estimate.plan.request.budget.delta if delta is None else delta
+        means = diagnostics.balance(self.estimate, frame, Budget(eps, delta), ledger)
+        return looks.Balance(means, guarantee.ledger_line(ledger))
 
     def sensitivity(self, alpha: float = 0.05) -> looks.Sensitivity:
         """How strong an unmeasured confounder must be to explain away the average effect.
@@ -119,9 +121,6 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         <Sensitivity of ATE: robustness ..., interval ...>
         """
         return looks.sensitivity_of(self, frames.check_alpha(alpha))
-
-    def _budget_of(self, eps: float, delta: float | None) -> Budget:
-        return Budget(eps, self.estimate.plan.request.budget.delta if delta is None else delta)
 
     # -- output ------------------------------------------------------------------------------
 
@@ -200,11 +199,10 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         >>> fit.report("report.html", audience="public")
         """
         place = document.check_html(path)
-        own = self._labels(labels)
-        view = replace(
-            tables.with_labels(self._view(), own),
-            checks=tuple(check.check for check in checks), figures=self._figures(0.05, own),
-        )  # fmt: skip
+        names = self._labels(labels)
+        view = tables.with_labels(self._view(), names)
+        shown, figures = tuple(check.check for check in checks), self._figures(0.05, names)
+        view = replace(view, checks=shown, figures=figures)
         write(place, document.render_report(view, audience))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -270,37 +268,39 @@ class Result(exchange.Exchange, disclosure.Disclosed):
     def _picture(
         self, kind: str | None, alpha: float, labels: tables.Labels = MappingProxyType({})
     ) -> PlotSource:
-        known = self._pictures(frames.check_alpha(alpha), labels)
-        kind = next(iter(known)) if kind is None else kind
-        if kind not in known:
-            names = ", ".join(map(repr, known))
+        pictures = self._pictures(frames.check_alpha(alpha), labels)
+        kind = next(iter(pictures)) if kind is None else kind
+        if kind not in pictures:
+            names = ", ".join(map(repr, pictures))
             kinds = "requires a fit of pc.privcate" if kind in CATE_KINDS else "is not available"
             raise CapabilityError(f"plot(kind={str(kind)[:40]!r}) {kinds}. Choices: {names}.")
         if kind == "gate" and not self._averages.groups:
             raise CapabilityError(
                 "No groups were declared. Fit with groups=, for example ['region', 'age >= 65']."
             )
-        return known[kind]
+        return pictures[kind]
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        def own(*, groups: bool = False) -> pd.DataFrame:
+        def relabelled(*, groups: bool = False) -> pd.DataFrame:
             named = self._effects(alpha, groups=groups)
             named = named.rename(index=lambda term: tables.relabelled(str(term), labels))
-            on = measured(request) or outcome_name(request, self.estimate.schema)
-            return named.rename_axis(tables.relabelled(on, labels))
+            outcome = measured(request) or outcome_name(request, self.estimate.schema)
+            return named.rename_axis(tables.relabelled(outcome, labels))
 
         request = self.plan.request
         skip = self._lead if request.estimand == "OLS" else 0  # the intercept
 
         def coefficients(ax: Any) -> Any:
-            frame, slopes = own().iloc[skip:], self._slopes[skip:]
+            frame, slopes = relabelled().iloc[skip:], self._slopes[skip:]
             title = "Coefficients" if request.estimand == "OLS" else "Estimated effects"
             return plots.coef_plot(frame, ax=ax, alpha=alpha, slopes=slopes, title=title)
 
         def groups(ax: Any) -> Any:
             if request.estimand == COHORTS:
-                return plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, title="All averages")
-            return plots.gate_plot(own(groups=True), ax=ax, alpha=alpha, overall=self.ate)
+                return plots.gate_plot(
+                    relabelled(groups=True), ax=ax, alpha=alpha, title="All averages"
+                )
+            return plots.gate_plot(relabelled(groups=True), ax=ax, alpha=alpha, overall=self.ate)
 
         return {
             "coef": (lambda: self._table(alpha).drop(columns="p_value").iloc[skip:], coefficients),
@@ -403,7 +403,7 @@ class AteResult(Result):
         return frames.survival_frame(self.estimate, frames.check_alpha(alpha))
 
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        known, formula = super()._pictures(alpha, labels), self.plan.request.formula
+        pictures, formula = super()._pictures(alpha, labels), self.plan.request.formula
         outcome, treatment, time = (
             tables.relabelled(name, labels)
             for name in (formula.effect_on, formula.treatment, formula.outcome)
@@ -424,29 +424,29 @@ class AteResult(Result):
             return frame[[row.kind == "first stage" for row in self._rows()]]
 
         if self.plan.request.horizon is not None:
-            known["survival"] = lambda: self.survival(alpha), survival
+            pictures["survival"] = lambda: self.survival(alpha), survival
         if self._rows()[0].kind != "late":
-            return known
+            return pictures
         forest = partial(plots.coef_plot, alpha=alpha)
         return {
             "set": (sets, lambda ax: forest(sets(), ax=ax, title="Confidence set of the LATE")),
             "first stage": (stages, lambda ax: forest(stages(), ax=ax, title="First stage")),
-        } | known
+        } | pictures
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        known = self._pictures(alpha, labels)
-        if "survival" in known:
-            caption, draw = "Survival by arm, and noisy numbers at risk", known["survival"][1]
+        pictures = self._pictures(alpha, labels)
+        if "survival" in pictures:
+            caption, draw = "Survival by arm, and noisy numbers at risk", pictures["survival"][1]
             frame = curves.at_risk(self.survival(alpha)).round()
             return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
-        if "set" not in known:
+        if "set" not in pictures:
             return ()
         strength = instruments.instrument_tests(self._averages).strength
-        said = {
+        captions = {
             "set": set_words(self.confidence_set(alpha), alpha),
             "first stage": f"F statistic of the first stage: {strength:.1f} (noisy).",
         }
-        drawn = [(words, *known[kind]) for kind, words in said.items()]
+        drawn = [(words, *pictures[kind]) for kind, words in captions.items()]
         return tuple(
             Check(words.partition(":")[0], words, frame(), draw, (max(len(frame()), 1),))
             for words, frame, draw in drawn
@@ -502,10 +502,10 @@ class RegressionResult(Result):
         x = np.ones((len(rows), 1 + len(design)))
         for j, column in enumerate(design.columns, 1):
             x[:, j] = column.natural(rows.scaled(design)[:, j - 1])
-        found = effects.contrasted(self._averages, x, np.zeros(len(x)))
+        predicted = effects.contrasted(self._averages, x, np.zeros(len(x)))
         return frames.Prediction(
             present[:, None],
-            lambda alpha: pd.DataFrame(found.columns(frames.quantile(alpha)), index),
+            lambda alpha: pd.DataFrame(predicted.columns(frames.quantile(alpha)), index),
         )
 
     @property
@@ -541,46 +541,47 @@ class RegressionResult(Result):
         n, p = self._averages.size, len(self._averages.terms)
         return 1 - (1 - self.rsquared) * (n - 1) / max(n - p, 1.0)
 
-    def _line(self, column: str, alpha: float) -> pd.DataFrame:
-        points = dict[str, Any]()
-        for name in self.estimate.design.variables:
-            one = self.estimate.schema[name]
-            first = one.labels[0] if isinstance(one, Levels | Binary) and one.labels else 0
-            points[name] = (one.lo + one.hi) / 2 if isinstance(one, Interval) else first
-            if name == column and isinstance(one, Interval):
-                points[name] = np.linspace(one.lo, one.hi, frames.CURVE_GRID)
-        return self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)
-
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        known, schema = super()._pictures(alpha, labels), self.estimate.schema
-        every = [n for n in self.estimate.design.variables if isinstance(schema[n], Interval)]
-        if not every:
-            return known
-        column, on = every[0], outcome_name(self.plan.request, schema)
-        names = [tables.relabelled(name, labels) for name in (column, on)]
-        line = partial(self._line, column, alpha)
+        pictures, schema = super()._pictures(alpha, labels), self.estimate.schema
+        numeric = [n for n in self.estimate.design.variables if isinstance(schema[n], Interval)]
+        if not numeric:
+            return pictures
+        column, outcome = numeric[0], outcome_name(self.plan.request, schema)
+        names = [tables.relabelled(name, labels) for name in (column, outcome)]
+
+        def line() -> pd.DataFrame:
+            points = dict[str, Any]()
+            for name in self.estimate.design.variables:
+                domain, points[name] = schema[name], 0
+                if isinstance(domain, Interval):
+                    points[name] = (domain.lo + domain.hi) / 2
+                    if name == column:
+                        points[name] = np.linspace(domain.lo, domain.hi, frames.CURVE_GRID)
+                elif domain.labels:
+                    points[name] = domain.labels[0]
+            return self.predict(pd.DataFrame(points).set_index(column, drop=False), alpha)
 
         def draw(ax: Any) -> Any:
-            found, said = line(), f"{tables.confidence(alpha)} interval at each point"
-            value, low, high = (found[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
-            shape = Shape(names[0], "continuous", found.index.tolist(), value, low, high, said)
+            frame, interval = line(), f"{tables.confidence(alpha)} interval at each point"
+            value, low, high = (frame[k].tolist() for k in ("estimate", "conf_low", "conf_high"))
+            shape = Shape(names[0], "continuous", frame.index.tolist(), value, low, high, interval)
             ends = (min(low), max(high)) if np.isfinite([*low, *high]).all() else None
             return plots.effect_plot([shape], ax=ax, ylim=ends, what=f"Predicted {names[1]}")
 
-        return known | {"line": (line, draw)}
+        return pictures | {"line": (line, draw)}
 
     def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
-        known, slopes = self._pictures(alpha, labels), self._slopes[self._lead :]
-        frame, draw = known["coef"]
-        rows = tuple(filter(None, (slopes.count(False), *(1 for own in slopes if own))))
-        said = f"Coefficients with {tables.confidence(alpha)} intervals, without the intercept."
-        shown = (Check("Coefficients", said, frame(), draw, rows),)
-        if "line" not in known:
-            return shown
-        line, draw = known["line"][0](), known["line"][1]
-        said = LINE.format(tables.relabelled(str(line.index.name), labels))
+        pictures, slopes = self._pictures(alpha, labels), self._slopes[self._lead :]
+        frame, draw = pictures["coef"]
+        rows = tuple(filter(None, (slopes.count(False), *(1 for is_slope in slopes if is_slope))))
+        caption = f"Coefficients with {tables.confidence(alpha)} intervals, without the intercept."
+        coefficients = (Check("Coefficients", caption, frame(), draw, rows),)
+        if "line" not in pictures:
+            return coefficients
+        line, draw = pictures["line"][0](), pictures["line"][1]
+        caption = LINE.format(tables.relabelled(str(line.index.name), labels))
         grid = line.iloc[::8].rename(index="{:.6g}".format)
-        return *shown, Check("Fitted line", said, grid, draw)
+        return *coefficients, Check("Fitted line", caption, grid, draw)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise CapabilityError(
@@ -663,8 +664,8 @@ class CateResult(Result):
         value, sd = effect(rows), effect.sd(rows)
 
         def limits(alpha: float) -> pd.DataFrame:
-            told = pd.DataFrame(frames.with_limits(value, sd, frames.quantile(alpha)), index)
-            return frames.within_reach(told, -self._reach, self._reach)
+            frame = pd.DataFrame(frames.with_limits(value, sd, frames.quantile(alpha)), index)
+            return frames.within_reach(frame, -self._reach, self._reach)
 
         return frames.Prediction(present[:, None], limits)
 
@@ -738,8 +739,8 @@ class CateResult(Result):
         >>> bycell.uplift(new, eps=0.5)
         <Uplift of recovery ~ programme | age: 0.5-DP (pure), proven>
         """
-        found = diagnostics.uplift(self.estimate, frame, eps, ledger)
-        return looks.Uplift(found, guarantee.ledger_line(ledger))
+        measured_curves = diagnostics.uplift(self.estimate, frame, eps, ledger)
+        return looks.Uplift(measured_curves, guarantee.ledger_line(ledger))
 
     def to_interpret(self) -> ExplainableBoostingRegressor:
         """The effect as a fitted `interpret.glassbox.ExplainableBoostingRegressor`.
@@ -759,25 +760,24 @@ class CateResult(Result):
         """
         return exchange.as_booster(self.estimate)
 
-    def _gains(self, alpha: float) -> pd.DataFrame:
-        effect = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
-        return frames.gain_frame(effect, frames.quantile(alpha))
-
     def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
-        gains = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
+        def gains() -> pd.DataFrame:
+            effect = self._by_cell("Uplift curves require effects by cell. Use learner='adum'.")
+            return frames.gain_frame(effect, frames.quantile(alpha))
+
+        uplift = partial(plots.uplift_plot, title="Expected uplift", ylabel="gain for each row")
 
         def draw(ax: Any) -> Any:
             shapes = self._shapes(alpha)
-            told = [replace(one, name=tables.relabelled(one.name, labels)) for one in shapes]
-            return plots.effect_plot(told, ax=ax)
+            renamed = [
+                replace(shape, name=tables.relabelled(shape.name, labels)) for shape in shapes
+            ]
+            return plots.effect_plot(renamed, ax=ax)
 
         return {
             "effect": (lambda: frames.effect_frame(self._shapes(alpha)), draw),
             **super()._pictures(alpha, labels),
-            "uplift": (
-                lambda: self._gains(alpha),
-                lambda ax: gains(self._gains(alpha), ax=ax, alpha=alpha),
-            ),
+            "uplift": (gains, lambda ax: uplift(gains(), ax=ax, alpha=alpha)),
         }
 
     def _shapes(self, alpha: float) -> tuple[Shape, ...]:

@@ -60,40 +60,43 @@ def critical(cov: Matrix, alpha: float, *, simultaneous: bool) -> float:
     return max(single, float(np.quantile(np.abs(draws).max(axis=1), 1 - alpha)))
 
 
-def term_frame(found: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> pd.DataFrame:
+def term_frame(averages: AverageEstimate, rows: Sequence[ResultTerm], z: float) -> pd.DataFrame:
     """estimate std_error max_bias conf_low conf_high se_sampling p_value of terms.
 
     A ratio of risks, over all rows or in a group, follows from two mean outcomes. The LATE has the
     limits of its confidence set.
     """
-    every = [*found.terms, *found.groups]
-    at = [every.index(row) for row in rows if row.kind != "ratio"]
-    estimate, se, half = found.estimate[at], found.sd[at], found.half_widths(z)[at]
-    known = np.isfinite(se)
+    terms = [*averages.terms, *averages.groups]
+    places = [terms.index(row) for row in rows if row.kind != "ratio"]
+    estimate, se = averages.estimate[places], averages.sd[places]
+    half = averages.half_widths(z)[places]
+    finite = np.isfinite(se)
     frame = pd.DataFrame(
         {
             "estimate": estimate,
             "std_error": se,
-            "max_bias": np.where(known, found.clipping[at], np.nan),
+            "max_bias": np.where(finite, averages.clipping[places], np.nan),
             "conf_low": estimate - half,
             "conf_high": estimate + half,
-            "se_sampling": np.where(known, np.sqrt(np.diag(found.sampling)[at]), np.nan),
-            "p_value": found.p[at],
+            "se_sampling": np.where(finite, np.sqrt(np.diag(averages.sampling)[places]), np.nan),
+            "p_value": averages.p[places],
         },
-        index=pd.Index([str(every[k]) for k in at], name="term"),
+        index=pd.Index([str(terms[k]) for k in places], name="term"),
     )
     if rows and rows[0].kind == "late":
-        ends = instruments.late_limits(found, z)
-        p = np.nan if np.isinf(ends).all() else instruments.instrument_tests(found).p_zero
+        ends = instruments.late_limits(averages, z)
+        p = np.nan if np.isinf(ends).all() else instruments.instrument_tests(averages).p_zero
         frame.loc[str(rows[0]), ["conf_low", "conf_high", "p_value"]] = [*ends, p]
-    risks = {(term.arm, term.place): k for k, term in enumerate(every)}
-    more = {
-        str(row): effects.ratio_limits(found, (risks[0, row.place], risks[1, row.place]), row.of, z)
-        for row in rows[len(at) :]
+    risks = {(term.arm, term.place): k for k, term in enumerate(terms)}
+    ratios = {
+        str(row): effects.ratio_limits(
+            averages, (risks[0, row.place], risks[1, row.place]), row.of, z
+        )
+        for row in rows[len(places) :]
     }
-    if not more:
+    if not ratios:
         return frame
-    limits = pd.DataFrame(more.values(), index=pd.Index(more, name="term"))
+    limits = pd.DataFrame(ratios.values(), index=pd.Index(ratios, name="term"))
     return pd.concat([frame, limits.set_axis(frame.columns[:-1], axis=1)])
 
 
@@ -137,9 +140,9 @@ def within_reach(frame: pd.DataFrame, least: Vector | float, most: Vector | floa
     an interval rejects no effect.
     """
     value, low, high = (frame[c].to_numpy(float) for c in ("estimate", "conf_low", "conf_high"))
-    known = ~np.isnan(least)
-    outside = known & ((low > most) | (high < least) | np.isnan(value))
-    value, low, high = (np.where(known, np.clip(x, least, most), x) for x in (value, low, high))
+    bounded = ~np.isnan(least)
+    outside = bounded & ((low > most) | (high < least) | np.isnan(value))
+    value, low, high = (np.where(bounded, np.clip(x, least, most), x) for x in (value, low, high))
     low, high = np.where(outside, least, low), np.where(outside, most, high)
     unknown = outside & ~np.isnan(value)
     p = {"p_value": frame["p_value"].where(~unknown, 1.0)} if "p_value" in frame else {}
@@ -180,18 +183,27 @@ def budget_lines(releases: Sequence[accounting.Release], delta: float) -> pd.Dat
     """
     lines = []
     for release in releases:
-        c = release.charge
-        alone = accounting.epsilon_of(c.alone, delta, c.cost.gdp) if c.alone else 0.0
-        own, rho = c.price or c.cost, c.cost.rho / accounting.PICO if c.price is None else np.nan
-        epsilon = own.epsilon / accounting.PICO + alone
+        charge = release.charge
+        in_rho = (
+            accounting.epsilon_of(charge.alone, delta, charge.cost.gdp) if charge.alone else 0.0
+        )
+        cost = charge.price or charge.cost
+        rho = charge.cost.rho / accounting.PICO if charge.price is None else np.nan
         lines.append(
             {
-                "stage": c.stage, "query": c.query, "mechanism": c.mechanism,
-                "neighbors": c.neighbors, "sensitivity": c.sensitivity, "noise_sd": c.noise_sd,
-                "rho": rho, "epsilon": epsilon,
-                "delta": own.delta / accounting.PICO, "rows": c.rows, "parallel": c.parallel,
+                "stage": charge.stage,
+                "query": charge.query,
+                "mechanism": charge.mechanism,
+                "neighbors": charge.neighbors,
+                "sensitivity": charge.sensitivity,
+                "noise_sd": charge.noise_sd,
+                "rho": rho,
+                "epsilon": cost.epsilon / accounting.PICO + in_rho,
+                "delta": cost.delta / accounting.PICO,
+                "rows": charge.rows,
+                "parallel": charge.parallel,
             }
-        )  # fmt: skip
+        )
     return pd.DataFrame(lines)
 
 
@@ -253,20 +265,14 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
         parts = np.unravel_index(np.arange(effect.partition.size), sizes)
         return tuple(_cell_shape(effect, a, p, z, level) for a, p in zip(axes, parts, strict=True))
     rows = population.rows(estimate.known)
-    sample = {name: values[:SAMPLE] for name, values in rows.frame.items()}
     variables = estimate.plan.request.formula.effect_variables
-    return tuple(_shape(effect, population, sample, rows, name, z, level) for name in variables)
+    return tuple(_shape(effect, population, rows, name, z, level) for name in variables)
 
 
 def _shape(
-    effect: effects.Effect,
-    population: Population,
-    sample: dict[str, Vector | Integers],
-    rows: Rows,
-    name: str,
-    z: float,
-    level: float,
+    effect: effects.Effect, population: Population, rows: Rows, name: str, z: float, level: float
 ) -> Shape:
+    """The mean effect over a sample of the rows at each point of a modifier, and its band."""
     domain = population.schema[name]
     if isinstance(domain, Interval):
         points = np.linspace(domain.lo, domain.hi, CURVE_GRID)
@@ -274,40 +280,29 @@ def _shape(
     else:
         grid = list(level_names(domain))
         points = np.arange(len(grid), dtype=np.int64 if isinstance(domain, Levels) else np.float64)
-    mean, sd = _averaged(effect, sample, rows, name, points)
-    return Shape(
-        name,
-        "continuous" if isinstance(domain, Interval) else "levels",
-        grid,
-        mean.tolist(),
-        np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
-        np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
-        f"approximate {level:g}% band" if effect.pieces else "no band",
-    )
-
-
-def _averaged(
-    effect: effects.Effect,
-    sample: dict[str, Vector | Integers],
-    rows: Rows,
-    name: str,
-    points: Vector,
-) -> tuple[Vector, Vector]:
-    """Mean effect and its posterior sd at each point, shape (m,)."""
-    m, size = len(points), len(next(iter(sample.values())))
-    frame: dict[str, Any] = {v: np.tile(values, m) for v, values in sample.items()}
+    m, size = len(points), min(SAMPLE, len(rows))
+    frame: dict[str, Any] = {v: np.tile(x[:size], m) for v, x in rows.frame.items()}
     frame[name] = np.repeat(points, size)
     propensity = None if rows.propensity is None else np.tile(rows.propensity[:size], m)
-    at = Rows(frame, m * size, propensity)
-    mean = effect(at).reshape(m, size).mean(axis=1)
+    crossed = Rows(frame, m * size, propensity)
+    mean = effect(crossed).reshape(m, size).mean(axis=1)
     variance = np.zeros(m) if effect.pieces else np.full(m, np.nan)  # The variance is unknown.
     for piece in effect.pieces:
-        phi = at.phi(piece.additive.features)
+        phi = crossed.phi(piece.additive.features)
         if piece.weight is not None:
-            phi = phi * piece.weight(at)[:, None]
+            phi = phi * piece.weight(crossed)[:, None]
         average = phi.reshape(m, size, -1).mean(axis=1)
         variance += np.einsum("ij,jk,ik->i", average, piece.cov, average)
-    return mean, np.sqrt(np.maximum(variance, 0.0))
+    sd = np.sqrt(np.maximum(variance, 0.0))
+    return Shape(
+        name=name,
+        kind="continuous" if isinstance(domain, Interval) else "levels",
+        grid=grid,
+        estimate=mean.tolist(),
+        conf_low=np.clip(mean - z * sd, -effect.reach, effect.reach).tolist(),
+        conf_high=np.clip(mean + z * sd, -effect.reach, effect.reach).tolist(),
+        interval_label=f"approximate {level:g}% band" if effect.pieces else "no band",
+    )
 
 
 # -- by cells ----------------------------------------------------------------------------------
@@ -328,19 +323,23 @@ def _cell_shape(
     weights = (part == np.arange(axis.size)[:, None]) * (effect.share + 1e-12)
     weights = weights / weights.sum(axis=1, keepdims=True)
     value, spread = weights @ effect.value, np.sqrt(((weights @ effect.root) ** 2).sum(axis=1))
-    at = np.arange(axis.size)
+    indices = np.arange(axis.size)
     grid: list[float] | list[str]
     if isinstance(axis, partition.LevelAxis):
         kind, grid = "levels", list(axis.labels)
     else:
         # Draw each part from its lower to its upper end.
-        kind, at = "continuous", np.repeat(at, 2)
+        kind, indices = "continuous", np.repeat(indices, 2)
         grid = np.repeat(axis.ends, 2)[1:-1].tolist()
     return Shape(
-        axis.name, kind, grid, value[at].tolist(),  # type: ignore[arg-type]  # the two literals
-        (value - z * spread)[at].tolist(), (value + z * spread)[at].tolist(),
-        f"{level:g}% interval by cell",
-    )  # fmt: skip
+        name=axis.name,
+        kind=kind,  # type: ignore[arg-type]  # the two literals
+        grid=grid,
+        estimate=value[indices].tolist(),
+        conf_low=(value - z * spread)[indices].tolist(),
+        conf_high=(value + z * spread)[indices].tolist(),
+        interval_label=f"{level:g}% interval by cell",
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from privcausal import accounting
 from privcausal.errors import LedgerError
@@ -68,11 +67,20 @@ def price_text(epsilon: float, delta: float) -> str:
 
 
 def guarantee_of(estimate: Estimate) -> Guarantee:
-    if estimate.plan.request.mode == "paper":
-        return _published(estimate)
-    if not estimate.plan.stages:
-        return _guarantee(estimate.plan, "published", HANDED_OVER)
-    return promise(estimate.plan, kind=estimate.kind, what=ALL_NUMBERS)
+    """The guarantee of a finished fit."""
+    plan = estimate.plan
+    if plan.request.mode == "paper":
+        price, change = _words(plan)
+        claim = f"{price} with {change} {describe(estimate).claim}."
+        claim = f"{claim} This guarantee is claimed, not proven."
+        statement, curve = " ".join((claim, *published_doubts(estimate))), plan.trade_off
+        if not estimate.real:
+            statement, curve = NOT_PRIVATE, None
+        guarantee = _guarantee(plan, estimate.kind, statement)
+        return replace(guarantee, delta=0.0 if plan.pure else guarantee.delta, trade_off=curve)
+    if not plan.stages:
+        return _guarantee(plan, "published", HANDED_OVER)
+    return promise(plan, kind=estimate.kind, what=ALL_NUMBERS)
 
 
 ALL_NUMBERS = "all numbers of this fit together"
@@ -90,18 +98,6 @@ HANDED_OVER = (
 )
 
 
-def _published(estimate: Estimate) -> Guarantee:
-    plan = estimate.plan
-    price, change = _words(plan)
-    claim = (
-        f"{price} with {change} {describe(estimate).claim}. This guarantee is claimed, not proven."
-    )
-    statement = " ".join((claim, *published_doubts(estimate))) if estimate.real else NOT_PRIVATE
-    made = _guarantee(plan, estimate.kind, statement)
-    curve = plan.trade_off if estimate.real else None
-    return replace(made, delta=0.0 if plan.pure else made.delta, trade_off=curve)
-
-
 def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
     trust, budget = plan.request.trust, plan.request.budget
     unit = f"one {trust.protected}"
@@ -111,18 +107,18 @@ def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
 def published_doubts(estimate: Estimate) -> tuple[str, ...]:
     """Assumptions behind a published claim, and cases in which it is known to fail."""
     least, size = estimate.plan.least_rows, estimate.size
-    found = describe(estimate).doubts
+    doubts = describe(estimate).doubts
     if size is not None and size < least:
         return (
-            *found,
+            *doubts,
             f"BELOW THE MINIMUM: with fewer than {least:,} rows the claim is false even if the "
             "nuisance models are known in advance. No valid epsilon is known for this fit. Treat "
             "it as not private.",
         )
     if not least:
-        return found
+        return doubts
     return (
-        *found,
+        *doubts,
         f"The claim requires at least {least:,} complete rows. The number of complete rows is "
         "private, so this minimum was checked against all rows.",
     )
@@ -134,25 +130,46 @@ def promise(plan: Plan, *, kind: Kind, what: str) -> Guarantee:
     `kind` is "published" if a proven mechanism was evaluated through a function whose own privacy
     is only claimed.
     """
-    statement = NOT_PRIVATE if kind == "none" else _statement(plan, what)
-    if kind == "published":
+    price, change = _words(plan)
+    spent, law = plan.epsilon / accounting.PICO, "Gaussian noise" if plan.gdp else "zCDP"
+    cost, cap = (at_most(rho / accounting.PICO) for rho in (plan.rho, plan.rho_cap))
+    paid = f"rho = {cost} of {cap} ({law})"
+    if plan.pure:
+        paid = f"epsilon = {at_most(spent)}"
+    elif plan.epsilon:
+        paid += f", plus {pair(spent, plan.delta / accounting.PICO)}-DP"
+    statement = (
+        f"{price}, proven. The guarantee covers {what} and holds for any data. Neighboring data "
+        f"sets: {change}.{AGGREGATED * plan.aggregated} Budget used: {paid}."
+    )
+    if kind == "none":
+        statement = NOT_PRIVATE
+    elif kind == "published":
         statement = (
             f"{statement.replace(', proven.', '.', 1)} It evaluated functions of a fit whose "
             "guarantee is only claimed. No guarantee has been established for the two together."
         )
-    made = _guarantee(plan, kind, statement)
-    spent, budget = plan.epsilon / accounting.PICO, plan.request.budget
+    guarantee = _guarantee(plan, kind, statement)
+    budget = plan.request.budget
     if plan.pure:
-        return replace(made, epsilon=spent, delta=0.0)
+        return replace(guarantee, epsilon=spent, delta=0.0)
     epsilon = spent + accounting.epsilon_of(
         plan.rho, accounting.delta_after(budget.delta, plan.delta), plan.gdp
     )
-    made = replace(made, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / accounting.PICO)
+    guarantee = replace(
+        guarantee, epsilon=min(epsilon, budget.epsilon), rho=plan.rho / accounting.PICO
+    )
     if not plan.gdp or plan.epsilon or kind != "proven" or plan.rho > 450 * accounting.PICO:
-        return made  # Beyond mu = 30 every guess may be right.
+        return guarantee  # Beyond mu = 30 every guess may be right.
     curve = accounting.TradeOff.from_noise(plan.rho, len(plan.stages), plan.delta / accounting.PICO)
-    return replace(made, trade_off=curve)
+    return replace(guarantee, trade_off=curve)
 
+
+AGGREGATED = (
+    " It assumes that each row was counted once, with its outcome clipped to its bounds, and that "
+    "the sums are exact (a 64-bit floating-point sum may be the exact sum rounded once)."
+)
+"""Assumptions about sums that were formed outside the package."""
 
 NOT_PRIVATE = "NOT PRIVATE: computed with test noise, without any privacy guarantee."
 
@@ -169,26 +186,6 @@ def _words(plan: Plan) -> tuple[str, str]:
     if plan.pure:
         price = f"{at_most(budget.epsilon)}-differential privacy (pure, delta = 0)"
     return price, neighboring(trust.neighbors, f"one {trust.protected}")
-
-
-def _statement(plan: Plan, what: str) -> str:
-    price, change = _words(plan)
-    spent = plan.epsilon / accounting.PICO
-    law = "Gaussian noise" if plan.gdp else "zCDP"
-    cost, cap = (at_most(rho / accounting.PICO) for rho in (plan.rho, plan.rho_cap))
-    paid = f"rho = {cost} of {cap} ({law})"
-    if plan.pure:
-        paid = f"epsilon = {at_most(spent)}"
-    elif plan.epsilon:
-        paid += f", plus {pair(spent, plan.delta / accounting.PICO)}-DP"
-    proviso = (
-        " It assumes that each row was counted once, with its outcome clipped to its bounds, and "
-        "that the sums are exact (a 64-bit floating-point sum may be the exact sum rounded once)."
-    ) * plan.aggregated  # outside the package
-    return (
-        f"{price}, proven. The guarantee covers {what} and holds for any data. Neighboring data "
-        f"sets: {change}.{proviso} Budget used: {paid}."
-    )
 
 
 # -- the ledger ------------------------------------------------------------------------------------
@@ -218,38 +215,34 @@ def ledger_summary(ledger: accounting.Ledger) -> summary.Summary:
         ("Remaining (pure)", f"eps {at_least(left.pure_epsilon)}"),
         ("Neighboring data", neighbors),
     )
-    own = (("Data set", name), ("Cap", cap), ("Protected unit", protected))
-    head = tables.Pairs("The ledger", own, rest)
+    facts = (("Data set", name), ("Cap", cap), ("Protected unit", protected))
+    head = tables.Pairs("The ledger", facts, rest)
     price = price_text(spent.epsilon, ledger.delta)
-    told = tables.Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
+    cost = tables.Prose((f"Spent: {price} in {len(runs)} run{'s' * (len(runs) != 1)}.", EITHER))
     # The query of each run has lines of its own, because a formula is too long for a column.
     queries = tuple(
         f"{str(run)[:RUN]}: {tables.clean(text)}" for run, text in runs["question"].items() if text
     )
-    line = tables.Rule("=")
-    asked = (tables.Prose(queries, "Queries"), line) if queries else ()
-    blocks = (line, head, line, _runs_grid(runs), line, *asked, told, line)
-    alert = tables.ALERTS["published" if spent.kind == "published" else "proven"]
-    return summary.Summary(tables.Table("Privacy Ledger", blocks, alert))
-
-
-def _runs_grid(runs: pd.DataFrame) -> tables.TableGrid:
-    shown = runs.replace({"epsilon": np.inf}, np.nan)
+    finite = runs.replace({"epsilon": np.inf}, np.nan)
     rho, pure, epsilon = (
-        column(shown[name].where(shown[name] > 0)) for name in ("rho", "pure", "epsilon")
+        column(finite[name].where(finite[name] > 0)) for name in ("rho", "pure", "epsilon")
     )
-    deltas = (at_most(delta, 2) if delta else "" for delta in runs["delta"])
-    return tables.filled(
+    grid = tables.filled(
         "Runs",
         tables.labelled_names("Run", (str(run)[:RUN] for run in runs.index), "run"),
         tables.labelled_names("day", runs["day"]),
         (tables.TableColumn("releases"), map(str, runs["releases"])),
         (tables.TableColumn("rho"), rho),
         (tables.TableColumn("pure eps", words="pure epsilon"), pure),
-        (tables.TableColumn("delta"), deltas),
+        (tables.TableColumn("delta"), (at_most(d, 2) if d else "" for d in runs["delta"])),
         (tables.TableColumn("epsilon", words="epsilon of this run alone"), epsilon),
         frame=runs,
     )
+    line = tables.Rule("=")
+    listed = (tables.Prose(queries, "Queries"), line) if queries else ()
+    blocks = (line, head, line, grid, line, *listed, cost, line)
+    alert = tables.ALERTS["published" if spent.kind == "published" else "proven"]
+    return summary.Summary(tables.Table("Privacy Ledger", blocks, alert))
 
 
 def ledger_line(ledger: accounting.Ledger | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +27,6 @@ from privcausal.typing import Kind, Matrix, Vector
 
 if TYPE_CHECKING:
     from statsmodels.stats.contrast import ContrastResults, WaldTestResults
-
-
-def _column(name: str) -> Any:
-    return property(lambda self: self.frame[name].to_numpy())
 
 
 FREE = "Computed from released numbers at no privacy cost."
@@ -62,9 +58,10 @@ class Contrasts(Printed):
     kind: Kind
     told: effects.Contrasted
 
-    effect, sd, statistic, tvalue, pvalue = map(
-        _column, ("estimate", "std_error", "statistic", "statistic", "p_value")
-    )
+    effect = property(lambda self: self.frame["estimate"].to_numpy())
+    sd = property(lambda self: self.frame["std_error"].to_numpy())
+    statistic = tvalue = property(lambda self: self.frame["statistic"].to_numpy())
+    pvalue = property(lambda self: self.frame["p_value"].to_numpy())
 
     df_denom = property(lambda self: self.told.degrees)
 
@@ -97,8 +94,8 @@ class Contrasts(Printed):
             " The intervals cover all contrasts together (maximum of |z|); each p-value is for one "
             "contrast."
         )
-        said = FREE + together * self.simultaneous
-        blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((said,)))
+        note = FREE + together * self.simultaneous
+        blocks = (tables.Rule("="), grid, tables.Rule("="), tables.Prose((note,)))
         return Summary(tables.Table("Contrasts", blocks, tables.ALERTS[self.kind]))
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
@@ -114,78 +111,74 @@ Weighed = tuple[Vector, float, float]
 
 
 def _contrasts(
-    result: ReleasedFit, rows: Sequence[Weighed], names: Sequence[str], alpha: float, together: bool
+    result: ReleasedFit,
+    rows: Sequence[Weighed],
+    names: Sequence[str],
+    alpha: float,
+    simultaneous: bool,
 ) -> Contrasts:
-    matrix, more, values = (np.array(part) for part in zip(*rows, strict=True))
-    told = effects.contrasted(result._averages, matrix, more)
-    away = told.estimate - values
+    matrix, extra_sd, values = (np.array(part) for part in zip(*rows, strict=True))
+    estimates = effects.contrasted(result._averages, matrix, extra_sd)
+    distance = estimates.estimate - values
     with np.errstate(divide="ignore", invalid="ignore"):
-        statistic = away / told.sd
-    tests = {"statistic": statistic, "p_value": p_value(away, told.bias, told.sd, told.degrees)}
+        statistic = distance / estimates.sd
+    p = p_value(distance, estimates.bias, estimates.sd, estimates.degrees)
+    tests = {"statistic": statistic, "p_value": p}
     index = pd.Index(list(names), name="contrast")
     order = ["estimate", "std_error", "max_bias", *tests, "conf_low", "conf_high"]
-    frame = pd.DataFrame(_limits(told, alpha, together) | tests, index=index)[order]
-    return Contrasts(frame, alpha, together, result.guarantee.kind, told)
+    frame = pd.DataFrame(_limits(estimates, alpha, simultaneous) | tests, index=index)[order]
+    return Contrasts(frame, alpha, simultaneous, result.guarantee.kind, estimates)
 
 
-def _limits(told: effects.Contrasted, alpha: float, together: bool) -> dict[str, Vector]:
-    z = max(frames.critical(told.cov, alpha, simultaneous=together), frames.quantile(alpha))
-    return told.columns(z)
-
-
-def _row(result: ReleasedFit, found: AverageEstimate, text: str) -> Weighed:
-    names = found.names
-    unions = _unions(found, text)
-    for row in result._rows():
-        if row.kind in ("ratio", "late") and re.search(rf"\b{re.escape(str(row))}\b", text):
-            raise CapabilityError(IS_RATIO.format(row))
-    known = [*names, *unions]
-    _check_rest(result, re.sub(r"`[^`]*`", " ", backticked(text, known)), names)
-    matrix, values = linear(known, text)
-    if len(matrix) != 1:
-        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast. Give a list.")
-    own, of_unions = np.split(matrix[0], [len(names)])
-    if not matrix.any():
-        raise CapabilityError(f"{tables.clean(text)!r} contains no term of the fit.")
-    more = 0.0
-    for weight, (members, shares, shares_sd) in zip(of_unions, unions.values(), strict=True):
-        own[members] += weight * shares / shares.sum()
-        middle = float(found.estimate[members] @ shares) / shares.sum()
-        away = (found.estimate[members] - middle) * shares_sd / shares.sum()
-        more += abs(weight) * float(np.linalg.norm(away))
-    return own, more, float(values[0])
+def _limits(estimates: effects.Contrasted, alpha: float, simultaneous: bool) -> dict[str, Vector]:
+    joint = frames.critical(estimates.cov, alpha, simultaneous=simultaneous)
+    return estimates.columns(max(joint, frames.quantile(alpha)))
 
 
 IS_RATIO = "{} is a ratio, but contrasts are linear. Its interval is in conf_int()."
 
-Union = tuple[list[int], Vector, Vector]
-"""Positions of groups, their shares of the rows or of score weights, and the noise sds."""
 
-
-def _unions(found: AverageEstimate, text: str) -> dict[str, Union]:
-    """Unions of levels that the text names, as ``ward[east | west]``."""
-    m = len(found.terms)
+def _row(result: ReleasedFit, averages: AverageEstimate, text: str) -> Weighed:
+    for term in result._rows():
+        if term.kind in ("ratio", "late") and re.search(rf"\b{re.escape(str(term))}\b", text):
+            raise CapabilityError(IS_RATIO.format(term))
+    # Unions of levels that the text names, as ``ward[east | west]``: positions of their groups.
     levels: dict[str, dict[str, int]] = {}
-    for at, term in enumerate(found.groups):
-        if term.place.level is not None:
-            stem = str(replace(term, place=Place(term.place.factor)))
-            levels.setdefault(stem, {})[term.place.level] = at
-    unions: dict[str, Union] = {}
+    for position, group in enumerate(averages.groups):
+        if group.place.level is not None:
+            stem = str(replace(group, place=Place(group.place.factor)))
+            levels.setdefault(stem, {})[group.place.level] = position
+    names, unions = averages.names, dict[str, list[int]]()
     for stem in sorted(levels, key=len, reverse=True):
         for match in re.finditer(rf"(?<!\w){re.escape(stem)}\[([^\[\]]*\|[^\[\]]*)\]", text):
-            if match[0] in found.names:  # a level whose label has a bar
+            if match[0] in names:  # a level whose label has a bar
                 continue
             labels = [label.strip() for label in match[1].split("|")]
-            lacking = [label for label in labels if label not in levels[stem]]
-            if lacking or len(set(labels)) < len(labels):
+            if not levels[stem].keys() >= set(labels) or len(set(labels)) < len(labels):
                 raise CapabilityError(
                     f"{tables.clean(match[0])!r} must name levels of {tables.clean(stem)}, each "
                     f"once. Choices: {', '.join(map(tables.clean, levels[stem]))}."
                 )
-            places = [levels[stem][label] for label in labels]
-            shares = np.maximum(found.shares[places], 0.0)
-            unions[match[0]] = [m + place for place in places], shares, found.shares_sd[places]
-    return unions
+            unions[match[0]] = [levels[stem][label] for label in labels]
+    terms = [*names, *unions]
+    _check_rest(result, re.sub(r"`[^`]*`", " ", backticked(text, terms)), names)
+    matrix, values = linear(terms, text)
+    if len(matrix) != 1:
+        raise CapabilityError(f"{tables.clean(text)!r} is more than one contrast. Give a list.")
+    weights, union_weights = np.split(matrix[0], [len(names)])
+    if not matrix.any():
+        raise CapabilityError(f"{tables.clean(text)!r} contains no term of the fit.")
+    # The effect in a union is the mean by released shares, whose noise adds to its variance.
+    extra_sd = 0.0
+    for weight, groups in zip(union_weights, unions.values(), strict=True):
+        members = [len(averages.terms) + position for position in groups]
+        shares = np.maximum(averages.shares[groups], 0.0)
+        weights[members] += weight * shares / shares.sum()
+        mean = float(averages.estimate[members] @ shares) / shares.sum()
+        deviations = averages.estimate[members] - mean
+        noise = deviations * averages.shares_sd[groups] / shares.sum()
+        extra_sd += abs(weight) * float(np.linalg.norm(noise))
+    return weights, extra_sd, float(values[0])
 
 
 def _check_rest(result: ReleasedFit, rest: str, names: Sequence[str]) -> None:
@@ -224,7 +217,7 @@ def backticked(text: str, terms: Iterable[str]) -> str:
     """
     names = sorted(unquoted(terms), key=len, reverse=True)
     short = {"".join(name.split()): name for name in names}
-    known = "|".join(
+    pattern = "|".join(
         r"\s*".join(map(re.escape, "".join(name.split()))) if "(" in name else re.escape(name)
         for name in names
     )
@@ -232,7 +225,7 @@ def backticked(text: str, terms: Iterable[str]) -> str:
     def quoted(match: re.Match[str]) -> str:
         return f"`{match[0] if match[0] in names else short[''.join(match[0].split())]}`"
 
-    return re.sub(rf"(?<![\w`])({known})(?![\w`\[])", quoted, text.replace("`", ""))
+    return re.sub(rf"(?<![\w`])({pattern})(?![\w`\[])", quoted, text.replace("`", ""))
 
 
 def unquoted(terms: Iterable[str]) -> list[str]:
@@ -263,14 +256,15 @@ def linear(terms: list[str], hypotheses: Any) -> tuple[np.ndarray, np.ndarray]:
         if any(part.count("=") > 1 for part in re.sub("`[^`]*`", "", hypotheses).split(",")):
             raise CapabilityError("Write one = in each hypothesis, for example 'x = 0, z = 0'.")
     try:
-        found = LinearConstraints.from_spec(hypotheses, variable_names=unquoted(terms))
+        constraints = LinearConstraints.from_spec(hypotheses, variable_names=unquoted(terms))
     except Exception:
-        known = ", ".join(repr(tables.clean(term)) for term in terms[:10])
+        listed = ", ".join(repr(tables.clean(term)) for term in terms[:10])
         raise CapabilityError(
             "Hypotheses must be linear in the terms, for example 'x = 0, z = 1'. The terms are "
-            f"{known}{', ...' * (len(terms) > 10)}."
+            f"{listed}{', ...' * (len(terms) > 10)}."
         ) from None
-    return np.asarray(found.constraint_matrix, float), np.asarray(found.constraint_values, float)
+    matrix, values = constraints.constraint_matrix, constraints.constraint_values
+    return np.asarray(matrix, float), np.asarray(values, float)
 
 
 class Tested(ReleasedFit):
@@ -346,11 +340,11 @@ class Tested(ReleasedFit):
     def _read(self, hypotheses: Any) -> tuple[Matrix, Vector]:
         terms = self._averages.terms
         texts = hypotheses if isinstance(hypotheses, list | tuple) else [hypotheses]
-        known = np.full(len(terms), all(isinstance(each, str) for each in texts))
-        at = np.flatnonzero(known | self._listed[: len(terms)])  # texts may name slopes
-        own, values = linear([str(terms[k]) for k in at], hypotheses)
-        matrix = np.zeros((len(own), len(terms)))
-        matrix[:, at] = own
+        named = np.full(len(terms), all(isinstance(text, str) for text in texts))
+        used = np.flatnonzero(named | self._listed[: len(terms)])  # texts may name slopes
+        read, values = linear([str(terms[k]) for k in used], hypotheses)
+        matrix = np.zeros((len(read), len(terms)))
+        matrix[:, used] = read
         if matrix[:, [term.kind == "late" for term in terms]].any():
             raise CapabilityError(IS_RATIO.format(terms[0]))
         return matrix, values
@@ -365,18 +359,18 @@ class Tested(ReleasedFit):
         >>> fit.t_test("ATE = 0").summary_frame().columns.tolist()
         ['coef', 'std err', 'z', 'P>|z|', 'Conf. Int. Low', 'Conf. Int. Upp.']
         """
-        found = self._averages
+        averages = self._averages
         if isinstance(hypotheses, str):
-            parts = re.findall("(?:`[^`]*`|[^`,])+", backticked(hypotheses, found.names))
+            parts = re.findall("(?:`[^`]*`|[^`,])+", backticked(hypotheses, averages.names))
             hypotheses = [part.replace("`", "").strip() for part in parts] or ""
-        listed = hypotheses if isinstance(hypotheses, list | tuple) else [hypotheses]
-        if all(isinstance(one, str) for one in listed):
+        texts = hypotheses if isinstance(hypotheses, list | tuple) else [hypotheses]
+        if all(isinstance(text, str) for text in texts):
             return self.contrast(hypotheses, alpha)
         matrix, values = self._read(hypotheses)
-        matrix = np.pad(matrix, ((0, 0), (0, len(found.groups))))
+        matrix = np.pad(matrix, ((0, 0), (0, len(averages.groups))))
         rows = [(row, 0.0, float(value)) for row, value in zip(matrix, values, strict=True)]
         names = [f"c{place}" for place in range(len(rows))]
-        return _contrasts(self, rows, names, frames.check_alpha(alpha), together=False)
+        return _contrasts(self, rows, names, frames.check_alpha(alpha), simultaneous=False)
 
     def t_test_pairwise(self, term_name: str, method: str = "hs", alpha: float = 0.05) -> Contrasts:
         """Contrasts of all pairs of levels of a factor, of groups, or of arms.
@@ -396,11 +390,36 @@ class Tested(ReleasedFit):
         """
         from statsmodels.stats.multitest import multipletests
 
-        levels = _levels_of(self, term_name)
+        averages, request = self._averages, self.plan.request
+        # Levels with their terms; the reference of coefficients has an empty text.
+        levels = {
+            str(term.place.level): str(term)
+            for term in averages.groups
+            if term.place.level and term_name == str(replace(term, place=Place(term.place.factor)))
+        }
+        if request.estimand == COHORTS:
+            levels.pop("average", None)
+        # Groups come before slopes of the projection, which hold other modifiers fixed.
+        for stem in () if levels else (term_name, f"C({term_name})", f"C(`{term_name}`)"):
+            coded = re.compile(rf"{re.escape(stem)}\[(T\.)?(.*)\]")
+            matches = [(m, row) for row in averages.terms if (m := coded.fullmatch(str(row)))]
+            if matches:
+                domain = self.estimate.schema[matches[0][1].column or request.formula.treatment]
+                terms = {m[2]: m[0] for m, _ in matches}
+                labels = () if isinstance(domain, Interval) else level_names(domain)
+                reference = [level for level in labels if matches[0][0][1] and level not in terms]
+                levels = dict.fromkeys(reference[:1], "") | terms
+                break
+        if not levels:
+            factors = sorted({re.sub(r"\[.*", "", name) for name in averages.names if "[" in name})
+            listed = ", ".join(map(repr, map(tables.clean, factors))) or "none"
+            raise CapabilityError(
+                f"{tables.clean(term_name)!r} is not a factor of this fit. Choices: {listed}."
+            )
         pairs = [*combinations(levels, 2)]
         texts = [f"{levels[b]} - {levels[a]}" if levels[a] else levels[b] for a, b in pairs]
-        found = self.contrast(texts, alpha)
-        frame = found.frame.set_axis([f"{b}-{a}" for a, b in pairs])
+        contrasts = self.contrast(texts, alpha)
+        frame = contrasts.frame.set_axis([f"{b}-{a}" for a, b in pairs])
         try:  # a pair without an estimate is not rejected
             reject, p = multipletests(frame["p_value"].fillna(1.0), alpha, method)[:2]
         except ValueError:
@@ -409,9 +428,8 @@ class Tested(ReleasedFit):
                 "multipletests, for example 'hs', 'holm', 'bonferroni' and 'fdr_bh'."
             ) from None
         p = np.where(frame["p_value"].isna(), np.nan, p)
-        return replace(
-            found, frame=frame.assign(**{f"pvalue-{method}": p, f"reject-{method}": reject})
-        )
+        adjusted = {f"pvalue-{method}": p, f"reject-{method}": reject}
+        return replace(contrasts, frame=frame.assign(**adjusted))
 
     def wald_test(
         self, hypotheses: Any, use_f: bool | None = None, scalar: bool = True
@@ -455,40 +473,40 @@ class Tested(ReleasedFit):
         from statsmodels.stats.contrast import ContrastResults
 
         used = np.flatnonzero(matrix.any(axis=0))  # other terms may have no estimate
-        found, params, matrix = (
-            self._averages,
-            self._table()["estimate"].iloc[used],
-            matrix[:, used],
-        )
+        averages, matrix = self._averages, matrix[:, used]
+        params = self._table()["estimate"].iloc[used]
         rank, distance = len(matrix), matrix @ params.to_numpy() - values
         if not (used.size and np.linalg.matrix_rank(matrix) == rank):
             raise CapabilityError(
                 "A hypothesis follows from the others or contains no term. Leave it out."
             )
         sampling, spread = (
-            matrix @ v[np.ix_(used, used)] @ matrix.T for v in (found.sampling, found.cov)
+            matrix @ v[np.ix_(used, used)] @ matrix.T for v in (averages.sampling, averages.cov)
         )
-        degrees = float(np.min(found.degrees_of(np.diag(sampling), np.sqrt(np.diag(spread)))))
+        degrees = float(np.min(averages.degrees_of(np.diag(sampling), np.sqrt(np.diag(spread)))))
         statistic, p = np.nan, np.nan
         if np.isfinite(spread).all():
-            away = effects.largest_noncentrality(found, used, matrix, spread)
-            plain = float(distance @ np.linalg.solve(spread, distance)) / rank
+            nc = effects.largest_noncentrality(averages, used, matrix, spread)
+            wald = float(distance @ np.linalg.solve(spread, distance)) / rank
             law: Any
             biased: Any
             if np.isfinite(degrees):
-                law, biased = f(rank, degrees), ncf(rank, degrees, away)
+                law, biased = f(rank, degrees), ncf(rank, degrees, nc)
             else:
-                law, biased = chi2(rank, scale=1 / rank), ncx2(rank, away, scale=1 / rank)
-            p = float(biased.sf(plain) if away > 0 else law.sf(plain)) if away < np.inf else 1.0
+                law, biased = chi2(rank, scale=1 / rank), ncx2(rank, nc, scale=1 / rank)
+            p = float(biased.sf(wald) if nc > 0 else law.sf(wald)) if nc < np.inf else 1.0
             # tails below the smallest float have no quantile
-            statistic = rank * (min(plain, float(law.isf(p))) if away > 0 else plain)
+            statistic = rank * (min(wald, float(law.isf(p))) if nc > 0 else wald)
         if use_f:
             test = ContrastResults(F=statistic / rank, df_num=rank, df_denom=degrees)
         else:
             test = ContrastResults(
-                chi2=statistic, df_denom=rank, statistic=statistic, distribution="chi2",
+                chi2=statistic,
+                df_denom=rank,
+                statistic=statistic,
+                distribution="chi2",
                 distargs=(rank,),
-            )  # fmt: skip
+            )
         test.pvalue = np.float64(p)  # a NumPy scalar, as in statsmodels
         return test
 
@@ -501,7 +519,7 @@ class Tested(ReleasedFit):
         True
         """
         if hypotheses is None:
-            terms = [t for t, own in zip(self._averages.terms, self._listed, strict=False) if own]
+            terms = [*compress(self._averages.terms, self._listed)]
             tested = [
                 term.kind not in ("late", "mean") and str(term) != "Intercept" for term in terms
             ]  # effects are differences of the means
@@ -528,39 +546,13 @@ class Tested(ReleasedFit):
         # the levels of a treatment are one term
         stems = [terms.get(name) or re.sub(r"\[[^\[\]]*\]", "", name) for name in names]
         ratio = self._averages.terms[0].kind == "late"
-        rows = {stem: [own == stem for own in stems] for stem in stems[ratio:]}
+        rows = {stem: [other == stem for other in stems] for stem in stems[ratio:]}
         rows |= {text: [text in name for name in names] for text in combine_terms}
-        rows = {name: at for name, at in rows.items() if not (skip_single and sum(at) == 1)}
+        rows = {name: used for name, used in rows.items() if not (skip_single and sum(used) == 1)}
         tests = [
-            self._wald(np.eye(len(names))[at], np.zeros(sum(at)), use_f=False)
-            for at in rows.values()
+            self._wald(np.eye(len(names))[used], np.zeros(sum(used)), use_f=False)
+            for used in rows.values()
         ]
-        found = [(float(test.statistic), float(test.pvalue), test.df_denom) for test in tests]
-        table = pd.DataFrame(found, list(rows), ["statistic", "pvalue", "df_constraint"])
+        results = [(float(test.statistic), float(test.pvalue), test.df_denom) for test in tests]
+        table = pd.DataFrame(results, list(rows), ["statistic", "pvalue", "df_constraint"])
         return WaldTestResults(None, "chi2", None, table=table)
-
-
-def _levels_of(result: ReleasedFit, name: str) -> dict[str, str]:
-    """Levels of a factor with their terms; the reference of coefficients has an empty text."""
-    found = result._averages
-    groups = {
-        str(term.place.level): str(term)
-        for term in found.groups
-        if term.place.level and name == str(replace(term, place=Place(term.place.factor)))
-    }
-    if result.plan.request.estimand == COHORTS:
-        groups.pop("average", None)
-    if groups:  # before slopes of the projection, which hold other modifiers fixed
-        return groups
-    for stem in (name, f"C({name})", f"C(`{name}`)"):
-        coded = re.compile(rf"{re.escape(stem)}\[(T\.)?(.*)\]")
-        own = [(m, row) for row in found.terms if (m := coded.fullmatch(str(row)))]
-        if own:
-            factor = own[0][1].column or result.plan.request.formula.treatment
-            domain, terms = result.estimate.schema[factor], {m[2]: m[0] for m, _ in own}
-            levels = () if isinstance(domain, Interval) else level_names(domain)
-            reference = [level for level in levels if own[0][0][1] and level not in terms]
-            return dict.fromkeys(reference[:1], "") | terms
-    known = sorted({re.sub(r"\[.*", "", name) for name in found.names if "[" in name})
-    listed = ", ".join(map(repr, map(tables.clean, known))) or "none"
-    raise CapabilityError(f"{tables.clean(name)!r} is not a factor of this fit. Choices: {listed}.")

@@ -53,29 +53,26 @@ def variation(result: ReleasedFit, alpha: float) -> str:
     if result.estimate.averages is None:
         return ""
     slopes = zip(result._rows(), result._tests(alpha)["p_value"], strict=True)
-    found = [(row.column, p) for row, p in slopes if row.column]
+    tests = [(row.column, p) for row, p in slopes if row.column]
     places = [row.place.factor for row in result._rows(groups=True)]
     gates = result._table(alpha, groups=True)
     for factor in dict.fromkeys(places):
-        found.append((factor, _heterogeneity(gates[[place == factor for place in places]])))
-    if not found:
+        # P value of equal effects in all groups of a factor.
+        groups, p = gates[[place == factor for place in places]], 1.0
+        groups = groups[np.isfinite(groups["std_error"]) & (groups["std_error"] > 0)]
+        if len(groups) > 1:
+            weight = 1 / groups["std_error"].to_numpy() ** 2
+            value = groups["estimate"].to_numpy()
+            q = float(weight @ (value - np.average(value, weights=weight)) ** 2)
+            noncentrality = float(weight @ (2 * groups["max_bias"].to_numpy()) ** 2)
+            p = float(ncx2.sf(q, len(groups) - 1, noncentrality))
+        tests.append((factor, p))
+    if not tests:
         return ""
-    columns = dict.fromkeys(name for name, p in found if p < VARIATION_LEVEL / len(found))
+    columns = dict.fromkeys(name for name, p in tests if p < VARIATION_LEVEL / len(tests))
     if not columns:
         return FLAT
     return VARIES.format(names=", ".join(map(tables.clean, columns)), level=VARIATION_LEVEL)
-
-
-def _heterogeneity(groups: pd.DataFrame) -> float:
-    """P value of equal effects in all groups of a factor."""
-    known = groups[np.isfinite(groups["std_error"]) & (groups["std_error"] > 0)]
-    if len(known) < 2:
-        return 1.0
-    weight = 1 / known["std_error"].to_numpy() ** 2
-    value = known["estimate"].to_numpy()
-    q = float(weight @ (value - np.average(value, weights=weight)) ** 2)
-    away = float(weight @ (2 * known["max_bias"].to_numpy()) ** 2)
-    return float(ncx2.sf(q, len(known) - 1, away))
 
 
 # The result of `fit.sensitivity`: how strong an unmeasured confounder would have to be.
@@ -208,24 +205,12 @@ class Sensitivity(Printed):
         return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
-        said = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
+        sentences = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
         if np.isfinite(self.strong_low):
             limits = self.strong_low, self.strong_high
             low, high = tables.alike(limits, (limits[1] - limits[0]) / 4)
             level = tables.confidence(self.alpha)
-            said.append(STRONG_PRODUCTS.format(level=level, low=low, high=high))
-        blocks = (
-            tables.Rule("="),
-            self._grid(),
-            tables.Rule("-"),
-            tables.Prose((" ".join(said),)),
-            tables.Rule("="),
-            tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
-        )
-        title = "Sensitivity to Unmeasured Confounding"
-        return Summary(tables.Table(title, blocks, tables.ALERTS[self.kind]))
-
-    def _grid(self) -> tables.TableGrid:
+            sentences.append(STRONG_PRODUCTS.format(level=level, low=low, high=high))
         level = tables.confidence(self.alpha)
         heads = {
             "bias": tables.TableColumn("bias", words="maximum bias"),
@@ -234,14 +219,23 @@ class Sensitivity(Printed):
             "conf_low": tables.TableColumn("lower", words=f"{level} limits, from"),
             "conf_high": tables.TableColumn("upper", words=f"{level} limits, to"),
         }
-        return tables.filled(
+        shares = map(tables.share_percent, CONFOUNDER_SHARES)
+        grid = tables.filled(
             "Range of the effect by strength of the confounder",
-            tables.labelled_names(
-                self.term, map(tables.share_percent, CONFOUNDER_SHARES), "strength"
-            ),
+            tables.labelled_names(self.term, shares, "strength"),
             *tables.scaled(self.frame, heads, (self.conf_high - self.conf_low) / 4),
             frame=self.frame,
         )
+        blocks = (
+            tables.Rule("="),
+            grid,
+            tables.Rule("-"),
+            tables.Prose((" ".join(sentences),)),
+            tables.Rule("="),
+            tables.Prose((SENSITIVITY_READING, SENSITIVITY_SOURCE)),
+        )
+        title = "Sensitivity to Unmeasured Confounding"
+        return Summary(tables.Table(title, blocks, tables.ALERTS[self.kind]))
 
     def __repr__(self) -> str:
         estimate, interval = self.robustness
@@ -250,7 +244,7 @@ class Sensitivity(Printed):
 
 def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     """Sensitivity of a fit's average effect; raises `CapabilityError` if there is no average."""
-    found = result._averages
+    averages = result._averages
     if result.plan.request.mode == "paper":
         raise CapabilityError(
             "sensitivity() requires the sampling variance apart from the privacy noise. Fits of "
@@ -259,23 +253,23 @@ def sensitivity_of(result: ReleasedFit, alpha: float) -> Sensitivity:
     request, row = result.plan.request, result._table(alpha).iloc[0]
     if words_of(request).in_set:
         raise CapabilityError("sensitivity() is not available for instrumental variables.")
-    dependent = found.design_effect
+    design_effect = averages.design_effect
     if request.weights is not None:
-        dependent *= found.weighting
-    strong = replace(found, remainder=np.hypot(found.remainder, found.strong))
-    wide = float(strong.half_widths(float(norm.isf(alpha / 2)))[0])
+        design_effect *= averages.weighting
+    stronger = replace(averages, remainder=np.hypot(averages.remainder, averages.strong))
+    half_width = float(stronger.half_widths(float(norm.isf(alpha / 2)))[0])
+    adjusts = request.trust.panel is not None or describe(result.estimate).adjusts
     return Sensitivity(
-        str(found.terms[0]),
-        float(row["estimate"]),
-        float(row["conf_low"]),
-        float(row["conf_high"]),
-        effects.scale_of(float(found.sampling[0, 0]), found.size, dependent),
-        alpha,
-        result.guarantee.kind,
-        request.propensity is not None
-        or not (request.trust.panel is not None or describe(result.estimate).adjusts),
-        float(row["estimate"]) - wide,
-        float(row["estimate"]) + wide,
+        term=str(averages.terms[0]),
+        estimate=float(row["estimate"]),
+        conf_low=float(row["conf_low"]),
+        conf_high=float(row["conf_high"]),
+        scale=effects.scale_of(float(averages.sampling[0, 0]), averages.size, design_effect),
+        alpha=alpha,
+        kind=result.guarantee.kind,
+        randomised=request.propensity is not None or not adjusts,
+        strong_low=float(row["estimate"]) - half_width,
+        strong_high=float(row["estimate"]) + half_width,
     )
 
 
@@ -304,18 +298,18 @@ class _Look(Printed):
     @property
     def budget(self) -> pd.DataFrame:
         """One line; columns as in the fit's `budget`."""
-        found = self.measured
-        return frames.budget_lines((found.release,), found.plan.request.budget.delta)
+        measured = self.measured
+        return frames.budget_lines((measured.release,), measured.plan.request.budget.delta)
 
-    def _summary(self, *shown: tables.TableBlock) -> Summary:
-        promised, line = self.guarantee, tables.Rule("=")
-        total = f"Cost of this release: {price_text(promised.epsilon, promised.delta)}."
-        total = "NOT PRIVATE." if promised.kind == "none" else total
-        head = "" if promised.kind == "none" else "Privacy: "
+    def _summary(self, *content: tables.TableBlock) -> Summary:
+        guarantee, line = self.guarantee, tables.Rule("=")
+        total = f"Cost of this release: {price_text(guarantee.epsilon, guarantee.delta)}."
+        total = "NOT PRIVATE." if guarantee.kind == "none" else total
+        head = "" if guarantee.kind == "none" else "Privacy: "
         cost = tables.Prose((total + (f"  {self.ledger_line}" if self.ledger_line else ""),))
-        end = tables.Rule("-"), tables.Prose((head + promised.statement,)), line
-        blocks = line, *shown, line, tables.budget_grid(self.budget), cost, *end
-        return Summary(tables.Table(self.title, blocks, tables.ALERTS[promised.kind]))
+        end = tables.Rule("-"), tables.Prose((head + guarantee.statement,)), line
+        blocks = line, *content, line, tables.budget_grid(self.budget), cost, *end
+        return Summary(tables.Table(self.title, blocks, tables.ALERTS[guarantee.kind]))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.guarantee.short}>"
@@ -353,16 +347,7 @@ class Diagnostic(_Look):
         price = NOT_PRIVATE
         if self.measured.kind != "none":
             price = f"Cost: {self.guarantee.short}, in addition to the fit."
-        sentence = f"{self.sentence} {price}"
-        return Check(self.title, sentence, self._shown(), self.plot, self._named_rows)
-
-    @property
-    def _named_rows(self) -> tuple[int, ...]:
-        """Number of rows that the plot names, if it names any."""
-        return ()
-
-    def _shown(self) -> pd.DataFrame:
-        return self.frame
+        return Check(self.title, f"{self.sentence} {price}", self.frame, self.plot)
 
     def summary(self) -> Summary:
         return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
@@ -396,33 +381,35 @@ class Overlap(Diagnostic):
             index=pd.Index(cells, name="propensity"),
         )  # fmt: skip
 
-    def _shown(self) -> pd.DataFrame:
-        # The sentence reports the noise.
-        return self.frame[["treated", "control"]].round().astype(int)
+    @property
+    def check(self) -> Check:
+        """Without the noise of the counts, which the sentence reports."""
+        return super().check._replace(frame=self.frame[["treated", "control"]].round().astype(int))
 
     @property
     def sentence(self) -> str:
         """A sentence on the share of each arm in the outer cells."""
         low, high = self.measured.edges[[0, -1]]
-        (control, control_sd), (treated, treated_sd) = map(self._outside, self.measured.counts)
+        # Share of each arm in the outer cells, with its noise sd by the delta method.
+        noise_sd, outside = self.measured.noise_sd, []
+        for counts in self.measured.counts:
+            total, cells = float(counts.sum()), len(counts)
+            if total <= noise_sd * np.sqrt(cells):
+                outside.append((np.nan, np.nan))
+                continue
+            share = float(counts[0] + counts[-1]) / total
+            # The outer counts have derivative weight 1 - share, and the others -share.
+            spread = np.sqrt(2 * (1 - share) ** 2 + (cells - 2) * share**2)
+            outside.append((min(max(share, 0.0), 1.0), float(noise_sd * spread / total)))
+        (control, control_sd), (treated, treated_sd) = outside
         return (
             f"{tables.share_percent(treated)} of the treated (noise sd "
             f"{tables.share_percent(treated_sd)}) "
             f"and {tables.share_percent(control)} of the controls "
             f"(noise sd {tables.share_percent(control_sd)}) have a propensity at or outside the "
             f"limits [{low:.2f}, {high:.2f}]. The noise of each count has standard deviation "
-            f"{tables.number(self.measured.noise_sd, 3)}, so small counts may be negative."
+            f"{tables.number(noise_sd, 3)}, so small counts may be negative."
         )
-
-    def _outside(self, counts: np.ndarray) -> tuple[float, float]:
-        """Share of an arm in the outer cells, with its noise sd by the delta method."""
-        total = float(counts.sum())
-        if total <= self.measured.noise_sd * np.sqrt(len(counts)):
-            return np.nan, np.nan
-        share = float(counts[0] + counts[-1]) / total
-        # The outer counts have derivative weight 1 - share, and the others -share.
-        spread = np.sqrt(2 * (1 - share) ** 2 + (len(counts) - 2) * share**2)
-        return min(max(share, 0.0), 1.0), float(self.measured.noise_sd * spread / total)
 
     def _grid(self) -> tables.TableGrid:
         names = tables.labelled_names("Propensity (noisy)", self.frame.index, "propensity")
@@ -455,45 +442,44 @@ class Balance(Diagnostic):
         and 1/(1 - e(x)). Standard errors measure privacy noise only, because a difference describes
         the rows themselves.
         """
-        found = self.measured
+        means = self.measured
         return pd.DataFrame(
             {
-                "before": found.before, "std_error_before": found.before_sd,
-                "after": found.after, "std_error_after": found.after_sd,
+                "before": means.before, "std_error_before": means.before_sd,
+                "after": means.after, "std_error_after": means.after_sd,
             },
-            index=pd.Index(found.terms, name="term"),
+            index=pd.Index(means.terms, name="term"),
         )  # fmt: skip
 
     @property
-    def _named_rows(self) -> tuple[int, ...]:
-        return (len(self.measured.terms),)
-
-    def _shown(self) -> pd.DataFrame:
+    def check(self) -> Check:
+        """With the noise in words, and room for the names of the columns."""
         words = {"std_error_before": "noise sd before", "std_error_after": "noise sd after"}
-        return self.frame.rename(columns=words)
+        frame = self.frame.rename(columns=words)
+        return super().check._replace(frame=frame, rows=(len(frame),))
 
     @property
     def sentence(self) -> str:
         """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
-        found, large = self.measured, curves.IMBALANCE
-        if np.isnan(found.after).any():
+        means, limit = self.measured, curves.IMBALANCE
+        if np.isnan(means.after).any():
             return "The budget is too small to estimate the means of both arms."
-        hidden, all_terms = int((found.after_sd * CLEAR > large).sum()), len(found.terms)
-        noise = f"Noise standard deviations are up to {tables.number(found.after_sd.max(), 2)}"
-        if hidden == all_terms:
-            noise += f", so an imbalance of {large:g} would not be detected"
+        hidden, total = int((means.after_sd * CLEAR > limit).sum()), len(means.terms)
+        noise = f"Noise standard deviations are up to {tables.number(means.after_sd.max(), 2)}"
+        if hidden == total:
+            noise += f", so an imbalance of {limit:g} would not be detected"
         elif hidden:
-            noise += f", so an imbalance of {large:g} would not be detected in {hidden} of "
-            noise += f"{all_terms} columns"
-        clear = np.abs(found.after) > large + CLEAR * found.after_sd
-        names = [tables.clean(name) for name, bad in zip(found.terms, clear, strict=True) if bad]
+            noise += f", so an imbalance of {limit:g} would not be detected in {hidden} of "
+            noise += f"{total} columns"
+        clear = np.abs(means.after) > limit + CLEAR * means.after_sd
+        names = [tables.clean(name) for name, bad in zip(means.terms, clear, strict=True) if bad]
         more = ", ..." if len(names) > NAMED else ""
         listed = f" ({', '.join(names[:NAMED])}{more})" if names else ""
-        if hidden == all_terms and not names:
+        if hidden == total and not names:
             return f"{noise}. Use more budget to assess balance."
         return (
-            f"{noise}. After weighting, {len(names)} of {all_terms} standardized differences"
-            f"{listed} exceed {large:g} by more than {CLEAR:g} noise standard deviations."
+            f"{noise}. After weighting, {len(names)} of {total} standardized differences"
+            f"{listed} exceed {limit:g} by more than {CLEAR:g} noise standard deviations."
         )
 
     def _grid(self) -> tables.TableGrid:
@@ -566,17 +552,13 @@ class Uplift(_Look):
             "are treated first. Qini is the area between the Qini curve and the line for random "
             "treatment."
         )
-        areas = _area_grid(self.areas(alpha), alpha)
-        return self._summary(areas, tables.Rule("-"), tables.Prose((meaning,)))
+        areas, all_heads = self.areas(alpha), tables.estimate_heads(alpha)
+        heads = {name: all_heads[name] for name in tables.ESTIMATES}
+        heads["random"] = tables.TableColumn("at random")
+        names = tables.labelled_names("Areas (noisy)", areas.index, "area")
+        columns = tables.scaled(areas, heads, areas["std_error"])
+        grid = tables.filled("Areas under the curves", names, *columns, frame=areas)
+        return self._summary(grid, tables.Rule("-"), tables.Prose((meaning,)))
 
     def __repr__(self) -> str:
         return f"<Uplift of {self.measured.plan.request.formula!s}: {self.guarantee.short}>"
-
-
-def _area_grid(areas: pd.DataFrame, alpha: float) -> tables.TableGrid:
-    every = tables.estimate_heads(alpha)
-    heads = {name: every[name] for name in tables.ESTIMATES}
-    heads["random"] = tables.TableColumn("at random")
-    names = tables.labelled_names("Areas (noisy)", areas.index, "area")
-    columns = tables.scaled(areas, heads, areas["std_error"])
-    return tables.filled("Areas under the curves", names, *columns, frame=areas)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,9 +34,6 @@ from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.guarantee import neighboring
 from privcausal.results.view import outcome_name
 from privcausal.typing import Vector
-
-if TYPE_CHECKING:
-    from privcausal.report.view import Pair
 
 Points = tuple[tuple[int, float], ...]
 
@@ -71,8 +69,18 @@ class Question:
         check_alpha(alpha)
         if not (is_number(power) and alpha / 2 < power < 1):
             raise CapabilityError("power must be a number in (alpha / 2, 1), for example 0.8.")
-        rows = () if n is None else tuple(_rows(v) for v in _listed("n", n))
-        epsilons = () if eps is None else tuple(_epsilon(v) for v in _listed("eps", eps))
+        rows = () if n is None else _listed("n", n)
+        for value in rows:
+            in_range = is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS
+            if not (in_range and value == int(value)):
+                raise CapabilityError(
+                    f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}."
+                )
+        epsilons = () if eps is None else _listed("eps", eps)
+        for value in epsilons:
+            if not (is_number(value) and 0 < value < np.inf):
+                raise BudgetError("eps must be a finite number above 0.")
+        rows, epsilons = tuple(map(int, rows)), tuple(map(float, epsilons))
         if width is None:
             if not rows:
                 raise CapabilityError(
@@ -144,8 +152,8 @@ class PlanResult(Printed):
                 self._row(n, eps)
                 self.planner.at(n, MOST_EPSILON)
             for name in ("planner", "cautious", "worst"):
-                held = getattr(self, name)
-                object.__setattr__(self, name, held and held.without_rows())
+                planner = getattr(self, name)
+                object.__setattr__(self, name, planner and planner.without_rows())
 
     # -- numbers -----------------------------------------------------------------------------
 
@@ -173,19 +181,19 @@ class PlanResult(Printed):
         return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
 
     def _row(self, n: int, eps: float) -> dict[str, float]:
-        found, alpha = self.planner.at(n, eps), self.question.alpha
-        at, half = found.lead, found.first(alpha)
-        variance = float(found.variance[at])
-        pure = found.plan.pure
+        forecast, alpha = self.planner.at(n, eps), self.question.alpha
+        lead, half = forecast.lead, forecast.first(alpha)
+        variance = float(forecast.variance[lead])
+        pure = forecast.plan.pure
         row = {
-            "n": n, "eps": eps, "delta": 0.0 if pure else found.plan.request.budget.delta,
-            "rho": np.nan if pure else found.plan.rho / accounting.PICO, "half-width": half,
-            "cautious": float(self._cautious(n, eps)[at]),
+            "n": n, "eps": eps, "delta": 0.0 if pure else forecast.plan.request.budget.delta,
+            "rho": np.nan if pure else forecast.plan.rho / accounting.PICO, "half-width": half,
+            "cautious": float(self._cautious(n, eps)[lead]),
             "detectable": half + float(norm.ppf(self.question.power) * np.sqrt(variance)),
-            "se_sampling": float(np.sqrt(found.sampling[at])),
-            "se_privacy": float(np.sqrt(found.privacy[at])),
-            "se_nuisances": float(np.sqrt(found.nuisances[at])),
-            "max_bias": float(found.bias[at]),
+            "se_sampling": float(np.sqrt(forecast.sampling[lead])),
+            "se_privacy": float(np.sqrt(forecast.privacy[lead])),
+            "se_nuisances": float(np.sqrt(forecast.nuisances[lead])),
+            "max_bias": float(forecast.bias[lead]),
         }  # fmt: skip
         if self.worst is not None:
             row["worst_case"] = max(self.worst.at(n, eps).first(alpha), row["cautious"])
@@ -193,10 +201,11 @@ class PlanResult(Printed):
 
     def _cautious(self, n: int, eps: float) -> Vector:
         """Cautious half-widths of the terms; infinite for terms that this fit cannot estimate."""
-        found, other = (planner.at(n, eps) for planner in (self.planner, self.cautious))
-        widths = dict(zip(other.terms, other.widest(self.question.alpha).tolist(), strict=True))
-        widest = [widths.get(term, np.inf) for term in found.terms]
-        return np.maximum(found.widest(self.question.alpha), widest)
+        forecast, cautious = (planner.at(n, eps) for planner in (self.planner, self.cautious))
+        alpha = self.question.alpha
+        widths = dict(zip(cautious.terms, cautious.widest(alpha).tolist(), strict=True))
+        widest = [widths.get(term, np.inf) for term in forecast.terms]
+        return np.maximum(forecast.widest(alpha), widest)
 
     @property
     def terms(self) -> pd.DataFrame:
@@ -209,10 +218,10 @@ class PlanResult(Printed):
         """
         rows = []
         for n, eps in self.points:
-            found = self.planner.at(n, eps)
-            widths = found.half_width(self.question.alpha).tolist()
+            forecast = self.planner.at(n, eps)
+            widths = forecast.half_width(self.question.alpha).tolist()
             cautious = self._cautious(n, eps).tolist()
-            rows += [(n, eps, *one) for one in zip(found.terms, widths, cautious, strict=True)]
+            rows += [(n, eps, *term) for term in zip(forecast.terms, widths, cautious, strict=True)]
         return pd.DataFrame(rows, columns=["n", "eps", "term", "half-width", "cautious"])
 
     @property
@@ -220,8 +229,8 @@ class PlanResult(Printed):
         """A line per release of each planned fit: n, eps, then the columns of a fit's `budget`."""
         frames = []
         for n, eps in self.points:
-            found = self.planner.at(n, eps)
-            lines = budget_lines(found.releases, found.plan.request.budget.delta)
+            forecast = self.planner.at(n, eps)
+            lines = budget_lines(forecast.releases, forecast.plan.request.budget.delta)
             frames.append(lines.assign(n=n, eps=eps)[["n", "eps", *lines.columns]])
         return pd.concat(frames, ignore_index=True)
 
@@ -362,14 +371,14 @@ class PlanResult(Printed):
         ['n', 'eps', 'half-width', 'sampling', 'planned']
         """
         if kind not in _KINDS:
-            known = ", ".join(map(repr, _KINDS))
+            kinds = ", ".join(map(repr, _KINDS))
             raise CapabilityError(
-                f"plot(kind={str(kind)[:40]!r}) is not available. Choices: {known}."
+                f"plot(kind={str(kind)[:40]!r}) is not available. Choices: {kinds}."
             )
         if kind != "utility":
             return self._curve(kind)
-        shown = [float(w) for w in weights]
-        if not shown or not all(0 <= w <= 1 for w in shown):
+        chosen = [float(w) for w in weights]
+        if not chosen or not all(0 <= w <= 1 for w in chosen):
             raise CapabilityError(
                 "weights must be numbers from 0 to 1, for example (0.25, 0.5, 0.75)."
             )
@@ -379,7 +388,7 @@ class PlanResult(Printed):
         parts = {"n": curve["n"], "eps": curve["eps"], "privacy": privacy, "precision": precision}
         frames = [
             pd.DataFrame({**parts, "weight": w, "utility": w * privacy + (1 - w) * precision})
-            for w in dict.fromkeys(shown)
+            for w in dict.fromkeys(chosen)
         ]
         columns = ["n", "eps", "weight", "privacy", "precision", "utility"]
         return pd.concat(frames, ignore_index=True)[columns]
@@ -400,7 +409,44 @@ class PlanResult(Printed):
     # -- text ------------------------------------------------------------------------------
 
     def summary(self) -> Summary:
-        return Summary(_tabulated(self))
+        planner, frame = self.planner, self.table
+        request, learner, formula = planner.request, planner.learner, planner.request.formula
+        domain, trust = request.schema.get(formula.outcome), request.trust
+        left = [("Dep. variable", outcome_name(request, planner.schema))]
+        if formula.treatment:
+            left.append(("Treatment", formula.treatment))
+        if isinstance(domain, Interval):
+            left.append(("Outcome bounds", f"[{domain.lo:.6g}, {domain.hi:.6g}]"))
+        left.append(("Formula", str(formula)))
+        neighbors = neighboring(trust.neighbors, f"one {trust.protected}")
+        left.append(("Neighboring data", neighbors))
+        # For effects by covariates, the first term is the plain average.
+        first = "ATE" if request.estimand == "CATE" else request.estimand
+        estimands = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
+        right = [("Estimand", estimands), ("Estimator", learner.title or learner.name)]
+        if planner.has_nuisances:
+            models = f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"
+            right.append(("Nuisance models", models))
+            right.append(("Propensity", words.propensity_words(request, request.arm_clip)))
+        line, head = tables.Rule("="), tables.Pairs("The analysis", tuple(left), tuple(right))
+        reading = tables.Prose(_reading(self, frame)), tables.Rule("-")
+        assumptions = tables.Prose((f"Assumptions: {'; '.join(_assumed(self))}.",))
+        cost = planner.plan(request.budget.epsilon, None)
+        delta = at_most(request.budget.delta, DELTA_DIGITS)
+        price = "eps-DP (pure)" if cost.pure else f"(eps, {delta})-DP"
+        change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
+        often = "once" if self.passes == 1 else f"{self.passes} times"
+        notes = [f"Cost of each line: {price}. Neighboring data sets: {change}.", *self.weak]
+        notes += [
+            f"A fit reads the rows {often}.",
+            *self.hidden,
+            _SOURCES[bool(planner.assumed.like)],
+        ]
+        notes += [text] if (text := getattr(planner.base, "planned", "")) else []
+        last = tables.Prose((" ".join(notes),))
+        blocks = line, head, line, _grid(self, frame), line, *reading, assumptions, line, last
+        title = ESTIMANDS[first].title if first in ESTIMANDS else EVENT_STUDY.title
+        return Summary(tables.Table(f"Plan of a {title}", blocks))
 
     def checklist(self) -> Summary:
         """NIST SP 800-226 checklist for one planned fit, with a reference for each answer.
@@ -413,8 +459,8 @@ class PlanResult(Printed):
         """
         lines, fits = self.budget, list[tuple[Plan, pd.DataFrame, Mapping[Any, Any]]]()
         for (n, eps), row in zip(self.points, self.table.to_dict("records"), strict=True):
-            own = lines[(lines["n"] == n) & (lines["eps"] == eps)]
-            fits.append((self.planner.plan(eps, n), own, row))
+            budget = lines[(lines["n"] == n) & (lines["eps"] == eps)]
+            fits.append((self.planner.plan(eps, n), budget, row))
         return checklist(fits, 1 - self.question.alpha)
 
     def __repr__(self) -> str:
@@ -425,70 +471,25 @@ class PlanResult(Printed):
         )
 
 
-def _between(asked: Iterable[float], low: float, high: float) -> list[float]:
+def _between(values: Iterable[float], low: float, high: float) -> list[float]:
     """Points of a curve on a log scale, over the requested points or around a single one."""
-    least, most = min(asked), max(asked)
+    least, most = min(values), max(values)
     if least == most:
         least, most = max(low, least / CURVE_REACH), min(high, most * CURVE_REACH)
     return [float(p) for p in np.geomspace(least, most, CURVE_POINTS)]
 
 
-def _listed(name: str, value: Any) -> list[Any]:
-    """One number or several numbers, as a list without repeats."""
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    """A number or several numbers, without repeats."""
     if isinstance(value, str | bytes | Mapping):
         raise CapabilityError(f"{name} must be a number or a list of numbers.")
     listed = [value] if np.ndim(value) == 0 else list(value)
     if not listed:
         raise CapabilityError(f"{name} is an empty list. Give at least one number.")
-    return list(dict.fromkeys(listed))
-
-
-def _rows(value: Any) -> int:
-    if not (is_number(value) and LEAST_ROWS <= value <= MOST_PLANNED_ROWS and value == int(value)):
-        raise CapabilityError(
-            f"n must be a whole number from {LEAST_ROWS} to {MOST_PLANNED_ROWS:,}."
-        )
-    return int(value)
-
-
-def _epsilon(value: Any) -> float:
-    if not (is_number(value) and 0 < value < np.inf):
-        raise BudgetError("eps must be a finite number above 0.")
-    return float(value)
+    return tuple(dict.fromkeys(listed))
 
 
 # -- text of the table --------------------------------------------------------------------------
-
-
-def _tabulated(result: PlanResult) -> tables.Table:
-    planner, frame = result.planner, result.table
-    request, learner, formula = planner.request, planner.learner, planner.request.formula
-    domain = request.schema.get(formula.outcome)
-    bounds = f"[{domain.lo:.6g}, {domain.hi:.6g}]" if isinstance(domain, Interval) else ""
-    trust = request.trust
-    left = (
-        ("Dep. variable", outcome_name(request, planner.schema)),
-        *((("Treatment", formula.treatment),) if formula.treatment else ()),
-        *((("Outcome bounds", bounds),) if bounds else ()),
-        ("Formula", str(formula)),
-        ("Neighboring data", neighboring(trust.neighbors, f"one {trust.protected}")),
-    )
-    # For effects by covariates, the first term is the plain average.
-    first = "ATE" if request.estimand == "CATE" else request.estimand
-    asked = "ATE" if request.estimand == "CATE" else ", ".join(request.estimands)
-    right: tuple[Pair, ...] = (("Estimand", asked), ("Estimator", learner.title or learner.name))
-    if planner.has_nuisances:
-        right += (
-            ("Nuisance models", f"{planner.base.name}, {words.SPLIT_WORDS[request.split]}"),
-            ("Propensity", words.propensity_words(request, request.arm_clip)),
-        )
-    line, head = tables.Rule("="), tables.Pairs("The analysis", left, right)
-    read = tables.Prose(_reading(result, frame)), tables.Rule("-")
-    said = tables.Prose((f"Assumptions: {'; '.join(_assumed(result))}.",))
-    last = tables.Prose((_notes(result),))
-    blocks = line, head, line, _grid(result, frame), line, *read, said, line, last
-    title = ESTIMANDS[first].title if first in ESTIMANDS else EVENT_STUDY.title
-    return tables.Table(f"Plan of a {title}", blocks)
 
 
 def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
@@ -512,8 +513,12 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
     }
     if not result.planner.has_nuisances:
         del heads["se_nuisances"]
+    number: dict[str, Callable[[float], str]] = {"n": "{:,.0f}".format, "eps": at_most}
     columns = [
-        (head, [_cell(name, float(value)) for value in frame[name]])
+        (
+            head,
+            [*map(number.get(name, partial(tables.number, digits=3)), frame[name].astype(float))],
+        )
         for name, head in heads.items()
         if name in frame
     ]
@@ -528,21 +533,13 @@ WIDEST = 9
 """Columns that fit in one line of text."""
 
 
-def _cell(name: str, value: float) -> str:
-    if name == "n":
-        return f"{value:,.0f}"
-    if name == "eps":
-        return at_most(value)
-    return tables.number(value, 3)
-
-
 def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
-    question, asked, lines = result.question, "the average effect", []
+    question, effect, lines = result.question, "the average effect", []
     if result.planner.request.estimand == "OLS":
-        found = result.planner.at(*result.points[0])
-        asked = tables.clean(found.terms[found.lead])
+        forecast = result.planner.at(*result.points[0])
+        effect = tables.clean(forecast.terms[forecast.lead])
     elif result.planner.request.estimand == COHORTS:
-        asked = "the overall effect"
+        effect = "the overall effect"
     if question.sought:
         lines.append(
             f"{question.sought} is close to the smallest value with a half-width of at most "
@@ -552,7 +549,7 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     errors = "nuisances: standard errors from sampling, privacy noise, and the nuisance models"
     lines.append(
         f"half-width: half the width of the {tables.confidence(question.alpha)} interval of "
-        f"{asked}; cautious: half-width in the widest simulated fit, for the choice of a "
+        f"{effect}; cautious: half-width in the widest simulated fit, for the choice of a "
         f"budget; detectable: smallest effect detected with "
         f"{tables.share_percent(question.power)} power; sampling, privacy"
         + (f", {errors}" if nuisances else ": standard errors from sampling and privacy noise")
@@ -582,24 +579,24 @@ def _assumed(result: PlanResult) -> list[str]:
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
         outcome += f", and covariates explain {tables.share_percent(assumed.r2)} of its variance"
-    formula, given = request.formula, assumed.like
-    parts = [outcome] if formula.outcome not in given else []
+    formula, resampled = request.formula, assumed.like
+    parts = [outcome] if formula.outcome not in resampled else []
     if formula.instruments:
         parts.append("the instrument changes the treatment by half its range")
     elif request.arms:
         if request.propensity is None:
             parts.append("all arms are equally frequent")
-    elif request.propensity is None and formula.treatment and formula.treatment not in given:
+    elif request.propensity is None and formula.treatment and formula.treatment not in resampled:
         treated = f"{tables.share_percent(assumed.treated)} of the rows are treated"
         varies = (
             f", and the propensity explains {shape.confounding:.0%} of the variance of treatment"
         )
         parts.append(treated + (varies if has_covariates else ""))
     parts += _covariates(planner)
-    if request.weights is not None and request.weights not in given:
+    if request.weights is not None and request.weights not in resampled:
         parts.append("weights are spread evenly over their bounds")
-    if given:
-        listed = ", ".join(tables.clean(name) for name in given)
+    if resampled:
+        listed = ", ".join(tables.clean(name) for name in resampled)
         parts.append(f"the values of {listed} are resampled from like=")
     cautious = "in the cautious fit, the outcome is skewed"
     if has_covariates:
@@ -664,19 +661,3 @@ _SOURCES = {
     True: "This plan used no budget. It was computed from the rows of like= without noise, so "
     "these rows must be public. The plan is not private.",
 }
-
-
-def _notes(result: PlanResult) -> str:
-    request = result.planner.request
-    trust = request.trust
-    change = neighboring(trust.neighbors, f"one {tables.clean(trust.protected)}")
-    plan = result.planner.plan(request.budget.epsilon, None)
-    delta = at_most(request.budget.delta, DELTA_DIGITS)
-    price = "eps-DP (pure)" if plan.pure else f"(eps, {delta})-DP"
-    own = getattr(result.planner.base, "planned", "")
-    often = "once" if result.passes == 1 else f"{result.passes} times"
-    return " ".join((
-        f"Cost of each line: {price}. Neighboring data sets: {change}.", *result.weak,
-        f"A fit reads the rows {often}.", *result.hidden,
-        f"{_SOURCES[bool(result.planner.assumed.like)]}{own and f' {own}'}",
-    ))  # fmt: skip

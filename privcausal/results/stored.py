@@ -33,7 +33,6 @@ from privcausal.estimators import (
 from privcausal.estimators.record import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import Estimate
-from privcausal.features.functions import Known
 from privcausal.features.rows import Rows
 from privcausal.inference.effects import Answers
 from privcausal.request import panels
@@ -91,20 +90,26 @@ def save(
     for part in (record.call.learner, estimate.effect):
         if why := getattr(part, "unsaved", ""):
             raise CapabilityError(why)
-    found = estimate.plan.partition
-    cells = found.cells.tolist() if isinstance(found, Tabulated) else ()
-    own = Own(tuple(found.names[c] if c >= 0 else None for c in cells))  # type: ignore[union-attr]
+    partition = estimate.plan.partition
+    user_part = Own()
+    if isinstance(partition, Tabulated):
+        cells = partition.cells.tolist()
+        user_part = Own(tuple(partition.names[c] if c >= 0 else None for c in cells))
     document = {
-        "format": FORMAT, "version": VERSION, "asked": _plain(record.call, own),
-        "size": estimate.size, "noise": NOISES[estimate.real, record.silent],
+        "format": FORMAT,
+        "version": VERSION,
+        "asked": _plain(record.call, user_part),
+        "size": estimate.size,
+        "noise": NOISES[estimate.real, record.silent],
         "prices": _prices(estimate.plan),
         "releases": {
-            stage: [_plain((one.value.tolist(), one.labels), own) for one in answers]
+            stage: [_plain((answer.value.tolist(), answer.labels), user_part) for answer in answers]
             for stage, answers in record.answers.items()
         },
-        "results": [None if not np.isfinite(v) else v for v in chain(*_results(estimate))],
-        "call": call, "ledger_line": line,
-    }  # fmt: skip
+        "results": [v if np.isfinite(v) else None for v in chain(*_results(estimate))],
+        "call": call,
+        "ledger_line": line,
+    }
     write(path, json.dumps(document, allow_nan=False))
 
 
@@ -130,64 +135,66 @@ def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, s
             f"{name} was saved by another version of privcausal (format "
             f"{str(document.get('version'))[:20]}). This version reads format {VERSION}."
         )
-    found = None
+    content = None
     try:
         with warnings.catch_warnings(action="ignore"), one_blas_thread(), np.errstate(all="ignore"):
-            found = _computed(document)
+            content = _computed(document)
     except Exception:  # Any error in the content means that the file is damaged.
         raise DataError(f"{name} is damaged.") from None
-    if found is None:
+    if content is None:
         raise DataError(
             f"{name} was saved by another version of privcausal, which computes other results from "
             "these releases. Load it with that version."
         )
-    return found
+    return content
 
 
 def _computed(document: Mapping[str, Any]) -> tuple[Estimate, Record, str, str | None] | None:
     """The fit computed from its releases, or None if a stated price or result is another one."""
-    asked, call, line = _made(document["asked"]), document["call"], document["ledger_line"]
-    _need(len(document) == ENTRIES and _is_call(asked))
+    source, call, line = _made(document["asked"]), document["call"], document["ledger_line"]
+    _need(len(document) == ENTRIES and _is_call(source))
     _need(isinstance(call, str) and isinstance(line, str | NoneType))
-    size, trust = document["size"], asked.request.trust
-    known = isinstance(asked, RowRequest) and trust.neighbors == "substitute"
-    _need((type(size) is int and 0 <= size <= LARGEST_SIZE) if known else size is None)
+    size, trust = document["size"], source.request.trust
+    is_public = isinstance(source, RowRequest) and trust.neighbors == "substitute"
+    _need((type(size) is int and 0 <= size <= LARGEST_SIZE) if is_public else size is None)
     noises = {name: kind for kind, name in NOISES.items()}
     real, silent = noises[document["noise"]]
-    plan, fit = asked.planned()
+    plan, fit = source.planned()
     if document["prices"] != _prices(plan):
         return None
+    for values, labels in chain(*document["releases"].values()):
+        _need(isinstance(values, list) and all(type(value) in (int, float) for value in values))
+        _need(_is(_made(labels), tuple[str, ...]))
     answers = {
-        stage: [(_numbers(values), _made(labels)) for values, labels in each]
-        for stage, each in document["releases"].items()
+        stage: [(np.array(values, np.float64), _made(labels)) for values, labels in released]
+        for stage, released in document["releases"].items()
     }
-    _need(all(_is(labels, tuple[str, ...]) for one in answers.values() for _, labels in one))
     vault = Replay(plan, size, answers, real=real, silent=silent)
     estimate = fit(vault)
     vault.check_used()
     estimate.population.rows(estimate.known)
     if not _agree(estimate, document["results"]):
         return None
-    return estimate, Record(asked, vault.answers, silent), call, line
+    return estimate, Record(source, vault.answers, silent), call, line
 
 
 def _agree(estimate: Estimate, results: Any) -> bool:
     """Whether a file's results are the computed ones."""
     values, sds = _results(estimate)
-    told = [np.nan if v is None else float(v) for v in results]
-    _need(len(told) == 2 * len(values))
-    room = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(values)
-    near = np.abs(values - told[: len(values)]) <= room
-    return bool(np.where(np.isfinite(values), near, np.isnan(told[: len(values)])).all())
+    stated = [np.nan if v is None else float(v) for v in results]
+    _need(len(stated) == 2 * len(values))
+    tolerance = TOLERANCE * np.where(np.isfinite(sds), sds, 0.0) + 1e-6 * np.abs(values)
+    near = np.abs(values - stated[: len(values)]) <= tolerance
+    return bool(np.where(np.isfinite(values), near, np.isnan(stated[: len(values)])).all())
 
 
-def _is_call(asked: Any) -> bool:
+def _is_call(source: Any) -> bool:
     """Whether a call of this package makes such a request with this learner."""
-    if isinstance(asked, CellRequest):
-        return asked.request.budget.given == (asked.noise is not None)
-    if not isinstance(asked, RowRequest) or asked.request.budget.given:
+    if isinstance(source, CellRequest):
+        return source.request.budget.given == (source.noise is not None)
+    if not isinstance(source, RowRequest) or source.request.budget.given:
         return False
-    request, learner = asked.request, asked.learner
+    request, learner = source.request, source.learner
     if request.mode == "paper" or isinstance(learner, PRINTED):
         return request.mode == "paper" and isinstance(learner, PRINTED)
     if request.estimand == "CATE":
@@ -200,13 +207,21 @@ def _results(estimate: Estimate) -> tuple[Vector, Vector]:
 
     Raise `ValueError` if a function of the fit is not finite there; it would fail for rows, too.
     """
-    found, values, sds = estimate.nuisances, [np.zeros(0)], [np.zeros(0)]
+    nuisances, values, sds = estimate.nuisances, [np.zeros(0)], [np.zeros(0)]
     if estimate.averages is not None:
         values.append(estimate.averages.estimate)
         sds.append(estimate.averages.sd)
-    rows = _corners(estimate.schema, estimate.plan.request.needed, estimate.known)
-    maps = [] if found is None else [getattr(found, f.name) for f in dataclasses.fields(found)]
-    effect = estimate.effect
+    # Three public rows: ends and middle of each interval; no level, first and last level.
+    corners = dict[str, Vector]()
+    for name in estimate.plan.request.needed:
+        domain, corners[name] = estimate.schema[name], np.array([0.0, 1.0, 0.0])
+        if isinstance(domain, Levels):
+            corners[name] = np.array([-1, 0, len(domain.labels) - 1])
+        elif isinstance(domain, Interval):
+            corners[name] = np.array([domain.lo, domain.mid, domain.hi])
+    known, effect = estimate.known, estimate.effect
+    rows = Rows(corners, 3, None if known is None else np.array([known.lo, known.hi, known.lo]))
+    maps = [] if nuisances is None else [*vars(nuisances).values()]
     if isinstance(effect, Answers):  # It has no values at other points.
         values.append(effect.value)
         sds.append(effect.spread)
@@ -217,19 +232,6 @@ def _results(estimate: Estimate) -> tuple[Vector, Vector]:
     for function in maps:
         _need(function(rows).shape == (len(rows),) and np.isfinite(function(rows)).all())
     return np.concatenate(values), np.concatenate(sds)
-
-
-def _corners(schema: Schema, columns: tuple[str, ...], known: Known | None) -> Rows:
-    """Three public rows: ends and middle of each interval; no level, first and last level."""
-    ends = {
-        name: np.array([-1, 0, len(domain.labels) - 1])
-        if isinstance(domain, Levels)
-        else np.array([domain.lo, domain.mid, domain.hi])
-        if isinstance(domain, Interval)
-        else np.array([0.0, 1.0, 0.0])
-        for name, domain in ((name, schema[name]) for name in columns)
-    }
-    return Rows(ends, 3, None if known is None else np.array([known.lo, known.hi, known.lo]))
 
 
 def _prices(plan: Plan) -> list[list[Any]]:
@@ -258,10 +260,10 @@ def _kinds() -> dict[str, type]:
     return {kind.__name__: kind for kind in kinds}
 
 
-def _plain(value: Any, own: Own) -> Any:
+def _plain(value: Any, user_part: Own) -> Any:
     """JSON of a part of a request. `own` replaces the user's functions and estimators."""
     if isinstance(value, tuple | list):
-        return [_plain(one, own) for one in value]
+        return [_plain(item, user_part) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str | int | float | None):
@@ -272,11 +274,11 @@ def _plain(value: Any, own: Own) -> Any:
     elif isinstance(value, CausalFormula):
         content = [value.text, list(value.variables), bool(value.treatment)]
     elif isinstance(value, Mapping):
-        name, content = "map", [[key, _plain(one, own)] for key, one in value.items()]
+        name, content = "map", [[key, _plain(item, user_part)] for key, item in value.items()]
     else:
-        part = value if _kinds().get(name) is type(value) else own
+        part = value if _kinds().get(name) is type(value) else user_part
         name = type(part).__name__
-        content = {f.name: _plain(getattr(part, f.name), own) for f in _stored(type(part))}
+        content = {f.name: _plain(getattr(part, f.name), user_part) for f in _stored(type(part))}
     return {name: content}
 
 
@@ -287,36 +289,24 @@ def _made(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((name, content),) = value.items()
-    if name in _MAKERS:
-        return _MAKERS[name](content)
-    kind, parts = _kinds()[name], {key: _made(one) for key, one in content.items()}
+    if name == "Schema":
+        return Schema.from_dict(content)
+    if name == "map":
+        return {key: _made(item) for key, item in content}
+    if name == "CausalFormula":
+        text, columns, treated = content
+        _need(isinstance(text, str) and _is(_made(columns), tuple[str, ...]))
+        return (CausalFormula.parse if treated else CausalFormula.regression)(text, columns)
+    kind, parts = _kinds()[name], {key: _made(item) for key, item in content.items()}
     hints = get_type_hints(kind)
     _need(set(parts) <= {f.name for f in _stored(kind)})  # Fields of later builds have defaults.
     _need(all(_is(part, hints[key]) for key, part in parts.items()))
     return kind(**parts)
 
 
-def _formula(text: Any, columns: Any, treated: Any) -> CausalFormula:
-    _need(isinstance(text, str) and _is(_made(columns), tuple[str, ...]))
-    read = CausalFormula.parse if treated else CausalFormula.regression
-    return read(text, columns)
-
-
-_MAKERS: dict[str, Callable[[Any], Any]] = {
-    "Schema": Schema.from_dict,
-    "CausalFormula": lambda content: _formula(*content),
-    "map": lambda content: {key: _made(one) for key, one in content},
-}
-
-
 def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:
     """The fields that define a value. Points of queries are fields of the request."""
     return [f for f in dataclasses.fields(kind) if f.init and f.compare]
-
-
-def _numbers(values: Any) -> Vector:
-    _need(isinstance(values, list) and all(type(value) in (int, float) for value in values))
-    return np.array(values, np.float64)
 
 
 def _is(value: Any, hint: Any) -> bool:
@@ -328,21 +318,18 @@ def _is(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if plain is None else plain(value)
 
 
-def _is_tuple(value: Any, of: tuple[Any, ...]) -> bool:
-    if not isinstance(value, tuple):
-        return False
-    each = of[:1] * len(value) if of[-1] is ... else of
-    return len(value) == len(each) and all(map(_is, value, each))
-
-
 _GENERIC: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
-    **dict.fromkeys((Union, UnionType), lambda value, of: any(_is(value, one) for one in of)),
+    **dict.fromkeys((Union, UnionType), lambda value, of: any(_is(value, hint) for hint in of)),
     Literal: lambda value, of: isinstance(value, str) and value in of,
     Callable: lambda value, _: isinstance(value, Own),
-    tuple: _is_tuple,
+    tuple: lambda value, of: (
+        isinstance(value, tuple)
+        and (of[-1] is ... or len(value) == len(of))
+        and all(map(_is, value, of[:1] * len(value) if of[-1] is ... else of))
+    ),
     Mapping: lambda value, of: (
         isinstance(value, dict)
-        and all(_is(key, of[0]) and _is(one, of[1]) for key, one in value.items())
+        and all(_is(key, of[0]) and _is(item, of[1]) for key, item in value.items())
     ),
 }
 
