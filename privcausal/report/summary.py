@@ -140,7 +140,7 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
         [grid(frame, view.alpha)] for frame, grid in grids if frame is not None and len(frame)
     ]
     if view.adjustment:
-        found[0].append(tables.Prose((view.adjustment,)))
+        parts[0].append(tables.Prose((view.adjustment,)))
     if view.shapes:
         lines = tuple(
             f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in view.shapes

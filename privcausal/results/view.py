@@ -14,6 +14,7 @@ from privcausal.accounting import weak_promise
 from privcausal.estimators.instruments import late_set
 from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
+from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.prices import at_most, pair
 from privcausal.report import tables, view
