@@ -8,6 +8,7 @@ from typing import get_args
 
 from privcausal.errors import CapabilityError
 from privcausal.estimators.arms import S, T, X
+from privcausal.estimators.averages import weights_described
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
 from privcausal.estimators.clusters import clusters_described
@@ -26,7 +27,6 @@ from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import PartiallyLinear
 from privcausal.estimators.survival import survival_described
 from privcausal.estimators.uplift import ADUM, TM
-from privcausal.estimators.weights import weights_described
 from privcausal.estimators.words import Description, Estimate
 from privcausal.request.request import AVERAGES, COHORTS, Request
 

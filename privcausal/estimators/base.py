@@ -15,7 +15,7 @@ from privcausal.estimators import budget, survey, words
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     STAGES,
-    One,
+    RequestedAverage,
     WeightedNuisances,
     average_target,
     averages,
@@ -177,7 +177,7 @@ class CateLearner(EffectLearner):
             if centre is None:
                 tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
             target = average_target(state, scored.nuisances, centre, tau)
-            asked = [One(ATE_TERM, target, scored.remainder)]
+            asked = [RequestedAverage(ATE_TERM, target, scored.remainder)]
             found = averages(state, asked, STAGES, scored.weight)
             found = with_adjustment(state, learnt.partials, found)
             doubt = float(found.cov[0, 0] + found.clipping[0] ** 2)

@@ -13,7 +13,7 @@ from privcausal import vault
 from privcausal.estimators import averages, budget, interactions, survey
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import One, Target, asked_averages, weighed
+from privcausal.estimators.averages import RequestedAverage, Target, requested_averages, weighed
 from privcausal.estimators.budget import Use, learned, one_contrast, products, several_arms
 from privcausal.estimators.clusters import CLUSTER_USE
 from privcausal.estimators.survival import SURVIVAL_USE, score_variance, with_noise
@@ -51,7 +51,9 @@ HARDLY = (
 )
 
 
-def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
+def arm_effects(
+    state: survey.Survey, stage: StageKey
+) -> tuple[list[RequestedAverage], tuple[str, ...]]:
     """Effects relative to the first arm, then the arms' mean outcomes, and notes on poor overlap.
 
     `stage` is the stage of the scores.
@@ -65,7 +67,9 @@ def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple
         for (target, law), own in zip(means[1:], vectors[1:], strict=True)
     ]
     every = [*effects, *((*mean, own) for mean, own in zip(means, vectors, strict=True))]
-    return [One(term, *one) for term, one in zip(request.terms, every, strict=True)], notes
+    return [
+        RequestedAverage(term, *one) for term, one in zip(request.terms, every, strict=True)
+    ], notes
 
 
 def _less(target: Target, reference: Target) -> Target:
@@ -228,7 +232,7 @@ class Private(AverageLearner):
         partials = interactions.refine(state, partials)
         tau = nu.residual_effect(state, grams, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
-        asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
+        asked, weight = requested_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         found = averages.averages(state, asked, AVERAGE_STAGES, weight)
         found = with_noise(session.plan.request, session.curves, found)
         found = learners.with_adjustment(state, partials, found, found.terms[0])
