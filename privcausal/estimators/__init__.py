@@ -15,14 +15,13 @@ from privcausal.estimators.clusters import clusters_described
 from privcausal.estimators.cohorts import EventStudy
 from privcausal.estimators.difference import DifferenceInMeans
 from privcausal.estimators.dpcate import DPCATE
-from privcausal.estimators.dr import DR
 from privcausal.estimators.instruments import LocalAverage
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
 from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
 from privcausal.estimators.paper.private import Published
 from privcausal.estimators.private import Private
-from privcausal.estimators.r import Auto, R
+from privcausal.estimators.r import DR, Auto, R
 from privcausal.estimators.regress import LeastSquares
 from privcausal.estimators.slopes import PartiallyLinear
 from privcausal.estimators.survival import survival_described
