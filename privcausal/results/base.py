@@ -15,7 +15,7 @@ from privcausal.estimators import bases
 from privcausal.estimators.aggregates import CellRequest
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
-from privcausal.estimators.record import Record
+from privcausal.estimators.planner import Record
 from privcausal.estimators.words import complete_alert, listed
 from privcausal.features.functions import Function
 from privcausal.features.rows import read_points, warn_beyond

@@ -31,7 +31,7 @@ from privcausal.estimators import (
     options,
 )  # fmt: skip
 from privcausal.estimators.aggregates import CellRequest
-from privcausal.estimators.record import Record, RowRequest
+from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.words import Estimate
 from privcausal.features.functions import Known
 from privcausal.features.rows import Rows
