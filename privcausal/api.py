@@ -11,8 +11,7 @@ from privcausal import accounting, estimators, results
 from privcausal.errors import CapabilityError, named
 from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.planner import Planner
-from privcausal.estimators.record import Record
+from privcausal.estimators.planner import Planner, Record
 from privcausal.features.rows import declare_queries
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula

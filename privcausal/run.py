@@ -20,8 +20,7 @@ from privcausal.accounting.charge import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, check_plan, check_rows, levels, resolve_domains
-from privcausal.estimators.planner import LEAST_EPSILON, Planner
-from privcausal.estimators.record import Record, RowRequest
+from privcausal.estimators.planner import LEAST_EPSILON, Planner, Record, RowRequest
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables

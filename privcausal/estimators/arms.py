@@ -30,7 +30,7 @@ from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
 from privcausal.request.plan import StageGroup, StageKey
-from privcausal.typing import Matrix, Vector
+from privcausal.typing import Matrix
 
 IMPUTED_SIZES = StageKey("effect", "imputed sizes")
 IMPUTED = StageKey("effect", "imputed effects")
@@ -80,27 +80,26 @@ class _Arms(CateLearner):
         raise NotImplementedError
 
     def learn(self, state: Survey) -> EffectFit:
-        known = orthogonal.fit_nuisances(state)
-        effect, partials = self._first(known, "nuisance")
-        return EffectFit.of(known, partials, effect)
+        fit = orthogonal.fit_nuisances(state)
+        effect, partials = self._first(fit, "nuisance")
+        return EffectFit.of(fit, partials, effect)
 
     def _first(
-        self, known: orthogonal.NuisanceFit, group: StageGroup
+        self, fit: orthogonal.NuisanceFit, group: StageGroup
     ) -> tuple[Effect, nuisances.Folds]:
-        state, partials = known.state, known.partials
-        found, arms = _moments(known, None, _stages(group))
-        regress = partial(self._regress, state, found.cross, arms)
-        return orthogonal.orthogonal_effect(state, partials, found, regress)
+        """The difference of the arms' regressions, and the nuisances refitted with its mean."""
+        state, partials = fit.state, fit.partials
+        residuals, arms = _moments(fit, None, _stages(group))
 
-    def _regress(
-        self, state: Survey, cross: Vector, arms: Matrix, moments: Moments, *spreads: float
-    ) -> Posterior:
-        """Regress in each arm, splitting the joint bias correction equally between the arms."""
-        off = 0.5 * (cross - moments.cross)
-        sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
-        own = replace(moments, cross_sd=sd, noise_var=noise_var)
-        zero, one = (replace(own, cross=c) for c in (off - arms[0], arms[1] - off))
-        return self.contrast(state, (zero, one), *spreads)
+        def regress(moments: Moments, *spreads: float) -> Posterior:
+            # the joint bias correction is split equally between the arms
+            off = 0.5 * (residuals.cross - moments.cross)
+            sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
+            arm = replace(moments, cross_sd=sd, noise_var=noise_var)
+            control, treated = (replace(arm, cross=c) for c in (off - arms[0], arms[1] - off))
+            return self.contrast(state, (control, treated), *spreads)
+
+        return orthogonal.orthogonal_effect(state, partials, residuals, regress)
 
 
 @dataclass(frozen=True)
@@ -126,13 +125,13 @@ class S(_Arms):
         return Recipe(boosting.MEAN_FIRST if self.interactions else boosting.ONE_STAGE, learn)
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
-        zero, one = arms
+        control, treated = arms
         features, p = state.effect_features, state.effect_features.size
         both = replace(
-            one,
-            gram=np.asarray(block_diag(zero.gram, one.gram)),
-            cross=np.r_[zero.cross, one.cross],
-            cross_sd=np.tile(one.cross_sd, 2),  # both arms have equal noise
+            treated,
+            gram=np.asarray(block_diag(control.gram, treated.gram)),
+            cross=np.r_[control.cross, treated.cross],
+            cross_sd=np.tile(treated.cross_sd, 2),  # both arms have equal noise
         )
         kept = np.arange(p) if self.interactions else np.arange(1)
         fitted = state.session.regression.arms(both, features, intercept, size, kept)
@@ -148,8 +147,8 @@ class T(_Arms):
     title: ClassVar[str] = "T-learner"
 
     def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
-        zero, one = (orthogonal.conditional(state)(moments, intercept, size) for moments in arms)
-        return Posterior(one.mean - zero.mean, one.cov + zero.cov, one.evidence + zero.evidence)
+        a, b = (orthogonal.conditional(state)(moments, intercept, size) for moments in arms)
+        return Posterior(b.mean - a.mean, b.cov + a.cov, b.evidence + a.evidence)
 
 
 @dataclass(frozen=True)
@@ -174,44 +173,40 @@ class X(T):
         return Recipe(boosting.TWO_STAGES, boosting.x_learner)
 
     def learn(self, state: Survey) -> EffectFit:
-        known = orthogonal.fit_nuisances(state)
-        first, partials = self._first(known, "effect")
-        known = replace(known, partials=partials)
-        return EffectFit.of(known, partials, _joined(known, first))
+        fit = orthogonal.fit_nuisances(state)
+        first, partials = self._first(fit, "effect")
+        fit = replace(fit, partials=partials)
+        # In each arm, regress the effect that the other arm's mean implies for its rows. If the
+        # first effect has error d, mu_0 has error -e d and mu_1 has error (1 - e) d. The combined
+        # effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
+        state, outcome, features = fit.state, fit.state.outcome, fit.state.effect_features
+        soft = state.soft_clip
 
+        def imputed(part: nuisances.FoldFit) -> vault.Transform:
+            effect = vault.ImputedEffect(nuisances.nuisance_of(part, first, outcome), outcome)
+            return vault.TransformProduct(vault.TreatmentResidual(part.e_soft, soft), effect)
 
-def _joined(known: orthogonal.NuisanceFit, first: Effect) -> Effect:
-    """Regress, in each arm, the effect that the other arm's mean implies for its rows.
-
-    If the first effect has error d, mu_0 has error -e d and mu_1 has error (1 - e) d. The combined
-    effect then has error 2 e (1 - e) d <= d / 2, which is included in its band.
-    """
-    state, outcome = known.state, known.state.outcome
-    soft = state.soft_clip
-
-    def imputed(part: nuisances.FoldFit) -> vault.Transform:
-        effect = vault.ImputedEffect(nuisances.nuisance_of(part, first, outcome), outcome)
-        return vault.TransformProduct(vault.TreatmentResidual(part.e_soft, soft), effect)
-
-    target = nuisances.by_fold(imputed, known.partials)
-    found, arms = _moments(known, target, (IMPUTED_SIZES, IMPUTED, None))
-    e, variance = nuisances.overall(known.partials).e, found.spread**2 / found.mean_weight / 2
-    spreads = orthogonal.effect_spreads(state, found.cut)
-    features = state.effect_features
-    nothing = Additive(features, np.zeros(features.size))
-    pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
-    for cross, weight in zip((-arms[0], arms[1]), (e, Difference(Constant(1.0), e)), strict=True):
-        moments = Moments(found.gram, cross, found.gram_sd, found.cross_sd / np.sqrt(2), variance)
-        fitted = orthogonal.conditional(state)(moments, *spreads)
-        pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
-    return Effect(tuple(pieces), 2 * outcome.bound)
+        target = nuisances.by_fold(imputed, partials)
+        residuals, arms = _moments(fit, target, (IMPUTED_SIZES, IMPUTED, None))
+        variance = residuals.spread**2 / residuals.mean_weight / 2
+        spreads = orthogonal.effect_spreads(state, residuals.cut)
+        nothing = Additive(features, np.zeros(features.size))
+        pieces = [Piece(nothing, first.pieces[0].cov, Constant(0.5))]
+        e = nuisances.overall(partials).e
+        weights = e, Difference(Constant(1.0), e)
+        gram, gram_sd, cross_sd = residuals.gram, residuals.gram_sd, residuals.cross_sd
+        for cross, weight in zip((-arms[0], arms[1]), weights, strict=True):
+            moments = Moments(gram, cross, gram_sd, cross_sd / np.sqrt(2), variance)
+            fitted = orthogonal.conditional(state)(moments, *spreads)
+            pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
+        return EffectFit.of(fit, partials, Effect(tuple(pieces), 2 * outcome.bound))
 
 
 def _moments(
-    known: orthogonal.NuisanceFit, target: vault.Transform | None, stages: orthogonal.EffectStages
+    fit: orthogonal.NuisanceFit, target: vault.Transform | None, stages: orthogonal.EffectStages
 ) -> tuple[orthogonal.Residuals, Matrix]:
     """Moments of the target (by default the residual product), and moments by arm, shape (2, p)."""
-    found = orthogonal.residual_moments(known, target, stages, by_arm=True)
-    arms = found.cross.reshape(2, -1)
-    sd = np.sqrt(2) * found.cross_sd[: arms.shape[1]]
-    return replace(found, cross=arms.sum(axis=0), cross_sd=sd), arms
+    residuals = orthogonal.residual_moments(fit, target, stages, by_arm=True)
+    arms = residuals.cross.reshape(2, -1)
+    sd = np.sqrt(2) * residuals.cross_sd[: arms.shape[1]]
+    return replace(residuals, cross=arms.sum(axis=0), cross_sd=sd), arms

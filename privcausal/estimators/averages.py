@@ -17,7 +17,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.accounting.charge import Release
-from privcausal.estimators import budget, survey
+from privcausal.estimators import budget, survey, words
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import influences, with_dependence
@@ -31,7 +31,6 @@ from privcausal.estimators.nuisances import (
     remainder,
 )
 from privcausal.estimators.survey import Survey
-from privcausal.estimators.weights import with_weights
 from privcausal.features import functions
 from privcausal.features.functions import Constant, Function, LinearFunction, Triples
 from privcausal.features.rows import Rows
@@ -42,6 +41,7 @@ from privcausal.inference.confounding import Remainder
 from privcausal.inference.cuts import Cut, score_cut
 from privcausal.inference.effects import Effect
 from privcausal.inference.noisy import Reading
+from privcausal.inference.population import LARGEST_USUAL
 from privcausal.inference.priors import PRIORS
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
@@ -52,8 +52,7 @@ from privcausal.typing import Matrix, Vector
 from privcausal.vault import Outcome, ScoreVector, Transform
 
 
-@dataclass(frozen=True, eq=False)
-class EffectCentre:
+class EffectCentre(NamedTuple):
     """The projection a'coef of a known effect, and scores centered at this projection.
 
     The slopes are the pilot's slopes plus the slopes of the remaining effect. This is exact because
@@ -106,39 +105,23 @@ class Target:
         """Whether groups are weighted by their own mass. If False, they are weighted by rows."""
         return self.own_mass or self.weighted
 
-    @property
-    def spread(self) -> float:
-        """Prior sd of the mean mass around 1; with survey weights, their mean is a rough number."""
-        return WEIGHTED_MASS_SD if self.weighted else self.mass_spread
-
-    def kept(self, cut: float, rms: float) -> float:
-        """Share of the slope in a constant effect that remains after clipping; 1 for the ATE.
-
-        `rms` is the root mean square of the scores, or 0 if it is unknown.
-        """
-        if not self.own_mass or rms == 0:
-            return 1.0
-        x = self.extremes
-        left = np.stack([-x.chances[1], x.chances[0]])  # T - e
-        return cuts_of.slope_kept(x.weights, x.weights * left, x.chances, cut, rms)
-
 
 def target(
     estimand: Tilted, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     limits = state.outcome, state.clip, state.soft_clip
-    known = [
+    parts = [
         ScoreParts(p.e_soft, p.eta, n.mu0, *limits)
         for p, n in zip(partials, nuisances, strict=True)
     ]
-    weight = estimand.tilt(known[0].e(state.rows))
-    centre = _held(state, float(np.average(tau(state.rows), weights=weight)))
+    weight = estimand.tilt(parts[0].e(state.rows))
+    centre = _clipped_centre(state, float(np.average(tau(state.rows), weights=weight)))
     scale = float(np.mean(weight))
-    scores = [estimand.score(k, centre, scale) for k in known]
-    mass = by_fold(lambda k: estimand.mass(k, scale), known)
-    found = _target(state, centre, scores, mass, estimand.limited(known[0]))
-    return replace(found, mass_spread=PRIORS.mass_sd, own_mass=True)
+    scores = [estimand.score(k, centre, scale) for k in parts]
+    mass = by_fold(lambda k: estimand.mass(k, scale), parts)
+    tilted = _target(state, centre, scores, mass, estimand.limited(parts[0]))
+    return replace(tilted, mass_spread=PRIORS.mass_sd, own_mass=True)
 
 
 def average_target(
@@ -155,17 +138,29 @@ def average_target(
     `tau` is given, it also centers the scores of the slopes. The extremes allow for outcomes
     `within` a range, or for any outcome in the declared bounds.
     """
-    centre = _held(state, centre)
+    centre = _clipped_centre(state, centre)
     scores = [
         vault.Aipw(n, state.outcome, state.clip, Constant(centre), abs(centre)) for n in nuisances
     ]
     mass = None
     if state.known is None and state.weights is None:
         mass = by_fold(lambda n: vault.MassBalance(n.e, state.clip), nuisances)
-    found = _target(state, centre, scores, mass, nuisances[0].e, within)
-    if tau is None:
-        return found
-    return _with_pilot(found, state, nuisances, tau, within or state.outcome)
+    average = _target(state, centre, scores, mass, nuisances[0].e, within)
+    if tau is None or not len(state.linear):
+        return average
+    # the projection of tau on the linear terms
+    z = state.rows.scaled(state.linear)
+    middle = z.mean(axis=0)
+    slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
+    line = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
+    scores = [vault.Aipw(n, state.outcome, state.clip, line, line.bound) for n in nuisances]
+    coef = np.r_[line.offset, slopes / state.regressors.alpha]
+    pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
+    # both kinds of scores are clipped at the same thresholds, so the span has the ends of both
+    ends, span = _ends(scores[0], state.rows, within or state.outcome), average.extremes.span
+    if span is not None:
+        span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
+    return replace(average, pilot=pilot, extremes=replace(average.extremes, span=span))
 
 
 SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
@@ -192,8 +187,8 @@ def arm_target(
     if not several:
         return _target(state, centre, scores, mass, nuisances[0].e, within)
     scores = [vault.OfArm(score, arm) for score in scores]
-    found = _target(state, centre, scores, mass, nuisances[0].e, within)
-    return replace(found, mass_spread=SAME_MASS_SD, arm=arm)
+    mean = _target(state, centre, scores, mass, nuisances[0].e, within)
+    return replace(mean, mass_spread=SAME_MASS_SD, arm=arm)
 
 
 def _target(
@@ -220,8 +215,8 @@ def _target(
         np.stack([1 - p, p]),
         (float(ends.min()), float(ends.max())),
     )
-    target = by_fold(lambda s: s, scores)
-    return Target(centre, target, mass, extremes, weighted=law is not None)
+    score = by_fold(lambda s: s, scores)
+    return Target(centre, score, mass, extremes, weighted=law is not None)
 
 
 def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
@@ -240,30 +235,8 @@ def weighted_mass(state: Survey, mass: Transform | None) -> Transform | None:
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
-def _with_pilot(
-    found: Target, state: Survey, nuisances: Triples, tau: Function, outcome: Outcome
-) -> Target:
-    """The target, with scores of the slopes that are centered at the projection of tau.
-
-    Both kinds of scores are clipped at the same thresholds, so the span has the ends of both.
-    """
-    if not len(state.linear):
-        return found
-    z = state.rows.scaled(state.linear)
-    middle = z.mean(axis=0)
-    slopes = np.linalg.lstsq(z - middle, tau(state.rows), rcond=1e-6)[0]
-    centre = LinearFunction(state.linear, slopes, float(np.mean(tau(state.rows)) - middle @ slopes))
-    scores = [vault.Aipw(n, state.outcome, state.clip, centre, centre.bound) for n in nuisances]
-    coef = np.r_[centre.offset, slopes / state.regressors.alpha]
-    pilot = EffectCentre(by_fold(lambda s: s, scores), coef)
-    ends, span = _ends(scores[0], state.rows, outcome), found.extremes.span
-    if span is not None:
-        span = min(span[0], float(ends.min())), max(span[1], float(ends.max()))
-    return replace(found, pilot=pilot, extremes=replace(found.extremes, span=span))
-
-
-def _held(state: Survey, centre: float) -> float:
-    """Clip the center to the range of possible effects."""
+def _clipped_centre(state: Survey, centre: float) -> float:
+    """The center, clipped to the range of possible effects."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
 
@@ -319,7 +292,7 @@ AVERAGE_USES = (
 """The averages of a learner of tau(x)."""
 
 
-class One(NamedTuple):
+class RequestedAverage(NamedTuple):
     """A requested average: its score combines the scores of the components with weights `parts`."""
 
     term: ResultTerm
@@ -329,7 +302,7 @@ class One(NamedTuple):
 
 
 def averages(
-    state: Survey, asked: Sequence[One], stages: Keys, weight: float = np.inf
+    state: Survey, requested: Sequence[RequestedAverage], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
     """Averages with their covariance, from one release of the scores and their squares.
 
@@ -338,56 +311,63 @@ def averages(
     are released as one vector, with noise of its possible shape. See `WeightedNuisances.weight`.
     """
     session, request = state.session, state.session.plan.request
-    chosen, noise = _chosen(state, asked, stages)
-    sums, squares = _queries(state, asked, chosen, noise)
+    cuts, noises = _chosen(state, requested, stages)
+    # one target for each distinct mass; several targets may share a mass
+    by_mass = {id(r.target.mass): r.target for r in requested if r.target.mass is not None}
+    # the query for the scores, and the query for their squares with the sandwich's meat
+    squares = None
+    if len(requested) == 1:
+        sums = summed_scores(state, requested[0].target, cuts[0].at, cuts[0].middle)
+        if not sums.squares:
+            squares = vault.ScoreSquares(sums.scores, state.regressors, meat=True)
+    else:
+        scores = _vector(state, requested, cuts, noises)
+        by_group = 0, *(1 + k for k, t in enumerate(by_mass.values()) if t.group_masses)
+        masses = tuple(t.mass for t in by_mass.values() if t.mass is not None)
+        neighbors = request.trust.neighbors
+        sums = vault.ScoreSums(scores, masses, state.regressors, neighbors, by_group, squares=True)
     session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
-    release = session.release(stages[1], sums)
     # from the released scores to the scores of the components
     back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
-    totals = _totals(state, sums, release, stages[1])
+    totals = _totals(state, sums, session.release(stages[1], sums), stages[1])
     if squares is not None:
         square, meat = session.read(stages[2], squares)
         totals = replace(totals, square=square, meat=meat)
     lost = 0.0 if session.beyond is None else session.beyond.lost / state.population.count
-    masses, found = list(_by_mass(asked)), []
-    for (term, aim, doubt, own), cut in zip(asked, chosen, strict=True):
+    mass_order, scored = list(by_mass), []
+    for (term, target, bias, parts), cut in zip(requested, cuts, strict=True):
         place, mass_spread = 0, SAME_MASS_SD if totals.limits[0] == totals.limits[1] else 1.0
-        if aim.mass is not None:
-            place, mass_spread = 1 + masses.index(id(aim.mass)), aim.spread
-        found.append(estimates.ScoreAverage(
-            (term, *(c.slope for c in state.linear.columns)), own @ back, place,
-            aim.centre + cut.middle, cut.bias + aim.extremes.unit_most * lost, doubt,
-            PRIORS.least_square * cut.rms**2, mass_spread, aim.group_masses,
-            aim.kept(cut.at, cut.rms), None if aim.pilot is None else aim.pilot.coef, cut.middle,
-        ))  # fmt: skip
-    groups, aim, cut = tuple(g.place for g in state.groups), asked[0].target, chosen[0]
-    estimate = estimates.estimate_averages(found, groups, totals, robust=request.cov_type == "HC0")
-    first = vault.CutScore(aim.score, cut.at, cut.middle)  # only a single average has clusters
-    scores = partial(influences, estimate, first, aim.mass, found[0].centre)
-    estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
+        if target.mass is not None:
+            place = 1 + mass_order.index(id(target.mass))
+            mass_spread = WEIGHTED_MASS_SD if target.weighted else target.mass_spread
+        # share of the slope in a constant effect that remains after clipping; 1 for the ATE
+        kept = 1.0
+        if target.own_mass and cut.rms != 0:
+            x = target.extremes
+            treated = np.stack([-x.chances[1], x.chances[0]])  # T - e
+            kept = cuts_of.slope_kept(x.weights, x.weights * treated, x.chances, cut.at, cut.rms)
+        average = estimates.ScoreAverage(
+            terms=(term, *(c.slope for c in state.linear.columns)),
+            parts=parts @ back,
+            mass=place,
+            centre=target.centre + cut.middle,
+            clipping=cut.bias + target.extremes.unit_most * lost,
+            remainder=bias,
+            least_square=PRIORS.least_square * cut.rms**2,
+            mass_spread=mass_spread,
+            group_masses=target.group_masses,
+            kept=kept,
+            pilot=None if target.pilot is None else target.pilot.coef,
+            middle=cut.middle,
+        )
+        scored.append(average)
+    groups, target, cut = tuple(g.place for g in state.groups), requested[0].target, cuts[0]
+    robust = request.cov_type == "HC0"
+    estimate = estimates.estimate_averages(scored, groups, totals, robust=robust)
+    first = vault.CutScore(target.score, cut.at, cut.middle)  # only a single average has clusters
+    influence = partial(influences, estimate, first, target.mass, scored[0].centre)
+    estimate = with_dependence(session, estimate, influence, 1 + len(request.groups))
     return with_weights(state, replace(estimate, weight=weight))
-
-
-def _by_mass(asked: Sequence[One]) -> dict[int, Target]:
-    """One target for each distinct mass; several targets may share a mass."""
-    return {id(one.target.mass): one.target for one in asked if one.target.mass is not None}
-
-
-def _queries(
-    state: Survey, asked: Sequence[One], chosen: Sequence[Cut], noise: Sequence[float]
-) -> tuple[vault.ScoreSums, vault.ScoreSquares | None]:
-    """The query for the scores, and the query for their squares with the sandwich's meat."""
-    request, regressors = state.session.plan.request, state.regressors
-    if len(asked) == 1:
-        sums = summed_scores(state, asked[0].target, chosen[0].at, chosen[0].middle)
-        if sums.squares:
-            return sums, None
-        return sums, vault.ScoreSquares(sums.scores, regressors, meat=True)
-    scores, targets = _vector(state, asked, chosen, noise), _by_mass(asked).values()
-    by_group = 0, *(1 + k for k, one in enumerate(targets) if one.group_masses)
-    masses = tuple(one.mass for one in targets if one.mass is not None)
-    neighbors = request.trust.neighbors
-    return vault.ScoreSums(scores, masses, regressors, neighbors, by_group, squares=True), None
 
 
 def _totals(
@@ -404,50 +384,71 @@ def _totals(
         sizes = np.full((1 + len(masses), 1 + of_groups.shape[1]), np.nan)
         sizes[:, 0] = outer[0, 0], *masses
         sizes[list(sums.by_group) if len(all_) > 1 else slice(None), 1:] = of_groups
-        own = np.delete(all_, np.s_[1:width], axis=1)
-        read.append((own, sizes, *(squares or [none]), all_[0, 1:width], outer, none))
+        scores = np.delete(all_, np.s_[1:width], axis=1)
+        read.append((scores, sizes, *(squares or [none]), all_[0, 1:width], outer, none))
     score, size, square, slope, products, meat = map(Reading, *read)
     alpha, z = state.regressors.alpha, state.rows.scaled(state.linear)
+    # the number of complete rows, if it is public and no value can be missing; otherwise its
+    # limits, of which the lower is at least the noise sd, so that division by the size is bounded
+    public, share = session.vault.size, session.plan.stage(stage).rows
+    limits = 1.0, np.inf if public is None else public * share
+    if public is None or session.plan.request.trust.unit is not None:
+        limits = max(float(size.sd[0, 0]), 1.0), np.inf
+    elif session.schema.complete and share == 1.0:
+        limits = float(public), float(public)
     return estimates.ScoreTotals(
-        score, size, square, slope, products, meat,
+        score=score,
+        size=size,
+        square=square,
+        slope=slope,
+        outer=products,
+        meat=meat,
         points=np.hstack([np.ones((len(z), 1)), alpha * z]),
         units=alpha * np.array([c.per_unit for c in state.linear.columns]),
         parts=partitions(state.groups, session.schema, session.plan.request.needed),
-        limits=size_limits(state, float(size.sd[0, 0]), session.plan.stage(stage).rows),
-    )  # fmt: skip
+        limits=limits,
+    )
 
 
-def _components(asked: Sequence[One]) -> list[int]:
+def _components(requested: Sequence[RequestedAverage]) -> list[int]:
     """Positions of the averages whose scores are entries of the vector, in the vector's order."""
-    found = [k for k, one in enumerate(asked) if one.parts.min() >= 0]
-    return sorted(found, key=lambda k: int(np.argmax(asked[k].parts)))
+    entries = [k for k, average in enumerate(requested) if average.parts.min() >= 0]
+    return sorted(entries, key=lambda k: int(np.argmax(requested[k].parts)))
 
 
-def _chosen(state: Survey, asked: Sequence[One], stages: Keys) -> tuple[list[Cut], list[float]]:
+def _chosen(
+    state: Survey, requested: Sequence[RequestedAverage], stages: Keys
+) -> tuple[list[Cut], list[float]]:
     """Thresholds of the averages, and their noise.
 
     Each component has its own threshold; other averages combine the biases of their components.
     """
-    components = _components(asked)
-    sizes = score_sizes(state, [asked[k].target for k in components], stages[0])
-    found, noises = [], []
-    for k, one in enumerate(asked):
-        noise = noise_per_cut(state, summed_scores(state, one.target), stages[1])
-        own = sizes[components.index(k)] if k in components else None
+    components = _components(requested)
+    sizes = score_sizes(state, [requested[k].target for k in components], stages[0])
+    cuts, noises = [], []
+    for k, average in enumerate(requested):
+        noise = noise_per_cut(state, summed_scores(state, average.target), stages[1])
         cut = score_cut(
-            one.target.extremes, noise, own, state.look, state.population.count,
+            average.target.extremes,
+            noise,
+            sizes[components.index(k)] if k in components else None,
+            state.look,
+            state.population.count,
             anywhere=state.session.plan.request.tails == "any",
-            movable=len(asked) == 1 and one.target.mass is None,
-        )  # fmt: skip
-        found.append(cut)
+            movable=len(requested) == 1 and average.target.mass is None,
+        )
+        cuts.append(cut)
         noises.append(noise * cut.at)
-    bias = np.array([found[k].bias for k in components])
-    biases = [float(np.abs(one.parts) @ bias) for one in asked]
-    return [replace(cut, bias=b) for cut, b in zip(found, biases, strict=True)], noises
+    bias = np.array([cuts[k].bias for k in components])
+    biases = [float(np.abs(average.parts) @ bias) for average in requested]
+    return [replace(cut, bias=b) for cut, b in zip(cuts, biases, strict=True)], noises
 
 
 def _vector(
-    state: Survey, asked: Sequence[One], chosen: Sequence[Cut], noise: Sequence[float]
+    state: Survey,
+    requested: Sequence[RequestedAverage],
+    chosen: Sequence[Cut],
+    noises: Sequence[float],
 ) -> ScoreVector:
     """The scores in a basis with row norms of at most 1, chosen for small predicted variances.
 
@@ -458,15 +459,16 @@ def _vector(
     convex function of the outcome. It is therefore largest at these points or at the ends of the
     outcome's bounds. The shape contains the scores at all these points.
     """
-    components, found = _components(asked), []
+    components, scores = _components(requested), []
     arms = range(len(state.session.plan.request.arms) or 2)
     for k in components:
-        aim = asked[k].target
-        first: Any = aim.score.transforms[0] if isinstance(aim.score, vault.ByFold) else aim.score
-        treated = [float(arm == aim.arm) for arm in arms]
+        target = requested[k].target
+        score = target.score
+        first: Any = score.transforms[0] if isinstance(score, vault.ByFold) else score
+        treated = [float(arm == target.arm) for arm in arms]
         ends = state.outcome.lo, state.outcome.hi
-        found.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
-    low, high = np.moveaxis(np.array(found), 0, -1)  # (2, N, J) each
+        scores.append([[first.at(state.rows, t, y) for t in treated] for y in ends])
+    low, high = np.moveaxis(np.array(scores), 0, -1)  # (2, N, J) each
     cuts = np.array([chosen[k].at for k in components])
     slope = np.where(high == low, np.inf, high - low)
     meets = np.concatenate([(s * cuts - low) / slope for s in (-1.0, 1.0)], axis=-1)
@@ -474,13 +476,13 @@ def _vector(
     at = np.concatenate([at, np.zeros_like(at[:1]), np.ones_like(at[:1])])
     all_ = np.clip(low + at * (high - low), -cuts, cuts).reshape(-1, len(cuts))
     worth = np.zeros((len(cuts),) * 2)
-    for one, own, sd in zip(asked, chosen, noise, strict=True):
-        error = sd**2 + own.bias**2 + one.remainder.rms**2
-        worth += np.outer(one.parts, one.parts) / error
+    for average, cut, sd in zip(requested, chosen, noises, strict=True):
+        error = sd**2 + cut.bias**2 + average.remainder.rms**2
+        worth += np.outer(average.parts, average.parts) / error
     some = all_[:: max(THINNED, len(all_) // MOST_SHAPE_POINTS)]
     basis = np.linalg.inv(np.linalg.cholesky(estimates.noise_shape(some, worth)))
     basis /= max(1.0, float(np.linalg.norm(all_ @ basis.T, axis=1).max()))
-    return ScoreVector(tuple(asked[k].target.score for k in components), cuts, basis)
+    return ScoreVector(tuple(requested[k].target.score for k in components), cuts, basis)
 
 
 THINNED, MOST_SHAPE_POINTS = 4, 10_000
@@ -518,11 +520,14 @@ def score_sizes(
         return none
     return [
         cuts_of.ArmSizes.by_sign(
-            c, noise_sd, cuts_of.score_edges(one.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
-            target.extremes.factors, target.extremes.weights,
+            c,
+            noise_sd,
+            cuts_of.score_edges(histogram.target.bound, cuts_of.SIGNED_HALF_OCTAVES),
+            target.extremes.factors,
+            target.extremes.weights,
         )
-        for c, one, target in zip(counts, histograms, targets, strict=True)
-    ]  # fmt: skip
+        for c, histogram, target in zip(counts, histograms, targets, strict=True)
+    ]
 
 
 def _counts(
@@ -539,9 +544,9 @@ def _counts(
     first, many = histograms[0], len(histograms) > 1
     release = session.release(stage, vault.ArmHistograms(tuple(histograms)) if many else first)
     parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
-    counts = [one.split(part) for one, part in zip(histograms, parts, strict=True)]
-    for one, share, histogram in zip(counts, declared, histograms, strict=False):
-        session.look_at_arms(one.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
+    counts = [histogram.split(part) for histogram, part in zip(histograms, parts, strict=True)]
+    for by_arm, share, histogram in zip(counts, declared, histograms, strict=False):
+        session.look_at_arms(by_arm.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
     return counts, noise_sd
 
 
@@ -562,7 +567,7 @@ def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple
         return [(known.value, known.value)]
     if not isinstance(request.propensity, Mapping):
         return []
-    shares = [float(request.propensity[request.arms[one.arm]]) for one in targets]
+    shares = [float(request.propensity[request.arms[target.arm]]) for target in targets]
     return [(share, share) for share in shares]
 
 
@@ -589,31 +594,20 @@ def summed_scores(
     """The sums of the scores' distances from the `middle`, clipped at `cut`."""
     request = state.session.plan.request
     return vault.ScoreSums(
-        vault.CutScore(target.score, cut, middle), () if target.mass is None else (target.mass,),
-        state.regressors, request.trust.neighbors, (int(target.group_masses),),
-        None if target.pilot is None else target.pilot.score, squares=not with_meat(request),
-    )  # fmt: skip
+        vault.CutScore(target.score, cut, middle),
+        () if target.mass is None else (target.mass,),
+        state.regressors,
+        request.trust.neighbors,
+        (int(target.group_masses),),
+        None if target.pilot is None else target.pilot.score,
+        squares=not with_meat(request),
+    )
 
 
 def noise_per_cut(state: Survey, sums: vault.Mechanism, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its clipping threshold."""
     change = sums.sensitivity(state.session.plan.request.trust.neighbors)
     return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
-
-
-def size_limits(state: Survey, noise_sd: float, share: float) -> tuple[float, float]:
-    """Limits of the number of complete rows: the declared size if no value can be missing.
-
-    If the number of rows is not public, the lower limit is at least the noise sd, so that division
-    by the size is bounded.
-    """
-    session = state.session
-    public = session.vault.size
-    if public is None or session.plan.request.trust.unit is not None:
-        return max(noise_sd, 1.0), np.inf
-    if session.schema.complete and share == 1.0:
-        return float(public), float(public)
-    return 1.0, public * share
 
 
 def two_valued(state: Survey) -> bool:
@@ -687,7 +681,8 @@ def weighed(
     if arm is None:
         compare_arms(state, partials, share)
     term = ATE_TERM if arm is None else ResultTerm("mean", "E[Y(1)]", arm=1)  # against all others
-    centre, found, best = float(np.mean(tau(state.rows))), None, np.inf
+    centre, chosen, best = float(np.mean(tau(state.rows))), None, np.inf
+    count = state.population.count
     window = state.look.window if state.look is not None else state.outcome
     within = vault.Outcome(window.lo, window.hi)
     for factor in FACTORS:
@@ -695,15 +690,22 @@ def weighed(
         parts = tuple(limited(p, share / factor, most) for p in partials)
         scored = tuple(replace(n, e=p.e) for n, p in zip(nuisances, parts, strict=True))
         if arm is None:
-            aim = average_target(state, scored, centre, within=within)
+            average = average_target(state, scored, centre, within=within)
         else:
-            aim = arm_target(state, scored, *arm, within, several=True)
-        rest = remainder(state, parts, term, tau)
-        loss = rest.rms**2 + _noise(state, aim, stage) + _sampling(state, parts, term)
-        if found is None or loss < best:
-            best, found = loss, WeightedNuisances(scored, rest, factor)
-    assert found is not None
-    return found
+            average = arm_target(state, scored, *arm, within, several=True)
+        bias = remainder(state, parts, term, tau)
+        # squared noise plus squared bias of the best threshold, for any sizes within the extremes
+        noise = noise_per_cut(state, summed_scores(state, average), stage)
+        cut = score_cut(average.extremes, noise, None, None, count)
+        clipping = float((noise * cut.at) ** 2 + cut.bias**2)
+        # sampling variance of an average whose outcomes vary as usual around their means
+        tilts = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
+        variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(tilts)
+        loss = bias.rms**2 + clipping + float(variance / count)
+        if chosen is None or loss < best:
+            best, chosen = loss, WeightedNuisances(scored, bias, factor)
+    assert chosen is not None
+    return chosen
 
 
 MODEL_ENDS = 7
@@ -721,79 +723,121 @@ def narrowed(state: survey.Survey, nuisances: Triples, stage: StageKey) -> Tripl
     rows, p = state.rows, nuisances[0].e(state.rows)
     count = state.population.count
 
-    def mixed(one: functions.NuisanceTriple) -> Vector:
-        return np.asarray((1 - p) * one.mu1(rows) + p * one.mu0(rows))
+    def mixed(triple: functions.NuisanceTriple) -> Vector:
+        return np.asarray((1 - p) * triple.mu1(rows) + p * triple.mu0(rows))
 
-    full, found, best = mixed(nuisances[0]), nuisances, np.inf
+    full, narrowest, best = mixed(nuisances[0]), nuisances, np.inf
     means = np.r_[nuisances[0].mu0(rows), nuisances[0].mu1(rows)]
     ends = np.quantile(means, np.linspace(0.0, 1.0, 2 * MODEL_ENDS - 1))
-    for low in ends[:MODEL_ENDS]:
-        for high in ends[MODEL_ENDS - 1 :]:
-            scored = tuple(_within(n, float(low), float(high)) for n in nuisances)
-            aim = average_target(state, scored, 0.0)
-            noise = noise_per_cut(state, summed_scores(state, aim), stage)
-            cut = score_cut(aim.extremes, noise, None, None, count, movable=True)
+    for low in map(float, ends[:MODEL_ENDS]):
+        for high in map(float, ends[MODEL_ENDS - 1 :]):
+            scored = tuple(
+                replace(n, mu0=replace(n.mu0, lo=low, hi=high), mu1=replace(n.mu1, lo=low, hi=high))
+                if isinstance(n.mu0, functions.ArmMean) and isinstance(n.mu1, functions.ArmMean)
+                else n
+                for n in nuisances
+            )
+            average = average_target(state, scored, 0.0)
+            noise = noise_per_cut(state, summed_scores(state, average), stage)
+            cut = score_cut(average.extremes, noise, None, None, count, movable=True)
             lost = float(np.mean((mixed(scored[0]) - full) ** 2 / (p * (1 - p)))) / count
             loss = (noise * cut.at) ** 2 + cut.bias**2 + lost
             if loss < best:
-                best, found = loss, scored
-    return found
-
-
-def _within(one: functions.NuisanceTriple, low: float, high: float) -> functions.NuisanceTriple:
-    """Arm means, clipped to these limits too."""
-    means = one.mu0, one.mu1
-    if not all(isinstance(m, functions.ArmMean) for m in means):
-        return one
-    mu0, mu1 = (replace(m, lo=low, hi=high) for m in means)  # type: ignore[type-var]  # as checked
-    return replace(one, mu0=mu0, mu1=mu1)
-
-
-def _sampling(state: survey.Survey, parts: Folds, term: ResultTerm) -> float:
-    """Sampling variance of an average whose outcomes vary as usual around their means."""
-    each = [estimand_of(term).bias_weight(p.e(state.rows), state.clip).mean() for p in parts]
-    variance = PRIORS.outcome_noise_sd**2 * state.variance * np.mean(each)
-    return float(variance / state.population.count)
-
-
-def _noise(state: survey.Survey, target: Target, stage: StageKey) -> float:
-    """Squared noise plus squared bias of the best threshold, for any sizes within the extremes."""
-    noise = noise_per_cut(state, summed_scores(state, target), stage)
-    cut = score_cut(target.extremes, noise, None, None, state.population.count)
-    return float((noise * cut.at) ** 2 + cut.bias**2)
+                best, narrowest = loss, scored
+    return narrowest
 
 
 # -- the averages of a call --------------------------------------------------------------------
 
 
-def asked_averages(
+def requested_averages(
     state: survey.Survey, partials: Folds, nuisances: Triples, tau: Effect, stage: StageKey
-) -> tuple[list[One], float]:
+) -> tuple[list[RequestedAverage], float]:
     """The requested averages, then the risks for ratios; and a row's maximum weight in the ATE.
 
     `stage` is the stage of the scores.
     """
     terms, weight = state.session.plan.request.terms, np.inf
-    effects, means = ([one for one in terms if one.kind == kind] for kind in ("effect", "mean"))
-    found, risks = list[One](), list[One]()
-    vectors = np.eye(len(effects) + bool(means))
-    for term, own in zip(effects, vectors, strict=False):
+    effects, means = ([term for term in terms if term.kind == k] for k in ("effect", "mean"))
+    averages, risks = list[RequestedAverage](), list[RequestedAverage]()
+    units = np.eye(len(effects) + bool(means))
+    for term, unit in zip(effects, units, strict=False):
         if isinstance(tilted := ESTIMANDS[term.of], Tilted):
-            aim = target(tilted, state, partials, nuisances, tau)
-            found.append(One(term, aim, remainder(state, partials, term), own))
+            average = target(tilted, state, partials, nuisances, tau)
+            averages.append(RequestedAverage(term, average, remainder(state, partials, term), unit))
             continue
         scored = weighed(state, partials, nuisances, tau, stage)
         centre, weight = float(np.mean(tau(state.rows))), scored.weight
-        aim = average_target(state, scored.nuisances, centre)
+        average = average_target(state, scored.nuisances, centre)
         if means:
             share = float(np.mean([p.e(state.rows).mean() for p in partials]))
             limits = share / weight, 1 - (1 - share) / weight
-            used = tuple(limited(p, *limits) for p in partials)
-            for arm, (mean, parts) in enumerate(zip(means, (own, vectors[-1]), strict=True)):
-                one = arm_target(state, scored.nuisances, arm, aim.mass)
-                risks.append(One(mean, one, remainder(state, used, mean, tau), parts))
+            within = tuple(limited(p, *limits) for p in partials)
+            for arm, (mean, parts) in enumerate(zip(means, (unit, units[-1]), strict=True)):
+                risk = arm_target(state, scored.nuisances, arm, average.mass)
+                bias = remainder(state, within, mean, tau)
+                risks.append(RequestedAverage(mean, risk, bias, parts))
             centre = risks[1].target.centre - risks[0].target.centre
-            aim = replace(average_target(state, scored.nuisances, centre), mass=aim.mass)
-        parts = vectors[-1] - own if means else own
-        found.append(One(term, aim, scored.remainder, parts))
-    return [*found, *risks], weight
+            average = replace(average_target(state, scored.nuisances, centre), mass=average.mass)
+        parts = units[-1] - unit if means else unit
+        averages.append(RequestedAverage(term, average, scored.remainder, parts))
+    return [*averages, *risks], weight
+
+
+# -- survey weights: what results say about them, and an alert if they vary much ----------------
+
+MOST_DESIGN_EFFECT = 2.0
+"""Design effect of weights that raises an alert. Common surveys have 1.2 to 2."""
+
+VARIED = (
+    "Weights vary much: their design effect is {effect:.1f}, and the largest weight in use is "
+    "{most:.0f} times the mean. Intervals are therefore wider than without weights. If covariates "
+    "explain the weights, add these covariates to the formula and leave weights= out."
+)
+
+
+def with_weights(state: Survey, estimate: AverageEstimate) -> AverageEstimate:
+    """The averages with the weights' design effect and largest weight; an alert if they vary."""
+    law = state.weights
+    if law is None:
+        return estimate
+    if law.design_effect > MOST_DESIGN_EFFECT:
+        text = VARIED.format(effect=law.design_effect, most=law.top / law.mean)
+        state.session.alerts["weights"] = text
+    return replace(estimate, weighting=law.design_effect, most_weight=law.top)
+
+
+def weights_described(description: words.Description, fit: words.Estimate) -> words.Description:
+    """The description with the weights, their design effect, and what they assume."""
+    name, averages = fit.plan.request.weights, fit.averages
+    if name is None or averages is None:
+        return description
+    most, assumed = f"{averages.most_weight:.4g}", ASSUMED.format(name=name)
+    effect = ("Design effect", f"{averages.weighting:.2f} (of the weights)")
+    regression = fit.plan.request.estimand == "OLS"
+    weighing = WEIGHING.format(name=name, most=most) + NUISANCES * (not regression)
+    return replace(
+        description,
+        title="weighted least squares" if regression else description.title,
+        rows=(*description.rows, ("Weights", f"{name}, at most {most}"), effect),
+        assumptions=(*description.assumptions, assumed),
+        notes=(*description.notes, assumed),
+        methods=(*description.methods, weighing),
+    )
+
+
+ASSUMED = (
+    "Estimates describe the population that the rows represent with the weights {name!r}. A weight "
+    "is inversely proportional to the chance that a row is in the data."
+)
+
+WEIGHING = (
+    "Rows were weighted by {name!r}. A noisy histogram located the weights; weights above {most} "
+    "counted as {most}. The design effect of the weights is the ratio of their mean square to the "
+    "square of their mean (Kish 1965)."
+)
+
+NUISANCES = (
+    f" In propensity and mean outcome, weights above {LARGEST_USUAL:g} times the mean counted as "
+    f"{LARGEST_USUAL:g} times the mean."
+)

@@ -15,7 +15,7 @@ from privcausal.estimators import budget, survey, words
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     STAGES,
-    One,
+    RequestedAverage,
     WeightedNuisances,
     average_target,
     averages,
@@ -158,8 +158,8 @@ class CateLearner(EffectLearner):
         return replace(plan, least_part=0 if request.split == "full" else budget.LEAST_PART)
 
     def needs(self, request: Request, base: PrivateBase) -> list[StageWeight]:
-        own = self.boosted().uses if isinstance(base, DPEBM) else self.uses
-        return budget.planned((CATE_MARGINALS, *own, *averages_of.AVERAGE_USES), request, base)
+        uses = self.boosted().uses if isinstance(base, DPEBM) else self.uses
+        return budget.planned((CATE_MARGINALS, *uses, *averages_of.AVERAGE_USES), request, base)
 
     def run(self, session: survey.FitRun) -> words.Estimate:
         # a best linear projection would need weighted products of its columns
@@ -167,24 +167,29 @@ class CateLearner(EffectLearner):
         looks = {survey.OUTCOME_RANGE: window_borders, averages_of.AVERAGE_RANGE: outcome_edges}
         state = survey.prepare(session, linear_terms=linear, looks=looks)
         boosts = isinstance(session.base, DPEBM)
-        learnt = self.boosted().learn(state) if boosts else self.learn(state)
-        state = learnt.state
-        found, effect = None, learnt.effect
-        if session.plan.has(STAGES[1]):
-            counts = survey.outcome_histogram(state, averages_of.AVERAGE_RANGE)
-            state = survey.look_at_outcome(state, counts)
-            scored, tau, centre = learnt.weighed(state), None, learnt.centre
-            if centre is None:
-                tau, centre = learnt.effect, float(np.mean(learnt.effect(state.rows)))
-            target = average_target(state, scored.nuisances, centre, tau)
-            asked = [One(ATE_TERM, target, scored.remainder)]
-            found = averages(state, asked, STAGES, scored.weight)
-            found = with_adjustment(state, learnt.partials, found)
-            doubt = float(found.cov[0, 0] + found.clipping[0] ** 2)
-            if not state.population.atoms:  # the share of the rows at a point is a rough guess
-                effect = effect.with_average(state.rows, float(found.estimate[0]), doubt)
-        notes = learnt.notes + (() if found is None else average_doubts(found))
-        return finish(state, effect, learnt.shown, found, notes)
+        fit = self.boosted().learn(state) if boosts else self.learn(state)
+        state, effect = fit.state, fit.effect
+        if not session.plan.has(STAGES[1]):
+            return finish(state, effect, fit.shown, None, fit.notes)
+        # the averages, from doubly robust scores with this effect and these nuisances
+        counts = survey.outcome_histogram(state, averages_of.AVERAGE_RANGE)
+        state = survey.look_at_outcome(state, counts)
+        scored = WeightedNuisances(fit.nuisances, fit.remainder)
+        if fit.pilot is not None:
+            scored = weighed(state, fit.partials, fit.nuisances, fit.pilot, STAGES[1])
+            scored = scored._replace(remainder=scored.remainder + fit.remainder)
+        tau, centre = None, fit.centre
+        if centre is None:
+            tau, centre = effect, float(np.mean(effect(state.rows)))
+        target = average_target(state, scored.nuisances, centre, tau)
+        requested = [RequestedAverage(ATE_TERM, target, scored.remainder)]
+        estimate = averages(state, requested, STAGES, scored.weight)
+        estimate = with_adjustment(state, fit.partials, estimate)
+        # the effect with the average as its constant part
+        variance = float(estimate.cov[0, 0] + estimate.clipping[0] ** 2)
+        if not state.population.atoms:  # the share of the rows at a point is a rough guess
+            effect = effect.with_average(state.rows, float(estimate.estimate[0]), variance)
+        return finish(state, effect, fit.shown, estimate, fit.notes + average_doubts(estimate))
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,20 +223,13 @@ class EffectFit:
 
     @classmethod
     def of(
-        cls, known: NuisanceFit, partials: Folds, effect: Effect, pilot: Effect | None = None
+        cls, fit: NuisanceFit, partials: Folds, effect: Effect, pilot: Effect | None = None
     ) -> EffectFit:
         """From nuisances that were learned together; the pilot defaults to `effect`."""
-        state, pilot = known.state, pilot or effect
+        state, pilot = fit.state, pilot or effect
         nuisances = tuple(nu.nuisance_of(p, pilot, state.outcome) for p in partials)
-        seen = shown(partials, nuisances)
-        return cls(state, effect, nuisances, seen, known.doubt, partials, pilot)
-
-    def weighed(self, state: survey.Survey) -> WeightedNuisances:
-        """The nuisances for averages, with the distribution of the bias from their errors."""
-        if self.pilot is None:
-            return WeightedNuisances(self.nuisances, self.remainder)
-        found = weighed(state, self.partials, self.nuisances, self.pilot, STAGES[1])
-        return found._replace(remainder=found.remainder + self.remainder)
+        functions = shown(partials, nuisances)
+        return cls(state, effect, nuisances, functions, fit.doubt, partials, pilot)
 
 
 class Recipe(NamedTuple):
@@ -246,8 +244,8 @@ def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
     whole = nu.overall(partials)
     if len(nuisances) == 1:
         return words.Nuisances(whole.e, whole.eta, nuisances[0].mu0, nuisances[0].mu1)
-    one, two = nuisances
-    means = nu.mixed(one.mu0, two.mu0), nu.mixed(one.mu1, two.mu1)
+    a, b = nuisances
+    means = nu.mixed(a.mu0, b.mu0), nu.mixed(a.mu1, b.mu1)
     return words.Nuisances(whole.e, whole.eta, *means)
 
 
@@ -255,29 +253,30 @@ def finish(
     state: survey.Survey,
     effect: Effect | None,
     nuisances: words.Nuisances | None,
-    found: AverageEstimate | None,
+    estimate: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> words.Estimate:
+    """The fit, with alerts and notes on its averages, overlap, and covariates."""
     session, alerts, request = state.session, state.session.alerts, state.session.plan.request
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
-    cut = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
+    clipped = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     if request.formula.terms and not state.design.columns:
         alerts["covariates"] = COVARIATES_ALERT.format(names=words.listed(state.design.variables))
-    if found is not None:
-        alerts |= nuisance_alert(found)
-        half, reach = USUAL_Z * float(found.sd[0]), 2 * state.outcome.bound
+    if estimate is not None:
+        alerts |= nuisance_alert(estimate)
+        half, reach = USUAL_Z * float(estimate.sd[0]), 2 * state.outcome.bound
         if request.bounded and half > MOST_EFFECTS * reach and "arm" not in alerts:
-            alerts["noise"] = HIDDEN_ALERT.format(estimand=found.terms[0])
+            alerts["noise"] = HIDDEN_ALERT.format(estimand=estimate.terms[0])
         if state.known is None:  # a known propensity was declared, not counted
-            found = replace(found, treated=float(np.mean(e)))
-        over_all = any(one in ESTIMANDS and ESTIMANDS[one].by_e for one in request.estimands)
-        if cut > POOR_OVERLAP and over_all and state.known is None and "arm" not in alerts:
-            told = OVERLAP_NOTE.format(share=cut, clip=state.clip, other=1 - state.clip)
-            if cut > MOST_CUT:
-                alerts["overlap"] = told
+            estimate = replace(estimate, treated=float(np.mean(e)))
+        divides = any(ESTIMANDS[name].by_e for name in request.estimands if name in ESTIMANDS)
+        if clipped > POOR_OVERLAP and divides and state.known is None and "arm" not in alerts:
+            text = OVERLAP_NOTE.format(share=clipped, clip=state.clip, other=1 - state.clip)
+            if clipped > MOST_CUT:
+                alerts["overlap"] = text
             else:
-                notes = (told, *notes)
-    return session.finished(state.design, state.population, effect, nuisances, found, notes)
+                notes = (text, *notes)
+    return session.finished(state.design, state.population, effect, nuisances, estimate, notes)
 
 
 MOST_EFFECTS = 0.9
@@ -340,17 +339,16 @@ OVERLAP_NOTE = (
 )
 
 
-def average_doubts(found: AverageEstimate) -> tuple[str, ...]:
+def average_doubts(estimate: AverageEstimate) -> tuple[str, ...]:
     """Notes on nuisance errors and clipping bias."""
-    total = float(found.cov[0, 0])
+    total = float(estimate.cov[0, 0])
     if not (np.isfinite(total) and total > 0):
         return ()
-    estimand, notes = found.terms[0], []
-    if NOTED_REMAINDER < _nuisance_share(found) <= MOST_REMAINDER:
-        notes.append(_nuisance_note(found))
-    cut = float(found.clipping[0]) / np.sqrt(total)
-    if cut > MOST_CLIPPING:
-        notes.append(CLIPPING_NOTE.format(share=cut, estimand=estimand))
+    share, note = _nuisance_share(estimate)
+    notes = [note] if NOTED_REMAINDER < share <= MOST_REMAINDER else []
+    clipping = float(estimate.clipping[0]) / np.sqrt(total)
+    if clipping > MOST_CLIPPING:
+        notes.append(CLIPPING_NOTE.format(share=clipping, estimand=estimate.terms[0]))
     return tuple(notes)
 
 
@@ -365,24 +363,24 @@ MOSTLY_HIDDEN = 0.5  # Share from which there is an alert: most of the adjustmen
 def with_adjustment(
     state: survey.Survey,
     parts: Sequence[FoldFit],
-    found: AverageEstimate,
+    estimate: AverageEstimate,
     term: ResultTerm = ATE_TERM,
 ) -> AverageEstimate:
     """The averages, with what adjustment did, and with what strong interactions would do."""
     alerts = state.session.alerts
-    alerts |= product_alert(state, parts, found, term)
+    alerts |= product_alert(state, parts, estimate, term)
     removed, hidden = nu.adjustment(state, parts)
     if hidden > MOSTLY_HIDDEN and "arm" not in alerts:
         alerts["adjustment"] = HIDDEN_ADJUSTMENT.format(share=hidden)
     strong = nu.strong_interactions(state, parts, term)
-    unadjusted = float(found.estimate[0]) + removed
-    return replace(found, strong=strong, unadjusted=unadjusted, hidden=hidden)
+    unadjusted = float(estimate.estimate[0]) + removed
+    return replace(estimate, strong=strong, unadjusted=unadjusted, hidden=hidden)
 
 
 def product_alert(
     state: survey.Survey,
     parts: Sequence[FoldFit],
-    found: AverageEstimate,
+    estimate: AverageEstimate,
     term: ResultTerm = ATE_TERM,
     unit: float = 1.0,
 ) -> dict[str, str]:
@@ -391,19 +389,19 @@ def product_alert(
     `unit` divides the confounding of a slope of a partially linear model.
     """
     most = nu.product_confounding(state, parts, term) / unit
-    shown = most > MOST_PRODUCTS * np.sqrt(found.cov[0, 0])
-    return {"products": PRODUCTS_NOTE.format(estimand=found.terms[0])} if shown else {}
+    if not most > MOST_PRODUCTS * np.sqrt(estimate.cov[0, 0]):
+        return {}
+    return {"products": PRODUCTS_NOTE.format(estimand=estimate.terms[0])}
 
 
-def nuisance_alert(found: AverageEstimate) -> dict[str, str]:
-    return {"nuisances": _nuisance_note(found)} if _nuisance_share(found) > MOST_REMAINDER else {}
+def nuisance_alert(estimate: AverageEstimate) -> dict[str, str]:
+    share, note = _nuisance_share(estimate)
+    return {"nuisances": note} if share > MOST_REMAINDER else {}
 
 
-def _nuisance_share(found: AverageEstimate) -> float:
-    """Share of the variance that is due to nuisance errors; 0 without a finite variance."""
-    total = float(found.cov[0, 0])
-    return float(found.remainder[0]) ** 2 / total if np.isfinite(total) and total > 0 else 0.0
-
-
-def _nuisance_note(found: AverageEstimate) -> str:
-    return NUISANCE_NOTE.format(share=_nuisance_share(found), estimand=found.terms[0])
+def _nuisance_share(estimate: AverageEstimate) -> tuple[float, str]:
+    """Share of the variance due to nuisance errors (0 without a finite variance), and its note."""
+    total = float(estimate.cov[0, 0])
+    finite = np.isfinite(total) and total > 0
+    share = float(estimate.remainder[0]) ** 2 / total if finite else 0.0
+    return share, NUISANCE_NOTE.format(share=share, estimand=estimate.terms[0])

@@ -139,19 +139,33 @@ class Gam(Base):
         self, moments: Moments, features: FeatureMap, intercept: float, size: float
     ) -> dict[str, Posterior]:
         """The effect by form, each with its marginal likelihood given the same moments."""
-        group = _together(features)
+        forms = {"constant": _near_constant(moments, features, intercept, size)}
+        together = _together(features)
         scale = np.where(features.order > 1, ALL_BUT_NONE, 1.0)
-        straight = scale, intercept, _centres(group, size), WHOLE_PULL
-        priors = {"linear": Prior(group, *straight)} | _smooth_priors(features, intercept, size)
-        constant = {"constant": _near_constant(moments, features, intercept, size)}
-        return constant | {name: fit(moments, prior) for name, prior in priors.items()}
+        linear = Prior(together, scale, intercept, _centres(together, size), WHOLE_PULL)
+        forms["linear"] = fit(moments, linear)
+        # smooth: one variance for all terms, by order of roughness, and by term and order;
+        # two groups per term: its linear part and its nonlinear part
+        names = list(dict.fromkeys(features.group[1:]))
+        term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
+        for name, group, pull, factor in (
+            ("smooth", together, WHOLE_PULL, 1.0),
+            ("smooth by order", _by_order(features), PART_PULL, CURVED),
+            ("smooth by term", _numbered(term + (features.order > 1)), PART_PULL, CURVED),
+        ):
+            first = np.unique(group, return_index=True)[1][1:]
+            curved = np.log(np.where(features.order[first] > 1, factor, 1.0))
+            centre = _centres(group, size) + curved
+            prior = Prior(group, _decay(features), intercept, centre, pull)
+            forms[name] = fit(moments, prior)
+        return forms
 
     def arms(
         self, moments: Moments, features: FeatureMap, intercept: float, size: float, kept: Integers
     ) -> Posterior:
         shared = _by_order(features)
-        own = np.where(shared > 0, shared + shared.max(), 0)[kept]
-        group = _numbered(np.r_[shared, own])
+        contrast = np.where(shared > 0, shared + shared.max(), 0)[kept]
+        group = _numbered(np.r_[shared, contrast])
         scale = np.r_[np.ones(features.size), _decay(features)[kept]]
         basis, centre = _arm_basis(features.size, kept), _centres(group, size)
         return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
@@ -182,23 +196,6 @@ class Linear(Base):
 # -- priors --------------------------------------------------------------------------------------
 
 
-def _smooth_priors(features: FeatureMap, intercept: float, size: float) -> dict[str, Prior]:
-    """Priors with one variance for all terms, by order of roughness, and by term and order."""
-    found = {}
-    # Two groups per term: its linear part and its nonlinear part.
-    names = list(dict.fromkeys(features.group[1:]))
-    term = np.array([0, *(1 + 2 * names.index(g) for g in features.group[1:])], np.int64)
-    for name, group, pull, factor in (
-        ("smooth", _together(features), WHOLE_PULL, 1.0),
-        ("smooth by order", _by_order(features), PART_PULL, CURVED),
-        ("smooth by term", _numbered(term + (features.order > 1)), PART_PULL, CURVED),
-    ):
-        first = np.unique(group, return_index=True)[1][1:]
-        centre = _centres(group, size) + np.log(np.where(features.order[first] > 1, factor, 1.0))
-        found[name] = Prior(group, _decay(features), intercept, centre, pull)
-    return found
-
-
 def _near_constant(
     moments: Moments, features: FeatureMap, intercept: float, size: float
 ) -> Posterior:
@@ -224,8 +221,8 @@ def _centres(group: Integers, size: float) -> Vector:
 
 def _arm_basis(size: int, kept: Integers) -> Matrix:
     """Matrix from (alpha, gamma) to both arms' coefficients, shape (2 size, size + len(kept))."""
-    one = np.eye(size)
-    return np.block([[one, np.zeros((size, len(kept)))], [one, one[:, kept]]])
+    alpha = np.eye(size)
+    return np.block([[alpha, np.zeros((size, len(kept)))], [alpha, alpha[:, kept]]])
 
 
 # Groups of features with one prior variance each: 1..G, and 0 for the intercept, shape (p,).

@@ -117,15 +117,15 @@ def planned(uses: Sequence[Use], request: Request, base: PrivateBase) -> list[St
     weight of one stage divided by the square root of their number. For one stage per arm, the total
     weight therefore grows in proportion to the arms' errors.
     """
-    found = []
+    needs = []
     for use in uses:
         if not all(holds(request, base) for holds in use.when):
             continue
         keys = [use.stage] if isinstance(use.stage, plan.StageKey) else use.stage(request)
         failing = use.failing if request.trust.neighbors == "add_remove" else 0
         weight = use.weight(request) if callable(use.weight) else use.weight
-        found += [StageWeight(key, weight / math.sqrt(len(keys)), failing) for key in keys]
-    return found
+        needs += [StageWeight(key, weight / math.sqrt(len(keys)), failing) for key in keys]
+    return needs
 
 
 def wide(request: Request, _: PrivateBase) -> bool:
@@ -256,12 +256,33 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             f"tails='any' requires declared outcome bounds, because values outside estimated "
             f"bounds have no limit. Write bounds={{{formula.outcome!r}: (lo, hi)}}."
         )
-    schema = _referenced(as_coded(request.schema.with_columns(free), request), request)
-    _check_factors(request, undeclared)
-    _check_smooths(request)
+    schema = as_coded(request.schema.with_columns(free), request)
+    # the level that ``C(x, ref=...)`` names comes first
+    reordered = {}
+    for name, ref in formula.references.items():
+        domain = schema.get(name)
+        if not isinstance(domain, Levels) or ref not in domain.values:
+            raise SchemaError(
+                f"C({name}, ref={ref!r}): {ref!r} is not a declared level of {name!r}. Declare "
+                "all levels in bounds=."
+            )
+        values = [ref, *(v for v in domain.values if v != ref)]
+        reordered[name] = Levels(values, other=domain.other)
+    schema = schema.with_columns(reordered) if reordered else schema
+    _check_terms(request, undeclared)
     _check_finite(request, schema)
     _check_groups(request, schema, undeclared)
-    _check_queries(request, schema, undeclared)
+    # the points must be readable before budget is spent: this needs declared domains
+    if request.queries is not None:
+        estimated = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
+        if estimated:
+            raise SchemaError(
+                f"queries= requires declared bounds for {', '.join(map(repr, sorted(estimated)))}, "
+                "because the points are read before any budget is spent."
+            )
+        design = design_of(formula.modifiers, schema, full_rank=False)
+        read_queries(request.queries, design)
+        warn_beyond(design, request.queries.columns)
     return schema, undeclared
 
 
@@ -278,25 +299,11 @@ def as_coded(schema: Schema, request: Request) -> Schema:
     return schema.with_columns(changed) if changed else schema
 
 
-def _referenced(schema: Schema, request: Request) -> Schema:
-    """Move the level that ``C(x, ref=...)`` names to the front."""
-    changed = {}
-    for name, ref in request.formula.references.items():
-        domain = schema.get(name)
-        if not isinstance(domain, Levels) or ref not in domain.values:
-            raise SchemaError(
-                f"C({name}, ref={ref!r}): {ref!r} is not a declared level of {name!r}. Declare "
-                "all levels in bounds=."
-            )
-        values = [ref, *(v for v in domain.values if v != ref)]
-        changed[name] = Levels(values, other=domain.other)
-    return schema.with_columns(changed) if changed else schema
-
-
-def _check_factors(request: Request, undeclared: Undeclared) -> None:
+def _check_terms(request: Request, undeclared: Undeclared) -> None:
     """Check a factor's requirements on its column's domain before budget is spent.
 
-    A function that is not finite everywhere needs declared bounds; dummies need levels.
+    A function that is not finite everywhere needs declared bounds; dummies need levels. A smooth
+    takes one column.
     """
     for term in request.formula.terms:
         for factor in term.factors:
@@ -323,9 +330,6 @@ def _check_factors(request: Request, undeclared: Undeclared) -> None:
                 text = isinstance(declared, Levels) or name in undeclared.labels
                 if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
                     raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
-
-
-def _check_smooths(request: Request) -> None:
     for term in request.formula.terms:
         smooth = [f for f in term.factors if f.kind == "smooth"]
         if smooth and (len(term.factors) > 1 or "knots" in dict(smooth[0].options)):
@@ -356,9 +360,9 @@ def _check_finite(request: Request, schema: Schema) -> None:
             f"The declared levels in this formula make more than {MOST_COLUMNS:,} columns. Declare "
             "fewer levels (with other=True for the rest), or remove products of factors."
         )
-    known = tuple(t for t in terms if all(v in schema for v in t.variables))
+    declared = tuple(t for t in terms if all(v in schema for v in t.variables))
     regression = not request.formula.treatment
-    design = design_of(known, schema, full_rank=regression)
+    design = design_of(declared, schema, full_rank=regression)
     if regression and (names := design.dependent()):
         raise FormulaError(
             f"Collinear columns: {', '.join(map(repr, names))}. Whatever the data, one of them is "
@@ -366,16 +370,16 @@ def _check_finite(request: Request, schema: Schema) -> None:
         )
 
 
-def check_plan(found: plan.Plan, schema: Schema, functions: int) -> None:
+def check_plan(fit: plan.Plan, schema: Schema, functions: int) -> None:
     """Refuse a kind of covariance that no release serves, and a Gram with too many columns."""
-    kind = found.request.cov_type
-    if kind != "nonrobust" and not any("squared" in stage.query for stage in found.stages):
+    kind = fit.request.cov_type
+    if kind != "nonrobust" and not any("squared" in stage.query for stage in fit.stages):
         raise CapabilityError(
             f"cov_type={kind!r} has no use here, because all standard errors of this fit allow for "
             "unequal variances. Omit cov_type=."
         )
-    if found.has(GRAM):
-        check_features(found.request, schema, functions)
+    if fit.has(GRAM):
+        check_features(fit.request, schema, functions)
 
 
 def check_features(request: Request, schema: Schema, functions: int) -> None:
@@ -390,8 +394,8 @@ def check_features(request: Request, schema: Schema, functions: int) -> None:
     some |= dict.fromkeys(labels, Levels(["other"], other=True))
     design = design_of(terms, schema.with_columns(some), full_rank=functions == 1)
     smooth = [c for c in design.columns if c.kind == "numeric" and functions > 1]
-    asked = [design.smooth.get(c.variable or "") or functions for c in smooth]
-    count = len(design.columns) + sum(asked) - len(smooth)
+    sizes = [design.smooth.get(c.variable or "") or functions for c in smooth]
+    count = len(design.columns) + sum(sizes) - len(smooth)
     if count > MOST_COLUMNS:
         raise CapabilityError(
             f"The formula makes {count:,} columns with this base, but at most {MOST_COLUMNS:,} are "
@@ -417,22 +421,22 @@ MOST_GROUPS = 2000
 
 
 def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
-    bought = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
-    known = []
+    estimated = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
+    declared = []
     for text in request.groups:
         group = factors.parse_group(text)
         for name in group.columns:
-            if name in undeclared.numbers and name in bought and group.bare:
+            if name in undeclared.numbers and name in estimated and group.bare:
                 raise factors.numeric_group(name)
-            if name not in bought and name not in schema:
+            if name not in estimated and name not in schema:
                 raise SchemaError(
                     f"Group {text!r} requires a declared domain for {name!r}. Write "
                     f"bounds={{{name!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or its "
                     "labels."
                 )
-        if not bought & {*group.columns}:
-            known.append(text)
-    groups = len(factors.resolve_groups(known, schema))
+        if not estimated & {*group.columns}:
+            declared.append(text)
+    groups = len(factors.resolve_groups(declared, schema))
     averages = max(len(request.arms) - 1, len(request.averages), 1)
     if groups * averages > MOST_GROUPS:
         of = f" for each of {averages} averages" if averages > 1 else ""
@@ -442,30 +446,10 @@ def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> N
         )
 
 
-def _check_queries(request: Request, schema: Schema, undeclared: Undeclared) -> None:
-    """Check that the points are readable before budget is spent: this needs declared domains."""
-    if request.queries is None:
-        return
-    bought = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
-    if bought:
-        raise SchemaError(
-            f"queries= requires declared bounds for {', '.join(map(repr, sorted(bought)))}, "
-            "because the points are read before any budget is spent."
-        )
-    design = design_of(request.formula.modifiers, schema, full_rank=False)
-    read_queries(request.queries, design)
-    warn_beyond(design, request.queries.columns)
-
-
-def make_plan(
-    request: Request,
-    learner: str,
-    base: str,
-    needs: Sequence[StageWeight],
-    top: Mapping[str, float],
-    undeclared: Undeclared,
-) -> plan.Plan:
-    """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
+def _check_estimands(
+    request: Request, learner: str, needs: Sequence[StageWeight], undeclared: Undeclared
+) -> None:
+    """Refuse ratios and means of a numeric outcome, and weights that no stage would use."""
     name = request.formula.outcome
     domain = request.schema.get(name)
     wide = isinstance(domain, Interval) and (domain.lo, domain.hi) != (0.0, 1.0)
@@ -492,8 +476,26 @@ def make_plan(
             "of private(), or one of the learners 'r', 'dr', 's', 't', 'x' and 'auto' of "
             "privcate(), with base 'gam' or 'linear'."
         )
-    selection = _selection_delta(request, undeclared)
-    budget = request.budget
+
+
+def make_plan(
+    request: Request,
+    learner: str,
+    base: str,
+    needs: Sequence[StageWeight],
+    top: Mapping[str, float],
+    undeclared: Undeclared,
+) -> plan.Plan:
+    """Integer budgets for every stage; their sum never exceeds what (eps, delta) allows."""
+    _check_estimands(request, learner, needs, undeclared)
+    budget, selection = request.budget, 0  # pico-delta for each column with selected labels
+    if undeclared.labels:
+        delta = int(budget.delta * LABELS_DELTA * accounting.PICO)
+        selection = delta // len(undeclared.labels)
+        if selection < 1:
+            raise BudgetError(
+                "delta is too small to select labels. Declare the levels of text columns."
+            )
     failing = sum(need.failing for need in needs)
     if failing and failing >= exact(budget.delta) * accounting.PICO:
         raise BudgetError(
@@ -506,7 +508,13 @@ def make_plan(
     groups = list(dict.fromkeys(need.key.group for need in needs))
     defaults = {g: top[g] for g in groups} | ({"bounds": top["bounds"]} if undeclared else {})
     shares = plan.divide({k: defaults[k] for k in top if k in defaults}, budget.shares)
-    stages = list(_bounds_stages(undeclared, int(total * shares.get("bounds", 0.0)), selection))
+    stages: list[Stage] = []
+    if undeclared:  # labels of text columns, then bounds of numbers
+        columns = len(undeclared.numbers)
+        bounds = [StageWeight(levels(column), 1.0, selection) for column in undeclared.labels]
+        bounds += [StageWeight(k, 0.5 * columns) for k in (MAGNITUDES, GRID) if columns]
+        weights = [need.weight for need in bounds]
+        stages = _sequential(bounds, weights, int(total * shares.get("bounds", 0.0)))
     left = total - sum(s.rho for s in stages)
     for name, share in shares.items():
         if share <= 0 and name != "average":
@@ -585,29 +593,6 @@ LARGEST_REMEDY = 32.0
 """Largest epsilon that an error message names."""
 
 
-def _selection_delta(request: Request, undeclared: Undeclared) -> int:
-    """pico-delta for each column with selected labels."""
-    if not undeclared.labels:
-        return 0
-    whole = int(request.budget.delta * LABELS_DELTA * accounting.PICO)
-    each = whole // len(undeclared.labels)
-    if each < 1:
-        raise BudgetError(
-            "delta is too small to select labels. Declare the levels of text columns."
-        )
-    return each
-
-
-def _bounds_stages(undeclared: Undeclared, total: int, selection: int) -> list[Stage]:
-    if not undeclared:
-        return []
-    columns = len(undeclared.numbers)
-    needs = [StageWeight(levels(name), 1.0, selection) for name in undeclared.labels]
-    if columns:
-        needs += [StageWeight(key, 0.5 * columns) for key in (MAGNITUDES, GRID)]
-    return _sequential(needs, [need.weight for need in needs], total)
-
-
 def divided(needs: Sequence[StageWeight], shares: Mapping[str, float]) -> list[float]:
     """Shares of the stages, from those of their groups."""
     whole = {g: sum(n.weight for n in needs if n.key.group == g) for g in shares}
@@ -629,13 +614,13 @@ def _parallel(needs: Sequence[StageWeight], shares: Mapping[str, float], total: 
     """
     stages = []
     for part, wanted in (("nuisance", True), ("effect", False)):
-        own = [n for n in needs if (n.key.group == "nuisance") == wanted]
-        if not own:
+        of_part = [n for n in needs if (n.key.group == "nuisance") == wanted]
+        if not of_part:
             raise CapabilityError("split='disjoint' requires a nuisance stage and an effect stage.")
-        amounts = plan.portions(total, divided(own, shares))
+        amounts = plan.portions(total, divided(of_part, shares))
         stages += [
             Stage(n.key, amount, n.failing, amount if wanted else 0, 0.5, part)
-            for n, amount in zip(own, amounts, strict=True)
+            for n, amount in zip(of_part, amounts, strict=True)
         ]
     paid = [sum(s.rho for s in stages if s.part == part) for part in ("nuisance", "effect")]
     if paid[1] > paid[0]:  # rounding: the more expensive part pays

@@ -153,8 +153,8 @@ def uplift(
     plan, release, kind = _look(
         estimate, frame, budget, ledger, UPLIFT, sums, [estimate.design], pure=True
     )
-    found = cell_totals(sums, release, request.trust.max_rows)
-    return UpliftCurves(plan, release, kind, curves(found, ranking))
+    totals = cell_totals(sums, release, request.trust.max_rows)
+    return UpliftCurves(plan, release, kind, curves(totals, ranking))
 
 
 def ranks(estimate: Estimate) -> Ranks:

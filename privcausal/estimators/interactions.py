@@ -53,63 +53,95 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
         return partials
     soft = state.residual_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
-    own = partials[::-1]
-    treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), own)
-    outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), own)
+    swapped = partials[::-1]
+    treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), swapped)
+    outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
     state.session.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
-    numeric = state.session.plan.request.dose
-    shares = [float(p.e_soft(state.rows).mean()) for p in partials]
-    even = 1.0 if numeric else nu.evenness(float(np.mean(shares)))
+    even = 1.0
+    if not state.session.plan.request.dose:
+        even = nu.evenness(float(np.mean([p.e_soft(state.rows).mean() for p in partials])))
     es = _regressions(
-        state, psi, TREATMENT_INTERACTIONS, first,
-        noise_var=PRIORS.treatment_variance * even, spread=PRIORS.propensity_sd * np.sqrt(even),
-    )  # fmt: skip
+        state,
+        psi,
+        TREATMENT_INTERACTIONS,
+        first,
+        noise_var=PRIORS.treatment_variance * even,
+        spread=PRIORS.propensity_sd * np.sqrt(even),
+    )
     sizes = nu.read_sizes(state, sizing, INTERACTION_SIZES)
-    spread = spread or _outcome_spread(state, partials)
+    if not spread:
+        # prior sd of the additive part: its usual sd, or the sd of the fits if it is smaller
+        prior = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
+        variances = prior * state.rows.phi(state.features).var(axis=0)
+        fitted = float(np.sqrt(variances[state.features.order > 0].sum()))
+        spread = min(PRIORS.outcome_sd * float(np.sqrt(state.variance)), fitted)
     # noise of a cross moment over the root of the mean eigenvalue of E[psi psi']; directions with
     # much smaller ones are shrunk, so their noise does not matter
     typical = float(np.sqrt((psi.of(state.rows) ** 2).mean()))
     noise = nu.cross_noise(state, OUTCOME_INTERACTIONS, psi.cut) / (typical * state.count)
-    lost = np.array([cuts.unseen_bias(sizes, each) for each in sizes.cuts])
+    lost = np.array([cuts.unseen_bias(sizes, threshold) for threshold in sizes.cuts])
     cut = cuts.Cut.least(sizes.cuts, noise, lost)
     ys = _regressions(
-        state, psi, OUTCOME_INTERACTIONS,
+        state,
+        psi,
+        OUTCOME_INTERACTIONS,
         vault.Cross(psi, state.weigh(outcome), cut.at, OUTCOME_INTERACTIONS.query),
-        noise_var=PRIORS.outcome_noise_sd**2 * state.variance, spread=spread,
+        noise_var=PRIORS.outcome_noise_sd**2 * state.variance,
+        spread=spread,
         lost=cut.bias,
-    )  # fmt: skip
+    )
     every = np.full(psi.size, True)
     pairs = [RegressionPair(e, y, every, one_factor=True) for e, y in zip(es, ys, strict=True)]
     return tuple(nu.extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
 
 
-def _outcome_spread(state: survey.Survey, partials: nu.Folds) -> float:
-    """Prior sd of the additive part: its usual sd, or the sd of the fits if it is smaller."""
-    phi = state.rows.phi(state.features)
-    fitted = np.mean([p.pair.y.prior for p in partials if p.pair], axis=0)
-    found = float(np.sqrt((fitted * phi.var(axis=0))[state.features.order > 0].sum()))
-    return min(PRIORS.outcome_sd * float(np.sqrt(state.variance)), found)
-
-
 def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
-    phi = state.rows.phi(state.features)
-    means = [_slopes(p, phi, state.rows) for p in partials]
-    e, y = np.mean([m[0] for m in means], axis=0), np.mean([m[1] for m in means], axis=0)
+    phi, slopes = state.rows.phi(state.features), []
+    for part in partials:  # coefficients; boosted shapes use the nearest functions
+        if part.pair is not None:
+            slopes.append(part.pair.mean)
+        else:
+            values = np.stack([part.e_soft(state.rows), part.eta(state.rows)], axis=1)
+            e, y = np.linalg.lstsq(phi, values, rcond=1e-6)[0].T
+            slopes.append((e, y))
+    e, y = (np.mean(coefs, axis=0) for coefs in zip(*slopes, strict=True))
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    steps = PRIORS.index_steps
-    indices, splits = expansions.index_splits(state.features, (e, y), state.rows, steps)
+    indices, splits = expansions.index_splits(
+        state.features, (e, y), state.rows, PRIORS.index_steps
+    )
     start = Interactions(
-        state.features, indices, pairs, curved, phi.std(axis=0) + 1e-12, np.zeros((0, 0)),
-        np.zeros(0), 1.0, splits,
-    )  # fmt: skip
+        state.features,
+        indices,
+        pairs,
+        curved,
+        phi.std(axis=0) + 1e-12,
+        np.zeros((0, 0)),
+        np.zeros(0),
+        1.0,
+        splits,
+    )
     lift, left = regressed_out(start, state.rows)
+    # factors of the columns: a mean square of one for each kind, times its share of the norm
+    gain, spectra, kinds = np.zeros(left.shape[1]), [], _kinds(start)
+    for columns, _, alike in kinds:
+        residuals = left[:, columns]
+        if alike:
+            gain[columns] = gains(1 / np.sqrt(residuals.shape[1]), residuals.std(axis=0))
+        else:  # steps are correlated
+            gain[columns] = gains(1.0, np.sqrt((residuals**2).sum(axis=1).mean()))
+        scaled = residuals * gain[columns]
+        spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(residuals)), 0.0))
+    spreads = PRIORS.propensity_sd * np.array([spread for _, spread, _ in kinds])
     noise = nu.cross_noise(state, TREATMENT_INTERACTIONS, 1.0) / state.count
-    psi = replace(start, lift=lift, gain=_gain(start, left, noise))
+    shares = shares_of_norm(spectra, spreads, noise)
+    for (columns, _, _), share in zip(kinds, shares, strict=True):
+        gain[columns] *= np.sqrt(share)
+    psi = replace(start, lift=lift, gain=gain)
     norms = np.linalg.norm(psi.of(state.rows), axis=1)
     cut = float(np.quantile(norms, PRIORS.interaction_norm_quantile))
     return replace(psi, cut=cut) if cut > 0 else None
@@ -127,27 +159,6 @@ def _kinds(psi: Interactions) -> list[tuple[slice, float, bool]]:
     return [
         (slice(ends[k], ends[k + 1]), spread, k < 2) for k, spread in enumerate(spreads) if many[k]
     ]
-
-
-def _gain(start: Interactions, left: Matrix, noise: float) -> Vector:
-    """Factors of the columns: a mean square of one for each kind, times its share of the norm.
-
-    `left` holds the columns at the synthetic rows, shape (N, K), without their additive part.
-    """
-    gain, spectra, kinds = np.zeros(left.shape[1]), [], _kinds(start)
-    for columns, _, alike in kinds:
-        own = left[:, columns]
-        if alike:
-            gain[columns] = gains(1 / np.sqrt(own.shape[1]), own.std(axis=0))
-        else:  # steps are correlated
-            gain[columns] = gains(1.0, np.sqrt((own**2).sum(axis=1).mean()))
-        scaled = own * gain[columns]
-        spectra.append(np.maximum(np.linalg.eigvalsh(scaled.T @ scaled / len(own)), 0.0))
-    spreads = PRIORS.propensity_sd * np.array([spread for _, spread, _ in kinds])
-    shares = shares_of_norm(spectra, spreads, noise)
-    for (columns, _, _), share in zip(kinds, shares, strict=True):
-        gain[columns] *= np.sqrt(share)
-    return gain
 
 
 SHARE_ROUNDS = 40
@@ -178,21 +189,12 @@ def shares_of_norm(spectra: Sequence[Vector], spreads: Vector, noise: float) -> 
     shares = np.full(len(spectra), 1 / len(spectra))
     for _ in range(SHARE_ROUNDS):
         slopes = np.zeros(len(shares))
-        for k, (own, spread) in enumerate(zip(spectra, spreads, strict=True)):
-            left = 1 / (1 / (spread**2 * own + 1e-300) + shares[k] * own / noise**2)
-            slopes[k] = np.sum(left**2 * own) / noise**2
+        for k, (squares, spread) in enumerate(zip(spectra, spreads, strict=True)):
+            left = 1 / (1 / (spread**2 * squares + 1e-300) + shares[k] * squares / noise**2)
+            slopes[k] = np.sum(left**2 * squares) / noise**2
         shares = shares * np.sqrt(slopes)
         shares = np.maximum(shares / max(shares.sum(), 1e-300), LEAST_SHARE)
     return np.asarray(shares / shares.sum())
-
-
-def _slopes(part: nu.FoldFit, phi: Matrix, rows: Rows) -> tuple[Vector, Vector]:
-    """Coefficients of propensity and mean outcome; boosted shapes use the nearest functions."""
-    if part.pair is not None:
-        return part.pair.mean
-    values = np.stack([part.e_soft(rows), part.eta(rows)], axis=1)
-    e, y = np.linalg.lstsq(phi, values, rcond=1e-6)[0].T
-    return e, y
 
 
 def regressed_out(
@@ -259,28 +261,30 @@ def _regressions(
     of at most `lost`. By the Cauchy-Schwarz inequality, a moment v'E[psi h] is at most `lost` times
     the root of v'E[psi psi']v, and has an error of at most this size.
     """
-    releases = state.session.moments(stage, order)
-    ones, prior, found = np.ones(len(state.rows)), _prior(psi, state.rows, spread), []
-    noise_sd = float(releases[0].noise_sd[0])
+    # one prior variance for each kind; its center gives the kind its spread, relative to `spread`
+    values, centre, group = psi.of(state.rows), [], np.zeros(psi.size, int)
+    for columns, relative, _ in _kinds(psi):
+        square = (values[:, columns] ** 2).sum(axis=1).mean()
+        if square > 0:  # otherwise all columns are additive
+            centre.append(2 * np.log(spread * relative) - np.log(square))
+        group[columns] = max(len(centre), 1)
+    unsure = np.ones(psi.size, bool)
+    prior = Prior(
+        group,
+        np.ones(psi.size),
+        1.0,
+        np.array(centre),
+        PRIORS.kinds_pull,
+        fit_noise=True,
+        unsure=unsure,
+    )
+    releases, regressions = state.session.moments(stage, order), []
+    noise_sd, ones = float(releases[0].noise_sd[0]), np.ones(len(state.rows))
     for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
         rows = state.count * share
         gram = population.population_gram(psi, state.rows, rows, ones)
         moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)
         regression = fit(moments, prior).regression
         assert regression is not None
-        found.append(regression)
-    return found
-
-
-def _prior(psi: Interactions, rows: Rows, spread: float) -> Prior:
-    """One variance for each kind; its center gives the kind its spread, relative to `spread`."""
-    values, centre, group = psi.of(rows), [], np.zeros(psi.size, int)
-    for columns, relative, _ in _kinds(psi):
-        square = (values[:, columns] ** 2).sum(axis=1).mean()
-        if square > 0:  # otherwise all columns are additive
-            centre.append(2 * np.log(spread * relative) - np.log(square))
-        group[columns] = max(len(centre), 1)
-    return Prior(
-        group, np.ones(psi.size), 1.0, np.array(centre), PRIORS.kinds_pull, fit_noise=True,
-        unsure=np.ones(psi.size, bool),
-    )  # fmt: skip
+        regressions.append(regression)
+    return regressions

@@ -69,13 +69,13 @@ def additive_nuisances(state: Survey) -> tuple[Survey, Grams, Folds]:
 
     One pass over the rows computes all three.
     """
-    known, numbers = state.known, state.session.plan.request.dose
+    known, dose = state.known, state.session.plan.request.dose
     state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)
-        found = [FoldFit(known, known, mean(state, eta.mean), None) for eta in etas]
-        return state, grams, tuple(found)
-    es = means(state, grams, TREATMENT, 0.5) if numbers else propensities(state, grams)
+        folds = tuple(FoldFit(known, known, mean(state, eta.mean), None) for eta in etas)
+        return state, grams, folds
+    es = means(state, grams, TREATMENT, 0.5) if dose else propensities(state, grams)
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
@@ -88,9 +88,13 @@ def windowed(state: Survey, release: Release | None, borders: survey.Borders) ->
     linear = int((features.order == 1).sum())
     bounds = Interval(state.outcome.lo, state.outcome.hi)
     window = outcome_window(
-        release.value, float(release.noise_sd[0]), bounds, borders(bounds), count,
+        release.value,
+        float(release.noise_sd[0]),
+        bounds,
+        borders(bounds),
+        count,
         noise * float(np.sqrt(linear)) / population.amplitude(len(features.blocks)),
-    )  # fmt: skip
+    )
     return replace(state, window=window)
 
 
@@ -107,13 +111,12 @@ def moments_of(state: Survey, treatments: Mapping[StageKey, Transform]) -> tuple
 
 
 def paired(state: Survey, es: Sequence[Posterior], etas: Sequence[Posterior]) -> Folds:
-    found = []
-    for e, eta in zip(es, etas, strict=True):
-        assert e.regression is not None
-        assert eta.regression is not None
-        joint = RegressionPair(e.regression, eta.regression, state.features.order > 0)
-        found.append(from_pair(state, joint))
-    return tuple(found)
+    pairs = [(e.regression, eta.regression) for e, eta in zip(es, etas, strict=True)]
+    slopes = state.features.order > 0
+    joints = [
+        RegressionPair(e, eta, slopes) for e, eta in pairs if e is not None and eta is not None
+    ]
+    return tuple(from_pair(state, joint) for joint in joints)
 
 
 def from_pair(state: Survey, joint: RegressionPair) -> FoldFit:
@@ -177,24 +180,24 @@ def floored(state: Survey, share: float, noise: float) -> Survey:
 
 def updated_for_effect(state: Survey, partials: Folds, tau: Function) -> Folds:
     """Refit from the same moments with the effect known; only the baseline then confounds."""
-    effect, found = float(np.mean(tau(state.rows))), []
+    effect, folds = float(np.mean(tau(state.rows))), []
     for part in partials:
-        again = part
+        updated = part
         if part.pair is not None:
-            again = from_pair(state, replace(part.pair, effect=effect))
+            updated = from_pair(state, replace(part.pair, effect=effect))
         if part.beyond is not None:
             psi, joint = part.beyond
-            again = extended(again, psi, replace(joint, effect=effect))
-        found.append(again)
-    return tuple(found)
+            updated = extended(updated, psi, replace(joint, effect=effect))
+        folds.append(updated)
+    return tuple(folds)
 
 
 def extended(part: FoldFit, psi: Interactions, joint: RegressionPair) -> FoldFit:
     """Additive nuisances plus interactions."""
     e, eta = joint.mean
     additive = (f.base if isinstance(f, Extended) else f for f in (part.e, part.e_soft, part.eta))
-    one, soft, mu = (Extended(f, psi, c) for f, c in zip(additive, (e, e, eta), strict=True))
-    return FoldFit(one, soft, mu, part.pair, (psi, joint))
+    hard, soft, mu = (Extended(f, psi, c) for f, c in zip(additive, (e, e, eta), strict=True))
+    return FoldFit(hard, soft, mu, part.pair, (psi, joint))
 
 
 def _crosses(
@@ -202,20 +205,21 @@ def _crosses(
 ) -> list[tuple[population.GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
     releases = state.session.moments(stage, state.session.queries[stage])
-    found = survey.complements([r.value for r in releases], float(releases[0].noise_sd[0]))
-    return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, found, strict=True)]
+    noise_sd = float(releases[0].noise_sd[0])
+    folds = survey.complements([r.value for r in releases], noise_sd)
+    return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, folds, strict=True)]
 
 
 def propensities(state: Survey, grams: Grams, stage: StageKey = TREATMENT) -> list[Posterior]:
-    found = []
+    posteriors = []
     for gram, cross, sd in _crosses(state, grams, stage):
         even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
         size = even * PRIORS.propensity_sd**2 / slope_variance(state.features)
         spreads = PRIORS.propensity_intercept_sd**2, size
         base = state.session.regression
-        found.append(base.nuisance(moments, state.features, *spreads, fit_noise=False))
-    return found
+        posteriors.append(base.nuisance(moments, state.features, *spreads, fit_noise=False))
+    return posteriors
 
 
 def evenness(share: float) -> float:
@@ -248,7 +252,7 @@ def means(
     Moments are divided by the share `kept` of the slopes that clipping left. The number has at most
     this `variance`.
     """
-    found = []
+    posteriors = []
     weights = state.features.weight(state.rows.phi(state.features))
     relative = float(weights.mean() / weights.min())
     for gram, clipped_cross, clipped_sd in _crosses(state, grams, stage):
@@ -258,8 +262,8 @@ def means(
         size = PRIORS.outcome_sd**2 * most / slope_variance(state.features)
         spreads = (PRIORS.outcome_intercept_sd * half) ** 2, size
         base = state.session.regression
-        found.append(base.nuisance(moments, state.features, *spreads, fit_noise=True))
-    return found
+        posteriors.append(base.nuisance(moments, state.features, *spreads, fit_noise=True))
+    return posteriors
 
 
 def _most_variance(
@@ -318,7 +322,7 @@ def residual_cross(state: Survey, partials: Folds, arm: int | None = None) -> Cr
 
 
 def residual_effect(
-    state: Survey, grams: Grams, partials: Folds, asked: tuple[StageKey, Cross] | None = None
+    state: Survey, grams: Grams, partials: Folds, query: tuple[StageKey, Cross] | None = None
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
@@ -328,14 +332,14 @@ def residual_effect(
     an error of the propensity are of second order.
     """
     features, bound = state.effect_features, state.centre.bound
-    stage, cross = asked or (NUISANCE_RESIDUALS, residual_cross(state, partials))
+    stage, cross = query or (NUISANCE_RESIDUALS, residual_cross(state, partials))
     release, cut = state.session.release(stage, cross), cross.cut
     gram, gram_sd, mean_weight = weights_gram(state, grams, partials, NUISANCE_WEIGHTS)
     noise_var = (0.5 * cut) ** 2 / mean_weight
-    found = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
+    moments = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)
     size = PRIORS.effect_sd**2 * state.variance / slope_variance(features)
-    return as_effect(state, state.session.regression.effect(found, features, constant, size))
+    return as_effect(state, state.session.regression.effect(moments, features, constant, size))
 
 
 def residual_product(state: Survey, partials: Folds, arm: int | None = None) -> Transform:
@@ -343,8 +347,8 @@ def residual_product(state: Survey, partials: Folds, arm: int | None = None) -> 
     soft = state.soft_clip
 
     def product(part: FoldFit) -> Transform:
-        found = vault.ResidualProduct(part.e_soft, part.eta, state.outcome, soft)
-        return found if arm is None else vault.OfArm(found, arm)
+        residuals = vault.ResidualProduct(part.e_soft, part.eta, state.outcome, soft)
+        return residuals if arm is None else vault.OfArm(residuals, arm)
 
     return by_fold(product, partials)
 
@@ -408,9 +412,9 @@ def overall(partials: Folds) -> FoldFit:
     """The folds' mean nuisances, for display and prediction; new data have no folds."""
     if len(partials) == 1:
         return partials[0]
-    one, two = partials
-    e, soft, eta = mixed(one.e, two.e), mixed(one.e_soft, two.e_soft), mixed(one.eta, two.eta)
-    return replace(one, e=e, e_soft=soft, eta=eta)
+    a, b = partials
+    e, soft, eta = mixed(a.e, b.e), mixed(a.e_soft, b.e_soft), mixed(a.eta, b.eta)
+    return replace(a, e=e, e_soft=soft, eta=eta)
 
 
 def mixed(first: Function, second: Function) -> Function:
@@ -432,13 +436,13 @@ def remainder(
     return over_folds([_remainder(state, part, term, tau) for part in parts])
 
 
-def over_folds(found: Sequence[Remainder]) -> Remainder:
+def over_folds(biases: Sequence[Remainder]) -> Remainder:
     """Distribution of the mean of the folds' biases.
 
     The folds' errors are dependent: the folds share priors and the limitations of the features. By
     Minkowski's inequality, the sd of a mean is at most the mean of the sds.
     """
-    mean, sd = np.mean([[one.mean, one.sd] for one in found], axis=0)
+    mean, sd = np.mean([[bias.mean, bias.sd] for bias in biases], axis=0)
     return Remainder(float(mean), float(sd))
 
 
@@ -451,9 +455,9 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     added. If the effect has error d_tau, the ATE has the additional error
     E[(w f (1 - f) - 1) d_tau] with the fitted propensity f, and E[Y(1)] has E[w g (1 - f) d_tau].
     """
-    found = Remainder(0.0, 0.0)
+    bias = Remainder(0.0, 0.0)
     if part.pair is None and part.beyond is None:
-        return found
+        return bias
     e = part.propensity(term)
     weigh = estimand_of(term).bias_weight(e(state.rows), state.clip)
     fitted = np.clip(_uncut(part.e)(state.rows), 0.0, 1.0)
@@ -461,19 +465,19 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     if part.pair is not None:
         move = _move(state, part.pair)
         weight, gap = _averaged(state, state.features, weigh, g)
-        found = part.pair.remainder(move @ weight @ move.T, move @ gap)
+        bias = part.pair.remainder(move @ weight @ move.T, move @ gap)
         size = float(np.linalg.norm(gap * part.pair.slopes[1]))
-        found = found + Remainder(0.0, PRIORS.unadjusted * size)
+        bias = bias + Remainder(0.0, PRIORS.unadjusted * size)
     if part.beyond is not None:
         psi, joint = part.beyond
         weight, gap = _averaged(state, psi, weigh, g)
-        found = found + joint.remainder(weight, gap)
+        bias = bias + joint.remainder(weight, gap)
     if tau is not None and e is part.e:
         lost = weigh * fitted * (1 - fitted) - 1
         if term.arm is not None:
             lost = weigh * g * np.abs(term.arm - fitted)
-        found = found + Remainder(0.0, tau.mean_sd(state.rows, lost))
-    return found
+        bias = bias + Remainder(0.0, tau.mean_sd(state.rows, lost))
+    return bias
 
 
 def _averaged(state: Survey, features: Features, weigh: Vector, g: Vector) -> tuple[Matrix, Vector]:
@@ -498,11 +502,11 @@ def _move(state: Survey, pair: RegressionPair) -> Matrix:
     """
 
     def moved() -> Matrix:
-        rows, one = state.rows, pair.e
+        rows, fit = state.rows, pair.e
         model = population.population_gram(state.features, rows, 1.0, np.ones(len(rows)))
         # rows of a fold or of all folds; noise may hide small counts
-        scale = np.trace(model) / max(np.trace(one.gram), len(model) * one.gram_sd, 1e-9)
-        return population.alignment(model, one.gram * scale, one.gram_sd * scale)
+        scale = np.trace(model) / max(np.trace(fit.gram), len(model) * fit.gram_sd, 1e-9)
+        return population.alignment(model, fit.gram * scale, fit.gram_sd * scale)
 
     return state.rows.memo((state.features, pair.e.gram), moved)
 
@@ -514,13 +518,13 @@ def product_confounding(state: Survey, parts: Sequence[FoldFit], term: ResultTer
     result is the mean over folds. A fold without interactions counts as 0, as does one whose
     releases do not favor interactions over none.
     """
-    found = [0.0] * len(parts)
+    most = [0.0] * len(parts)
     for k, part in enumerate(parts):
         if part.beyond is not None and part.beyond[1].support > FAVORED:
             psi, joint = part.beyond
             used = part.propensity(term)
-            found[k] = joint.most_confounding(remainder_weight(state, psi, used, term))
-    return float(np.mean(found or [0.0]))
+            most[k] = joint.most_confounding(remainder_weight(state, psi, used, term))
+    return float(np.mean(most or [0.0]))
 
 
 def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTerm) -> float:
@@ -528,14 +532,14 @@ def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTer
 
     The mean over folds; NaN without interactions.
     """
-    found = [np.nan] * len(parts)
+    biases = [np.nan] * len(parts)
     for k, part in enumerate(parts):
         if part.beyond is not None:
             psi, joint = part.beyond
             used = part.propensity(term)
             weight = remainder_weight(state, psi, used, term)
-            found[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
-    return float(np.mean(found or [np.nan]))
+            biases[k] = joint.stronger(STRONG).remainder(weight, used=joint).rms
+    return float(np.mean(biases or [np.nan]))
 
 
 def adjustment(state: Survey, parts: Sequence[FoldFit]) -> tuple[float, float]:

@@ -15,11 +15,11 @@ RANGES = {"bandwidth": (1e-3, 1e3), "ridge": (1e-6, 1e6)}
 """Allowed ranges; values beyond bring no gain and may overflow. The default ridge is within."""
 
 
-def refuse(asked: Mapping[str, bool], why: str) -> None:
+def refuse(options: Mapping[str, bool], why: str) -> None:
     """Refuse the first option that was requested; `why` is a sentence with {} for the option."""
-    for what, is_asked in asked.items():
-        if is_asked:
-            raise CapabilityError(why.format(what))
+    for option, requested in options.items():
+        if requested:
+            raise CapabilityError(why.format(option))
 
 
 def check_whole(what: str, value: object, low: int, high: int | None = None) -> None:

@@ -129,30 +129,24 @@ def fit_nuisances(state: Survey) -> NuisanceFit:
 
 
 def refined(state: Survey, partials: Folds, spread: float | None = None) -> tuple[Folds, Remainder]:
-    """Add planned interactions, with an allowance in the averages for undetected interactions."""
-    found = refine(state, partials, spread)
-    return (found, Remainder(0.0, 0.0)) if found is partials else select_interactions(state, found)
-
-
-def select_interactions(state: Survey, partials: Folds) -> tuple[Folds, Remainder]:
-    """Drop the interactions unless the evidence of some fold supports them.
+    """Add planned interactions if the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
     """
-    beyond = [p.beyond for p in partials]
-    if any(one is None or one[1].support > 0 for one in beyond):
-        return partials, Remainder(0.0, 0.0)
-    laws, without = [], []
-    for part, one in zip(partials, beyond, strict=True):
-        assert one is not None
-        psi, pair = one
+    extended = refine(state, partials, spread)
+    beyond = [p.beyond for p in extended if p.beyond is not None]
+    supported = any(pair.support > 0 for _, pair in beyond)
+    if extended is partials or supported or len(beyond) < len(extended):
+        return extended, Remainder(0.0, 0.0)
+    biases, without = [], []
+    for part, (psi, pair) in zip(extended, beyond, strict=True):
         weight = nu.remainder_weight(state, psi, part.e)
-        law = pair.remainder(weight)
-        shift = pair.confounding(weight) + law.mean
-        laws.append(Remainder(0.0, float(np.hypot(law.sd, shift))))
+        bias = pair.remainder(weight)
+        shift = pair.confounding(weight) + bias.mean
+        biases.append(Remainder(0.0, float(np.hypot(bias.sd, shift))))
         # Interactions of zero keep the structure of saved results unchanged.
         without.append(nu.extended(part, psi, pair.without()))
-    return tuple(without), nu.over_folds(laws)
+    return tuple(without), nu.over_folds(biases)
 
 
 EffectStages = tuple[StageKey, StageKey, StageKey | None]
@@ -160,21 +154,21 @@ EffectStages = tuple[StageKey, StageKey, StageKey | None]
 
 
 def residual_moments(
-    known: NuisanceFit,
+    fit: NuisanceFit,
     target: vault.Transform | None = None,
     stages: EffectStages = (RESIDUAL_SIZES, RESIDUALS, WEIGHTS),
     *,
     by_arm: bool = False,
 ) -> Residuals:
     """Release the sizes of the residual product (or of another target), then its moments."""
-    state, partials = known.state, known.partials
-    sizes, moments, weights = stages
+    state, partials = fit.state, fit.partials
+    size_stage, moment_stage, weight_stage = stages
     target = state.weigh(target or nu.residual_product(state, partials))
-    law = residual_sizes(state, target, sizes, partials[0])
-    gram, gram_sd, mean_weight = nu.weights_gram(state, known.grams, partials, weights)
-    cut, features = cut_of(state, law, moments, PRIORS.cut_bias), state.effect_features
-    found = cut_moments(state, features, target, law, cut, moments, by_arm=by_arm)
-    return Residuals(*found, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=law)
+    sizes = residual_sizes(state, target, size_stage, partials[0])
+    gram, gram_sd, mean_weight = nu.weights_gram(state, fit.grams, partials, weight_stage)
+    cut, features = cut_of(state, sizes, moment_stage, PRIORS.cut_bias), state.effect_features
+    moments = cut_moments(state, features, target, sizes, cut, moment_stage, by_arm=by_arm)
+    return Residuals(*moments, gram=gram, gram_sd=gram_sd, mean_weight=mean_weight, sizes=sizes)
 
 
 class ReleasedMoments(NamedTuple):
@@ -213,10 +207,12 @@ def cut_moments(
     below = max(law.below(cut), PRIORS.least_below)
     rows = state.population.count / state.count
     return ReleasedMoments(
-        release.value / below, release.noise_sd / below, cut,
-        max(law.rms(cut), LEAST_RMS * cut) * float(np.sqrt(rows)),
-        PRIORS.cut_allowance * cuts.unseen_bias(law, cut) * rows,
-    )  # fmt: skip
+        cross=release.value / below,
+        cross_sd=release.noise_sd / below,
+        cut=cut,
+        spread=max(law.rms(cut), LEAST_RMS * cut) * float(np.sqrt(rows)),
+        clipping=PRIORS.cut_allowance * cuts.unseen_bias(law, cut) * rows,
+    )
 
 
 def residual_sizes(
@@ -236,21 +232,21 @@ class FittedEffect(NamedTuple):
     effect: Effect  # The effect, with the covariance of its band
     # Covariance of the coefficients under the effect's own prior and noise, shape (p, p)
     cov: Matrix
-    left: list[ProductBias]  # Distributions of the bias from nuisance errors in the moments
+    biases: list[ProductBias]  # Distributions of the bias from nuisance errors in the moments
 
 
 def orthogonal_effect(
-    state: Survey, partials: Folds, found: Residuals, regress: EffectRegression
+    state: Survey, partials: Folds, residuals: Residuals, regress: EffectRegression
 ) -> tuple[Effect, Folds]:
     """tau(x), and the nuisances refitted with its constant part.
 
     The distribution of their errors depends on the mean effect. A second refit would change little.
     """
-    effect = read_effect(state, found, partials, partials, regress).effect
+    effect = read_effect(state, residuals, partials, partials, regress).effect
     if partials[0].pair is None:  # a known propensity adds no bias
         return effect, partials
-    after = nu.updated_for_effect(state, partials, effect)
-    return read_effect(state, found, partials, after, regress).effect, after
+    updated = nu.updated_for_effect(state, partials, effect)
+    return read_effect(state, residuals, partials, updated, regress).effect, updated
 
 
 def effect_spreads(state: Survey, slopes: float) -> tuple[float, float]:
@@ -259,7 +255,7 @@ def effect_spreads(state: Survey, slopes: float) -> tuple[float, float]:
 
 
 def read_effect(
-    state: Survey, found: Residuals, used: Folds, known: Folds, regress: EffectRegression
+    state: Survey, residuals: Residuals, used: Folds, updated: Folds, regress: EffectRegression
 ) -> FittedEffect:
     """Regress the released moments minus the bias from the nuisances `used`.
 
@@ -267,47 +263,52 @@ def read_effect(
     clipping on the constant. Its prior is of plausible effects. Averages take effects of the usual
     size, as in `nuisances.residual_effect`.
     """
-    features = state.effect_features
-    noise_var = found.spread**2 / found.mean_weight
-    moments = Moments(found.gram, found.cross, found.gram_sd, found.cross_sd, noise_var)
-    spreads = effect_spreads(state, found.cut)
+    features, mean_weight = state.effect_features, residuals.mean_weight
+    moments = Moments(
+        residuals.gram,
+        residuals.cross,
+        residuals.gram_sd,
+        residuals.cross_sd,
+        residuals.spread**2 / mean_weight,
+    )
+    spreads = effect_spreads(state, residuals.cut)
     base = state.session.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
         return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
-    left = leftovers(state, used, known)
-    mean, cov = product_bias_moments(state, left, features)
-    moments = replace(moments, cross=found.cross - mean)
+    biases = product_biases(state, used, updated)
+    mean, cov = product_bias_moments(state, biases, features)
+    moments = replace(moments, cross=residuals.cross - mean)
     posterior = regress(moments, *spreads)
-    cov[0, 0] += (found.clipping * found.gram[0, 0] / found.mean_weight) ** 2
-    plausible = PRIORS.plausible * found.cut / amplitude(len(features.blocks))
+    cov[0, 0] += (residuals.clipping * residuals.gram[0, 0] / mean_weight) ** 2
+    plausible = PRIORS.plausible * residuals.cut / amplitude(len(features.blocks))
     usual = PRIORS.effect_sd * float(np.sqrt(state.variance / nu.slope_variance(features)))
-    around, own = (
+    band, usual_band = (
         regression.second_moment(
             replace(moments, extra=cov), base.reference(features, spreads[0], unit), posterior.mean
         )
         for unit in (plausible, usual)
     )
-    effect = nu.as_effect(state, replace(posterior, cov=around))
-    pieces = (replace(effect.pieces[0], usual=own),)
-    return FittedEffect(replace(effect, pieces=pieces), posterior.cov, left)
+    effect = nu.as_effect(state, replace(posterior, cov=band))
+    pieces = (replace(effect.pieces[0], usual=usual_band),)
+    return FittedEffect(replace(effect, pieces=pieces), posterior.cov, biases)
 
 
-def leftovers(state: Survey, used: Folds, known: Folds) -> list[ProductBias]:
+def product_biases(state: Survey, used: Folds, updated: Folds) -> list[ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []
-    phi, found = state.rows.phi(state.features)[:ERROR_POINTS], []
-    for one, two in zip(used, known, strict=True):
-        assert one.pair is not None
-        assert two.pair is not None
-        sources = [BiasSource(phi, two.pair, *one.pair.mean)]
-        if one.beyond is not None and two.beyond is not None:
-            psi, pair = one.beyond
-            own = state.rows.phi(psi)[:ERROR_POINTS]
-            sources.append(BiasSource(own, two.beyond[1], *pair.mean))
-        found.append(leftover(sources))
-    return found
+    phi, biases = state.rows.phi(state.features)[:ERROR_POINTS], []
+    for part, after in zip(used, updated, strict=True):
+        assert part.pair is not None
+        assert after.pair is not None
+        sources = [BiasSource(phi, after.pair, *part.pair.mean)]
+        if part.beyond is not None and after.beyond is not None:
+            psi, pair = part.beyond
+            columns = state.rows.phi(psi)[:ERROR_POINTS]
+            sources.append(BiasSource(columns, after.beyond[1], *pair.mean))
+        biases.append(leftover(sources))
+    return biases
 
 
 def product_bias_moments(

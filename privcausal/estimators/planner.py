@@ -7,7 +7,7 @@ mechanisms, sensitivities, clips, nuisances, and error allowances are the same a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,17 +17,18 @@ from privcausal.accounting import Release
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Undeclared, resolve_domains
+from privcausal.estimators.budget import Undeclared, check_plan, resolve_domains
 from privcausal.estimators.instruments import late_limits
+from privcausal.estimators.uplift import ADUM, CellRequest
 from privcausal.estimators.words import Estimate, words_of
-from privcausal.inference.averages import USUAL_Z, covering
+from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering
 from privcausal.prices import as_typed
 from privcausal.request import schema as domains
 from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.typing import Vector
-from privcausal.vault import one_blas_thread, simulate
+from privcausal.vault import Vault, one_blas_thread, simulate
 
 LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
 
@@ -92,8 +93,8 @@ class Forecast:
 
     def widest(self, alpha: float) -> Vector:
         """The largest half-widths of the simulated fits."""
-        each = [_half_width(one, alpha) for one in self.simulated]
-        return np.asarray(np.max([self.half_width(alpha), *each], axis=0))
+        simulated = [_half_width(variances, alpha) for variances in self.simulated]
+        return np.asarray(np.max([self.half_width(alpha), *simulated], axis=0))
 
     def first(self, alpha: float) -> float:
         """Half-width of the planned term."""
@@ -114,7 +115,7 @@ class Planner:
     undeclared: Undeclared
     assumed: Assumptions
     patterns: tuple[bool, ...] = (False, True)
-    _known: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
+    _forecasts: dict[tuple[int, float], Forecast] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.request.mode == "paper":
@@ -131,14 +132,19 @@ class Planner:
     @classmethod
     def of(cls, learner: Learner, base: AnyBase, request: Request, assumed: Assumptions) -> Planner:
         """Planner for a request; the declared bounds determine the kind of each column."""
-        kinds = {name: _kind(request, name) for name in request.columns}
+        kinds: dict[str, ColumnKind] = {}
+        for name in request.columns:  # numeric unless declared to be text
+            domain = request.schema.get(name)
+            binary_labels = isinstance(domain, Binary) and domain.labels
+            text = isinstance(domain, domains.Levels) or binary_labels
+            kinds[name] = "text" if text else "numeric"
         schema, undeclared = resolve_domains(request, Header(kinds))
         return cls(learner, base, request, schema, undeclared, assumed)
 
     def worst(self) -> Planner:
         """Planner for the cautious population with the most variable outcome within its bounds."""
         planner = self.cautious()
-        return replace(planner, assumed=planner.assumed.worst, _known={})
+        return replace(planner, assumed=planner.assumed.worst, _forecasts={})
 
     def cautious(self) -> Planner:
         """Planner for the cautious population: one simulated fit for each forecast.
@@ -149,7 +155,7 @@ class Planner:
         invented = formula.outcome, *formula.causes
         like = {k: rows for k, rows in self.assumed.like.items() if k not in invented}
         assumed = replace(self.assumed, population=CAUTIOUS, like=like)
-        return replace(self, assumed=assumed, patterns=(False,), _known={})
+        return replace(self, assumed=assumed, patterns=(False,), _forecasts={})
 
     def without_rows(self) -> Planner:
         """The forecasts so far, with the names of the columns of public rows but no values."""
@@ -178,35 +184,64 @@ class Planner:
 
     def at(self, rows: int, epsilon: float) -> Forecast:
         """Forecast of one fit: the mean over simulated fits, two of them with mirrored noise."""
-        if (rows, epsilon) not in self._known:
-            if self.has_no_rows:
-                raise CapabilityError(
-                    "A plan keeps no rows of like=, so it has forecasts only for the n and eps of "
-                    "its call. Call pc.plan again with the other n and eps."
-                )
-            self._known[rows, epsilon] = self._forecast(rows, self.plan(epsilon, rows))
-        return self._known[rows, epsilon]
-
-    def _forecast(self, rows: int, plan: Plan) -> Forecast:
+        if (rows, epsilon) in self._forecasts:
+            return self._forecasts[rows, epsilon]
+        if self.has_no_rows:
+            raise CapabilityError(
+                "A plan keeps no rows of like=, so it has forecasts only for the n and eps of "
+                "its call. Call pc.plan again with the other n and eps."
+            )
+        plan = self.plan(epsilon, rows)
         try:
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in self.patterns]
         except BudgetError:  # The fit would fail too: its bounds lack budget.
-            infinite, zero, asked = np.array([np.inf]), np.zeros(1), plan.request.estimand
-            names = ({"CATE": "ATE", "OLS": "Intercept"}.get(asked, asked),)
-            each, passes = (np.stack([infinite, zero, zero, zero]),), len(plan.stages)
-            return Forecast(rows, plan, names, infinite, zero, zero, zero, (), passes, each)
-        simulated = tuple(_variances(estimate) for estimate, _ in fits)
+            infinite, zero, estimand = np.array([np.inf]), np.zeros(1), plan.request.estimand
+            forecast = Forecast(
+                rows=rows,
+                plan=plan,
+                terms=({"CATE": "ATE", "OLS": "Intercept"}.get(estimand, estimand),),
+                sampling=infinite,
+                privacy=zero,
+                clipping=zero,
+                nuisances=zero,
+                releases=(),
+                passes=len(plan.stages),
+                simulated=(np.stack([infinite, zero, zero, zero]),),
+            )
+            return self._forecasts.setdefault((rows, epsilon), forecast)
+        estimates, averages, simulated, passes = zip(*fits, strict=True)
         sampling, privacy, clipping, nuisances = np.mean(simulated, axis=0)
-        (first, passes), last = fits[0], fits[-1][0]
-        found = first.averages
-        assert found is not None  # Guaranteed by _variances.
-        return Forecast(
-            rows, plan, found.names, sampling, privacy, clipping, nuisances,
-            tuple(map(_averaged, first.releases, last.releases)), passes, simulated,
-            float(np.mean([e.averages.hidden for e, _ in fits if e.averages is not None])),
-        )  # fmt: skip
+        # both noises by root mean square; they may differ if a clip was chosen
+        releases = []
+        for first, last in zip(estimates[0].releases, estimates[-1].releases, strict=False):
+            a, b = first.charge, last.charge
+            noise_sd = float(np.hypot(a.noise_sd, b.noise_sd) / np.sqrt(2.0))
+            sensitivity = float(np.hypot(a.sensitivity, b.sensitivity) / np.sqrt(2.0))
+            charge = replace(a, noise_sd=noise_sd, sensitivity=sensitivity)
+            releases.append(replace(first, charge=charge))
+        forecast = Forecast(
+            rows=rows,
+            plan=plan,
+            terms=averages[0].names,
+            sampling=sampling,
+            privacy=privacy,
+            clipping=clipping,
+            nuisances=nuisances,
+            releases=tuple(releases),
+            passes=passes[0],
+            simulated=simulated,
+            hidden=float(np.mean([a.hidden for a in averages])),
+        )
+        return self._forecasts.setdefault((rows, epsilon), forecast)
 
-    def _simulated(self, rows: int, plan: Plan, *, mirrored: bool) -> tuple[Estimate, int]:
+    def _simulated(
+        self, rows: int, plan: Plan, *, mirrored: bool
+    ) -> tuple[Estimate, AverageEstimate, np.ndarray, int]:
+        """A fit of simulated rows, its averages, their variances by source, and its passes.
+
+        The variances, of all terms and groups, have shape (4, m): sampling, privacy, clipping, and
+        nuisances.
+        """
         schema, formula = self.schema, plan.request.formula
         domain = schema.get(formula.outcome)
         invented = formula.outcome not in self.assumed.like
@@ -219,7 +254,18 @@ class Planner:
         with warnings.catch_warnings(), one_blas_thread():
             warnings.simplefilter("ignore")  # A fit's warnings are about its own rows.
             estimate = self.learner.fit(plan, vault, schema, self.undeclared, self.base)
-        return estimate, vault.passes
+        averages = estimate.averages
+        if averages is None:
+            raise CapabilityError(
+                "This fit releases no average effects and therefore has no intervals to plan. Set "
+                "shares={'average': ...} to a share above 0."
+            )
+        sampling, privacy = np.diag(averages.sampling), np.diag(averages.privacy)
+        variances = np.stack([sampling, privacy, averages.clipping**2, averages.remainder**2])
+        if words_of(estimate.plan.request).in_set:  # as in a fit, the set may be unbounded
+            bounded = np.isfinite(late_limits(averages, USUAL_Z)).all()
+            variances[0, 0] += 0.0 if bounded else np.inf
+        return estimate, averages, variances, vault.passes
 
     def epsilon_for(self, width: float, rows: int, alpha: float) -> float:
         """Smallest epsilon, to three digits, with a half-width of at most `width`.
@@ -230,14 +276,14 @@ class Planner:
             Sampling error already exceeds the width.
         """
         limits = LEAST_EPSILON, MOST_EPSILON
-        found = _search(lambda eps: self.at(rows, eps).first(alpha), width, 1.0, limits, up)
-        if found is None:
+        epsilon = _search(lambda eps: self.at(rows, eps).first(alpha), width, 1.0, limits, up)
+        if epsilon is None:
             least = self.at(rows, MOST_EPSILON).first(alpha)
             raise BudgetError(
                 f"No eps gives a half-width of {width:.4g} with n={rows}. Even with almost no "
                 f"noise (eps={MOST_EPSILON:g}), the half-width is {least:.3g}. Use more rows."
             )
-        return found
+        return epsilon
 
     def rows_for(self, width: float, epsilon: float, alpha: float) -> int:
         """Smallest number of rows, to three digits, with a half-width of at most `width`.
@@ -247,38 +293,19 @@ class Planner:
         BudgetError
             The number would exceed the maximum of a plan.
         """
-        found = _search(
-            lambda rows: self.at(int(rows), epsilon).first(alpha), width, 4000.0,
-            (float(LEAST_ROWS), float(MOST_PLANNED_ROWS)), lambda rows: up(np.ceil(rows)),
-        )  # fmt: skip
-        if found is None:
+        rows = _search(
+            lambda rows: self.at(int(rows), epsilon).first(alpha),
+            width,
+            start=4000.0,
+            limits=(float(LEAST_ROWS), float(MOST_PLANNED_ROWS)),
+            rounded=lambda rows: up(np.ceil(rows)),
+        )
+        if rows is None:
             raise BudgetError(
                 f"No n up to {MOST_PLANNED_ROWS:,} gives a half-width of {width:.4g} at "
                 f"eps={as_typed(epsilon)}. Accept a wider interval, or use a larger eps."
             )
-        return int(found)
-
-
-def _kind(request: Request, name: str) -> ColumnKind:
-    """Type of a column without data: numeric unless declared to be text."""
-    domain = request.schema.get(name)
-    labels = isinstance(domain, domains.Levels) or (isinstance(domain, Binary) and domain.labels)
-    return "text" if labels else "numeric"
-
-
-def _variances(estimate: Estimate) -> np.ndarray:
-    """Sampling, privacy, clipping, and nuisance variances of all terms and groups, shape (4, m)."""
-    found = estimate.averages
-    if found is None:
-        raise CapabilityError(
-            "This fit releases no average effects and therefore has no intervals to plan. Set "
-            "shares={'average': ...} to a share above 0."
-        )
-    parts = np.diag(found.sampling), np.diag(found.privacy), found.clipping**2, found.remainder**2
-    variances = np.stack(parts)
-    if words_of(estimate.plan.request).in_set:  # as in a fit, the set may be unbounded
-        variances[0, 0] += 0.0 if np.isfinite(late_limits(found, USUAL_Z)).all() else np.inf
-    return variances
+        return int(rows)
 
 
 def _half_width(variances: np.ndarray, alpha: float) -> Vector:
@@ -288,16 +315,6 @@ def _half_width(variances: np.ndarray, alpha: float) -> Vector:
     finite = np.isfinite(variance)
     sd = np.sqrt(np.where(finite, variance, 0.0))
     return np.where(finite, covering(z, np.sqrt(clipping), sd), np.inf)
-
-
-def _averaged(first: Release, second: Release) -> Release:
-    """Combine both noises by root mean square; they may differ if a clip was chosen."""
-    one, other = first.charge, second.charge
-    noise_sd, sensitivity = (
-        float(np.hypot(a, b) / np.sqrt(2.0))
-        for a, b in ((one.noise_sd, other.noise_sd), (one.sensitivity, other.sensitivity))
-    )
-    return replace(first, charge=replace(one, noise_sd=noise_sd, sensitivity=sensitivity))
 
 
 def up(value: float) -> float:
@@ -335,3 +352,56 @@ def _search(
         else:
             below = middle
     return rounded(above)
+
+
+# -- the record of a fit: what was asked, and the releases that answered; both are public ---------
+
+
+@dataclass(frozen=True, eq=False)
+class RowRequest:
+    """What a fit of rows was asked.
+
+    `kinds` are the public types of the columns without a declared domain. `integers` are those of
+    them, those that form cells, and those with bounds (0, 1), which have an integer type.
+    """
+
+    request: Request
+    learner: Learner
+    base: AnyBase
+    kinds: Mapping[str, ColumnKind]
+    integers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, request: Request, learner: Learner, base: AnyBase, header: Header) -> RowRequest:
+        undeclared = [n for n in request.columns if n not in (*request.schema, request.trust.unit)]
+        # Other types decide nothing, and a missing value may change the type of a column.
+        formula = request.formula
+        cells = formula.effect_variables if isinstance(learner, ADUM) else ()
+        two = [n for n in formula.variables if request.schema.get(n) == Interval(0.0, 1.0)]
+        integers = tuple(
+            n
+            for n in dict.fromkeys((*undeclared, *cells, *two))
+            if n in header.integers and n not in formula.coded
+        )
+        return cls(request, learner, base, {n: header.kinds[n] for n in undeclared}, integers)
+
+    def planned(self) -> tuple[Plan, Callable[[Vault], Estimate]]:
+        """The plan, after all checks that need no rows, and the fit by the answers of a vault."""
+        header = Header(self.kinds, integers=frozenset(self.integers))
+        schema, undeclared = resolve_domains(self.request, header)
+        plan = self.learner.plan(self.request, self.base, undeclared)
+        check_plan(plan, schema, self.learner.accepted(self.base).functions)
+        return plan, lambda vault: self.learner.fit(plan, vault, schema, undeclared, self.base)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """From this, a fit can be computed again without rows.
+
+    `answers` holds the releases of each stage, one for each fold. `silent` is True if the noise was
+    zero, in a test.
+    """
+
+    call: RowRequest | CellRequest
+    answers: Mapping[str, tuple[Release, ...]]
+    silent: bool = False

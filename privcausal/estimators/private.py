@@ -13,7 +13,7 @@ from privcausal import vault
 from privcausal.estimators import averages, budget, interactions, survey
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.averages import One, Target, asked_averages, weighed
+from privcausal.estimators.averages import RequestedAverage, Target, requested_averages, weighed
 from privcausal.estimators.budget import Use, learned, one_contrast, products, several_arms
 from privcausal.estimators.clusters import CLUSTER_USE
 from privcausal.estimators.survival import SURVIVAL_USE, score_variance, with_noise
@@ -51,37 +51,18 @@ HARDLY = (
 )
 
 
-def arm_effects(state: survey.Survey, stage: StageKey) -> tuple[list[One], tuple[str, ...]]:
+def arm_effects(
+    state: survey.Survey, stage: StageKey
+) -> tuple[list[RequestedAverage], tuple[str, ...]]:
     """Effects relative to the first arm, then the arms' mean outcomes, and notes on poor overlap.
 
     `stage` is the stage of the scores.
     """
     request = state.session.plan.request
-    means, notes = _means(state, stage)
-    (base, base_law), vectors = means[0], np.eye(len(means))
-    effects = [
-        # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
-        (_less(target, base), Remainder(0.0, law.rms + base_law.rms), own - vectors[0])
-        for (target, law), own in zip(means[1:], vectors[1:], strict=True)
-    ]
-    every = [*effects, *((*mean, own) for mean, own in zip(means, vectors, strict=True))]
-    return [One(term, *one) for term, one in zip(request.terms, every, strict=True)], notes
-
-
-def _less(target: Target, reference: Target) -> Target:
-    """Target of a difference; the arm with the larger outcome weight supplies the extremes."""
-    worse = max(target, reference, key=lambda one: one.extremes.unit_most)
-    return replace(target, centre=target.centre - reference.centre, extremes=worse.extremes)
-
-
-def _means(
-    state: survey.Survey, stage: StageKey
-) -> tuple[list[tuple[Target, Remainder]], tuple[str, ...]]:
-    """Target of each arm's mean outcome, and the distribution of its bias from nuisance errors."""
-    request = state.session.plan.request
     shares = request.propensity if isinstance(request.propensity, Mapping) else None
+    # propensity and mean outcome of each arm, as in a study of this arm against all others
     state, grams = nu.moments_of(state, {} if shares else arm_indicators(request))
-    etas, own, crosses = nu.outcomes(state, grams), [], dict[StageKey, vault.Cross]()
+    etas, folds, crosses = nu.outcomes(state, grams), [], dict[StageKey, vault.Cross]()
     pairs = zip(arm_stages(request), arm_stages(request, "residual moments"), strict=True)
     for arm, (treatment, residual) in enumerate(pairs):
         if shares:
@@ -89,28 +70,38 @@ def _means(
             partials = tuple(nu.FoldFit(known, known, nu.mean(state, e.mean), None) for e in etas)
         else:
             partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
-        own.append(nu.clipped(state, partials))
-        crosses[residual] = nu.residual_cross(*own[-1], arm)
+        folds.append(nu.clipped(state, partials))
+        crosses[residual] = nu.residual_cross(*folds[-1], arm)
     state.session.gather(dict(crosses))
-    found, notes = [], []
+    # each arm's mean outcome, with the distribution of its bias from nuisance errors
+    means, notes = list[tuple[Target, Remainder]](), list[str]()
     # each row counts as 1, or as its survey weight
     mass = averages.weighted_mass(state, None) or vault.OfCovariates(Constant(1.0), 1.0)
-    for arm, ((mine, partials), asked) in enumerate(zip(own, crosses.items(), strict=True)):
-        tau = nu.residual_effect(mine, grams, partials, asked)
-        nuisances = tuple(nu.nuisance_of(p, tau, mine.outcome) for p in partials)
-        scored = weighed(mine, partials, nuisances, tau, stage, (arm, mass))
-        target = averages.arm_target(mine, scored.nuisances, arm, mass, several=True)
-        found.append((target, scored.remainder))
+    for arm, ((own_state, partials), cross) in enumerate(zip(folds, crosses.items(), strict=True)):
+        tau = nu.residual_effect(own_state, grams, partials, cross)
+        nuisances = tuple(nu.nuisance_of(p, tau, own_state.outcome) for p in partials)
+        scored = weighed(own_state, partials, nuisances, tau, stage, (arm, mass))
+        target = averages.arm_target(own_state, scored.nuisances, arm, mass, several=True)
+        means.append((target, scored.remainder))
         if shares:  # known shares are not clipped
             continue
-        least = np.mean([p.e(state.rows) <= mine.clip * (1 + 1e-9) for p in partials])
-        if least > learners.POOR_OVERLAP:
-            told = HARDLY.format(share=least, arm=request.arms[arm], clip=mine.clip)
-            if least > learners.MOST_CUT:
-                state.session.alerts["overlap"] = told
+        clipped = np.mean([p.e(state.rows) <= own_state.clip * (1 + 1e-9) for p in partials])
+        if clipped > learners.POOR_OVERLAP:
+            text = HARDLY.format(share=clipped, arm=request.arms[arm], clip=own_state.clip)
+            if clipped > learners.MOST_CUT:
+                state.session.alerts["overlap"] = text
             else:
-                notes.append(told)
-    return found, tuple(notes)
+                notes.append(text)
+    # differences from the first arm; the arm with the larger outcome weight supplies the extremes
+    (base, base_bias), units, effects = means[0], np.eye(len(means)), []
+    for (target, bias), unit in zip(means[1:], units[1:], strict=True):
+        worse = max(target, base, key=lambda mean: mean.extremes.unit_most)
+        less = replace(target, centre=target.centre - base.centre, extremes=worse.extremes)
+        # The errors of two arms may have equal or opposite signs: by Minkowski's inequality.
+        effects.append((less, Remainder(0.0, bias.rms + base_bias.rms), unit - units[0]))
+    every = [*effects, *((*mean, unit) for mean, unit in zip(means, units, strict=True))]
+    requested = [RequestedAverage(term, *x) for term, x in zip(request.terms, every, strict=True)]
+    return requested, tuple(notes)
 
 
 AVERAGE_STAGES = (
@@ -221,23 +212,26 @@ class Private(AverageLearner):
     )  # fmt: skip
 
     def run(self, session: survey.FitRun) -> Estimate:
+        state = looked(session)  # ranges, survey weights, marginals, basis, outcome range
         if session.plan.request.arms:
-            state = looked(session)
-            asked, notes = arm_effects(state, AVERAGE_STAGES[1])
-            found = averages.averages(state, asked, AVERAGE_STAGES)
-            doubts = learners.average_doubts(found)
-            return learners.finish(state, None, None, found, (*notes, *doubts))
-        state, grams, partials = nu.additive_nuisances(looked(session))
+            requested, notes = arm_effects(state, AVERAGE_STAGES[1])
+            estimate = averages.averages(state, requested, AVERAGE_STAGES)
+            notes = (*notes, *learners.average_doubts(estimate))
+            return learners.finish(state, None, None, estimate, notes)
+        # Gram matrix, propensity and mean outcome, with their interactions
+        state, grams, partials = nu.additive_nuisances(state)
         state, partials = nu.clipped(state, partials)
         partials = interactions.refine(state, partials)
+        # a first effect, which only centers the scores
         tau = nu.residual_effect(state, grams, partials)
         nuisances = tuple(nu.nuisance_of(p, tau, state.outcome) for p in partials)
-        asked, weight = asked_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
-        found = averages.averages(state, asked, AVERAGE_STAGES, weight)
-        found = with_noise(session.plan.request, session.curves, found)
-        found = learners.with_adjustment(state, partials, found, found.terms[0])
-        seen, doubts = learners.shown(partials, nuisances), learners.average_doubts(found)
-        return learners.finish(state, None, seen, found, doubts)
+        # limits of the weights, then sizes of the scores and their sums
+        requested, weight = requested_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
+        estimate = averages.averages(state, requested, AVERAGE_STAGES, weight)
+        estimate = with_noise(session.plan.request, session.curves, estimate)
+        estimate = learners.with_adjustment(state, partials, estimate, estimate.terms[0])
+        functions, notes = learners.shown(partials, nuisances), learners.average_doubts(estimate)
+        return learners.finish(state, None, functions, estimate, notes)
 
 
 def looked(session: survey.FitRun) -> survey.Survey:

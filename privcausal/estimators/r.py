@@ -1,4 +1,4 @@
-"""R-learner (Nie and Wager 2021): residuals of the outcome on residuals of the treatment.
+"""R-learner (Nie and Wager 2021), which regresses residuals on residuals, and DR-learner.
 
 Moments of the residual product are released twice. The second release subtracts the first effect
 tau_1: (T - e) (Y - eta - (T - e) tau_1) has the weighted mean tau - tau_1. A better first effect
@@ -21,11 +21,10 @@ import numpy as np
 from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
-from privcausal.estimators.boosting import TWO_STAGES, r_learner
+from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
 from privcausal.estimators.budget import Use
 from privcausal.estimators.orthogonal import FittedEffect, Residuals
 from privcausal.estimators.survey import Survey
-from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Function
 from privcausal.inference import cuts, regression
@@ -35,7 +34,7 @@ from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import Moments, ScaleMixturePrior
 from privcausal.request.plan import StageKey
 from privcausal.typing import Vector
-from privcausal.vault import ResidualProduct
+from privcausal.vault import Aipw, ResidualProduct
 
 REMAINING = StageKey("effect", "remaining moments")
 
@@ -47,17 +46,16 @@ def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
     from doubly robust scores with this effect and these nuisances (steps 12 and 13:
     `CateLearner.run`).
     """
-    known = orthogonal.fit_nuisances(state)  # 3 to 7: Gram matrix, propensity, mean outcome
-    state, used = known.state, known.partials
-    found = orthogonal.residual_moments(known)  # 8: clipped moments of the residual product
-    first = orthogonal.read_effect(
-        state, found, used, used, regress
-    )  # 9, 10: bias removed, regressed
-    found, products = second_release(state, used, found, first)  # 11: remaining effect
-    after = nuisances.updated_for_effect(state, used, first.effect)
-    second = orthogonal.read_effect(state, found, used, after, regress)
-    effect = with_products(state, found, products, used[0].e_soft(state.rows), second)
-    return EffectFit.of(known, after, effect)
+    fit = orthogonal.fit_nuisances(state)  # 3 to 7: Gram matrix, propensity, mean outcome
+    state, partials = fit.state, fit.partials
+    residuals = orthogonal.residual_moments(fit)  # 8: clipped moments of the residual product
+    # 9, 10: bias removed, regressed
+    first = orthogonal.read_effect(state, residuals, partials, partials, regress)
+    residuals, products = second_release(state, partials, residuals, first)  # 11: remaining effect
+    updated = nuisances.updated_for_effect(state, partials, first.effect)
+    second = orthogonal.read_effect(state, residuals, partials, updated, regress)
+    effect = with_products(state, residuals, products, partials[0].e_soft(state.rows), second)
+    return EffectFit.of(fit, updated, effect)
 
 
 ProductMoments = tuple[RescaledFeatures, orthogonal.ReleasedMoments]
@@ -91,21 +89,20 @@ def second_release(
     rest = orthogonal.cut_moments(state, features, target, law, cut, REMAINING)
     cross, noise, p = rest.cross / features.stretch, rest.cross_sd / features.stretch, len(coef)
     again = rest._replace(cross=cross[:p] + first.gram @ coef, cross_sd=noise[:p])
-    found = _averaged(first, again)
+    residuals = _averaged(first, again)
     if features.products is None:
-        return found, None
-    last = rest._replace(cross=cross[p:], cross_sd=noise[p:])
-    return found, (features, last)
+        return residuals, None
+    return residuals, (features, rest._replace(cross=cross[p:], cross_sd=noise[p:]))
 
 
 def _averaged(first: Residuals, again: orthogonal.ReleasedMoments) -> Residuals:
     total = first.cross_sd**2 + again.cross_sd**2
-    own = np.divide(again.cross_sd**2, total, out=np.zeros_like(total), where=total > 0)
-    share = float(own.mean())
+    weight = np.divide(again.cross_sd**2, total, out=np.zeros_like(total), where=total > 0)
+    share = float(weight.mean())
     return replace(
         first,
-        cross=own * first.cross + (1 - own) * again.cross,
-        cross_sd=np.hypot(own * first.cross_sd, (1 - own) * again.cross_sd),
+        cross=weight * first.cross + (1 - weight) * again.cross,
+        cross_sd=np.hypot(weight * first.cross_sd, (1 - weight) * again.cross_sd),
         spread=share * first.spread + (1 - share) * again.spread,
         clipping=share * first.clipping + (1 - share) * again.clipping,
     )
@@ -147,8 +144,8 @@ def _layout(
         each = min(float(filled[-1]), PRIORS.products_norm / psi.size)
         share = each * psi.size if each * spread > noise**2 else 0.0
     even = PRIORS.even_norm
-    own = (1 - even) * water_filling(variance, noise**2) + even * size / size.sum()
-    stretch = np.sqrt((1 - share) * own / size)
+    squares = (1 - even) * water_filling(variance, noise**2) + even * size / size.sum()
+    stretch = np.sqrt((1 - share) * squares / size)
     products = psi if share > 0 else None
     if products is not None:  # of unit mean square
         stretch = np.r_[stretch, np.full(products.size, np.sqrt(share / products.size))]
@@ -168,7 +165,14 @@ def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interact
     phi = state.rows.phi(features)
     scales = phi.std(axis=0) + 1e-12
     strength = np.abs(effect.pieces[0].additive.coef) * scales
-    order = sorted(_own_functions(features), key=lambda j: -float(strength[j]))
+    # linear functions without the last level of each factor, which the other levels determine
+    linear, group = [], features.group
+    for j in np.flatnonzero(features.order == 1).tolist():
+        last = j + 1 == features.size or group[j + 1] != group[j]
+        indicator = features.design.columns[features.column[j]].kind == "indicator"
+        if not (indicator and last) or group.count(group[j]) == 1:
+            linear.append(j)
+    order = sorted(linear, key=lambda j: -float(strength[j]))
     owner = features.variables
     pairs = tuple(
         (i, j)
@@ -184,20 +188,12 @@ def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interact
     return replace(start, lift=lift, gain=gain) if gain.any() else None
 
 
-def _own_functions(features: FeatureMap) -> list[int]:
-    """Linear functions without the last level of each factor, which the other levels determine."""
-    found: list[int] = []
-    for number in np.flatnonzero(features.order == 1).tolist():
-        column = features.design.columns[features.column[number]]
-        last = number + 1 == features.size or features.group[number + 1] != features.group[number]
-        alone = features.group.count(features.group[number]) == 1
-        if column.kind != "indicator" or alone or not last:
-            found.append(number)
-    return found
-
-
 def with_products(
-    state: Survey, found: Residuals, more: ProductMoments | None, e: Vector, reading: FittedEffect
+    state: Survey,
+    residuals: Residuals,
+    products: ProductMoments | None,
+    e: Vector,
+    reading: FittedEffect,
 ) -> Effect:
     """The effect, with products of modifiers if the moments clearly support products.
 
@@ -206,21 +202,25 @@ def with_products(
     inequality). `e` holds propensities of the synthetic rows.
     """
     effect = reading.effect
-    if more is None:
+    if products is None:
         return effect
-    features, own = more
+    features, released = products
     psi, p = features.products, features.features.size
     assert psi is not None
     whole = population_gram(features, state.rows, state.count, e * (1 - e))
-    bias = orthogonal.product_bias_moments(state, reading.left, features)
+    bias = orthogonal.product_bias_moments(state, reading.biases, features)
     mean, cov = (v[..., p:] for v in bias)
     stretch = features.stretch[p:]
     gram = whole[p:, p:] / np.outer(stretch, stretch)
     moments = Moments(
-        gram, own.cross - mean / stretch, 0.0, own.cross_sd, own.spread**2 / found.mean_weight,
-        cov[p:] / np.outer(stretch, stretch),
-    )  # fmt: skip
-    law = ScaleMixturePrior(1.0, np.full(psi.size, found.cut), np.zeros(psi.size, np.int64))
+        gram=gram,
+        cross=released.cross - mean / stretch,
+        gram_sd=0.0,
+        cross_sd=released.cross_sd,
+        noise_var=released.spread**2 / residuals.mean_weight,
+        extra=cov[p:] / np.outer(stretch, stretch),
+    )
+    law = ScaleMixturePrior(1.0, np.full(psi.size, residuals.cut), np.zeros(psi.size, np.int64))
     fitted = regression.mixture(moments, law)
     # The negation also covers evidence that is not a number.
     gained = fitted.evidence - regression.of_nothing(moments)
@@ -325,3 +325,76 @@ class Auto(R):
             return forms[best]
 
         return replace(learn_r(state, choose), notes=(note,))
+
+
+# -- the DR-learner (Kennedy 2020): regression of the doubly robust score ------------------------
+
+DR_MOMENTS = StageKey("effect", "score moments")
+
+
+@dataclass(frozen=True)
+class DR(CateLearner):
+    """Regress the doubly robust score minus a first effect tau_1(x).
+
+    The first effect comes from residuals and gives the arm means. The final effect is
+    tau(x) = tau_1(x) plus the fit. A better tau_1 gives a smaller range of the regressed score.
+
+    The score can be as large as R/c for an outcome of range R and a propensity clip c. The noise
+    grows with the clipping threshold of the score. This threshold is chosen from a noisy histogram
+    of the score's size: a wider threshold adds squared noise, a narrower one adds bias. With
+    c = 0.1, few scores come near R/c. A narrower propensity clip therefore costs noise mostly where
+    overlap is poor. Learner "r" is the default because it does not divide by the propensity.
+    """
+
+    name: ClassVar[str] = "dr"
+    title: ClassVar[str] = "DR-learner"
+    uses: ClassVar[tuple[Use, ...]] = (
+        *orthogonal.WEIGHTED_USES,
+        Use(orthogonal.RESIDUAL_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
+        Use(orthogonal.RESIDUALS, 0.24, "Half of the sketch's 0.48, for a first effect. By hand."),
+        Use(orthogonal.WEIGHTS, 0.04, "Half of learner 'r', because the first effect only centers "
+            "the scores. By hand.", budget.weighs_gram),
+        Use(nuisances.SCORE_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
+        Use(DR_MOMENTS, 0.24, "Half of the sketch's 0.48, for scores minus a first effect. These "
+            "scores have as large a range. By hand."),
+    )  # fmt: skip
+
+    def learn(self, state: Survey) -> EffectFit:
+        fit = orthogonal.fit_nuisances(state)
+        state, partials = fit.state, fit.partials
+        # a first effect, from the residual product
+        residuals = orthogonal.residual_moments(fit)
+        regress = orthogonal.conditional(state)
+        first, partials = orthogonal.orthogonal_effect(state, partials, residuals, regress)
+        # psi - tau_1(x), regressed on the effect's features
+        reach, features = 2 * state.outcome.bound, state.effect_features
+        triples = tuple(nuisances.nuisance_of(p, first, state.outcome) for p in partials)
+        target = state.weigh(
+            nuisances.by_fold(lambda n: Aipw(n, state.outcome, state.clip, first, reach), triples)
+        )
+        sizes = nuisances.read_sizes(state, nuisances.sizes_of(target), nuisances.SCORE_SIZES)
+        gram = fit.grams.whole.sub(state.effect_index)
+        cut = orthogonal.cut_of(state, sizes, DR_MOMENTS, PRIORS.cut_bias)
+        scores = orthogonal.cut_moments(
+            state, features, target, sizes, cut, DR_MOMENTS, what="score minus first pass"
+        )
+        moments = Moments(gram.value, scores.cross, gram.sd, scores.cross_sd, scores.spread**2)
+        # a wide threshold of the score does not show a large effect, so the prior slopes of the
+        # remaining effect are no larger than those of the effect itself
+        spreads = orthogonal.effect_spreads(state, min(cut / 2, residuals.cut))
+        fitted = regress(moments, *spreads)
+        # tau_1 added back: it is clipped to [-reach, reach] where it centers the score; additive
+        # functions stay inside
+        piece = first.pieces[0]
+        total = Additive(features, np.asarray(piece.additive.coef + fitted.mean))
+        if isinstance(state.session.regression, bases.Gam):  # the second stage estimates its error
+            cov = regression.second_moment(moments, piece.cov, fitted.mean)
+        else:
+            error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)
+            blind = np.eye(features.size) - fitted.cov @ np.linalg.solve(error, moments.gram).T
+            cov = fitted.cov + blind @ piece.cov @ blind.T
+        effect = Effect((Piece(total, np.asarray(cov)),), reach)
+        return EffectFit.of(fit, partials, effect, first)
+
+    def boosted(self) -> Recipe:
+        return Recipe(TWO_STAGES, dr_learner)

@@ -28,10 +28,10 @@ from scipy.special import ndtr
 from privcausal import vault
 from privcausal.errors import DataError
 from privcausal.estimators import bases, budget, survey, words
+from privcausal.estimators.averages import with_weights
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
-from privcausal.estimators.weights import with_weights
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant

@@ -115,10 +115,19 @@ class FitRun:
         if averages is not None and self.unlimited:
             averages = averages.without_limits()
         return words.Estimate(
-            self.plan, self.schema, design, population or nobody, effect, nuisances, averages,
-            tuple(self.releases), vault.size, vault.real_noise, notes,
-            tuple(self.alerts.items()),
-        )  # fmt: skip
+            plan=self.plan,
+            schema=self.schema,
+            design=design,
+            population=population or nobody,
+            effect=effect,
+            nuisances=nuisances,
+            averages=averages,
+            releases=tuple(self.releases),
+            size=vault.size,
+            real=vault.real_noise,
+            notes=notes,
+            alerts=tuple(self.alerts.items()),
+        )
 
     def gather(
         self,
@@ -178,8 +187,8 @@ class FitRun:
         column = name, request.schema.get(name), self.schema[name], counts, noise_sd, rows
         outcome = name == request.formula.outcome
         self.note(words.domain_alerts(*column, outcome=outcome))
-        if outcome and (found := clipped_share(*column[1:])):
-            self.unlimited |= found[1] > MOST_AT_END
+        if outcome and (clipped := clipped_share(*column[1:])):
+            self.unlimited |= clipped[1] > MOST_AT_END
 
     def look_at_arms(
         self, counts: Vector, noise_sd: float, declared: tuple[float, float], number: int = 1
@@ -194,17 +203,50 @@ class FitRun:
         self.note(words.allocation_alert(name, arm, counts, noise_sd, declared))
 
     def note(self, alerts: words.Alerts) -> None:
-        for code, told in alerts:
-            self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), told)))
+        for code, text in alerts:
+            self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), text)))
 
     def buy_bounds(self) -> None:
         """Complete the schema with privately estimated bounds and levels, and with scores."""
-        numbers = self.undeclared.numbers
-        found: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
-        found |= self._buy_levels(self.undeclared.labels)
-        self.schema = self.schema.with_columns(found)
-        if self.plan.request.horizon is not None:
-            self._score_survival()
+        request, numbers = self.plan.request, self.undeclared.numbers
+        domains: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
+        # levels of text columns, by selection
+        public = self.vault.size if request.trust.unit is None else None
+        pooled, least = dict[str, float](), 0
+        for name in self.undeclared.labels:
+            stage = budget.levels(name)
+            query = LabelSelection(
+                name, request.trust.max_rows, self.plan.stage(stage).delta / 1e12
+            )
+            release = self.release(stage, query)
+            noise = float(np.linalg.norm(release.noise_sd))
+            rest = np.inf if public is None else public - float(release.value.sum())
+            # without a sign of further rows, a level for them would only be an empty column
+            domains[name] = Levels(release.labels or ("other",), other=rest > NO_SIGN * noise)
+            if not release.labels:
+                self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
+            elif rest > FEW_SDS * noise + words.RARE * (public or 0):
+                pooled[name] = rest / (public or 1)
+                least = max(least, query.threshold(release.charge.noise_sd))
+        self.note(words.pooled_alert(pooled, least))
+        self.schema = self.schema.with_columns(domains)
+        if request.horizon is None:
+            return
+        # survival times by arm; a score in public bounds replaces the outcome
+        self.vault.set_layout(self.schema, (), ())
+        survivals = self.release(
+            survival.SURVIVAL_COUNTS, SurvivalCounts(survival.follow_up(request))
+        )
+        self.curves = survival.arm_curves(request, survivals)
+        raw = self.schema[request.formula.outcome]
+        tables = np.stack(survival.score_tables(request, self.curves))
+        score = SurvivalScore(survival.follow_up(request), tables)
+        assert isinstance(raw, Interval)
+        scored = Transformed(score.lo, score.hi, raw)
+        self.schema = self.schema.with_columns({request.formula.outcome: scored})
+        self.vault.score_survival(score)
+        self.alerts |= survival.censoring_alert(request, self.curves)
+        self.alerts |= survival.coding_alerts(request, survivals)
 
     def find_ranges(self, looks: Mapping[StageKey, Mechanism]) -> None:
         """Narrow the schema to the detected range of covariates; values outside are clipped.
@@ -216,51 +258,36 @@ class FitRun:
         self.gather({COLUMN_RANGES: cells, **looks})
         release = self.release(COLUMN_RANGES, cells)
         counts, sd = np.split(release.value, len(names)), float(release.noise_sd[0])
-        found: dict[str, Any] = {}
+        narrowed: dict[str, Any] = {}
         for name, c in zip(names, counts, strict=True):
             domain, slope = self.schema[name], name in _of_slopes(self.plan.request)
             assert isinstance(domain, Interval)
-            found[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
+            narrowed[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
             if slope:  # these values are not clipped to that range
                 self.look_at(name, c, sd, COLUMN_RANGES)
-                found[name] = Transformed(found[name].lo, found[name].hi, domain)
-        self.schema = self.schema.with_columns(found)
-
-    def _score_survival(self) -> None:
-        """Release survival times by arm, and replace the outcome by a score in public bounds."""
-        request, name = self.plan.request, self.plan.request.formula.outcome
-        self.vault.set_layout(self.schema, (), ())
-        query = SurvivalCounts(survival.follow_up(request))
-        release = self.release(survival.SURVIVAL_COUNTS, query)
-        self.curves = survival.arm_curves(request, release)
-        tables, raw = survival.score_tables(request, self.curves), self.schema[name]
-        score = SurvivalScore(survival.follow_up(request), np.stack(tables))
-        assert isinstance(raw, Interval)
-        self.schema = self.schema.with_columns({name: Transformed(score.lo, score.hi, raw)})
-        self.vault.score_survival(score)
-        self.alerts |= survival.censoring_alert(request, self.curves)
-        self.alerts |= survival.coding_alerts(request, release)
+                narrowed[name] = Transformed(narrowed[name].lo, narrowed[name].hi, domain)
+        self.schema = self.schema.with_columns(narrowed)
 
     def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
-        outcome = self.plan.request.formula.outcome
-        request = self.plan.request
+        """Bounds of the columns: magnitudes first, then a grid within them."""
+        request, outcome = self.plan.request, self.plan.request.formula.outcome
         trust, weight = request.trust, request.weights
         domain = request.schema.get(weight) if weight is not None else None
         if isinstance(domain, Interval) and domain.lo > 0:  # no row has the weight 0
             weight = None
-        first = Magnitudes(names, weight)
+        magnitudes = Magnitudes(names, weight)
         public = self.vault.size if trust.unit is None else None
-        rough = self.release(budget.MAGNITUDES, first)
+        rough = self.release(budget.MAGNITUDES, magnitudes)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
-        sd, ends = float(rough.noise_sd[0]), first.edges()
+        sd, ends = float(rough.noise_sd[0]), magnitudes.edges()
         sizes = {name: ranges.LookCounts(c, sd, ends) for name, c in counts.items()}
         coarse = {
-            name: ranges.coarse_range(one, name, public, outcome=name == outcome)
-            for name, one in sizes.items()
+            name: ranges.coarse_range(look, name, public, outcome=name == outcome)
+            for name, look in sizes.items()
         }
         fine = self.release(budget.GRID, Grid(names, tuple(coarse.values()), weight))
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
-        found = {}
+        intervals = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):
             range_ = coarse[name]
             whole = name in self.undeclared.integers
@@ -268,7 +295,7 @@ class FitRun:
             both = sizes[name], ranges.LookCounts(grid, fine_sd, steps)
             ranges.check_within(both[1], ends[-1], name)
             if ranges.looks_binary(*both, whole=whole):
-                found[name] = Interval(0.0, 1.0)
+                intervals[name] = Interval(0.0, 1.0)
                 if name == outcome:
                     self.note((("binary", words.LOOKS_BINARY.format(name=name)),))
             elif name == outcome:
@@ -277,30 +304,12 @@ class FitRun:
                 least = change * trust.max_rows / np.sqrt(2 * self.plan.rho / 1e12)
                 window = ranges.outcome_range(*both, float(least))
                 self.beyond = window.kept(ranges.rounded(window.interval, whole))
-                found[name] = self.beyond.interval
+                intervals[name] = self.beyond.interval
             else:
-                seen = ranges.fine_range(grid, fine_sd, range_, ranges.present_rows(c, sd, public))
-                found[name] = ranges.rounded(seen, whole)
-        return found
-
-    def _buy_levels(self, names: tuple[str, ...]) -> dict[str, Levels]:
-        public = self.vault.size if self.plan.request.trust.unit is None else None
-        found, pooled, least = dict[str, Levels](), dict[str, float](), 0
-        for name in names:
-            key, rows = budget.levels(name), self.plan.request.trust.max_rows
-            query = LabelSelection(name, rows, self.plan.stage(key).delta / 1e12)
-            chosen = self.release(key, query)
-            noise = float(np.linalg.norm(chosen.noise_sd))
-            rest = np.inf if public is None else public - float(chosen.value.sum())
-            # without a sign of further rows, a level for them would only be an empty column
-            found[name] = Levels(chosen.labels or ("other",), other=rest > NO_SIGN * noise)
-            if not chosen.labels:
-                self.note((("levels", words.NO_LEVEL.format(name=words.listed([name]))),))
-            elif rest > FEW_SDS * noise + words.RARE * (public or 0):
-                pooled[name] = rest / (public or 1)
-                least = max(least, query.threshold(chosen.charge.noise_sd))
-        self.note(words.pooled_alert(pooled, least))
-        return found
+                rows = ranges.present_rows(c, sd, public)
+                interval = ranges.fine_range(grid, fine_sd, range_, rows)
+                intervals[name] = ranges.rounded(interval, whole)
+        return intervals
 
 
 NO_SIGN = 2.0
@@ -400,9 +409,9 @@ class Survey:
 
         It has the same middle.
         """
-        own = self.clipping
-        wider = 0.0 if self.window is None else own.bound * (1 / self.window.kept - 1)
-        return Outcome(own.lo - wider, own.hi + wider)
+        clipping = self.clipping
+        wider = 0.0 if self.window is None else clipping.bound * (1 / self.window.kept - 1)
+        return Outcome(clipping.lo - wider, clipping.hi + wider)
 
     @property
     def variance(self) -> float:
@@ -490,24 +499,41 @@ def prepare(
         return design, linear
 
     design, linear = designed()
-    ahead = {stage: outcome_query(session, stage, b) for stage, b in (looks or {}).items()}
-    ahead[budget.ROW_WEIGHTS] = weight_query(session)
-    found = {stage: query for stage, query in ahead.items() if query is not None}
+    # later histograms that need no pass of their own: of the outcome, and of survey weights
+    ahead: dict[StageKey, Mechanism] = {}
+    outcome = outcome_of(request, session.schema)
+    bounds = Interval(outcome.lo, outcome.hi)
+    height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
+    for stage, borders in (looks or {}).items():
+        if session.plan.has(stage):
+            ahead[stage] = SizeHistogram(height, borders(bounds), "outcome")
+    if request.weights is not None:  # relative to their declared upper bound
+        domain = session.schema[request.weights]
+        assert isinstance(domain, Interval)
+        weight = SurveyWeight(request.weights, domain.hi)
+        ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, weight_edges(1.0), "survey weights")
     if session.plan.has(COLUMN_RANGES):
-        session.find_ranges(found)
+        session.find_ranges(ahead)
         design, linear = designed()
-        found = {}
-    population = _population(session, design, found)
+        ahead = {}
+    population = _population(session, design, ahead)
     features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
-    own = {t.name for t in formula.modifiers}
-    effect = features
-    if len(own) < len(terms):
-        small = features.restricted(sorted(own))
+    effect, modifiers = features, {term.name for term in formula.modifiers}
+    if len(modifiers) < len(terms):
+        small = features.restricted(sorted(modifiers))
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
     weights = _weights(session)
     rows = _rows(population, declared_propensity(request, session.schema), weights)
     return Survey(
-        session, design, linear, groups, population, features, effect, rows, weights=weights
+        session=session,
+        design=design,
+        linear=linear,
+        groups=groups,
+        population=population,
+        features=features,
+        effect_features=effect,
+        rows=rows,
+        weights=weights,
     )
 
 
@@ -515,16 +541,6 @@ def _rows(
     population: Population, known: functions.Function | None, weights: WeightLaw | None
 ) -> Rows:
     return population.rows(known if isinstance(known, functions.Known) else None, weights)
-
-
-def weight_query(session: FitRun) -> SizeHistogram | None:
-    """Counts of survey weights relative to their declared upper bound, or None without weights."""
-    name = session.plan.request.weights
-    if name is None:
-        return None
-    domain = session.schema[name]
-    assert isinstance(domain, Interval)
-    return SizeHistogram(SurveyWeight(name, domain.hi), weight_edges(1.0), "survey weights")
 
 
 def _weights(session: FitRun) -> WeightLaw | None:
@@ -574,15 +590,6 @@ Borders = Callable[[Interval], Vector]
 """From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
-def outcome_query(session: FitRun, stage: StageKey, borders: Borders) -> SizeHistogram | None:
-    """Counts of the outcome's height above its lower bound, or None if not planned."""
-    if not session.plan.has(stage):
-        return None
-    outcome = outcome_of(session.plan.request, session.schema)
-    height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    return SizeHistogram(height, borders(Interval(outcome.lo, outcome.hi)), "outcome")
-
-
 def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | None:
     """Release the histogram that `prepare` computed, or return None if none is planned."""
     session = state.session
@@ -615,15 +622,16 @@ def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey
 
 def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
     """The state with the population's dependence, learned from a released Gram."""
-    found = correlated(replace(state.population, count=state.count), state.features, noisy, sd)
-    population = replace(found, count=state.population.count)
+    counted = replace(state.population, count=state.count)
+    dependent = correlated(counted, state.features, noisy, sd)
+    population = replace(dependent, count=state.population.count)
     return replace(state, population=population, rows=_rows(population, state.known, state.weights))
 
 
 def shrunken_gram(state: Survey, noisy: Matrix, sd: float) -> GramEstimate:
     """A released mean of phi phi', shrunk to that of the correlated population."""
-    found = _dependent(state, state.count * noisy, state.count * sd)
-    return shrunken(noisy, _model(found, 1.0) / found.count, sd, found.features)
+    state = _dependent(state, state.count * noisy, state.count * sd)
+    return shrunken(noisy, _model(state, 1.0) / state.count, sd, state.features)
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,11 +186,11 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
     products = _products_note(estimate)
     named = [*zip(request.averages or (request.estimand,), every, strict=True)]
     overlaps = dict.fromkeys(
-        f"{name}: {one.overlap}" if len(named) > 1 else one.overlap for name, one in named
+        f"{name}: {e.overlap}" if len(named) > 1 else e.overlap for name, e in named
     )
     readings: tuple[str, ...] = (words.reading,)
-    if any(one.reading != words.reading for one in every):
-        readings = tuple(f"{name}: {one.reading}" for name, one in named)
+    if any(e.reading != words.reading for e in every):
+        readings = tuple(f"{name}: {e.reading}" for name, e in named)
     return Description(
         title=title,
         rows=nuisance_rows(estimate, SPLIT_WORDS[request.split]),
@@ -203,7 +203,7 @@ def adjusted(estimate: Estimate, *, title: str, method: str, bands: str) -> Desc
             + _propensity_text(request, estimate.clip)
             + _weight_text(estimate)
             + "Outcome and covariates were clipped to their bounds.",
-            f"Averages are ratios of noisy sums ({'; '.join(one.ratio for one in every)}). "
+            f"Averages are ratios of noisy sums ({'; '.join(e.ratio for e in every)}). "
             "Standard errors combine sampling error, privacy noise, and nuisance estimation error. "
             "Confidence intervals and p-values allow for the largest bias that clipping the scores "
             "can cause (Armstrong and Kolesár 2018). "
@@ -268,13 +268,13 @@ def _propensity_text(request: Request, clip: float) -> str:
 
 
 def _weight_text(estimate: Estimate) -> str:
-    found = estimate.averages
-    if found is None or not np.isfinite(found.weight):
+    averages = estimate.averages
+    if averages is None or not np.isfinite(averages.weight):
         return ""
     most = (
         "the weights of the average effect were limited to "
-        f"{found.weight:g} times the weight of a row in a difference in means"
-        if found.weight > 1
+        f"{averages.weight:g} times the weight of a row in a difference in means"
+        if averages.weight > 1
         else "all rows have the weights of a difference in means, so only the outcome model "
         "adjusts for covariates"
     )
@@ -289,15 +289,15 @@ ANY_TAIL = "The maximum bias makes no assumption about tails within the bounds."
 
 def tails(estimate: Estimate) -> tuple[str, ...]:
     """Assumption behind the bias bound of clipped scores; empty if none were clipped."""
-    found, request = estimate.averages, estimate.plan.request
-    if found is None or not found.clipping[0] > 0 or request.mode == "paper":
+    averages, request = estimate.averages, estimate.plan.request
+    if averages is None or not averages.clipping[0] > 0 or request.mode == "paper":
         return ()
     if estimate.plan.learner == "regress":
         return (ALLOWANCE,)
     if request.tails == "any":
         return (ANY_TAIL,)
-    own = {"difference": "outcomes", "cohorts": "paths"}
-    clipped = own.get(estimate.plan.learner, "scores")
+    kinds = {"difference": "outcomes", "cohorts": "paths"}
+    clipped = kinds.get(estimate.plan.learner, "scores")
     rarer = f"Undetected {clipped} are assumed to thin out as the detected ones do."
     return rarer, ALLOWANCE
 
@@ -315,20 +315,20 @@ def _products_note(estimate: Estimate) -> str:
     The sd is over the released population. It combines all products of the same two terms,
     including products of their levels.
     """
-    found: dict[str, float] = {}
+    sds: dict[str, float] = {}
     for piece in estimate.effect.pieces if isinstance(estimate.effect, Effect) else ():
         psi = piece.additive.features
         if isinstance(psi, Interactions):
             parts = estimate.population.rows().phi(psi) * piece.additive.coef
             names = np.array(psi.names)
-            found = {n: float(parts[:, names == n].sum(axis=1).std()) for n in psi.names}
-    if not found:
+            sds = {n: float(parts[:, names == n].sum(axis=1).std()) for n in psi.names}
+    if not sds:
         return ""
-    largest = max(found.values())
-    kept = [name for name in found if found[name] >= LEAST_PRODUCT * largest]
-    kept.sort(key=lambda name: -found[name])
-    named = ", ".join(f"{name} (sd {found[name]:.2g})" for name in kept[:SHOWN_PRODUCTS])
-    more = " and smaller ones" if len(kept) > SHOWN_PRODUCTS else ""
+    largest = max(sds.values())
+    products = [name for name in sds if sds[name] >= LEAST_PRODUCT * largest]
+    products.sort(key=lambda name: -sds[name])
+    named = ", ".join(f"{name} (sd {sds[name]:.2g})" for name in products[:SHOWN_PRODUCTS])
+    more = " and smaller ones" if len(products) > SHOWN_PRODUCTS else ""
     return (
         f"The effect includes products of modifiers: {named}{more}. Each effect curve averages "
         "over the other modifiers."
@@ -366,11 +366,9 @@ RANDOMISED = (
 def propensity_limits(request: Request, clip: float) -> tuple[float, float]:
     """Limits of an estimated propensity in a score; only divisors (e, 1 - e) need a strong clip."""
     soft = min(PRIORS.residual_clip, clip)
-    asked = [ESTIMANDS[name] for name in (request.estimand, *request.averages)]
-    low, high = (
-        clip if any(divides) else soft
-        for divides in ([one.by_e for one in asked], [one.by_rest for one in asked])
-    )
+    estimands = [ESTIMANDS[name] for name in (request.estimand, *request.averages)]
+    low = clip if any(e.by_e for e in estimands) else soft
+    high = clip if any(e.by_rest for e in estimands) else soft
     return low, 1 - high
 
 
@@ -478,13 +476,13 @@ def complete_rows(estimate: Estimate) -> tuple[float, float]:
     If averages use a random share of all rows, the number is scaled up to all rows. The noise of
     published mechanisms is not proven, so their numbers are not used.
     """
-    found, size, sd = estimate.averages, estimate.population.count, estimate.population.count_sd
+    averages, size, sd = estimate.averages, estimate.population.count, estimate.population.count_sd
     if estimate.plan.request.mode == "paper":
         return size, 0.0
-    if found is not None and np.isfinite(found.size_sd):
+    if averages is not None and np.isfinite(averages.size_sd):
         share = estimate.plan.stages[-1].rows if estimate.plan.stages else 1.0
-        size = found.size / share
-        sd = float(np.sqrt(found.size_sd**2 + found.size * (1 - share))) / share
+        size = averages.size / share
+        sd = float(np.sqrt(averages.size_sd**2 + averages.size * (1 - share))) / share
     # A public size includes all complete rows.
     return (size if estimate.size is None else min(size, estimate.size)), sd
 
@@ -525,17 +523,16 @@ def pooled_alert(pooled: Mapping[str, float], least: int) -> Alerts:
     if not pooled:
         return ()
     shares = [f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()]
-    text = POOLED.format(
-        names=listed([*pooled]), shares=", ".join(shares[:MOST_NAMES]), least=least,
-        first=next(iter(pooled))[:LONGEST_NAME],
-    )  # fmt: skip
+    first = next(iter(pooled))[:LONGEST_NAME]
+    lacking = ", ".join(shares[:MOST_NAMES])
+    text = POOLED.format(names=listed([*pooled]), shares=lacking, least=least, first=first)
     return (("levels", text),)
 
 
 def domain_alerts(
     name: str,
     declared: Domain | None,
-    own: Domain,
+    used: Domain,
     counts: Vector,
     noise_sd: float,
     public: float | None = None,
@@ -546,7 +543,7 @@ def domain_alerts(
 
     Parameters
     ----------
-    declared, own : Domain
+    declared, used : Domain
         The declared domain, and the domain used, because a range may have been narrowed. Estimated
         domains give no alert.
     public : float, optional
@@ -554,36 +551,37 @@ def domain_alerts(
     outcome : bool
         Whether the column is the outcome of the averages.
     """
-    if isinstance(declared, Levels) and isinstance(own, Levels):
-        return _absent(name, own, counts, noise_sd)
-    found = clipped_share(declared, own, counts, noise_sd, public)
-    if found is None:
-        return ()
-    assert isinstance(declared, Interval)
-    end, share = found
-    text = CLIPPED.format(
-        share=share, name=listed([name]), end=end, lo=declared.lo, hi=declared.hi,
-        intervals=INTERVALS[outcome and share > MOST_AT_END],
-    )  # fmt: skip
-    return (("clip", text),)
-
-
-def _absent(name: str, own: Levels, counts: Vector, noise_sd: float) -> Alerts:
-    """Alert on labels that seem absent, if usual labels are detectable, and on other labels."""
-    labels = own.values  # The level "other" may be empty.
+    if not (isinstance(declared, Levels) and isinstance(used, Levels)):
+        clipped = clipped_share(declared, used, counts, noise_sd, public)
+        if clipped is None:
+            return ()
+        assert isinstance(declared, Interval)
+        end, share = clipped
+        text = CLIPPED.format(
+            share=share,
+            name=listed([name]),
+            end=end,
+            lo=declared.lo,
+            hi=declared.hi,
+            intervals=INTERVALS[outcome and share > MOST_AT_END],
+        )
+        return (("clip", text),)
+    # labels that seem absent, if usual labels are detectable, and other labels
+    labels = used.values  # The level "other" may be empty.
     if counts.sum() < SEEN * len(labels) * noise_sd:
         return ()
-    own_counts, margin = counts[: len(labels)], FEW_SDS * noise_sd
+    declared_counts, margin = counts[: len(labels)], FEW_SDS * noise_sd
     rows, others = float(counts.sum()), float(counts[-1])  # The last cell counts all other labels.
-    seen = own_counts > margin
-    lacking = ~seen & (own_counts + margin < RARE * rows)
-    absent = [label for label, none in zip(labels, lacking, strict=True) if none]
-    said = ABSENT if seen.any() else ALL_ABSENT
-    found = said.format(name=listed([name]), labels=listed(absent), share=RARE)
-    told = [found] if absent or not seen.any() else []
-    if seen.any() and not own.other and others > RARE * rows + FEW_SDS * noise_sd:
-        told.append(UNDECLARED.format(share=others / rows, name=listed([name])))
-    return (("levels", " ".join(told)),) if told else ()
+    present = declared_counts > margin
+    lacking = ~present & (declared_counts + margin < RARE * rows)
+    absent = [label for label, lacks in zip(labels, lacking, strict=True) if lacks]
+    texts = []
+    if absent or not present.any():
+        text = ABSENT if present.any() else ALL_ABSENT
+        texts.append(text.format(name=listed([name]), labels=listed(absent), share=RARE))
+    if present.any() and not used.other and others > RARE * rows + FEW_SDS * noise_sd:
+        texts.append(UNDECLARED.format(share=others / rows, name=listed([name])))
+    return (("levels", " ".join(texts)),) if texts else ()
 
 
 def allocation_alert(
@@ -600,9 +598,13 @@ def allocation_alert(
         return ()
     share = float(np.clip(counts[1] / rows, 0.0, 1.0))
     text = ALLOCATION.format(
-        share=share, count=max(counts[1], 0.0), spread=noise_sd, name=listed([name]), arm=arm,
+        share=share,
+        count=max(counts[1], 0.0),
+        spread=noise_sd,
+        name=listed([name]),
+        arm=arm,
         declared=f"{low:.0%}" if low == high else f"{low:.0%} to {high:.0%}",
-    )  # fmt: skip
+    )
     return (("allocation", text),)
 
 

@@ -30,7 +30,7 @@ from privcausal.estimators import (
     learner_kinds,
     options,
 )  # fmt: skip
-from privcausal.estimators.record import Record, RowRequest
+from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
 from privcausal.estimators.words import Estimate
 from privcausal.features.rows import Rows
