@@ -164,8 +164,9 @@ def test_parts_of_four_first_stages_are_disjoint() -> None:
 
 def test_a_stage_sees_what_earlier_ones_gave() -> None:
     fit(four())
-    # squared residuals: the noise's 0.15^2, and Var(tau) times Var(T) or so that mu cannot fit
-    assert 0.0225 < SEEN[2]["target"].mean() < 0.032
+    # Squared residuals: the noise's 0.15^2, and Var(tau) times Var(T) or so that mu cannot fit. The
+    # rows of a part are random: the mean is .0282 with an sd of .0015, so five sds (1e-6) each way.
+    assert 0.0208 < SEEN[2]["target"].mean() < 0.0356
     assert SEEN[2]["bounds"] == (0.0, 25.0)
 
 
