@@ -172,12 +172,12 @@ def products(request: Request, base: PrivateBase) -> bool:
 def by_nobs(most: float, least: float, rows: float) -> Callable[[Request], float]:
     """The weight of a histogram: `most` up to this n eps, then falling as its noise does.
 
-    Its squared noise, relative to the rows, falls as 1 / (n eps)^2. Private numbers of rows have
-    `most`.
+    Its squared noise, relative to the rows, falls as 1 / (n eps)^2. Private numbers of rows and
+    several arms have `most`.
     """
 
     def weight(request: Request) -> float:
-        if request.nobs is None:
+        if request.nobs is None or request.arms:
             return most
         ratio = rows / (max(request.nobs, 1) * request.budget.epsilon)
         return max(most * min(ratio, 1.0) ** 2, least)

@@ -378,7 +378,7 @@ class Pull:
         return np.asarray(np.maximum(1.0, self.size / 0.5) ** 2)
 
 
-# -- the cuts ---------------------------------------------------------------------------------
+# -- thresholds --------------------------------------------------------------------------------
 
 USUAL_PULL = 0.8
 """Mean size of a coefficient's direction over all rows, for normal columns."""
@@ -434,7 +434,7 @@ def row_cut(
         One over the number of rows, times the design effect of shrink.
     """
     square, top = leverage.square, float(law.at[-1])
-    if not unit:  # in tests without noise, nothing is clipped
+    if not unit:  # in tests without noise, there is no clipping
         lever = float(leverage.start)
         beyond_all = np.flatnonzero(law.over <= 0)
         cut = float(law.at[beyond_all[0]]) if len(beyond_all) else top
@@ -595,7 +595,7 @@ def estimate_coefficients(
     half = covering(USUAL_Z, clipped, np.sqrt(np.diag(sampling + privacy)))
     least = USUAL_Z**2 * (np.diag(sampling) + norm2 * hidden)
     sampling += np.diag(np.maximum(least - half**2, 0.0) / USUAL_Z**2)
-    # R squared: u = lift'x for the natural columns x, the first of which is 1.
+    # R squared: u = lift'x for the natural columns x. The first one is 1.
     # The variance that noise in the coefficients adds to the fit is subtracted.
     back = np.linalg.pinv(lift)
     natural = back.T @ second.gram @ back  # of x x', up to a factor
@@ -884,7 +884,7 @@ def _sizes(
     anywhere = session.plan.request.tails == "any"
     law = residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere)
     leverage = Leverage.read(norms, count, first.square)
-    # Outliers start beyond the last size at which they exceed the noise of their sums.
+    # Outliers start beyond the last size where they exceed the noise of their sums.
     change = 2.0 if session.plan.request.trust.neighbors == "substitute" else 1.0
     noise = session.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
     seen = np.flatnonzero(outlier_share(law, starts) * count > OUTLIER_SDS * noise)

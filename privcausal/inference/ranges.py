@@ -514,7 +514,7 @@ def effective_range(
 # -- bounds estimated from noisy counts --------------------------------------------------------
 #
 # A histogram by powers of four finds a column's size, and a histogram of equal cells its range. Few
-# rows do not stand out of the noise, so a range is widened if many rows may lie beyond it.
+# rows do not exceed the noise, so a range is widened if many rows may lie beyond it.
 
 
 COARSE_STANDS_OUT, FINE_STANDS_OUT = 5.0, 4.0
@@ -752,7 +752,7 @@ def _side(rough: LookCounts, fine: LookCounts, seen: Mask, reach: float) -> tupl
     ends = np.r_[reach, counts.ends[at + 1 :]]
     rows = hidden(counts.value[at:], counts.noise_sd, ends, 2)
     if reach < top:
-        worst = max(reach, 0.5 * top)  # the c at which the losses differ the most
+        worst = max(reach, 0.5 * top)  # the c with the largest difference of losses
         rows = max(rows, most)
         flat = most * worst**2 * (top - worst) ** 2 / (top - reach)
         reach = max(reach, (flat / rows) ** (1 / INDEX))
