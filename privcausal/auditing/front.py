@@ -433,7 +433,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
     "event study": {
         "learner": "did", "formula": "Y ~ 1", "unit": "id", "time": "year", "cohort": "first",
-        "periods": [1, 2, 3], "bounds": {"Y": (0, 1), "first": [0, 2, 3]},
+        "periods": [1, 2, 3], "bounds": {"Y": (0, 1), "first": [0, 2, 3]}, "eps": 20.0,
     },
     "r": {"learner": "r"},
     "dr": {"learner": "dr"},

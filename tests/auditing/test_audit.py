@@ -25,7 +25,7 @@ EXACT = {
     "kernel weights": 0.99, "counts and sums": 0.999, "distances": 0.999, "squared loss": 0.999,
     "sums of squared": 0.95, "sums in": 0.999, "moments": 0.84, "sums of scores": 0.7,
     "outcome, ": 0.6, "treatment": 0.6, "treatment, p = 4": 0.5, "outcome, p = 4": 0.5, "instrument": 0.6, "all answers": 0.55, "treatment interactions, p = 7": 0.3,
-    "outcome interactions, p = 7": 0.4, "residual product": 0.6, "score minus": 0.7,
+    "outcome interactions, p = 7": 0.4, "residual product": 0.55, "score minus": 0.7,
     "mean residual": 0.5, "imputed": 0.8, "propensity, 10": 0.55, "outcome by arm, 10": 0.7,
     "epsilon at": 0.55,
 }  # fmt: skip
