@@ -419,7 +419,8 @@ def audit_target(
             if isinstance(domain, Interval):
                 row[column] = domain.lo + place * domain.width
     odd: list[Row | None] = [None] if neighbors == "add_remove" else []
-    odd += _corners(domains, schema.complete)
+    covariates = [name for term in parsed.terms for name in term.variables]
+    odd += _corners(domains, covariates, schema.complete)
     tables = [_table(plain, row, unit, most, cluster) for row in odd]
     if panel is not None:  # one row for each unit and period
         waves = panel["periods"]
@@ -461,12 +462,19 @@ def _domains(
     return domains
 
 
-def _corners(domains: Mapping[str, Domain], complete: bool) -> list[Row]:
+def _corners(domains: Mapping[str, Domain], covariates: Sequence[str], complete: bool) -> list[Row]:
     """Rows at the ends of all domains, spread over the corners if these are many.
+
+    Covariates also have the middles of both halves. Rows beyond the usual norm have less weight, so
+    that the ends of an interval may change a sum by less than a value inside.
 
     The last row is empty, unless the schema declares that all values are present.
     """
     ends = {name: _ends(domain) for name, domain in domains.items()}
+    for name in covariates:
+        if isinstance(domain := domains[name], Interval):
+            inside = [domain.lo + 0.25 * domain.width, domain.hi - 0.25 * domain.width]
+            ends[name] = [domain.lo, *inside, domain.hi]
     rows: list[Row]
     if math.prod(len(values) for values in ends.values()) <= MOST_CORNERS:
         rows = [dict(zip(ends, row, strict=True)) for row in itertools.product(*ends.values())]

@@ -156,9 +156,10 @@ def audit(
     """Lower bounds on the privacy loss of a fit, to compare with its claims.
 
     The audit invents two neighboring tables from the declared domains. Each has `rows` ordinary
-    rows. One unit is at a corner of the domains, and is replaced by another corner, added or
-    removed. The audit reads no data and makes no charge. The better the fit's answers distinguish
-    the two tables, the larger is the lower bound on its loss (see `privcausal.auditing.bounds`).
+    rows. One unit is at a corner of the domains, or at a quarter of a covariate's bounds, and is
+    replaced by another such unit, added or removed. The audit reads no data and makes no charge.
+    The better the fit's answers distinguish the two tables, the larger is the lower bound on its
+    loss (see `privcausal.auditing.bounds`).
 
     Parameters
     ----------
@@ -410,7 +411,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "ATO": {"learner": "private", "base": "linear", "estimand": "ATO"},
     "PLR": {
         "learner": "private", "base": "linear", "estimand": "PLR",
-        "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]},
+        "bounds": {"Y": (0, 1), "X": (0, 1), "T": ["a", "b", "c"]}, "rows": 5,
     },
     "dose": {
         "learner": "private", "base": "linear", "estimand": "PLR",
