@@ -165,8 +165,13 @@ the additive part gains more from their budget. Everyday laws."""
 def products(request: Request, base: PrivateBase) -> bool:
     """Whether products of terms are learned, by the base and for one unknown propensity."""
     two = learned(request, base) and one_contrast(request, base)
-    enough = request.nobs is None or request.nobs * request.budget.epsilon >= ENOUGH
+    enough = n_eps(request) >= ENOUGH
     return two and enough and base.interactions and len(request.formula.terms) > 1
+
+
+def n_eps(request: Request) -> float:
+    """Number of rows times epsilon; infinite if the number of rows is private."""
+    return math.inf if request.nobs is None else max(request.nobs, 1) * request.budget.epsilon
 
 
 def by_nobs(most: float, least: float, rows: float) -> Callable[[Request], float]:
@@ -179,8 +184,7 @@ def by_nobs(most: float, least: float, rows: float) -> Callable[[Request], float
     def weight(request: Request) -> float:
         if request.nobs is None or request.arms:
             return most
-        ratio = rows / (max(request.nobs, 1) * request.budget.epsilon)
-        return max(most * min(ratio, 1.0) ** 2, least)
+        return max(most * min(rows / n_eps(request), 1.0) ** 2, least)
 
     return weight
 
@@ -194,11 +198,9 @@ def for_marginals(least: float) -> Callable[[Request], float]:
     """
 
     def weight(request: Request) -> float:
-        if request.nobs is None:
-            return least
         columns = {v for term in request.formula.terms for v in term.variables}
-        rows = max(request.nobs, 1) * request.budget.epsilon
-        return min(max(MARGINALS_WEIGHT * len(columns) / rows**2, least), MOST_MARGINALS)
+        needed = MARGINALS_WEIGHT * len(columns) / n_eps(request) ** 2
+        return min(max(needed, least), MOST_MARGINALS)
 
     return weight
 
