@@ -18,6 +18,7 @@ from privcausal.features.basis import Block, FeatureMap
 from privcausal.features.design import Design
 from privcausal.features.functions import SYNTHETIC_CELLS, Known
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins
+from privcausal.inference.cuts import score_edges
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.ranges import visible_cells
 from privcausal.inference.regression import likelihoods, signal_share
@@ -43,7 +44,7 @@ equal covariates.
 
 def weight_edges(bound: float) -> Vector:
     """Upper borders of bins of half an octave each, ascending to the bound."""
-    return np.asarray(bound * 2.0 ** (-0.5 * np.arange(WEIGHT_HALF_OCTAVES, -1, -1)))
+    return score_edges(bound, WEIGHT_HALF_OCTAVES)
 
 
 @dataclass(frozen=True, eq=False)
