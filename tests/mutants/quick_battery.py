@@ -747,7 +747,9 @@ def values_are_no_names() -> None:
         file = Path(folder) / "rows.csv"
         for field in ("", "0.73", "NA", "2021-05-01", "T"):
             file.write_text(f"Y,T,{field}\n0.2,0,1\n")
-            ended = _ended(lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1)}, eps=50))
+            ended = _ended(
+                lambda: pc.private("Y ~ T", file, bounds={"Y": (0, 1), "T": [0, 1]}, eps=50)
+            )
             assert isinstance(ended, PrivcausalError)
 
 
