@@ -519,6 +519,8 @@ def _call(rng: Rng, own: Rng, source: str) -> dict[str, Any]:
     call.setdefault("neighbors", str(rng.choice(["substitute", "add_remove"])))
     call["eps"] = float(rng.choice([0.5, 40.0]))
     call["bounds"] = _bounds(rng)
+    if source == "CSV":  # otherwise refused: a file of texts does not show the labels
+        call["bounds"].setdefault("T", [0, 1])
     if learner in ("private", "r", "s") and rng.random() < 0.3:
         call["split"] = str(rng.choice(["disjoint", "crossfit"]))
     if rng.random() < 0.25 or learner == "did" or own.random() < 0.2:
