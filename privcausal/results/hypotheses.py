@@ -476,7 +476,7 @@ class Tested(ReleasedFit):
         averages, matrix = self._averages, matrix[:, used]
         params = self._table()["estimate"].iloc[used]
         rank, distance = len(matrix), matrix @ params.to_numpy() - values
-        if not 0 < np.linalg.matrix_rank(matrix) == rank:
+        if not (used.size and np.linalg.matrix_rank(matrix) == rank):
             raise CapabilityError(
                 "A hypothesis follows from the others or contains no term. Leave it out."
             )
