@@ -119,7 +119,7 @@ def test_stages_are_those_of_a_fit() -> None:
     """Their order, and the shares of rho by default."""
     study = pc.datasets.clinic(500)
     with seeded_noise(1):
-        # n eps = 10,000, from which products are learned
+        # n eps = 10,000: products have their whole budget
         fit = pc.privcate(study.formula, study.frame, bounds=study.bounds, learner="r", eps=20)
     stages = {stage.name: stage.rho for stage in fit.estimate.plan.stages}
     whole = sum(stages.values())

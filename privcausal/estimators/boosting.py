@@ -20,7 +20,7 @@ from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
-from privcausal.estimators.budget import Use, learned, products
+from privcausal.estimators.budget import Use, for_products, learned, products
 from privcausal.estimators.nuisances import cross_noise
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import refined
@@ -364,11 +364,13 @@ PROPENSITY_SIZE = 1.0
 
 
 _PRODUCTS = (
-    Use(interactions.INTERACTION_SIZES, 0.01, "One histogram, used for one quantile. By hand.",
-        products),
-    Use(interactions.TREATMENT_INTERACTIONS, 0.11, "With the outcome's interactions and the sizes, "
-        "28% of the group, as for learner 'r'. By hand.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, 0.25, "As for the treatment. By hand.", products),
+    Use(interactions.INTERACTION_SIZES, for_products(0.01),
+        "One histogram, used for one quantile. By hand.", products),
+    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.11),
+        "With the outcome's interactions and the sizes, 28% of the group, as for learner 'r'. "
+        "By hand.", products),
+    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.25),
+        "As for the treatment. By hand.", products),
 )  # fmt: skip
 _WEIGHTING = (
     Use(PROPENSITY, 0.15, "It only weights the arms, so its errors matter least. By hand.",

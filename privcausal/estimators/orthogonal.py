@@ -17,7 +17,16 @@ from privcausal import vault
 from privcausal.estimators import interactions, survey
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.bases import Gam
-from privcausal.estimators.budget import GRAM, ROW_WEIGHTS, Use, learned, products, weighted, wide
+from privcausal.estimators.budget import (
+    GRAM,
+    ROW_WEIGHTS,
+    Use,
+    for_products,
+    learned,
+    products,
+    weighted,
+    wide,
+)
 from privcausal.estimators.interactions import refine
 from privcausal.estimators.nuisances import FoldFit, Folds
 from privcausal.estimators.survey import Survey
@@ -89,12 +98,13 @@ NUISANCE_USES = (
         "Sketch.", learned),
     Use(nu.OUTCOME, 0.25, "Its errors widen the residual product's range, and thereby all later "
         "noise. Sketch."),
-    Use(interactions.INTERACTION_SIZES, 0.01, "One histogram, used for one quantile. By hand.",
+    Use(interactions.INTERACTION_SIZES, for_products(0.01),
+        "One histogram, used for one quantile. By hand.", products),
+    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.06),
+        "Half of it lost 14% in squared error at n = 4,000. Effect laws.", products),
+    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.14),
+        "As for the treatment; three times the weight did not improve on it. Effect laws.",
         products),
-    Use(interactions.TREATMENT_INTERACTIONS, 0.06, "Half of it lost 14% in squared error at "
-        "n = 4,000. Effect laws.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, 0.14, "As for the treatment; three times the weight did "
-        "not improve on it. Effect laws.", products),
 )  # fmt: skip
 """Both nuisances, with their interactions if the base learns interactions."""
 

@@ -14,7 +14,14 @@ from privcausal.estimators import averages, budget, interactions, survey
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import RequestedAverage, Target, requested_averages, weighed
-from privcausal.estimators.budget import Use, learned, one_contrast, products, several_arms
+from privcausal.estimators.budget import (
+    Use,
+    for_products,
+    learned,
+    one_contrast,
+    products,
+    several_arms,
+)
 from privcausal.estimators.clusters import CLUSTER_USE
 from privcausal.estimators.survival import SURVIVAL_USE, score_variance, with_noise
 from privcausal.estimators.words import Estimate
@@ -138,11 +145,12 @@ UNKNOWN_TREATMENT = Use(
 )  # fmt: skip
 UNKNOWN_PROPENSITY = (
     UNKNOWN_TREATMENT,
-    Use(interactions.INTERACTION_SIZES, 0.03, "One histogram, used for one quantile. Random "
-        "laws.", products),
-    Use(interactions.TREATMENT_INTERACTIONS, 0.16, "Products that confound bias an average, so "
-        "more than for tau(x). Random laws.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, 0.22, "As for the treatment. Random laws.", products),
+    Use(interactions.INTERACTION_SIZES, for_products(0.03),
+        "One histogram, used for one quantile. Random laws.", products),
+    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.16),
+        "Products that confound bias an average, so more than for tau(x). Random laws.", products),
+    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.22),
+        "As for the treatment. Random laws.", products),
 )  # fmt: skip
 EFFECT_GRAM = Use(
     nu.NUISANCE_WEIGHTS, 0.04, "Half of the weight in learner 'r', because the first effect only "

@@ -40,7 +40,7 @@ def test_it_is_that_of_the_released_numbers() -> None:
 def test_strong_products_have_a_wider_interval(call: Any, tmp_path: Any) -> None:
     data = pc.datasets.clinic(2000)
     with seeded_noise(1):
-        fit = call(data.formula, data.frame, bounds=data.bounds, eps=6)  # n eps from 10,000 on
+        fit = call(data.formula, data.frame, bounds=data.bounds)
     found = fit.sensitivity()
     assert found.strong_low < found.conf_low < found.conf_high < found.strong_high
     assert "twice as strong as in most public data sets" in " ".join(str(found.summary()).split())
