@@ -25,7 +25,7 @@ from privcausal import vault
 from privcausal.estimators import boosting, budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.budget import Use, weighs_gram
-from privcausal.estimators.survey import Survey
+from privcausal.estimators.first_stages import FitState
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
@@ -75,11 +75,11 @@ class _Arms(CateLearner):
     def boosted(self) -> Recipe:
         return Recipe(boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False))
 
-    def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
+    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         """Coefficients of the difference of the two arms' means, from prior variances."""
         raise NotImplementedError
 
-    def learn(self, state: Survey) -> EffectFit:
+    def learn(self, state: FitState) -> EffectFit:
         fit = orthogonal.fit_nuisances(state)
         effect, partials = self._first(fit, "nuisance")
         return EffectFit.of(fit, partials, effect)
@@ -124,7 +124,7 @@ class S(_Arms):
         learn = joint if self.interactions else boosting.constant_s_learner
         return Recipe(boosting.MEAN_FIRST if self.interactions else boosting.ONE_STAGE, learn)
 
-    def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
+    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         control, treated = arms
         features, p = state.effect_features, state.effect_features.size
         both = replace(
@@ -134,7 +134,7 @@ class S(_Arms):
             cross_sd=np.tile(treated.cross_sd, 2),  # both arms have equal noise
         )
         kept = np.arange(p) if self.interactions else np.arange(1)
-        fitted = state.session.regression.arms(both, features, intercept, size, kept)
+        fitted = state.regression.arms(both, features, intercept, size, kept)
         pick = np.hstack([-np.eye(p), np.eye(p)])
         return Posterior(pick @ fitted.mean, pick @ fitted.cov @ pick.T, fitted.evidence)
 
@@ -146,7 +146,7 @@ class T(_Arms):
     name: ClassVar[str] = "t"
     title: ClassVar[str] = "T-learner"
 
-    def contrast(self, state: Survey, arms: Arms, intercept: float, size: float) -> Posterior:
+    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
         a, b = (orthogonal.conditional(state)(moments, intercept, size) for moments in arms)
         return Posterior(b.mean - a.mean, b.cov + a.cov, b.evidence + a.evidence)
 
@@ -172,7 +172,7 @@ class X(T):
     def boosted(self) -> Recipe:
         return Recipe(boosting.TWO_STAGES, boosting.x_learner)
 
-    def learn(self, state: Survey) -> EffectFit:
+    def learn(self, state: FitState) -> EffectFit:
         fit = orthogonal.fit_nuisances(state)
         first, partials = self._first(fit, "effect")
         fit = replace(fit, partials=partials)

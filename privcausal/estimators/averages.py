@@ -17,11 +17,12 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.accounting.charge import Release
-from privcausal.estimators import budget, survey, words
+from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators.bases import PrivateBase
 from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import influences, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, estimand_of
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import (
     FoldFit,
     Folds,
@@ -30,7 +31,6 @@ from privcausal.estimators.nuisances import (
     limited,
     remainder,
 )
-from privcausal.estimators.survey import Survey
 from privcausal.features import functions
 from privcausal.features.functions import Constant, Function, LinearFunction, Triples
 from privcausal.features.rows import Rows
@@ -107,7 +107,11 @@ class Target:
 
 
 def target(
-    estimand: Tilted, state: Survey, partials: Sequence[FoldFit], nuisances: Triples, tau: Function
+    estimand: Tilted,
+    state: FitState,
+    partials: Sequence[FoldFit],
+    nuisances: Triples,
+    tau: Function,
 ) -> Target:
     """Score and mass of the ATT or the ATO, centered at the estimand's weighted mean of tau(x)."""
     limits = state.outcome, state.clip, state.soft_clip
@@ -125,7 +129,7 @@ def target(
 
 
 def average_target(
-    state: Survey,
+    state: FitState,
     nuisances: Triples,
     centre: float,
     tau: Function | None = None,
@@ -168,7 +172,7 @@ SAME_MASS_SD, WEIGHTED_MASS_SD = 1e-6, 1.0
 
 
 def arm_target(
-    state: Survey,
+    state: FitState,
     nuisances: Triples,
     arm: int,
     mass: Transform | None,
@@ -192,7 +196,7 @@ def arm_target(
 
 
 def _target(
-    state: Survey,
+    state: FitState,
     centre: float,
     scores: Sequence[Score],
     mass: Transform | None,
@@ -226,7 +230,7 @@ def _ends(score: Score, rows: Rows, outcome: Outcome) -> Matrix:
     ])  # fmt: skip
 
 
-def weighted_mass(state: Survey, mass: Transform | None) -> Transform | None:
+def weighted_mass(state: FitState, mass: Transform | None) -> Transform | None:
     """The mass times survey weights, once: averages with one mass share its sums."""
     law = state.weights
     if law is None or isinstance(mass, vault.WeightedScore):
@@ -235,7 +239,7 @@ def weighted_mass(state: Survey, mass: Transform | None) -> Transform | None:
     return vault.WeightedScore(mass, vault.SurveyWeight(law.column, law.top), law.mean)
 
 
-def _clipped_centre(state: Survey, centre: float) -> float:
+def _clipped_centre(state: FitState, centre: float) -> float:
     """The center, clipped to the range of possible effects."""
     reach = 2 * state.outcome.bound
     return float(np.clip(centre, -reach, reach))
@@ -302,7 +306,7 @@ class RequestedAverage(NamedTuple):
 
 
 def averages(
-    state: Survey, requested: Sequence[RequestedAverage], stages: Keys, weight: float = np.inf
+    state: FitState, requested: Sequence[RequestedAverage], stages: Keys, weight: float = np.inf
 ) -> AverageEstimate:
     """Averages with their covariance, from one release of the scores and their squares.
 
@@ -310,7 +314,7 @@ def averages(
     score is released times (1, z, g), which gives slopes and groups. The scores of several averages
     are released as one vector, with noise of its possible shape. See `WeightedNuisances.weight`.
     """
-    session, request = state.session, state.session.plan.request
+    request = state.request
     cuts, noises = _chosen(state, requested, stages)
     # one target for each distinct mass; several targets may share a mass
     by_mass = {id(r.target.mass): r.target for r in requested if r.target.mass is not None}
@@ -326,14 +330,14 @@ def averages(
         masses = tuple(t.mass for t in by_mass.values() if t.mass is not None)
         neighbors = request.trust.neighbors
         sums = vault.ScoreSums(scores, masses, state.regressors, neighbors, by_group, squares=True)
-    session.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
+    state.gather({stages[1]: sums} | ({} if squares is None else {stages[2]: squares}))
     # from the released scores to the scores of the components
     back = np.linalg.inv(sums.scores.basis) if isinstance(sums.scores, ScoreVector) else np.eye(1)
-    totals = _totals(state, sums, session.release(stages[1], sums), stages[1])
+    totals = _totals(state, sums, state.release(stages[1], sums), stages[1])
     if squares is not None:
-        square, meat = session.read(stages[2], squares)
+        square, meat = state.read(stages[2], squares)
         totals = replace(totals, square=square, meat=meat)
-    lost = 0.0 if session.beyond is None else session.beyond.lost / state.population.count
+    lost = 0.0 if state.beyond is None else state.beyond.lost / state.population.count
     mass_order, scored = list(by_mass), []
     for (term, target, bias, parts), cut in zip(requested, cuts, strict=True):
         place, mass_spread = 0, SAME_MASS_SD if totals.limits[0] == totals.limits[1] else 1.0
@@ -366,18 +370,18 @@ def averages(
     estimate = estimates.estimate_averages(scored, groups, totals, robust=robust)
     first = vault.CutScore(target.score, cut.at, cut.middle)  # only a single average has clusters
     influence = partial(influences, estimate, first, target.mass, scored[0].centre)
-    estimate = with_dependence(session, estimate, influence, 1 + len(request.groups))
+    estimate = with_dependence(state, estimate, influence, 1 + len(request.groups))
     return with_weights(state, replace(estimate, weight=weight))
 
 
 def _totals(
-    state: Survey, sums: vault.ScoreSums, release: Release, stage: StageKey
+    state: FitState, sums: vault.ScoreSums, release: Release, stage: StageKey
 ) -> estimates.ScoreTotals:
     """Parts of a release; a mass without group sums is NaN in the groups.
 
     With a single score, the groups have sums of either rows or masses. These sums serve as both.
     """
-    read, session = [], state.session
+    read = []
     for part in (release.value, release.noise_sd):
         all_, *squares, outer, masses, of_groups = sums.split(part)
         width, none = len(outer), np.zeros((0, 0))
@@ -390,11 +394,11 @@ def _totals(
     alpha, z = state.regressors.alpha, state.rows.scaled(state.linear)
     # the number of complete rows, if it is public and no value can be missing; otherwise its
     # limits, of which the lower is at least the noise sd, so that division by the size is bounded
-    public, share = session.vault.size, session.plan.stage(stage).rows
+    public, share = state.vault.size, state.plan.stage(stage).rows
     limits = 1.0, np.inf if public is None else public * share
-    if public is None or session.plan.request.trust.unit is not None:
+    if public is None or state.request.trust.unit is not None:
         limits = max(float(size.sd[0, 0]), 1.0), np.inf
-    elif session.schema.complete and share == 1.0:
+    elif state.schema.complete and share == 1.0:
         limits = float(public), float(public)
     return estimates.ScoreTotals(
         score=score,
@@ -405,7 +409,7 @@ def _totals(
         meat=meat,
         points=np.hstack([np.ones((len(z), 1)), alpha * z]),
         units=alpha * np.array([c.per_unit for c in state.linear.columns]),
-        parts=partitions(state.groups, session.schema, session.plan.request.needed),
+        parts=partitions(state.groups, state.schema, state.request.needed),
         limits=limits,
     )
 
@@ -417,7 +421,7 @@ def _components(requested: Sequence[RequestedAverage]) -> list[int]:
 
 
 def _chosen(
-    state: Survey, requested: Sequence[RequestedAverage], stages: Keys
+    state: FitState, requested: Sequence[RequestedAverage], stages: Keys
 ) -> tuple[list[Cut], list[float]]:
     """Thresholds of the averages, and their noise.
 
@@ -434,7 +438,7 @@ def _chosen(
             sizes[components.index(k)] if k in components else None,
             state.look,
             state.population.count,
-            anywhere=state.session.plan.request.tails == "any",
+            anywhere=state.request.tails == "any",
             movable=len(requested) == 1 and average.target.mass is None,
         )
         cuts.append(cut)
@@ -445,7 +449,7 @@ def _chosen(
 
 
 def _vector(
-    state: Survey,
+    state: FitState,
     requested: Sequence[RequestedAverage],
     chosen: Sequence[Cut],
     noises: Sequence[float],
@@ -460,7 +464,7 @@ def _vector(
     outcome's bounds. The shape contains the scores at all these points.
     """
     components, scores = _components(requested), []
-    arms = range(len(state.session.plan.request.arms) or 2)
+    arms = range(len(state.request.arms) or 2)
     for k in components:
         target = requested[k].target
         score = target.score
@@ -493,20 +497,20 @@ The shape is then scaled to contain all points.
 
 
 def score_sizes(
-    state: Survey, targets: Sequence[Target], stage: StageKey
+    state: FitState, targets: Sequence[Target], stage: StageKey
 ) -> list[cuts_of.ArmSizes] | list[None]:
     """Sizes of each score by arm; None for a binary outcome, or scores of survival times.
 
     If the propensity is known, the histograms count the arms too. These outcomes then need only
     these counts.
     """
-    session, none = state.session, [None] * len(targets)
-    if not session.plan.has(stage):
+    none = [None] * len(targets)
+    if not state.plan.has(stage):
         return none
-    binary = (two_valued(state) or session.curves) and state.weights is None
+    binary = (two_valued(state) or state.curves) and state.weights is None
     declared = declared_shares(state, targets)
     if binary and not declared:
-        session.unused(stage)
+        state.unused(stage)
         return none
     histograms = []
     for target in targets[: len(declared)] if binary else targets:
@@ -515,7 +519,7 @@ def score_sizes(
         borders = cuts_of.score_edges(size.bound, cuts_of.SIGNED_HALF_OCTAVES)[:-1]
         edges = np.array([size.bound]) if binary else np.r_[-borders[::-1], 0.0, borders]
         histograms.append(vault.ArmHistogram(size, edges, "score sizes", target.arm))
-    counts, noise_sd = _counts(session, stage, histograms, declared)
+    counts, noise_sd = _counts(state, stage, histograms, declared)
     if binary:
         return none
     return [
@@ -531,7 +535,7 @@ def score_sizes(
 
 
 def _counts(
-    session: survey.FitRun,
+    fit: first_stages.Fit,
     stage: StageKey,
     histograms: Sequence[vault.ArmHistogram],
     declared: Sequence[tuple[float, float]],
@@ -542,20 +546,20 @@ def _counts(
     of the treatment have already shown the arms.
     """
     first, many = histograms[0], len(histograms) > 1
-    release = session.release(stage, vault.ArmHistograms(tuple(histograms)) if many else first)
+    release = fit.release(stage, vault.ArmHistograms(tuple(histograms)) if many else first)
     parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
     counts = [histogram.split(part) for histogram, part in zip(histograms, parts, strict=True)]
     for by_arm, share, histogram in zip(counts, declared, histograms, strict=False):
-        session.look_at_arms(by_arm.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
+        fit.look_at_arms(by_arm.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
     return counts, noise_sd
 
 
-def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple[float, float]]:
+def declared_shares(state: FitState, targets: Sequence[Target] = ()) -> list[tuple[float, float]]:
     """Limits of the mean known propensity, or the known share of each target's arm, if declared.
 
     The mean of a column is known if the column is a covariate, from its released distribution.
     """
-    request, known = state.session.plan.request, state.known
+    request, known = state.request, state.known
     if isinstance(known, functions.Known):
         column, count = state.rows.frame.get(str(request.propensity)), state.population.count
         if column is None:
@@ -572,7 +576,7 @@ def declared_shares(state: Survey, targets: Sequence[Target] = ()) -> list[tuple
 
 
 def row_sizes(
-    session: survey.FitRun,
+    fit: first_stages.Fit,
     stage: StageKey,
     target: Transform,
     what: str = "score sizes",
@@ -581,18 +585,18 @@ def row_sizes(
     """Sizes over all rows of all arms; the arms are counted too if a share is `declared`."""
     borders, alone = cuts_of.score_edges(target.bound), np.ones(1)
     if not declared:
-        release = session.release(stage, vault.SizeHistogram(target, borders, what))
+        release = fit.release(stage, vault.SizeHistogram(target, borders, what))
         return cuts_of.ArmSizes(release.value[None], float(release.noise_sd[0]), borders, alone)
     histogram = vault.ArmHistogram(vault.ArmSize(target, (1.0, 1.0)), borders[:-1], what)
-    (counts,), noise_sd = _counts(session, stage, [histogram], declared)
+    (counts,), noise_sd = _counts(fit, stage, [histogram], declared)
     return cuts_of.ArmSizes(counts.sum(axis=0)[None], np.sqrt(2.0) * noise_sd, borders, alone)
 
 
 def summed_scores(
-    state: Survey, target: Target, cut: float = 1.0, middle: float = 0.0
+    state: FitState, target: Target, cut: float = 1.0, middle: float = 0.0
 ) -> vault.ScoreSums:
     """The sums of the scores' distances from the `middle`, clipped at `cut`."""
-    request = state.session.plan.request
+    request = state.request
     return vault.ScoreSums(
         vault.CutScore(target.score, cut, middle),
         () if target.mass is None else (target.mass,),
@@ -604,16 +608,15 @@ def summed_scores(
     )
 
 
-def noise_per_cut(state: Survey, sums: vault.Mechanism, stage: StageKey) -> float:
+def noise_per_cut(state: FitState, sums: vault.Mechanism, stage: StageKey) -> float:
     """Noise sd of the mean score per unit of its clipping threshold."""
-    change = sums.sensitivity(state.session.plan.request.trust.neighbors)
-    return state.session.noise_sd(stage, change, float(sums.units[0])) / state.population.count
+    change = sums.sensitivity(state.request.trust.neighbors)
+    return state.noise_sd(stage, change, float(sums.units[0])) / state.population.count
 
 
-def two_valued(state: Survey) -> bool:
+def two_valued(state: FitState) -> bool:
     """Whether the outcome has two values."""
-    session = state.session
-    return not isinstance(session.schema[session.plan.request.formula.outcome], Interval)
+    return not isinstance(state.schema[state.request.formula.outcome], Interval)
 
 
 # -- limits of weights, and the averages of a call ---------------------------------------------
@@ -639,7 +642,7 @@ this grid with the smallest predicted error is used.
 
 
 def weighed(
-    state: survey.Survey,
+    state: first_stages.FitState,
     partials: Folds,
     nuisances: Triples,
     tau: Effect,
@@ -712,7 +715,7 @@ MODEL_ENDS = 7
 """Quantiles of the fitted means that are tried on each side."""
 
 
-def narrowed(state: survey.Survey, nuisances: Triples, stage: StageKey) -> Triples:
+def narrowed(state: first_stages.FitState, nuisances: Triples, stage: StageKey) -> Triples:
     """Arm means within the limits of least predicted variance, for two values and a known e.
 
     Scores then lie between public numbers, and nothing else is clipped. Wide means shrink the
@@ -751,13 +754,13 @@ def narrowed(state: survey.Survey, nuisances: Triples, stage: StageKey) -> Tripl
 
 
 def requested_averages(
-    state: survey.Survey, partials: Folds, nuisances: Triples, tau: Effect, stage: StageKey
+    state: first_stages.FitState, partials: Folds, nuisances: Triples, tau: Effect, stage: StageKey
 ) -> tuple[list[RequestedAverage], float]:
     """The requested averages, then the risks for ratios; and a row's maximum weight in the ATE.
 
     `stage` is the stage of the scores.
     """
-    terms, weight = state.session.plan.request.terms, np.inf
+    terms, weight = state.request.terms, np.inf
     effects, means = ([term for term in terms if term.kind == k] for k in ("effect", "mean"))
     averages, risks = list[RequestedAverage](), list[RequestedAverage]()
     units = np.eye(len(effects) + bool(means))
@@ -796,14 +799,14 @@ VARIED = (
 )
 
 
-def with_weights(state: Survey, estimate: AverageEstimate) -> AverageEstimate:
+def with_weights(state: FitState, estimate: AverageEstimate) -> AverageEstimate:
     """The averages with the weights' design effect and largest weight; an alert if they vary."""
     law = state.weights
     if law is None:
         return estimate
     if law.design_effect > MOST_DESIGN_EFFECT:
         text = VARIED.format(effect=law.design_effect, most=law.top / law.mean)
-        state.session.alerts["weights"] = text
+        state.alerts["weights"] = text
     return replace(estimate, weighting=law.design_effect, most_weight=law.top)
 
 

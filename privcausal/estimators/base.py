@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal.errors import CapabilityError, Made
 from privcausal.estimators import averages as averages_of
-from privcausal.estimators import budget, survey, words
+from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import (
     STAGES,
@@ -71,7 +71,7 @@ class Learner(Made, ABC):
         return budget.planned(self.uses, request, base)
 
     @abstractmethod
-    def run(self, session: survey.FitRun) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> words.Estimate:
         """Spend the plan's stages in order and return the estimate."""
 
     def accepted(self, base: AnyBase) -> PrivateBase:
@@ -105,7 +105,9 @@ class Learner(Made, ABC):
     def fit(
         self, plan: Plan, vault: Vault, schema: Schema, undeclared: budget.Undeclared, base: AnyBase
     ) -> words.Estimate:
-        return self.run(survey.FitRun(plan, vault, schema, undeclared, self.accepted(base), base))
+        return self.run(
+            first_stages.Fit(plan, vault, schema, undeclared, self.accepted(base), base)
+        )
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -126,7 +128,7 @@ class EffectLearner(Learner):
 
 
 CATE_MARGINALS = Use(
-    survey.MARGINALS,
+    first_stages.MARGINALS,
     budget.for_marginals(0.04),
     "At least: more if rows are few, because all features are scaled by these histograms. Sketch.",
 )
@@ -140,7 +142,7 @@ class CateLearner(EffectLearner):
     """
 
     @abstractmethod
-    def learn(self, state: survey.Survey) -> EffectFit:
+    def learn(self, state: first_stages.FitState) -> EffectFit:
         """Learn the nuisances and tau(x)."""
 
     def boosted(self) -> Recipe:
@@ -161,35 +163,40 @@ class CateLearner(EffectLearner):
         uses = self.boosted().uses if isinstance(base, DPEBM) else self.uses
         return budget.planned((CATE_MARGINALS, *uses, *averages_of.AVERAGE_USES), request, base)
 
-    def run(self, session: survey.FitRun) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> words.Estimate:
         # a best linear projection would need weighted products of its columns
-        linear = session.plan.request.weights is None
-        looks = {survey.OUTCOME_RANGE: window_borders, averages_of.AVERAGE_RANGE: outcome_edges}
-        state = survey.prepare(session, linear_terms=linear, looks=looks)
-        boosts = isinstance(session.base, DPEBM)
-        fit = self.boosted().learn(state) if boosts else self.learn(state)
-        state, effect = fit.state, fit.effect
-        if not session.plan.has(STAGES[1]):
-            return finish(state, effect, fit.shown, None, fit.notes)
+        linear = fit.request.weights is None
+        looks = {
+            first_stages.OUTCOME_RANGE: window_borders,
+            averages_of.AVERAGE_RANGE: outcome_edges,
+        }
+        state = first_stages.prepare(fit, linear_terms=linear, looks=looks)
+        boosts = isinstance(state.base, DPEBM)
+        learned = self.boosted().learn(state) if boosts else self.learn(state)
+        state, effect = learned.state, learned.effect
+        if not state.plan.has(STAGES[1]):
+            return finish(state, effect, learned.shown, None, learned.notes)
         # the averages, from doubly robust scores with this effect and these nuisances
-        counts = survey.outcome_histogram(state, averages_of.AVERAGE_RANGE)
-        state = survey.look_at_outcome(state, counts)
-        scored = WeightedNuisances(fit.nuisances, fit.remainder)
-        if fit.pilot is not None:
-            scored = weighed(state, fit.partials, fit.nuisances, fit.pilot, STAGES[1])
-            scored = scored._replace(remainder=scored.remainder + fit.remainder)
-        tau, centre = None, fit.centre
+        counts = first_stages.outcome_histogram(state, averages_of.AVERAGE_RANGE)
+        state = first_stages.look_at_outcome(state, counts)
+        scored = WeightedNuisances(learned.nuisances, learned.remainder)
+        if learned.pilot is not None:
+            scored = weighed(state, learned.partials, learned.nuisances, learned.pilot, STAGES[1])
+            scored = scored._replace(remainder=scored.remainder + learned.remainder)
+        tau, centre = None, learned.centre
         if centre is None:
             tau, centre = effect, float(np.mean(effect(state.rows)))
         target = average_target(state, scored.nuisances, centre, tau)
         requested = [RequestedAverage(ATE_TERM, target, scored.remainder)]
         estimate = averages(state, requested, STAGES, scored.weight)
-        estimate = with_adjustment(state, fit.partials, estimate)
+        estimate = with_adjustment(state, learned.partials, estimate)
         # the effect with the average as its constant part
         variance = float(estimate.cov[0, 0] + estimate.clipping[0] ** 2)
         if not state.population.atoms:  # the share of the rows at a point is a rough guess
             effect = effect.with_average(state.rows, float(estimate.estimate[0]), variance)
-        return finish(state, effect, fit.shown, estimate, fit.notes + average_doubts(estimate))
+        return finish(
+            state, effect, learned.shown, estimate, learned.notes + average_doubts(estimate)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +218,7 @@ class EffectFit:
         Center of the scores, if it is not the effect.
     """
 
-    state: survey.Survey
+    state: first_stages.FitState
     effect: Effect
     nuisances: Triples
     shown: words.Nuisances
@@ -236,7 +243,7 @@ class Recipe(NamedTuple):
     """The counterparts of a learner's `uses` and `learn` on base "dpebm"."""
 
     uses: tuple[Use, ...]
-    learn: Callable[[survey.Survey], EffectFit]
+    learn: Callable[[first_stages.FitState], EffectFit]
 
 
 def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
@@ -250,14 +257,14 @@ def shown(partials: Folds, nuisances: Triples) -> words.Nuisances:
 
 
 def finish(
-    state: survey.Survey,
+    state: first_stages.FitState,
     effect: Effect | None,
     nuisances: words.Nuisances | None,
     estimate: AverageEstimate | None,
     notes: tuple[str, ...] = (),
 ) -> words.Estimate:
     """The fit, with alerts and notes on its averages, overlap, and covariates."""
-    session, alerts, request = state.session, state.session.alerts, state.session.plan.request
+    alerts, request = state.alerts, state.request
     e = np.full(1, np.nan) if nuisances is None else nuisances.propensity(state.rows)
     clipped = float(np.mean(np.minimum(e, 1 - e) <= state.clip * (1 + 1e-9)))
     if request.formula.terms and not state.design.columns:
@@ -276,7 +283,7 @@ def finish(
                 alerts["overlap"] = text
             else:
                 notes = (text, *notes)
-    return session.finished(state.design, state.population, effect, nuisances, estimate, notes)
+    return state.finished(state.design, state.population, effect, nuisances, estimate, notes)
 
 
 MOST_EFFECTS = 0.9
@@ -361,13 +368,13 @@ MOSTLY_HIDDEN = 0.5  # Share from which there is an alert: most of the adjustmen
 
 
 def with_adjustment(
-    state: survey.Survey,
+    state: first_stages.FitState,
     parts: Sequence[FoldFit],
     estimate: AverageEstimate,
     term: ResultTerm = ATE_TERM,
 ) -> AverageEstimate:
     """The averages, with what adjustment did, and with what strong interactions would do."""
-    alerts = state.session.alerts
+    alerts = state.alerts
     alerts |= product_alert(state, parts, estimate, term)
     removed, hidden = nu.adjustment(state, parts)
     if hidden > MOSTLY_HIDDEN and "arm" not in alerts:
@@ -378,7 +385,7 @@ def with_adjustment(
 
 
 def product_alert(
-    state: survey.Survey,
+    state: first_stages.FitState,
     parts: Sequence[FoldFit],
     estimate: AverageEstimate,
     term: ResultTerm = ATE_TERM,

@@ -21,10 +21,10 @@ from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
 from privcausal.estimators.budget import Use, for_products, learned, products
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
 from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import refined
-from privcausal.estimators.survey import Survey
 from privcausal.estimators.words import Nuisances
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
@@ -73,7 +73,7 @@ class BoostingTask(BoostedRegression):
 class BoostingSession:
     """The bins and options that all boostings of one fit share."""
 
-    state: Survey
+    state: FitState
     option: DPEBM
     bins: functions.Bins
 
@@ -88,8 +88,8 @@ class BoostingSession:
 
         With `folds` and two folds, each result is for one fold and is learned on the other.
         """
-        session, bins = self.state.session, self.bins
-        split = folds and session.plan.request.split == "crossfit"
+        state, bins = self.state, self.bins
+        split = folds and state.request.split == "crossfit"
         count = self.state.population.count / (FOLDS if split else 1)
         least = LEAST_BIN_SHARE * task.curvature.mean(axis=1)[:, None]
         weight = np.maximum(self.mass(task), least)
@@ -99,10 +99,10 @@ class BoostingSession:
         rate = min(self.option.learning_rate, 1.0 / axes)  # All axes move at once.
         regression = {f.name: getattr(task, f.name) for f in fields(BoostedRegression)}
         query = Boosting(bins, weight * count, leaf, rate, **regression)
-        release, release_folds = session.vault.release, session.vault.release_folds
+        release, release_folds = state.vault.release, state.vault.release_folds
         releases = release_folds(stage, query) if split else (release(stage, query),)
         trained = [Trained(self, task, query, count, release) for release in releases]
-        session.releases.append(releases[0])
+        state.releases.append(releases[0])
         return trained[::-1]
 
     def mass(self, task: BoostingTask) -> Matrix:
@@ -133,12 +133,12 @@ class BoostingSession:
         use doubly robust scores of whole outcomes, with a separate clip. Cells that cannot be
         distinguished from noise are ignored. If no cell is detectable, the whole interval is used.
         """
-        session, outcome = self.state.session, self.state.outcome
+        state, outcome = self.state, self.state.outcome
         price = self.price(nu.OUTCOME, more=more)
         edges = np.linspace(-outcome.bound, outcome.bound, OUTCOME_CELLS + 1)
-        release = session.release(BOOSTED_SIZES, ArmHistogram(outcome, edges[1:-1], "outcome"))
+        release = state.release(BOOSTED_SIZES, ArmHistogram(outcome, edges[1:-1], "outcome"))
         arms, sd = release.value.reshape(2, OUTCOME_CELLS), float(release.noise_sd[0])
-        session.look_for(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
+        state.look_for(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
         counts, sd = arms.sum(axis=0), sd * np.sqrt(2.0)
         middle, half = 0.5 * (outcome.lo + outcome.hi), float(edges[-1])
         seen = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
@@ -453,14 +453,14 @@ class _Start:
         return nu.over_folds(laws)
 
 
-def _shares(state: Survey, es: Sequence[functions.Function]) -> Matrix:
+def _shares(state: FitState, es: Sequence[functions.Function]) -> Matrix:
     e = np.mean([soft(state.rows) for soft in es], axis=0)
     return np.stack([1 - e, e])
 
 
-def _start(state: Survey) -> _Start:
+def _start(state: FitState) -> _Start:
     """Learn propensities, and set the clip of the session's state by the share of the treated."""
-    option, crossfit = state.session.base, state.session.plan.request.split == "crossfit"
+    option, crossfit = state.base, state.request.split == "crossfit"
     assert isinstance(option, DPEBM)
     bins = functions.make_bins(state.design, state.rows, option.bins)
     if state.known is not None:
@@ -568,7 +568,7 @@ def _means(start: _Start, centre: Centre, fitted: Sequence[Fitted]) -> _Means:
 # -- learners --------------------------------------------------------------------------------
 
 
-def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
+def s_or_t_learner(state: FitState, *, joint: bool) -> EffectFit:
     """S-learner with interactions (`joint`) or T-learner: both arms' means, and their difference.
 
     One boosting has a shape for each arm. A row is in only one arm, so two shapes cost the same as
@@ -586,7 +586,7 @@ def s_or_t_learner(state: Survey, *, joint: bool) -> EffectFit:
     return _assembled(start, means, _with_mean(machine.state, means, effect) if joint else effect)
 
 
-def constant_s_learner(state: Survey) -> EffectFit:
+def constant_s_learner(state: FitState) -> EffectFit:
     """The S-learner of Niu et al. (2022): the treatment is one more axis of an additive fit."""
     start = _start(state)
     machine = start.machine
@@ -611,7 +611,7 @@ def _assembled(start: _Start, means: _Means, effect: Effect) -> EffectFit:
     return EffectFit(start.machine.state, effect, means.nuisances, seen, means.remainder)
 
 
-def _with_mean(state: Survey, means: _Means, effect: Effect) -> Effect:
+def _with_mean(state: FitState, means: _Means, effect: Effect) -> Effect:
     """Correct the mean of the effect with overlap-weighted residuals.
 
     The correction is sum (T - e)(Y - mu_T) / sum e (1 - e). It is a single number and has the noise
@@ -633,9 +633,7 @@ def _with_mean(state: Survey, means: _Means, effect: Effect) -> Effect:
     share = float(_shares(state, softs).prod(axis=0).mean())
     cut = min(MEAN_CUT * size * float(np.sqrt(share)), target.bound)
     constant = FeatureMap(state.design, (), 1.0)
-    release = state.session.release(
-        BOOSTED_MEAN, vault.Cross(constant, target, cut, "mean residual")
-    )
+    release = state.release(BOOSTED_MEAN, vault.Cross(constant, target, cut, "mean residual"))
     mass = state.population.count * share
     move, noise = float(release.value[0]) / mass, float(release.noise_sd[0]) / mass
     (piece,) = effect.pieces
@@ -654,7 +652,7 @@ def _with_mean(state: Survey, means: _Means, effect: Effect) -> Effect:
     return replace(effect, pieces=(moved,))
 
 
-def r_learner(state: Survey) -> EffectFit:
+def r_learner(state: FitState) -> EffectFit:
     """R-learner (Nie and Wager 2021, Eq. 4).
 
     The shapes minimize sum [(Y - eta) - (T - e) tau(x)]^2. The clip applies to the whole residual,
@@ -689,7 +687,7 @@ def r_learner(state: Survey) -> EffectFit:
     return EffectFit(state, effect, nuisances, shown(partials, nuisances), remainder)
 
 
-def dr_learner(state: Survey) -> EffectFit:
+def dr_learner(state: FitState) -> EffectFit:
     """DR-learner: learn the arms' means, then boost the score (Niu et al. 2022, Algorithm 2).
 
     The score is centered at the difference of the means' constants, so the rounds need not find it.
@@ -708,7 +706,7 @@ def dr_learner(state: Survey) -> EffectFit:
     return _assembled(start, means, _effect(machine, fitted.coefficients(), middle))
 
 
-def x_learner(state: Survey) -> EffectFit:
+def x_learner(state: FitState) -> EffectFit:
     """X-learner: imputed effects boosted within the arms, tau = e tau_0 + (1 - e) tau_1."""
     start = _start(state)
     machine, state = start.machine, start.machine.state

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
-from privcausal.estimators import budget, survey, words
+from privcausal.estimators import budget, first_stages, words
 from privcausal.inference.averages import AverageEstimate, raised, with_design_effect
 from privcausal.inference.noisy import Reading
 from privcausal.inference.priors import PRIORS
@@ -163,7 +163,7 @@ def influences(
 
 
 def with_dependence(
-    session: survey.FitRun,
+    fit: first_stages.Fit,
     estimate: AverageEstimate,
     scores_of: Callable[[], Sequence[ClusterScore]],
     most: int,
@@ -172,7 +172,7 @@ def with_dependence(
 
     A row has at most `most` of the scores, which only clusters need.
     """
-    request = session.plan.request
+    request = fit.request
     if request.cluster is None:
         return with_design_effect(estimate, request.trust.max_rows)
     rows, scores = request.cluster.max_rows, scores_of()
@@ -193,7 +193,7 @@ def with_dependence(
         cap,
         request.trust.neighbors,
     )
-    release = session.release(CLUSTER_SQUARES, query)
+    release = fit.release(CLUSTER_SQUARES, query)
     released = Reading(release.value, release.noise_sd)
     limit = np.inf if request.estimand == "OLS" else float(rows)
     out, larger = with_clusters(estimate, released, query.cap * units, masses, rows, limit)
@@ -203,7 +203,7 @@ def with_dependence(
     if clusters < MIN_CLUSTERS:
         alert += FEW_CLUSTERS.format(least=MIN_CLUSTERS, clusters=clusters)
     if alert:
-        session.alerts["clusters"] = alert.strip()
+        fit.alerts["clusters"] = alert.strip()
     return out
 
 

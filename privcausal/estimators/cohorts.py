@@ -16,7 +16,7 @@ from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, words
 from privcausal.estimators.averages import row_sizes
 from privcausal.estimators.base import Learner
-from privcausal.estimators.survey import FitRun
+from privcausal.estimators.first_stages import Fit
 from privcausal.features.design import Design
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.cuts import Cut, Extremes, score_cut
@@ -199,12 +199,12 @@ class EventStudy(Learner):
         change, rho = sums.sensitivity(sums.neighbors), plan.stage(COHORT_SUMS).rho
         return budget.noise_sd(plan, rho, change, unit), len(labels[0])
 
-    def run(self, session: FitRun) -> words.Estimate:
-        request, schema = session.plan.request, session.schema
-        session.vault.set_layout(schema, (), ())
+    def run(self, fit: Fit) -> words.Estimate:
+        request, schema = fit.request, fit.schema
+        fit.vault.set_layout(schema, (), ())
         sums, labels = _sums(request, schema)
         size = sums.size
-        sizes = row_sizes(session, PATH_SIZES, size, "sizes of paths")
+        sizes = row_sizes(fit, PATH_SIZES, size, "sizes of paths")
         rows = max(float(sizes.counts.sum()), 1.0)
         change, unit = sums.sensitivity(request.trust.neighbors), float(sums.units[0]) / size.bound
         largest, ones = np.full((1, 1), size.bound), np.ones((1, 1))
@@ -212,7 +212,7 @@ class EventStudy(Learner):
         # cohort's share, because all clipped paths may be in this cohort.
         cut = score_cut(
             Extremes(largest, ones, ones),
-            session.noise_sd(COHORT_SUMS, change, unit) / rows,
+            fit.noise_sd(COHORT_SUMS, change, unit) / rows,
             sizes,
             None,
             rows,
@@ -221,15 +221,15 @@ class EventStudy(Learner):
         if not sizes.noise_sd:  # In tests without noise, nothing is clipped.
             cut = Cut(size.bound, 0.0)
         sums = replace(sums, cut=cut.at)
-        path, units, square = session.read(COHORT_SUMS, sums)
+        path, units, square = fit.read(COHORT_SUMS, sums)
         path = Reading(*map(np.hstack, zip(units, path, strict=True)))
         seen = np.asarray(path.value[:, 0] > FEW_SDS * path.sd[:, 0])
         effects, bias = comparisons(request), cut.bias * rows
         estimate = estimate_cohorts(effects, labels, path, square, seen, size.contrasts, bias)
         if not seen.all():
             names = words.listed([labels[0][k] for k in np.flatnonzero(~seen)])
-            session.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
-        return session.finished(Design((), schema, full_rank=True), averages=estimate)
+            fit.alerts["cohorts"] = SMALL.format(names=names, column=sums.cohort)
+        return fit.finished(Design((), schema, full_rank=True), averages=estimate)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

@@ -16,7 +16,7 @@ from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon, rho_of
 from privcausal.errors import CapabilityError, LedgerError
-from privcausal.estimators.survey import outcome_of
+from privcausal.estimators.first_stages import outcome_of
 from privcausal.estimators.uplift import cell_totals
 from privcausal.estimators.words import Estimate
 from privcausal.features.design import Design

@@ -19,7 +19,7 @@ from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Use
 from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Tilted
-from privcausal.estimators.survey import FitRun
+from privcausal.estimators.first_stages import Fit
 from privcausal.estimators.survival import SURVIVAL_USE, with_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
@@ -234,11 +234,11 @@ class DifferenceInMeans(Learner):
             needs = [need for need in needs if need.key != WINDOW]  # two values have no range
         return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
-    def run(self, session: FitRun) -> words.Estimate:
-        session.buy_bounds()
-        request, schema = session.plan.request, session.schema
+    def run(self, fit: Fit) -> words.Estimate:
+        fit.buy_bounds()
+        request, schema = fit.request, fit.schema
         groups = resolve_groups(request.groups, schema)
-        session.vault.set_layout(schema, (), groups)
+        fit.vault.set_layout(schema, (), groups)
         domain, neighbors = schema[request.formula.outcome], request.trust.neighbors
         bounds = domain if isinstance(domain, Interval) else Interval(0.0, 1.0)
         sums = vault.ArmSums(
@@ -250,38 +250,38 @@ class DifferenceInMeans(Learner):
         )
         # The clipping interval of the outcome, from a histogram if the plan has one.
         window = Window(bounds)
-        if session.plan.has(WINDOW):
+        if fit.plan.has(WINDOW):
             height = vault.OutcomeResidual(Constant(bounds.lo), vault.Outcome(bounds.lo, bounds.hi))
             cells = vault.ArmHistogram(height, heights(bounds), "outcome")
-            release = session.release(WINDOW, cells)
+            release = fit.release(WINDOW, cells)
             # Noise of the sums per half-width of the clipping interval.
             change, unit = sums.sensitivity(neighbors), float(sums.units[0])
-            noise = session.noise_sd(DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
+            noise = fit.noise_sd(DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
             counts, cell_sd = cells.split(release.value), float(release.noise_sd[0])
             outcome = request.formula.outcome
-            session.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
+            fit.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
             anywhere = request.tails == "any"
             window = trial_window(counts, cell_sd, bounds, noise, anywhere=anywhere)
         sums = replace(sums, windows=(window.interval, window.interval))
-        release = session.release(DIFFERENCE_SUMS, sums)
+        release = fit.release(DIFFERENCE_SUMS, sums)
         value, sd = sums.split(release.value), sums.split(release.noise_sd)
         rows, count_sd = value[1][:, 0], float(sd[1][:, 0].max())
-        session.look_for(rows, count_sd)
+        fit.look_for(rows, count_sd)
         if isinstance(request.propensity, float):
-            session.look_at_arms(rows, count_sd, (request.propensity,) * 2)
+            fit.look_at_arms(rows, count_sd, (request.propensity,) * 2)
         arms, identities = arm_totals(value, sd, partitions(groups, schema, request.needed))
         places = tuple(g.place for g in groups)
         estimate = estimate_difference(request.terms, places, arms, identities, window, bounds)
-        if session.beyond is not None:
-            bias = session.beyond.bias(np.stack([arm.count.value for arm in arms]))
+        if fit.beyond is not None:
+            bias = fit.beyond.bias(np.stack([arm.count.value for arm in arms]))
             estimate = replace(estimate, clipping=estimate.clipping + bias)
         scores = partial(_influences, arms, window.interval, bounds)
-        estimate = with_dependence(session, estimate, scores, 1 + len(request.groups))
-        estimate = with_noise(request, session.curves, estimate)
+        estimate = with_dependence(fit, estimate, scores, 1 + len(request.groups))
+        estimate = with_noise(request, fit.curves, estimate)
         if any(arm.unseen[0] for arm in arms):
-            session.alerts.setdefault("arm", HIDDEN_ARM)
+            fit.alerts.setdefault("arm", HIDDEN_ARM)
         population = Population(schema, {}, np.eye(0), estimate.size)
-        return session.finished(Design((), schema, full_rank=True), population, averages=estimate)
+        return fit.finished(Design((), schema, full_rank=True), population, averages=estimate)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

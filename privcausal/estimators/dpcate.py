@@ -12,7 +12,7 @@ import numpy as np
 from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError
-from privcausal.estimators import bases, budget, options, orthogonal, survey
+from privcausal.estimators import bases, budget, first_stages, options, orthogonal
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
 from privcausal.estimators.budget import Use
@@ -84,26 +84,26 @@ class ArmDifference(effects.Effect):
 
 
 def learn_networks(
-    session: survey.FitRun, design: Design, clip: float, base: options.NN
+    fit: first_stages.Fit, design: Design, clip: float, base: options.NN
 ) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
     """Train the networks on the rows of their stages and release their weights.
 
     The last returned value is the effect implied by the networks, mu1 - mu0.
     """
-    request, schema = session.plan.request, session.schema
-    outcome = survey.outcome_of(request, schema)
-    propensity = survey.declared_propensity(request, schema)
+    request, schema = fit.request, fit.schema
+    outcome = first_stages.outcome_of(request, schema)
+    propensity = first_stages.declared_propensity(request, schema)
     soft = min(PRIORS.residual_clip, clip)
     e: functions.Function
     e_soft: functions.Function
     if propensity is None:
-        treated = _weights(session, design, base, TREATMENT_NETWORK, vault.Assigned())
+        treated = _weights(fit, design, base, TREATMENT_NETWORK, vault.Assigned())
         e = functions.Network(design, treated, clip, 1 - clip, share=True)
         e_soft = functions.Network(design, treated, soft, 1 - soft, share=True)
     else:
         e = e_soft = propensity
     low, high, half = outcome.lo, outcome.hi, outcome.bound
-    means = _weights(session, design, base, OUTCOME_NETWORK, outcome)
+    means = _weights(fit, design, base, OUTCOME_NETWORK, outcome)
     mu0, mu1 = (
         functions.Network(design, means, low, high, 0.5 * (low + high), half, arm)
         for arm in (0.0, 1.0)
@@ -114,7 +114,7 @@ def learn_networks(
 
 
 def _weights(
-    session: survey.FitRun,
+    fit: first_stages.Fit,
     design: Design,
     base: options.NN,
     stage: StageKey,
@@ -122,9 +122,9 @@ def _weights(
 ) -> Vector:
     """Weights of the network for this target; that of the outcome has the treatment as an input."""
     by_arm = stage == OUTCOME_NETWORK
-    planned = session.plan.stage(stage)
-    assert session.vault.size is not None  # Guaranteed by `check_networks`.
-    rows = max(math.floor(planned.rows * session.vault.size), 1)
+    planned = fit.plan.stage(stage)
+    assert fit.vault.size is not None  # Guaranteed by `check_networks`.
+    rows = max(math.floor(planned.rows * fit.vault.size), 1)
     rate = min(1.0, NETWORK_BATCH / rows)
     steps = math.ceil(base.epochs / rate)
     sd = accounting.multiplier_for_replaced(
@@ -138,7 +138,7 @@ def _weights(
     what = "outcome" if by_arm else "treatment"
     pace = steps, rate, rate * rows, NETWORK_RATE
     query = vault.PrivateNetwork(design, target, not by_arm, by_arm, *pace, sd, what)
-    return session.release(stage, query).value
+    return fit.release(stage, query).value
 
 
 ORTHOGONAL = 1e-9
@@ -159,7 +159,7 @@ OTHER_HALF = 200
 """Number of rows by which one half may exceed four times the other half; see `_most`."""
 
 NETWORK_USES = (
-    Use(survey.MARGINALS, 0.06, "The only stage for the nuisances. By hand."),
+    Use(first_stages.MARGINALS, 0.06, "The only stage for the nuisances. By hand."),
     Use(nu.SCORE_SIZES, 0.04, "One histogram, with few other stages. By hand."),
     Use(KERNEL, 0.90, "Everything except the sizes. By hand."),
 )
@@ -238,11 +238,11 @@ class DPCATE(CateLearner):
         second_stage(base)  # Refuses other bases.
         return bases.Gam()
 
-    def learn(self, state: survey.Survey) -> EffectFit:
+    def learn(self, state: first_stages.FitState) -> EffectFit:
         """Learn the effect; averages are centered at the mean of the first effect."""
-        base = state.session.option
+        base = state.option
         if isinstance(base, options.NN):
-            part, nuisance, first = learn_networks(state.session, state.design, state.clip, base)
+            part, nuisance, first = learn_networks(state, state.design, state.clip, base)
             partials: nu.Folds = (part,)
             nuisances: Triples = (nuisance,)
             doubt = nu.remainder(state, partials)
@@ -277,7 +277,7 @@ class DPCATE(CateLearner):
 
 
 def _kernel_effect(
-    state: survey.Survey, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
+    state: first_stages.FitState, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
 ) -> effects.Effect:
     # Fourier features of the effect modifiers.
     columns = np.array(sorted({b.column for b in state.effect_features.blocks}), np.int64)
@@ -307,7 +307,7 @@ def _kernel_effect(
 
     def noise(ridge: float) -> float:
         """Noise sd of a weight, as drawn in the vault."""
-        plan, query = state.session.plan, regression(ridge)
+        plan, query = state.plan, regression(ridge)
         trust = plan.request.trust
         change = query.sensitivity(trust.neighbors) * trust.max_rows * float(query.units[0])
         return float(change / np.sqrt(2 * plan.stage(KERNEL).rho / accounting.PICO))
@@ -320,23 +320,23 @@ def _kernel_effect(
 
 
 def _released(
-    state: survey.Survey, query: vault.KernelRegression, law: KernelPrior, score: _Score
+    state: first_stages.FitState, query: vault.KernelRegression, law: KernelPrior, score: _Score
 ) -> effects.Effect:
     """The released function, or its released answers at the queries."""
-    session, reach = state.session, 2 * state.outcome.bound
-    queries, columns = session.plan.request.queries, query.features.columns
+    reach = 2 * state.outcome.bound
+    queries, columns = state.request.queries, query.features.columns
     rows = None if queries is None else read_queries(queries, state.design)
     phi = None if rows is None else rows.phi(query.features)
     if rows is not None and phi is not None and np.linalg.norm(phi, 2) <= 1 + ORTHOGONAL:
         # Answers with independent noise, if that noise is as small as the noise of a process.
         parts = {f.name: getattr(query, f.name) for f in fields(query)}
-        release = session.release(KERNEL, vault.KernelAnswers(**parts, points=phi))
+        release = state.release(KERNEL, vault.KernelAnswers(**parts, points=phi))
         first_sd = effects.Effect(score.first, np.inf).sd(rows)
         variance = np.maximum(np.einsum("ij,jk,ik->i", phi, law.cov(query.ridge, 0.0), phi), 0)
         spread = np.sqrt(variance + release.noise_sd**2 + first_sd**2)
         value = score.around(rows) + release.value
         return answers_at(state.design, columns, rows, reach, value, spread)
-    release = session.release(KERNEL, query)
+    release = state.release(KERNEL, query)
     coef, cov = denoised(law, release.value, query.ridge, float(release.noise_sd[0]))
     left = functions.Additive(query.features, coef, 0.0 if score.first else score.centre)
     function = effects.Effect((*score.first, effects.Piece(left, cov)), reach)
@@ -363,7 +363,11 @@ class _Score:
 
 
 def _scored(
-    score: str, state: survey.Survey, partials: nu.Folds, nuisances: Triples, effect: effects.Effect
+    score: str,
+    state: first_stages.FitState,
+    partials: nu.Folds,
+    nuisances: Triples,
+    effect: effects.Effect,
 ) -> _Score:
     outcome, rows = state.outcome, state.rows
     limit = 2 * outcome.bound
@@ -394,7 +398,7 @@ def _scored(
     )
 
 
-def _most(state: survey.Survey) -> float:
+def _most(state: first_stages.FitState) -> float:
     """Public bound N on the number of complete rows.
 
     With add_remove the bound can fail, with a probability that delta includes.
@@ -423,8 +427,7 @@ def _most(state: survey.Survey) -> float:
     The probability is therefore added to delta once. Outputs that are not good cost no more than
     that.
     """
-    session = state.session
-    size, plan = session.vault.size, session.plan
+    size, plan = state.vault.size, state.plan
     k = plan.request.trust.max_rows
     if size is not None:
         return float(size * k)

@@ -24,7 +24,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2, norm
 
 from privcausal import vault
-from privcausal.estimators import budget, private, survey
+from privcausal.estimators import budget, first_stages, private
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish
 from privcausal.estimators.budget import Use
@@ -239,7 +239,7 @@ LEAST_VARIANCE = 1e-12
 """Added to variances of moments near 1, so that they can be factored without noise."""
 
 
-class Fit(NamedTuple):
+class ReducedForm(NamedTuple):
     """Tests of an effect by instruments."""
 
     strength: float  # Mean squared first stage over its variance (an F statistic), noise included
@@ -250,10 +250,10 @@ class Fit(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def instrument_tests(averages: AverageEstimate) -> Fit:
+def instrument_tests(averages: AverageEstimate) -> ReducedForm:
     moments = SlopeMoments.of(averages)
     if moments is None:
-        return Fit(np.nan, np.nan, np.nan)
+        return ReducedForm(np.nan, np.nan, np.nan)
     many = moments.estimate.shape[1]
     mean, cov, _, errors = (part[0] for part in moments.at(np.array([np.pi / 2])))
     total = cov + (many * errors**2 + LEAST_VARIANCE) * np.eye(many)
@@ -261,9 +261,9 @@ def instrument_tests(averages: AverageEstimate) -> Fit:
     if many == 1:
         slope = 1 + np.flatnonzero(np.isfinite(averages.estimate[1:]))[:1]
         p_zero = p_value(averages.estimate[slope], averages.clipping[slope], averages.sd[slope])
-        return Fit(strength, np.nan, float(p_zero[0]))
+        return ReducedForm(strength, np.nan, float(p_zero[0]))
     least = moments.distance(_nearest(moments)[1])
-    return Fit(
+    return ReducedForm(
         strength, float(chi2.sf(least, many - 1)), float(chi2.sf(moments.distance(0.0), many))
     )
 
@@ -351,13 +351,13 @@ class LocalAverage(private.AverageLearner):
             "Random laws."),
     )  # fmt: skip
 
-    def run(self, session: survey.FitRun) -> Estimate:
-        request, formula = session.plan.request, session.plan.request.formula
-        state = replace(private.looked(session), floor=0.0)
+    def run(self, fit: first_stages.Fit) -> Estimate:
+        request, formula = fit.request, fit.request.formula
+        state = replace(private.looked(fit), floor=0.0)
         state, instruments, treatments, e, squares = _nuisances(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
-        rows, domain = max(state.population.count, 1.0), session.schema[formula.treatment]
-        domains = [session.schema[name] for name in formula.instruments]
+        rows, domain = max(state.population.count, 1.0), fit.schema[formula.treatment]
+        domains = [fit.schema[name] for name in formula.instruments]
         taken = width_of(domain)
         errors = [
             [nu.remainder(state, folds, PLR_TERM).rms for folds in parts]
@@ -379,9 +379,9 @@ class LocalAverage(private.AverageLearner):
         # twice the typical residual of an outcome: the residual of a treatment in [0, 1] is a half
         scale = 4 * nu.RESIDUAL_SHARE * state.centre.bound
         scores = vault.InstrumentScores(
-            tuple(tuple(fit.e_soft for fit in fold) for fold in zip(*instruments, strict=True)),
+            tuple(tuple(part.e_soft for part in fold) for fold in zip(*instruments, strict=True)),
             tuple((function,) for function in e),
-            tuple((fit.eta,) for fit in instruments[0]),
+            tuple((part.eta,) for part in instruments[0]),
             state.outcome,
             0.0,
             scale,
@@ -390,7 +390,7 @@ class LocalAverage(private.AverageLearner):
         )
         square = float(np.sum(squares))
         sums = vault.SlopeSums(scores, scale * float(np.sqrt(square)))
-        totals = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
+        totals = effects.SlopeTotals(*fit.read(nu.NUISANCE_RESIDUALS, sums))
         first = estimate(totals, (0.0, scale), 0.0)
         # The limits are valid for any center. A good center makes the scores small.
         strong, sds = np.split(first.estimate[1:], 2)[1], np.sqrt(np.diag(first.cov))[1:]
@@ -404,18 +404,18 @@ class LocalAverage(private.AverageLearner):
         if min(of_outcome, of_treatment) > 0:
             scale *= float(np.sqrt(of_outcome / of_treatment))
         sums, bias = cut_sums(state, replace(scores, centre=centre, scale=scale), square)
-        totals = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
+        totals = effects.SlopeTotals(*fit.read(private.AVERAGE_STAGES[1], sums))
         late = estimate(totals, (centre, scale), bias)
         late = with_design_effect(late, request.trust.max_rows)
         late = replace(late, size_sd=state.population.count_sd)
         low, high = late_limits(late, float(norm.ppf(0.975)))
         slopes = zip(formula.instruments, late.estimate[1:].tolist(), strict=False)
         if redundant := [name for name, slope in slopes if np.isnan(slope)]:
-            session.alerts["collinear"] = REDUNDANT.format(names=listed(redundant))
+            fit.alerts["collinear"] = REDUNDANT.format(names=listed(redundant))
         if np.isnan(low):
-            session.alerts["instrument"] = CONTRADICT
+            fit.alerts["instrument"] = CONTRADICT
         elif np.isinf(low) or np.isinf(high):
-            session.alerts["instrument"] = WEAK
+            fit.alerts["instrument"] = WEAK
         return finish(state, None, None, late, average_doubts(late))
 
     @classmethod
@@ -443,13 +443,15 @@ CONTRADICT = (
 
 
 def _nuisances(
-    state: survey.Survey,
-) -> tuple[survey.Survey, FoldsByArm, FoldsByArm, tuple[functions.Function, ...], list[float]]:
+    state: first_stages.FitState,
+) -> tuple[
+    first_stages.FitState, FoldsByArm, FoldsByArm, tuple[functions.Function, ...], list[float]
+]:
     """Nuisances of instruments and treatment by fold, e(x), and the model's E[(Z - m)^2].
 
     The second nuisances pair each instrument with the treatment in place of the outcome.
     """
-    request, chance = state.session.plan.request, state.known
+    request, chance = state.request, state.known
     stages: dict[StageKey, vault.Transform] = {nu.TREATMENT: vault.Assigned("received")}
     instruments, names = instrument_stages(request), request.formula.instruments
     if chance is None:
@@ -468,7 +470,7 @@ def _nuisances(
         folds = tuple(nu.FoldFit(chance, chance, nu.mean(state, y.mean), None) for y in etas)
         m = chance(state.rows)
         return state, [folds], [folds], e, [float(np.mean(m * (1 - m)))]
-    numbers = [isinstance(state.session.schema[name], schema.Interval) for name in names]
+    numbers = [isinstance(state.schema[name], schema.Interval) for name in names]
     fits = [means(stage, number) for stage, number in zip(instruments, numbers, strict=True)]
     with_outcome = [nu.paired(state, fit, etas) for fit in fits]
     with_treatment = [nu.paired(state, fit, treatment) for fit in fits]

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from privcausal import vault
+from privcausal.estimators import first_stages
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators import survey
 from privcausal.features import expansions
 from privcausal.features.expansions import Interactions
 from privcausal.features.rows import Rows
@@ -40,16 +40,18 @@ ADDITIVE = 0.05
 """Residual sd below which a column counts as additive, to allow for rounding."""
 
 
-def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None) -> nu.Folds:
+def refine(
+    state: first_stages.FitState, partials: nu.Folds, spread: float | None = None
+) -> nu.Folds:
     """The same nuisances, with interactions if they are planned.
 
     `spread` is a prior sd of the mean outcome over the rows, used if the fit does not provide one.
     """
-    if not state.session.plan.has(TREATMENT_INTERACTIONS):
+    if not state.plan.has(TREATMENT_INTERACTIONS):
         return partials
     psi = interactions(state, partials)
     if psi is None:  # no products of these covariates
-        state.session.unused(INTERACTION_SIZES, TREATMENT_INTERACTIONS, OUTCOME_INTERACTIONS)
+        state.unused(INTERACTION_SIZES, TREATMENT_INTERACTIONS, OUTCOME_INTERACTIONS)
         return partials
     soft = state.residual_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
@@ -58,9 +60,9 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
     outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
-    state.session.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
+    state.gather({INTERACTION_SIZES: sizing}, {TREATMENT_INTERACTIONS: first})
     even = 1.0
-    if not state.session.plan.request.dose:
+    if not state.request.dose:
         even = nu.evenness(float(np.mean([p.e_soft(state.rows).mean() for p in partials])))
     es = _regressions(
         state,
@@ -97,7 +99,7 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
     return tuple(nu.extended(p, psi, pair) for p, pair in zip(partials, pairs, strict=True))
 
 
-def interactions(state: survey.Survey, partials: nu.Folds) -> Interactions | None:
+def interactions(state: first_stages.FitState, partials: nu.Folds) -> Interactions | None:
     """The map psi, built over the synthetic population from released fits."""
     phi, slopes = state.rows.phi(state.features), []
     for part in partials:  # coefficients; boosted shapes use the nearest functions
@@ -221,7 +223,7 @@ ColumnPairs = tuple[tuple[int, int], ...]
 
 
 def _pairs(
-    state: survey.Survey, phi: Matrix, e: Vector, y: Vector
+    state: first_stages.FitState, phi: Matrix, e: Vector, y: Vector
 ) -> tuple[ColumnPairs, ColumnPairs]:
     """Pairs of linear functions of different terms, for the columns with the largest slopes.
 
@@ -245,7 +247,7 @@ def _pairs(
 
 
 def _regressions(
-    state: survey.Survey,
+    state: first_stages.FitState,
     psi: Interactions,
     stage: StageKey,
     order: vault.Cross,
@@ -278,9 +280,9 @@ def _regressions(
         fit_noise=True,
         unsure=unsure,
     )
-    releases, regressions = state.session.moments(stage, order), []
+    releases, regressions = state.moments(stage, order), []
     noise_sd, ones = float(releases[0].noise_sd[0]), np.ones(len(state.rows))
-    for cross, sd, share in survey.complements([r.value for r in releases], noise_sd):
+    for cross, sd, share in first_stages.complements([r.value for r in releases], noise_sd):
         rows = state.count * share
         gram = population.population_gram(psi, state.rows, rows, ones)
         moments = Moments(gram, cross, 0.0, sd, noise_var, lost**2 * rows * gram)

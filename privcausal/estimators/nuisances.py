@@ -10,9 +10,9 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.accounting import Release
-from privcausal.estimators import survey
+from privcausal.estimators import first_stages
 from privcausal.estimators.estimands import Tilted, estimand_of
-from privcausal.estimators.survey import Grams, Survey
+from privcausal.estimators.first_stages import FitState, Grams
 from privcausal.features import functions
 from privcausal.features.basis import FeatureMap
 from privcausal.features.expansions import Interactions
@@ -45,7 +45,7 @@ F = TypeVar("F")
 class FoldFit:
     """e(x) and eta(x) = E[Y | x] for the rows of one fold, learned on the other folds.
 
-    `e` is clipped to the arm clip, `e_soft` to `Survey.soft_clip`. `pair` is the joint distribution
+    `e` is clipped to the arm clip, `e_soft` to `FitState.soft_clip`. `pair` is the joint law
     of their coefficients. It is None for a known propensity and for boosted nuisances. `beyond` is
     the joint distribution of the interactions' coefficients.
     """
@@ -64,12 +64,12 @@ class FoldFit:
 Folds = tuple[FoldFit, ...]
 
 
-def additive_nuisances(state: Survey) -> tuple[Survey, Grams, Folds]:
+def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
     """Gram, propensity and mean outcome, one pair per fold (one pair without cross-fitting).
 
     One pass over the rows computes all three.
     """
-    known, dose = state.known, state.session.plan.request.dose
+    known, dose = state.known, state.request.dose
     state, grams = moments_of(state, {TREATMENT: vault.Assigned()} if known is None else {})
     if known is not None:
         etas = outcomes(state, grams)
@@ -79,7 +79,7 @@ def additive_nuisances(state: Survey) -> tuple[Survey, Grams, Folds]:
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
-def windowed(state: Survey, release: Release | None, borders: survey.Borders) -> Survey:
+def windowed(state: FitState, release: Release | None, borders: first_stages.Borders) -> FitState:
     """The state with outcomes clipped to the range of a released histogram, if there is one."""
     if release is None:
         return state
@@ -98,7 +98,7 @@ def windowed(state: Survey, release: Release | None, borders: survey.Borders) ->
     return replace(state, window=window)
 
 
-def moments_of(state: Survey, treatments: Mapping[StageKey, Transform]) -> tuple[Survey, Grams]:
+def moments_of(state: FitState, treatments: Mapping[StageKey, Transform]) -> tuple[FitState, Grams]:
     """The Gram, computed in one pass with the moments of the outcome and of each treatment."""
     window = state.clipping
     outcome: Transform = window
@@ -107,10 +107,10 @@ def moments_of(state: Survey, treatments: Mapping[StageKey, Transform]) -> tuple
     bounds = {OUTCOME: window.bound} | {k: t.bound for k, t in treatments.items()}
     targets = {k: state.weigh(t) for k, t in {OUTCOME: outcome, **treatments}.items()}
     crosses = {k: Cross(state.features, t, bounds[k], k.query) for k, t in targets.items()}
-    return survey.gram_of(state, crosses)
+    return first_stages.gram_of(state, crosses)
 
 
-def paired(state: Survey, es: Sequence[Posterior], etas: Sequence[Posterior]) -> Folds:
+def paired(state: FitState, es: Sequence[Posterior], etas: Sequence[Posterior]) -> Folds:
     pairs = [(e.regression, eta.regression) for e, eta in zip(es, etas, strict=True)]
     slopes = state.features.order > 0
     joints = [
@@ -119,14 +119,14 @@ def paired(state: Survey, es: Sequence[Posterior], etas: Sequence[Posterior]) ->
     return tuple(from_pair(state, joint) for joint in joints)
 
 
-def from_pair(state: Survey, joint: RegressionPair) -> FoldFit:
+def from_pair(state: FitState, joint: RegressionPair) -> FoldFit:
     coef, eta = joint.mean
     e = functions.Additive(state.features, coef, 0.5, state.clip, 1 - state.clip)
     soft = replace(e, lo=state.soft_clip, hi=1 - state.soft_clip)
     return FoldFit(e, soft, mean(state, eta), joint)
 
 
-def clipped(state: Survey, partials: Folds) -> tuple[Survey, Folds]:
+def clipped(state: FitState, partials: Folds) -> tuple[FitState, Folds]:
     """Lower the propensity clip if the treatment is rare, so that it does not bind."""
     if partials[0].pair is None:
         return state, partials
@@ -134,7 +134,7 @@ def clipped(state: Survey, partials: Folds) -> tuple[Survey, Folds]:
     pairs = [p.pair for p in partials if p.pair is not None]
     share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
     noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
-    state.session.look_for(np.array([1 - share, share]), noise)
+    state.look_for(np.array([1 - share, share]), noise)
     lower = floored(state, share, noise)
     if lower is state:
         return state, partials
@@ -155,7 +155,7 @@ UNLIKE_ALERT = (
 )
 
 
-def compare_arms(state: Survey, partials: Sequence[FoldFit], share: float) -> None:
+def compare_arms(state: FitState, partials: Sequence[FoldFit], share: float) -> None:
     """Raise the alert "overlap" if one arm is small and its covariates are unlike the other's."""
     rarer, gaps = min(share, 1 - share), []
     for part in partials:
@@ -165,12 +165,12 @@ def compare_arms(state: Survey, partials: Sequence[FoldFit], share: float) -> No
             covariance = float(np.mean((e - e.mean()) * (baseline - baseline.mean())))
             gaps.append(covariance / (share * (1 - share) * (float(baseline.std()) + 1e-300)))
     gap = abs(float(np.mean(gaps))) if gaps else 0.0
-    if rarer < FEW and gap > UNLIKE and "arm" not in state.session.alerts:
+    if rarer < FEW and gap > UNLIKE and "arm" not in state.alerts:
         text = UNLIKE_ALERT.format(share=rarer, gap=gap)
-        state.session.alerts["overlap"] = text
+        state.alerts["overlap"] = text
 
 
-def floored(state: Survey, share: float, noise: float) -> Survey:
+def floored(state: FitState, share: float, noise: float) -> FitState:
     """Lower the clip for this noisy share of the treated, taken to be at least two noise sds."""
     rarer = max(min(share, 1 - share), 2 * noise)
     if rarer >= PRIORS.rare_share:
@@ -178,7 +178,7 @@ def floored(state: Survey, share: float, noise: float) -> Survey:
     return replace(state, floor=max(state.clip * rarer / PRIORS.rare_share, LEAST_PROPENSITY))
 
 
-def updated_for_effect(state: Survey, partials: Folds, tau: Function) -> Folds:
+def updated_for_effect(state: FitState, partials: Folds, tau: Function) -> Folds:
     """Refit from the same moments with the effect known; only the baseline then confounds."""
     effect, folds = float(np.mean(tau(state.rows))), []
     for part in partials:
@@ -201,23 +201,23 @@ def extended(part: FoldFit, psi: Interactions, joint: RegressionPair) -> FoldFit
 
 
 def _crosses(
-    state: Survey, grams: Grams, stage: StageKey
+    state: FitState, grams: Grams, stage: StageKey
 ) -> list[tuple[population.GramEstimate, Vector, float]]:
     """Gram, cross moments and their noise sd, by fold."""
-    releases = state.session.moments(stage, state.session.queries[stage])
+    releases = state.moments(stage, state.queries[stage])
     noise_sd = float(releases[0].noise_sd[0])
-    folds = survey.complements([r.value for r in releases], noise_sd)
+    folds = first_stages.complements([r.value for r in releases], noise_sd)
     return [(g, cross, sd) for g, (cross, sd, _) in zip(grams.outside, folds, strict=True)]
 
 
-def propensities(state: Survey, grams: Grams, stage: StageKey = TREATMENT) -> list[Posterior]:
+def propensities(state: FitState, grams: Grams, stage: StageKey = TREATMENT) -> list[Posterior]:
     posteriors = []
     for gram, cross, sd in _crosses(state, grams, stage):
         even = evenness(0.5 + float(cross[0]) / max(float(gram.value[0, 0]), 1e-9))
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.treatment_variance * even)
         size = even * PRIORS.propensity_sd**2 / slope_variance(state.features)
         spreads = PRIORS.propensity_intercept_sd**2, size
-        base = state.session.regression
+        base = state.regression
         posteriors.append(base.nuisance(moments, state.features, *spreads, fit_noise=False))
     return posteriors
 
@@ -234,13 +234,13 @@ def slope_variance(features: FeatureMap) -> float:
     return linear * population.amplitude(len(features.blocks)) ** 2
 
 
-def outcomes(state: Survey, grams: Grams) -> list[Posterior]:
+def outcomes(state: FitState, grams: Grams) -> list[Posterior]:
     kept = 1.0 if state.window is None else state.window.kept
     return means(state, grams, OUTCOME, state.centre.bound, kept, state.variance)
 
 
 def means(
-    state: Survey,
+    state: FitState,
     grams: Grams,
     stage: StageKey,
     half: float,
@@ -261,7 +261,7 @@ def means(
         moments = Moments(gram.value, cross, gram.sd, sd, PRIORS.outcome_noise_sd**2 * most)
         size = PRIORS.outcome_sd**2 * most / slope_variance(state.features)
         spreads = (PRIORS.outcome_intercept_sd * half) ** 2, size
-        base = state.session.regression
+        base = state.regression
         posteriors.append(base.nuisance(moments, state.features, *spreads, fit_noise=True))
     return posteriors
 
@@ -283,7 +283,7 @@ def _most_variance(
     return away * (2 * half - away)
 
 
-def mean(state: Survey, coef: Vector) -> Function:
+def mean(state: FitState, coef: Vector) -> Function:
     outcome = state.centre
     middle = 0.5 * (outcome.lo + outcome.hi)
     return functions.Additive(state.features, coef, middle, outcome.lo, outcome.hi)
@@ -314,7 +314,7 @@ residual's size.
 """
 
 
-def residual_cross(state: Survey, partials: Folds, arm: int | None = None) -> Cross:
+def residual_cross(state: FitState, partials: Folds, arm: int | None = None) -> Cross:
     """Sum of w (T - e)(Y - eta) phi with a public clip; `arm` is compared with all others."""
     target = state.weigh(residual_product(state, partials, arm))
     cut = 2 * RESIDUAL_SHARE * state.centre.bound
@@ -322,7 +322,7 @@ def residual_cross(state: Survey, partials: Folds, arm: int | None = None) -> Cr
 
 
 def residual_effect(
-    state: Survey, grams: Grams, partials: Folds, query: tuple[StageKey, Cross] | None = None
+    state: FitState, grams: Grams, partials: Folds, query: tuple[StageKey, Cross] | None = None
 ) -> Effect:
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2 (Nie and Wager 2021, Eq. 4).
 
@@ -333,16 +333,16 @@ def residual_effect(
     """
     features, bound = state.effect_features, state.centre.bound
     stage, cross = query or (NUISANCE_RESIDUALS, residual_cross(state, partials))
-    release, cut = state.session.release(stage, cross), cross.cut
+    release, cut = state.release(stage, cross), cross.cut
     gram, gram_sd, mean_weight = weights_gram(state, grams, partials, NUISANCE_WEIGHTS)
     noise_var = (0.5 * cut) ** 2 / mean_weight
     moments = Moments(gram, release.value, gram_sd, float(release.noise_sd[0]), noise_var)
     constant = min(16 * cut**2, 0.25 * bound**2)
     size = PRIORS.effect_sd**2 * state.variance / slope_variance(features)
-    return as_effect(state, state.session.regression.effect(moments, features, constant, size))
+    return as_effect(state, state.regression.effect(moments, features, constant, size))
 
 
-def residual_product(state: Survey, partials: Folds, arm: int | None = None) -> Transform:
+def residual_product(state: FitState, partials: Folds, arm: int | None = None) -> Transform:
     """(T - e)(Y - eta), each row by its own fold's nuisances; T is 1(arm) if `arm` is given."""
     soft = state.soft_clip
 
@@ -353,7 +353,7 @@ def residual_product(state: Survey, partials: Folds, arm: int | None = None) -> 
     return by_fold(product, partials)
 
 
-def as_effect(state: Survey, posterior: Posterior) -> Effect:
+def as_effect(state: FitState, posterior: Posterior) -> Effect:
     function = functions.Additive(state.effect_features, posterior.mean)
     return Effect((Piece(function, posterior.cov),), 2 * state.outcome.bound)
 
@@ -363,20 +363,20 @@ def sizes_of(target: Transform) -> vault.SizeHistogram:
     return vault.SizeHistogram(target, cuts.size_edges(target.bound))
 
 
-def read_sizes(state: Survey, order: vault.SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
+def read_sizes(state: FitState, order: vault.SizeHistogram, stage: StageKey) -> cuts.AbsHistogram:
     """Cleaned noisy histogram of a score's size."""
-    release = state.session.release(stage, order)
+    release = state.release(stage, order)
     return cuts.without_noise_tail(release.value, float(release.noise_sd[0]), order.edges)
 
 
-def cross_noise(state: Survey, stage: StageKey, norm: float) -> float:
+def cross_noise(state: FitState, stage: StageKey, norm: float) -> float:
     """Noise sd of a cross moment per unit of its clipping threshold."""
-    substitute = state.session.plan.request.trust.neighbors == "substitute"
-    return state.session.noise_sd(stage, 2.0 if substitute else 1.0, norm)
+    substitute = state.request.trust.neighbors == "substitute"
+    return state.noise_sd(stage, 2.0 if substitute else 1.0, norm)
 
 
 def weights_gram(
-    state: Survey, grams: Grams, partials: Folds, stage: StageKey | None
+    state: FitState, grams: Grams, partials: Folds, stage: StageKey | None
 ) -> tuple[Matrix, float, float]:
     """Sum of (T - e)^2 w phi phi', its noise sd and the mean weight.
 
@@ -386,12 +386,12 @@ def weights_gram(
     """
     e = partials[0].e_soft(state.rows)
     mean_weight = float(np.mean(e * (1 - e)))
-    if stage is not None and state.session.plan.has(stage):
+    if stage is not None and state.plan.has(stage):
         soft = state.soft_clip
         factor = by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), partials)
         mechanism = vault.Gram(state.effect_features, factor=state.weigh_root(factor))
-        release = state.session.release(stage, mechanism)
-        sd = survey.off_diagonal_sd(mechanism, release)
+        release = state.release(stage, mechanism)
+        sd = first_stages.off_diagonal_sd(mechanism, release)
         return mechanism.matrix(release.value), sd, mean_weight
     rows, features = state.rows, state.effect_features
     model = population.population_gram(features, rows, state.count, e * (1 - e))
@@ -426,7 +426,10 @@ def mixed(first: Function, second: Function) -> Function:
 
 
 def remainder(
-    state: Survey, parts: Sequence[FoldFit], term: ResultTerm = ATE_TERM, tau: Effect | None = None
+    state: FitState,
+    parts: Sequence[FoldFit],
+    term: ResultTerm = ATE_TERM,
+    tau: Effect | None = None,
 ) -> Remainder:
     """Bias of an average from the errors of both nuisances, over the synthetic population.
 
@@ -446,7 +449,7 @@ def over_folds(biases: Sequence[Remainder]) -> Remainder:
     return Remainder(float(mean), float(sd))
 
 
-def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
+def _remainder(state: FitState, part: FoldFit, term: ResultTerm, tau: Effect | None) -> Remainder:
     """Distribution of E[w (d_e + g) d_b] for both kinds of features; w is `bias_weight`.
 
     The propensity in use is the fitted one minus g, because of its limits; d_e and d_b are the
@@ -480,7 +483,9 @@ def _remainder(state: Survey, part: FoldFit, term: ResultTerm, tau: Effect | Non
     return bias
 
 
-def _averaged(state: Survey, features: Features, weigh: Vector, g: Vector) -> tuple[Matrix, Vector]:
+def _averaged(
+    state: FitState, features: Features, weigh: Vector, g: Vector
+) -> tuple[Matrix, Vector]:
     """E[w phi phi'] and E[w g phi] over the synthetic population."""
     phi = state.rows.phi(features)
     # A product of a matrix with itself takes half the time.
@@ -495,7 +500,7 @@ def _uncut(e: Function) -> Function:
     return replace(e, lo=-np.inf, hi=np.inf)
 
 
-def _move(state: Survey, pair: RegressionPair) -> Matrix:
+def _move(state: FitState, pair: RegressionPair) -> Matrix:
     """Matrix that maps moments of the synthetic features to moments of the rows.
 
     It is computed once for all limits that are tried.
@@ -511,7 +516,7 @@ def _move(state: Survey, pair: RegressionPair) -> Matrix:
     return state.rows.memo((state.features, pair.e.gram), moved)
 
 
-def product_confounding(state: Survey, parts: Sequence[FoldFit], term: ResultTerm) -> float:
+def product_confounding(state: FitState, parts: Sequence[FoldFit], term: ResultTerm) -> float:
     """Maximum confounding by the interactions shown: root of E[w e_psi^2] E[w b_psi^2].
 
     Here e_psi = psi'beta_e and b_psi = psi'(beta_y - tau beta_e), with w as for the remainder. The
@@ -527,7 +532,7 @@ def product_confounding(state: Survey, parts: Sequence[FoldFit], term: ResultTer
     return float(np.mean(most or [0.0]))
 
 
-def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTerm) -> float:
+def strong_interactions(state: FitState, parts: Sequence[FoldFit], term: ResultTerm) -> float:
     """Rms of the bias from interactions if their prior sds are `STRONG` times as large.
 
     The mean over folds; NaN without interactions.
@@ -542,7 +547,7 @@ def strong_interactions(state: Survey, parts: Sequence[FoldFit], term: ResultTer
     return float(np.mean(biases or [np.nan]))
 
 
-def adjustment(state: Survey, parts: Sequence[FoldFit]) -> tuple[float, float]:
+def adjustment(state: FitState, parts: Sequence[FoldFit]) -> tuple[float, float]:
     """The estimated confounding that was removed, and the share that noise hides; NaN if unknown.
 
     A difference in means exceeds a constant effect by Cov(e, b) / (P(T = 1) P(T = 0)) for the
@@ -573,7 +578,7 @@ show them in at most 5% of the fits where there are none.
 
 
 def remainder_weight(
-    state: Survey, features: Features, e: Function, term: ResultTerm = ATE_TERM
+    state: FitState, features: Features, e: Function, term: ResultTerm = ATE_TERM
 ) -> Matrix:
     """E[w phi phi'] over the synthetic population, for w of `Estimand.bias_weight`."""
     phi, weigh = state.rows.phi(features), estimand_of(term).bias_weight(e(state.rows), state.clip)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import interactions, survey
+from privcausal.estimators import first_stages, interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.bases import Gam
 from privcausal.estimators.budget import (
@@ -27,9 +27,9 @@ from privcausal.estimators.budget import (
     weighted,
     wide,
 )
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.interactions import refine
 from privcausal.estimators.nuisances import FoldFit, Folds
-from privcausal.estimators.survey import Survey
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
@@ -54,11 +54,11 @@ Their covariances are over all pairs of points, so the number is kept small.
 """
 
 
-def conditional(state: Survey) -> EffectRegression:
+def conditional(state: FitState) -> EffectRegression:
     """The base's own regression for the shape of an effect."""
 
     def regress(moments: Moments, intercept_var: float, size_var: float) -> regression.Posterior:
-        base = state.session.regression
+        base = state.regression
         return base.conditional(moments, state.effect_features, intercept_var, size_var)
 
     return regress
@@ -88,9 +88,9 @@ class Residuals:
 
 
 NUISANCE_USES = (
-    Use(survey.COLUMN_RANGES, 0.02, "64 cells locate the covariates; as much as for the "
-        "outcome's range. Building half.", survey.loose),
-    Use(survey.OUTCOME_RANGE, 0.02, "One histogram of 32 cells, worth its cost by a narrower "
+    Use(first_stages.COLUMN_RANGES, 0.02, "64 cells locate the covariates; as much as for the "
+        "outcome's range. Building half.", first_stages.loose),
+    Use(first_stages.OUTCOME_RANGE, 0.02, "One histogram of 32 cells, worth its cost by a narrower "
         "outcome range. Effect laws.", wide, lambda _, base: not base.released_weights),
     Use(GRAM, 0.14, "The Gram matrix tolerates noise, because it is shrunken to the population's. "
         "Sketch."),
@@ -124,21 +124,23 @@ class NuisanceFit:
     describe.
     """
 
-    state: Survey
-    grams: survey.Grams
+    state: FitState
+    grams: first_stages.Grams
     partials: Folds
     doubt: Remainder
 
 
-def fit_nuisances(state: Survey) -> NuisanceFit:
+def fit_nuisances(state: FitState) -> NuisanceFit:
     """Run every stage that `NUISANCE_USES` planned."""
-    release = survey.outcome_histogram(state, survey.OUTCOME_RANGE)
+    release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
     state, grams, partials = nu.additive_nuisances(nu.windowed(state, release, window_borders))
     state, partials = nu.clipped(state, partials)
     return NuisanceFit(state, grams, *refined(state, partials))
 
 
-def refined(state: Survey, partials: Folds, spread: float | None = None) -> tuple[Folds, Remainder]:
+def refined(
+    state: FitState, partials: Folds, spread: float | None = None
+) -> tuple[Folds, Remainder]:
     """Add planned interactions if the evidence of some fold supports them.
 
     If interactions are dropped, the averages allow for the confounding that they may cause.
@@ -191,14 +193,14 @@ class ReleasedMoments(NamedTuple):
     clipping: float
 
 
-def cut_of(state: Survey, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
+def cut_of(state: FitState, law: cuts.AbsHistogram, stage: StageKey, bias: float) -> float:
     """Clipping threshold of a stage's target, at this `bias` (`cuts.threshold_for_effect`)."""
     noise = nu.cross_noise(state, stage, state.effect_features.cut) / state.population.count
     return cuts.threshold_for_effect(law, noise, bias=bias)
 
 
 def cut_moments(
-    state: Survey,
+    state: FitState,
     features: Features,
     target: vault.Transform,
     law: cuts.AbsHistogram,
@@ -213,7 +215,7 @@ def cut_moments(
     `spread` and `clipping` are relative to the sum of the weights in [0, 1], if there are weights.
     """
     order = vault.Cross(features, target, cut, what, by_arm=by_arm)
-    release = state.session.release(stage, order)
+    release = state.release(stage, order)
     below = max(law.below(cut), PRIORS.least_below)
     rows = state.population.count / state.count
     return ReleasedMoments(
@@ -226,11 +228,11 @@ def cut_moments(
 
 
 def residual_sizes(
-    state: Survey, target: vault.Transform, stage: StageKey, part: FoldFit
+    state: FitState, target: vault.Transform, stage: StageKey, part: FoldFit
 ) -> cuts.AbsHistogram:
     """Histogram of a residual product's size, denoised with the usual shape of such products."""
     borders = cuts.size_edges(target.bound)
-    release = state.session.release(stage, vault.SizeHistogram(target, borders, "|product|"))
+    release = state.release(stage, vault.SizeHistogram(target, borders, "|product|"))
     e = part.e_soft(state.rows)[:ERROR_POINTS]
     noise = float(release.noise_sd[0])
     return cuts.denoise_normal(release.value, noise, borders, state.population.count, e)
@@ -246,7 +248,7 @@ class FittedEffect(NamedTuple):
 
 
 def orthogonal_effect(
-    state: Survey, partials: Folds, residuals: Residuals, regress: EffectRegression
+    state: FitState, partials: Folds, residuals: Residuals, regress: EffectRegression
 ) -> tuple[Effect, Folds]:
     """tau(x), and the nuisances refitted with its constant part.
 
@@ -259,13 +261,13 @@ def orthogonal_effect(
     return read_effect(state, residuals, partials, updated, regress).effect, updated
 
 
-def effect_spreads(state: Survey, slopes: float) -> tuple[float, float]:
+def effect_spreads(state: FitState, slopes: float) -> tuple[float, float]:
     """Prior variances of the mean effect, and of its terms, with total scale `slopes`."""
     return (PRIORS.constant_sd * state.outcome.bound) ** 2, slopes**2 / PRIORS.effect_terms
 
 
 def read_effect(
-    state: Survey, residuals: Residuals, used: Folds, updated: Folds, regress: EffectRegression
+    state: FitState, residuals: Residuals, used: Folds, updated: Folds, regress: EffectRegression
 ) -> FittedEffect:
     """Regress the released moments minus the bias from the nuisances `used`.
 
@@ -282,7 +284,7 @@ def read_effect(
         residuals.spread**2 / mean_weight,
     )
     spreads = effect_spreads(state, residuals.cut)
-    base = state.session.regression
+    base = state.regression
     if not isinstance(base, Gam):
         posterior = regress(moments, *spreads)
         return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
@@ -304,7 +306,7 @@ def read_effect(
     return FittedEffect(replace(effect, pieces=pieces), posterior.cov, biases)
 
 
-def product_biases(state: Survey, used: Folds, updated: Folds) -> list[ProductBias]:
+def product_biases(state: FitState, used: Folds, updated: Folds) -> list[ProductBias]:
     """Distributions of d_e d_b by fold; an empty list for a known e."""
     if used[0].pair is None:
         return []
@@ -322,7 +324,7 @@ def product_biases(state: Survey, used: Folds, updated: Folds) -> list[ProductBi
 
 
 def product_bias_moments(
-    state: Survey, laws: Sequence[ProductBias], features: Features
+    state: FitState, laws: Sequence[ProductBias], features: Features
 ) -> tuple[Vector, Matrix]:
     """The subtracted part of sum w phi d_e d_b, and the covariance around it; zero without `laws`.
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, interactions, survey
+from privcausal.estimators import averages, budget, first_stages, interactions
 from privcausal.estimators import base as learners
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.averages import RequestedAverage, Target, requested_averages, weighed
@@ -59,13 +59,13 @@ HARDLY = (
 
 
 def arm_effects(
-    state: survey.Survey, stage: StageKey
+    state: first_stages.FitState, stage: StageKey
 ) -> tuple[list[RequestedAverage], tuple[str, ...]]:
     """Effects relative to the first arm, then the arms' mean outcomes, and notes on poor overlap.
 
     `stage` is the stage of the scores.
     """
-    request = state.session.plan.request
+    request = state.request
     shares = request.propensity if isinstance(request.propensity, Mapping) else None
     # propensity and mean outcome of each arm, as in a study of this arm against all others
     state, grams = nu.moments_of(state, {} if shares else arm_indicators(request))
@@ -79,7 +79,7 @@ def arm_effects(
             partials = nu.paired(state, nu.propensities(state, grams, treatment), etas)
         folds.append(nu.clipped(state, partials))
         crosses[residual] = nu.residual_cross(*folds[-1], arm)
-    state.session.gather(dict(crosses))
+    state.gather(dict(crosses))
     # each arm's mean outcome, with the distribution of its bias from nuisance errors
     means, notes = list[tuple[Target, Remainder]](), list[str]()
     # each row counts as 1, or as its survey weight
@@ -96,7 +96,7 @@ def arm_effects(
         if clipped > learners.POOR_OVERLAP:
             text = HARDLY.format(share=clipped, arm=request.arms[arm], clip=own_state.clip)
             if clipped > learners.MOST_CUT:
-                state.session.alerts["overlap"] = text
+                state.alerts["overlap"] = text
             else:
                 notes.append(text)
     # differences from the first arm; the arm with the larger outcome weight supplies the extremes
@@ -118,12 +118,13 @@ AVERAGE_STAGES = (
 )
 
 COVARIATE_RANGES = Use(
-    survey.COLUMN_RANGES, 0.06,
-    "Two to three percent of rho, the amount that a few columns need. Building half.", survey.loose,
+    first_stages.COLUMN_RANGES, 0.06,
+    "Two to three percent of rho, the amount that a few columns need. Building half.",
+    first_stages.loose,
 )  # fmt: skip
 MOMENTS = (
-    Use(survey.MARGINALS, budget.for_marginals(0.08), "At least: more if rows are few, because all "
-        "features are scaled by these histograms. Everyday laws."),
+    Use(first_stages.MARGINALS, budget.for_marginals(0.08), "At least: more if rows are few, "
+        "because all features are scaled by these histograms. Everyday laws."),
     Use(budget.GRAM, 0.20, "More than in learner 'r': its noise is two fifths of the error of "
         "both nuisances, whose product is the bias of an average. 0.10 made intervals 5% wider, "
         "0.35 2%. Library."),
@@ -135,9 +136,9 @@ FIRST_EFFECT = Use(
     one_contrast,
 )  # fmt: skip
 OUTCOME_LOOK = (
-    survey.OUTCOME_RANGE, 0.18, "One histogram of the outcome for both nuisances and scores. With "
-    "0.12, intervals are 1.5% narrower at eps = 1, and 18% wider at eps = 0.1 in a trial of 5,000 "
-    "rows. Library.", budget.wide,
+    first_stages.OUTCOME_RANGE, 0.18, "One histogram of the outcome for both nuisances and "
+    "scores. With 0.12, intervals are 1.5% narrower at eps = 1, and 18% wider at eps = 0.1 in a "
+    "trial of 5,000 rows. Library.", budget.wide,
 )  # fmt: skip
 UNKNOWN_TREATMENT = Use(
     nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. Random "
@@ -209,8 +210,8 @@ class Private(AverageLearner):
         *averages.sizes_of_scores(AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), "With "
             "0.10, intervals of skewed outcomes in trials of 1,000 rows cover 90% in place of 93%; "
             "less from n eps = 2,000 on.", budget.known),
-        Use(survey.OUTCOME_RANGE, budget.by_nobs(0.40, 0.20, 2000.0), "With 0.18, intervals in "
-            "trials of 500 rows are up to 70% wider; less from n eps = 2,000 on.", budget.wide,
+        Use(first_stages.OUTCOME_RANGE, budget.by_nobs(0.40, 0.20, 2000.0), "With 0.18, intervals "
+            "in trials of 500 rows are up to 70% wider; less from n eps = 2,000 on.", budget.wide,
             budget.known),
         Use(*OUTCOME_LOOK, learned),
         Use(arm_stages, 0.31, "As for two arms.", learned, several_arms),
@@ -219,9 +220,9 @@ class Private(AverageLearner):
         EFFECT_GRAM,
     )  # fmt: skip
 
-    def run(self, session: survey.FitRun) -> Estimate:
-        state = looked(session)  # ranges, survey weights, marginals, basis, outcome range
-        if session.plan.request.arms:
+    def run(self, fit: first_stages.Fit) -> Estimate:
+        state = looked(fit)  # ranges, survey weights, marginals, basis, outcome range
+        if fit.request.arms:
             requested, notes = arm_effects(state, AVERAGE_STAGES[1])
             estimate = averages.averages(state, requested, AVERAGE_STAGES)
             notes = (*notes, *learners.average_doubts(estimate))
@@ -236,24 +237,26 @@ class Private(AverageLearner):
         # limits of the weights, then sizes of the scores and their sums
         requested, weight = requested_averages(state, partials, nuisances, tau, AVERAGE_STAGES[1])
         estimate = averages.averages(state, requested, AVERAGE_STAGES, weight)
-        estimate = with_noise(session.plan.request, session.curves, estimate)
+        estimate = with_noise(fit.request, fit.curves, estimate)
         estimate = learners.with_adjustment(state, partials, estimate, estimate.terms[0])
         functions, notes = learners.shown(partials, nuisances), learners.average_doubts(estimate)
         return learners.finish(state, None, functions, estimate, notes)
 
 
-def looked(session: survey.FitRun) -> survey.Survey:
+def looked(fit: first_stages.Fit) -> first_stages.FitState:
     """The stages before the Gram; outcomes are clipped to their detected range.
 
     Most scores of survival times may have one value, that of rows followed to the horizon. Their
     range is known, and they are not clipped to less.
     """
-    state = survey.prepare(session, linear_terms=False, looks={survey.OUTCOME_RANGE: outcome_edges})
-    release = survey.outcome_histogram(state, survey.OUTCOME_RANGE)
-    if session.curves:
+    state = first_stages.prepare(
+        fit, linear_terms=False, looks={first_stages.OUTCOME_RANGE: outcome_edges}
+    )
+    release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
+    if fit.curves:
         bounds = Interval(state.outcome.lo, state.outcome.hi)
-        spread = score_variance(session.plan.request, session.curves)
+        spread = score_variance(fit.request, fit.curves)
         least = (NARROW * bounds.width) ** 2
         return replace(state, window=MeanWindow(bounds, 1.0, max(spread, least)))
-    state = survey.look_at_outcome(nu.windowed(state, release, outcome_edges), release)
+    state = first_stages.look_at_outcome(nu.windowed(state, release, outcome_edges), release)
     return replace(state, window=None) if state.look is not None and state.look.lone else state

@@ -23,8 +23,8 @@ from privcausal.estimators import bases, budget, interactions, nuisances, orthog
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
 from privcausal.estimators.budget import Use
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.orthogonal import FittedEffect, Residuals
-from privcausal.estimators.survey import Survey
 from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Function
 from privcausal.inference import cuts, regression
@@ -39,11 +39,11 @@ from privcausal.vault import Aipw, ResidualProduct
 REMAINING = StageKey("effect", "remaining moments")
 
 
-def learn_r(state: Survey, regress: orthogonal.EffectRegression) -> EffectFit:
+def learn_r(state: FitState, regress: orthogonal.EffectRegression) -> EffectFit:
     """tau(x) by the steps of vignettes/explanation/r-learner.md; comments give their numbers.
 
-    Ranges, marginals and a basis exist already (steps 1 and 2: `survey.prepare`). The averages come
-    from doubly robust scores with this effect and these nuisances (steps 12 and 13:
+    Ranges, marginals and a basis exist already (steps 1 and 2: `first_stages.prepare`). The
+    averages come from doubly robust scores with this effect and these nuisances (steps 12 and 13:
     `CateLearner.run`).
     """
     fit = orthogonal.fit_nuisances(state)  # 3 to 7: Gram matrix, propensity, mean outcome
@@ -67,7 +67,7 @@ divided by its stretch, shape (K,).
 
 
 def second_release(
-    state: Survey, partials: nuisances.Folds, first: Residuals, reading: FittedEffect
+    state: FitState, partials: nuisances.Folds, first: Residuals, reading: FittedEffect
 ) -> tuple[Residuals, ProductMoments | None]:
     """Average the moments with a second release; also return moments of products, if any.
 
@@ -109,7 +109,7 @@ def _averaged(first: Residuals, again: orthogonal.ReleasedMoments) -> Residuals:
 
 
 def _left(
-    state: Survey, law: cuts.AbsHistogram, part: nuisances.FoldFit, effect: Function
+    state: FitState, law: cuts.AbsHistogram, part: nuisances.FoldFit, effect: Function
 ) -> cuts.AbsHistogram:
     """The histogram of sizes, rescaled to the sizes after this effect is subtracted.
 
@@ -122,11 +122,11 @@ def _left(
 
 
 def _layout(
-    state: Survey, part: nuisances.FoldFit, first: Residuals, reading: FittedEffect, cut: float
+    state: FitState, part: nuisances.FoldFit, first: Residuals, reading: FittedEffect, cut: float
 ) -> RescaledFeatures:
     """Features of the second release: base "gam" stretches its features, other bases do not."""
     features = state.effect_features
-    base = state.session.regression
+    base = state.regression
     if not isinstance(base, bases.Gam):
         return RescaledFeatures(features, None, np.ones(features.size), features.cut)
     phi, e = state.rows.phi(features), part.e_soft(state.rows)
@@ -155,7 +155,7 @@ def _layout(
     return replace(uncut, cut=float(np.quantile(norms, PRIORS.rescaled_norm_quantile)))
 
 
-def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interactions | None:
+def modifier_products(state: FitState, weight: Vector, effect: Effect) -> Interactions | None:
     """Products of pairs of linear functions, orthogonal to the effect's own, of mean square 1.
 
     Both properties hold under the `weight` of synthetic rows. Errors of the additive part therefore
@@ -189,7 +189,7 @@ def modifier_products(state: Survey, weight: Vector, effect: Effect) -> Interact
 
 
 def with_products(
-    state: Survey,
+    state: FitState,
     residuals: Residuals,
     products: ProductMoments | None,
     e: Vector,
@@ -277,7 +277,7 @@ class R(CateLearner):
             "first. By hand.", budget.weighs_gram),
     )  # fmt: skip
 
-    def learn(self, state: Survey) -> EffectFit:
+    def learn(self, state: FitState) -> EffectFit:
         return learn_r(state, orthogonal.conditional(state))
 
     def boosted(self) -> Recipe:
@@ -312,8 +312,8 @@ class Auto(R):
             )
         return base
 
-    def learn(self, state: Survey) -> EffectFit:
-        base = state.session.regression
+    def learn(self, state: FitState) -> EffectFit:
+        base = state.regression
         assert isinstance(base, bases.Gam)  # by `accepted`
         note = ""
 
@@ -359,7 +359,7 @@ class DR(CateLearner):
             "scores have as large a range. By hand."),
     )  # fmt: skip
 
-    def learn(self, state: Survey) -> EffectFit:
+    def learn(self, state: FitState) -> EffectFit:
         fit = orthogonal.fit_nuisances(state)
         state, partials = fit.state, fit.partials
         # a first effect, from the residual product
@@ -387,7 +387,7 @@ class DR(CateLearner):
         # functions stay inside
         piece = first.pieces[0]
         total = Additive(features, np.asarray(piece.additive.coef + fitted.mean))
-        if isinstance(state.session.regression, bases.Gam):  # the second stage estimates its error
+        if isinstance(state.regression, bases.Gam):  # the second stage estimates its error
             cov = regression.second_moment(moments, piece.cov, fitted.mean)
         else:
             error = moments.noise_var * moments.gram + moments.cross_sd**2 * np.eye(features.size)

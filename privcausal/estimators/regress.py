@@ -27,7 +27,7 @@ from scipy.special import ndtr
 
 from privcausal import vault
 from privcausal.errors import DataError
-from privcausal.estimators import bases, budget, survey, words
+from privcausal.estimators import bases, budget, first_stages, words
 from privcausal.estimators.averages import with_weights
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Use
@@ -634,18 +634,18 @@ RAREST = 0.01
 """Least share of a value of a column with two values, for its scale."""
 
 
-def _outcome_scale(state: survey.Survey) -> tuple[float, float, bool]:
+def _outcome_scale(state: first_stages.FitState) -> tuple[float, float, bool]:
     """Mean and sd of the detected outcomes, and whether most of them are at single values.
 
     Rows that are hidden by noise may lie at an eighth of the range.
     """
-    session, outcome, stage = state.session, state.outcome, survey.OUTCOME_RANGE
-    name, rows = session.plan.request.formula.outcome, _rows(state)
-    release = session.release(stage, session.queries[stage])
+    outcome, stage = state.outcome, first_stages.OUTCOME_RANGE
+    name, rows = state.request.formula.outcome, _rows(state)
+    release = state.release(stage, state.queries[stage])
     counts, noise_sd = release.value, float(release.noise_sd[0])
-    session.look_at(name, counts, noise_sd, stage)
+    state.look_at(name, counts, noise_sd, stage)
     hidden = noise_sd / rows
-    if not isinstance(session.schema[name], Interval):
+    if not isinstance(state.schema[name], Interval):
         least = max(RAREST, 0.5 * hidden)
         share = float(np.clip(counts[-1] / rows, min(least, 0.5), max(1 - least, 0.5)))
         return share, math.sqrt(share * (1 - share)), False
@@ -695,7 +695,7 @@ class _FirstStep:
         return basis.Turned(self.features, self.fit.turn.T * self.fit.usual, lever)
 
 
-def _scaled_features(state: survey.Survey) -> tuple[FeatureMap, Vector, Matrix]:
+def _scaled_features(state: first_stages.FitState) -> tuple[FeatureMap, Vector, Matrix]:
     """Features of sd 1 in the population, their usual sizes, and the map to natural coefficients.
 
     Of a column with two values, the rare one has a large distance from the mean: at a share of 1%,
@@ -724,8 +724,8 @@ def _scaled_features(state: survey.Survey) -> tuple[FeatureMap, Vector, Matrix]:
     return FeatureMap(features.design, tuple(blocks), lever), np.array(usual), natural
 
 
-def _first_step(state: survey.Survey) -> _FirstStep:
-    outcome, columns, request = state.outcome, state.design.columns, state.session.plan.request
+def _first_step(state: first_stages.FitState) -> _FirstStep:
+    outcome, columns, request = state.outcome, state.design.columns, state.request
     mean, spread, single = _outcome_scale(state)
     features, usual, natural = _scaled_features(state)
     reach = min(REACH * spread, 1.02 * max(mean - outcome.lo, outcome.hi - mean))
@@ -739,7 +739,7 @@ def _first_step(state: survey.Survey) -> _FirstStep:
     )
     moments = _moments(state, budget.GRAM, row)
     scaled = replace(state, features=features, weights=None)
-    shrunk = survey.shrunken_gram(scaled, moments.gram, moments.sd)
+    shrunk = first_stages.shrunken_gram(scaled, moments.gram, moments.sd)
     # The feature of the first term is whitened last if it has one column of two values, as a
     # treatment has. Whole numbers within (0, 1) are two values.
     formula, focus = request.formula, None
@@ -749,7 +749,7 @@ def _first_step(state: survey.Survey) -> _FirstStep:
     if len(places) == 1:
         treatment = owners[places[0] - 1]
         name = treatment.variable or ""
-        whole = name in state.session.undeclared.integers
+        whole = name in state.undeclared.integers
         binary = whole and request.schema.get(name) == Interval(0.0, 1.0)
         focus = places[0] if binary or treatment.kind == "indicator" else None
     fit = first_fit(moments, shrunk, usual, spread, focus)
@@ -772,16 +772,16 @@ def _first_step(state: survey.Survey) -> _FirstStep:
     )
 
 
-def _rows(state: survey.Survey) -> float:
+def _rows(state: first_stages.FitState) -> float:
     """Complete rows: the public number of rows, unless a count shows that some lack values."""
-    population, size = state.population, state.session.vault.size
-    if size is None or state.session.plan.request.trust.unit is not None:
+    population, size = state.population, state.vault.size
+    if size is None or state.request.trust.unit is not None:
         return max(population.count, 1.0)
     public = size - population.count <= 2 * population.count_sd
     return float(size) if public else max(population.count, 1.0)
 
 
-def _survey_weight(state: survey.Survey) -> tuple[vault.SurveyWeight | None, float]:
+def _survey_weight(state: first_stages.FitState) -> tuple[vault.SurveyWeight | None, float]:
     """Roots of the survey weights over their largest, and the factor that makes their mean 1."""
     law = state.weights
     if law is None:
@@ -789,29 +789,28 @@ def _survey_weight(state: survey.Survey) -> tuple[vault.SurveyWeight | None, flo
     return vault.SurveyWeight(law.column, law.top, root=True), math.sqrt(law.top / law.mean)
 
 
-def _moments(state: survey.Survey, stage: StageKey, row: vault.RegressionRow) -> RowMoments:
+def _moments(state: first_stages.FitState, stage: StageKey, row: vault.RegressionRow) -> RowMoments:
     query = vault.RegressionMoments(row)
-    release = state.session.release(stage, query)
+    release = state.release(stage, query)
     count = _rows(state)
-    sd = survey.off_diagonal_sd(query, release)
+    sd = first_stages.off_diagonal_sd(query, release)
     return RowMoments(query.matrix(release.value) / count, sd / count, row.scale)
 
 
-def _unit(state: survey.Survey, stage: StageKey) -> float:
+def _unit(state: first_stages.FitState, stage: StageKey) -> float:
     """Noise sd of a mean of products off the diagonal, per unit of a row's squared norm.
 
     An entry off the diagonal has the weight sqrt(2) in the norm of the whole matrix.
     """
-    session = state.session
-    substitute = session.plan.request.trust.neighbors == "substitute"
+    substitute = state.request.trust.neighbors == "substitute"
     change = math.sqrt(2.0) if substitute else 1.0
-    silent = not state.session.releases[-1].noise_sd.any()
-    sd = 0.0 if silent else session.noise_sd(stage, change) / math.sqrt(2.0)
+    silent = not state.releases[-1].noise_sd.any()
+    sd = 0.0 if silent else state.noise_sd(stage, change) / math.sqrt(2.0)
     return sd / _rows(state)
 
 
-def _second_step(state: survey.Survey, first: _FirstStep) -> AverageEstimate:
-    session, request, fit = state.session, state.session.plan.request, first.fit
+def _second_step(state: first_stages.FitState, first: _FirstStep) -> AverageEstimate:
+    request, fit = state.request, first.fit
     count, scale, effect = _rows(state), fit.scale, state.design_effect
     lift = first.natural @ fit.turn.T
     law, leverage, pull = _sizes(state, first, lift)
@@ -838,8 +837,8 @@ def _second_step(state: survey.Survey, first: _FirstStep) -> AverageEstimate:
     gap = np.sqrt(1 - share + share * (GAP_ALONG / LEVERAGE_GAP) ** 2)
     lost = cut.weight * cut.excess + (1 - cut.weight) * first_excess
     bias = np.asarray(lost * pulls + cut.missed * pull.lever * gap)
-    if session.beyond is not None:  # Add the bias beyond estimated bounds.
-        bias += cut.lever * session.beyond.lost / count / scale
+    if state.beyond is not None:  # Add the bias beyond estimated bounds.
+        bias += cut.lever * state.beyond.lost / count / scale
     # Mean squares of residuals beyond the threshold, at most, for each coefficient.
     beyond = max(float(law.kept[-1] - law.square(cut.residual)), 0.0)
     hidden = np.asarray(beyond * np.maximum(1.0, pulls / USUAL_PULL) ** 2) * effect / count
@@ -847,16 +846,16 @@ def _second_step(state: survey.Survey, first: _FirstStep) -> AverageEstimate:
     estimate = estimate_coefficients(
         terms, first.params, lift * scale, second, meat, count, bias, hidden
     )
-    session.alerts |= _alerts(state, first, estimate, law, leverage)
+    state.alerts |= _alerts(state, first, estimate, law, leverage)
     scores = partial(_influences, row, first, second, estimate, lift * scale)
-    return with_weights(state, with_dependence(session, estimate, scores, len(terms)))
+    return with_weights(state, with_dependence(state, estimate, scores, len(terms)))
 
 
 def _sizes(
-    state: survey.Survey, first: _FirstStep, lift: Matrix
+    state: first_stages.FitState, first: _FirstStep, lift: Matrix
 ) -> tuple[ResidualLaw, Leverage, Pull]:
     """Sizes of residuals and rows, and how outliers pull each coefficient: one pass."""
-    session, count, scale = state.session, _rows(state), first.fit.scale
+    count, scale = _rows(state), first.fit.scale
     root, unit = _survey_weight(state)
     residual = vault.TransformProduct(root, first.residual) if root else first.residual
     top = residual.bound * unit
@@ -875,21 +874,21 @@ def _sizes(
         ROW_SIZES: vault.SizeHistogram(plain, norm_edges, ROW_SIZES.query),
     }
     outliers = [vault.OutlierSums(row, start * scale) for start in starts.tolist()]
-    session.gather({**histograms, OUTLIERS: outliers})
-    releases = [session.release(stage, query) for stage, query in histograms.items()]
+    state.gather({**histograms, OUTLIERS: outliers})
+    releases = [state.release(stage, query) for stage, query in histograms.items()]
     sizes, norms = (
         LookCounts(release.value, float(release.noise_sd[0]), np.r_[0.0, borders])
         for release, borders in zip(releases, (edges, norm_edges), strict=True)
     )
-    anywhere = session.plan.request.tails == "any"
+    anywhere = state.request.tails == "any"
     law = residual_law(sizes, count, sparse=first.sparse, anywhere=anywhere)
     leverage = Leverage.read(norms, count, first.square)
     # Outliers start beyond the last size where they exceed the noise of their sums.
-    change = 2.0 if session.plan.request.trust.neighbors == "substitute" else 1.0
-    noise = session.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
+    change = 2.0 if state.request.trust.neighbors == "substitute" else 1.0
+    noise = state.noise_sd(OUTLIERS, change) * most if sizes.noise_sd else 0.0
     seen = np.flatnonzero(outlier_share(law, starts) * count > OUTLIER_SDS * noise)
     last = int(seen[-1]) if len(seen) else 0
-    release = session.release(OUTLIERS, outliers[last])
+    release = state.release(OUTLIERS, outliers[last])
     sums = outliers[last].split(release.value)[0]
     across = lift / np.linalg.norm(lift, axis=1, keepdims=True) / first.fit.usual
     rows = float(outlier_share(law, starts[last])) * count
@@ -899,7 +898,7 @@ def _sizes(
     return law, leverage, Pull.read(sums, noise, rows, across, float(starts[last]), prior)
 
 
-def _note_collinear(state: survey.Survey, moments: RowMoments, lift: Matrix) -> None:
+def _note_collinear(state: first_stages.FitState, moments: RowMoments, lift: Matrix) -> None:
     """Note collinear and constant columns. Absent levels have an alert of their own.
 
     Raises
@@ -915,7 +914,7 @@ def _note_collinear(state: survey.Survey, moments: RowMoments, lift: Matrix) -> 
             names = words.listed([columns[k].name for k in np.flatnonzero(mask)])
             if not noisy:
                 raise DataError(text.format(names=names))
-            state.session.note((("collinear", text.format(names=names)),))
+            state.note((("collinear", text.format(names=names)),))
 
 
 LOG_SPREAD = 0.5
@@ -926,14 +925,14 @@ LONG_SHARE = 0.1
 
 
 def _alerts(
-    state: survey.Survey,
+    state: first_stages.FitState,
     first: _FirstStep,
     estimate: AverageEstimate,
     law: ResidualLaw,
     leverage: Leverage,
 ) -> dict[str, str]:
-    alerts, outcome = dict[str, str](), state.session.plan.request.formula.outcome
-    if law.far > LONG_SHARE and not state.session.unlimited:
+    alerts, outcome = dict[str, str](), state.request.formula.outcome
+    if law.far > LONG_SHARE and not state.unlimited:
         # Advise the logarithm if the outcome is not negative and not a logarithm already.
         amount = state.outcome.lo >= 0 and first.fit.scale > LOG_SPREAD * first.mean
         logged = re.match(r"(\w+\.)?(log|ln)(\d|_|\b|p)", outcome)
@@ -949,7 +948,7 @@ def _alerts(
 
 
 def _meat(
-    state: survey.Survey,
+    state: first_stages.FitState,
     first: _FirstStep,
     row: vault.RegressionRow,
     cut: RowCut,
@@ -964,10 +963,10 @@ def _meat(
         low, high = 0.8 * usual * cut.residual, cut.lever * cut.residual
         most = float(np.clip(math.sqrt(0.1 * second.square / noise), low, max(low, high)))
     query = vault.ResidualMoments(row, second.delta / first.fit.usual * scale, scale * most)
-    release, unit = state.session.release(MEAT, query), 1 / (count * scale**2)
-    if state.session.plan.request.cov_type == "HC1":
+    release, unit = state.release(MEAT, query), 1 / (count * scale**2)
+    if state.request.cov_type == "HC1":
         unit *= count / max(count - len(second.delta), 1.0)
-    matrix, sd = query.matrix(release.value), survey.off_diagonal_sd(query, release)
+    matrix, sd = query.matrix(release.value), first_stages.off_diagonal_sd(query, release)
     return robust_meat(unit * matrix, unit * sd, first.fit.usual, second)
 
 
@@ -1011,12 +1010,12 @@ class LeastSquares(Learner):
         "effect": 0.8,  # The coefficients themselves. Public data.
     }
     uses: ClassVar[tuple[Use, ...]] = (
-        Use(survey.MARGINALS, 0.035, "Centers and scales of the columns: the first fit depends on "
-            "them. Public data."),
+        Use(first_stages.MARGINALS, 0.035, "Centers and scales of the columns: the first fit "
+            "depends on them. Public data."),
         Use(budget.GRAM, 0.15, "The first fit whitens columns and centers the outcome. Public "
             "data."),
-        Use(survey.OUTCOME_RANGE, 0.02, "One histogram: center and scale of the outcome. Public "
-            "data."),
+        Use(first_stages.OUTCOME_RANGE, 0.02, "One histogram: center and scale of the outcome. "
+            "Public data."),
         Use(FIRST_SIZES, 0.0675, "The maximum bias by clipping falls with its noise. Public "
             "data."),
         Use(ROW_SIZES, 0.0225, "A third of the residuals' weight: leverage has shorter tails. "
@@ -1033,11 +1032,11 @@ class LeastSquares(Learner):
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Linear()
 
-    def run(self, session: survey.FitRun) -> words.Estimate:
-        looks = {survey.OUTCOME_RANGE: outcome_edges}
-        state = survey.prepare(session, linear_terms=False, looks=looks)
+    def run(self, fit: first_stages.Fit) -> words.Estimate:
+        looks = {first_stages.OUTCOME_RANGE: outcome_edges}
+        state = first_stages.prepare(fit, linear_terms=False, looks=looks)
         averages = _second_step(state, _first_step(state))
-        return session.finished(state.design, state.population, averages=averages)
+        return state.finished(state.design, state.population, averages=averages)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

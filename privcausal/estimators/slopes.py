@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal import vault
-from privcausal.estimators import averages, budget, interactions, private, survey
+from privcausal.estimators import averages, budget, first_stages, interactions, private
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import average_doubts, finish, product_alert
 from privcausal.estimators.bases import PrivateBase
@@ -84,11 +84,11 @@ class PartiallyLinear(private.AverageLearner):
         DOSES,
     )
 
-    def run(self, session: survey.FitRun) -> Estimate:
-        request = session.plan.request
-        state, parts, share, (lost, doubt) = _nuisances(private.looked(session))
+    def run(self, fit: first_stages.Fit) -> Estimate:
+        request = fit.request
+        state, parts, share, (lost, doubt) = _nuisances(private.looked(fit))
         rows = max(state.population.count, 1.0)
-        unit = width_of(session.schema[request.formula.treatment])
+        unit = width_of(fit.schema[request.formula.treatment])
         model = rows * share
         estimate = partial(
             effects.estimate_slopes, request.terms, model=model, size=rows, doubt=doubt
@@ -97,7 +97,7 @@ class PartiallyLinear(private.AverageLearner):
         # half the outcome range times the typical residual of T
         cut = 4 * nu.RESIDUAL_SHARE * state.centre.bound * float(np.sqrt(np.trace(share)))
         sums = vault.SlopeSums(_scores(state, parts, none), cut)
-        totals = effects.SlopeTotals(*session.read(nu.NUISANCE_RESIDUALS, sums))
+        totals = effects.SlopeTotals(*fit.read(nu.NUISANCE_RESIDUALS, sums))
         slopes = np.clip(estimate(totals, none, 0.0, none).estimate, -reach, reach)
         mass = effects.posterior_mass(totals.mass, model, rows, doubt)
         shares = np.diag(mass.value + mass.sd) / rows  # not less than the rows may have
@@ -114,25 +114,25 @@ class PartiallyLinear(private.AverageLearner):
             refitted.append(nu.updated_for_effect(state, folds, raised))
         parts = refitted
         sums, bias = cut_sums(state, _scores(state, parts, slopes), typical)
-        totals = effects.SlopeTotals(*session.read(private.AVERAGE_STAGES[1], sums))
+        totals = effects.SlopeTotals(*fit.read(private.AVERAGE_STAGES[1], sums))
         if (np.diag(totals.mass.value) <= FEW_SDS * np.diag(totals.mass.sd)).any():
-            session.alerts["treatment"] = UNSEEN_SLOPE
+            fit.alerts["treatment"] = UNSEEN_SLOPE
         errors = _nuisance_errors(state, parts, slopes)
         theta = estimate(totals, slopes, bias, errors, lost=lost, unit=unit)
         theta = with_design_effect(theta, request.trust.max_rows)
         theta = replace(theta, size_sd=state.population.count_sd)
-        session.alerts |= product_alert(state, parts[0], theta, PLR_TERM, masses[0] * unit)
+        fit.alerts |= product_alert(state, parts[0], theta, PLR_TERM, masses[0] * unit)
         return finish(state, None, None, theta, average_doubts(theta))
 
 
 def _nuisances(
-    state: survey.Survey,
-) -> tuple[survey.Survey, FoldsByArm, Matrix, tuple[float, float]]:
+    state: first_stages.FitState,
+) -> tuple[first_stages.FitState, FoldsByArm, Matrix, tuple[float, float]]:
     """Nuisances by arm, the model's E[(T - e)(T - e)'], and the last two results of `residual_cut`.
 
     These are zero for several arms.
     """
-    request, state = state.session.plan.request, replace(state, floor=0.0)
+    request, state = state.request, replace(state, floor=0.0)
     if request.arms:
         stages = private.arm_indicators(request)
         stages.pop(next(iter(stages)))  # drop the reference arm
@@ -149,8 +149,8 @@ def _nuisances(
 
 
 def residual_cut(
-    state: survey.Survey, partials: nu.Folds
-) -> tuple[survey.Survey, float, float, float]:
+    state: first_stages.FitState, partials: nu.Folds
+) -> tuple[first_stages.FitState, float, float, float]:
     """Clipping threshold of T - e for a numeric T, its mean square, and the effect on the slope.
 
     The last result is the sum of squares of as many rows at the threshold as noise hides in a cell.
@@ -164,11 +164,11 @@ def residual_cut(
     e(x) is learned from a T that is clipped to its effective range. This causes an error of e,
     which enters through its product with an error of eta.
     """
-    session, anywhere = state.session, state.session.plan.request.tails == "any"
-    name = {"treatment": "T - e", "instrument": "Z - m"}[words_of(session.plan.request).compared]
-    most = largest_residual(session.schema[session.plan.request.formula.assigned])
+    anywhere = state.request.tails == "any"
+    name = {"treatment": "T - e", "instrument": "Z - m"}[words_of(state.request).compared]
+    most = largest_residual(state.schema[state.request.formula.assigned])
     target = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, 1 - most), partials)
-    sizes = averages.row_sizes(session, SLOPE_SIZES, target, f"|{name}|")
+    sizes = averages.row_sizes(state, SLOPE_SIZES, target, f"|{name}|")
     if not sizes.reach:
         return replace(state, most=most), 0.25, 0.0, 0.0  # Popoviciu (1935)
     count = state.population.count
@@ -192,34 +192,34 @@ def width_of(domain: schema.Domain) -> float:
     return domain.width if isinstance(domain, schema.Interval) else 1.0
 
 
-def _scores(state: survey.Survey, parts: FoldsByArm, centre: Vector) -> vault.SlopeScores:
+def _scores(state: first_stages.FitState, parts: FoldsByArm, centre: Vector) -> vault.SlopeScores:
     folds = list(zip(*parts, strict=True))
     e = tuple(tuple(part.e_soft for part in fold) for fold in folds)
     eta = tuple(tuple(part.eta for part in fold) for fold in folds)
-    if not state.session.plan.request.dose:
+    if not state.request.dose:
         return vault.SlopeScores(e, eta, state.outcome, centre)
-    most = largest_residual(state.session.schema[state.session.plan.request.formula.treatment])
+    most = largest_residual(state.schema[state.request.formula.treatment])
     return vault.SlopeScores(e, eta, state.outcome, centre, state.most, most)
 
 
 def cut_sums(
-    state: survey.Survey, scores: vault.SlopeScores | vault.InstrumentScores, typical: float
+    state: first_stages.FitState, scores: vault.SlopeScores | vault.InstrumentScores, typical: float
 ) -> tuple[vault.SlopeSums, float]:
     """Clipped sums, and the maximum change of their mean; `typical` is E|T - e|^2."""
     rough, rows = vault.SlopeSums(scores, 1.0), state.population.count
     shares, stage = averages.declared_shares(state), private.AVERAGE_STAGES[0]
-    sizes = averages.row_sizes(state.session, stage, scores, declared=shares)
+    sizes = averages.row_sizes(state, stage, scores, declared=shares)
     sizes_of, weights, chances = (np.full((1, 1), x) for x in (scores.bound, np.sqrt(typical), 1.0))
     extremes = Extremes(sizes_of, weights, chances)
     noise = averages.noise_per_cut(state, rough, private.AVERAGE_STAGES[1])
-    anywhere = state.session.plan.request.tails == "any"
+    anywhere = state.request.tails == "any"
     cut = score_cut(extremes, noise, sizes, state.look, rows, anywhere=anywhere)
-    beyond = state.session.beyond
+    beyond = state.beyond
     lost = 0.0 if beyond is None else extremes.unit_most * beyond.lost / rows
     return replace(rough, cut=cut.at), cut.bias + lost
 
 
-def _nuisance_errors(state: survey.Survey, parts: FoldsByArm, slopes: Vector) -> Vector:
+def _nuisance_errors(state: first_stages.FitState, parts: FoldsByArm, slopes: Vector) -> Vector:
     """Root mean squares of E[d_j (d_y - sum_i theta_i d_i)] for errors d, shape (J,).
 
     The pair of arm j covers d_j (d_y - theta_j d_j). The correlation with errors of other arms may

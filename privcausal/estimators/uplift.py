@@ -20,7 +20,7 @@ from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaErr
 from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
-from privcausal.estimators.survey import FitRun, outcome_of
+from privcausal.estimators.first_stages import Fit, outcome_of
 from privcausal.features.design import Design
 from privcausal.features.expansions import Polynomials
 from privcausal.inference.averages import AverageEstimate
@@ -241,11 +241,11 @@ class ADUM(EffectLearner):
 
     # -- fitting -----------------------------------------------------------------------------
 
-    def run(self, session: FitRun) -> words.Estimate:
-        session.buy_bounds()
-        schema, request = session.schema, session.plan.request
-        session.vault.set_layout(schema, (), ())
-        partition = self._partition(session)
+    def run(self, fit: Fit) -> words.Estimate:
+        fit.buy_bounds()
+        schema, request = fit.schema, fit.request
+        fit.vault.set_layout(schema, (), ())
+        partition = self._partition(fit)
         sums = CellSums(
             partition,
             outcome_of(request, schema),
@@ -254,29 +254,29 @@ class ADUM(EffectLearner):
             form=self.release if self.noise == "laplace" else "count_sum",
             squares=isinstance(schema[request.formula.outcome], Interval),
         )
-        totals = cell_totals(sums, session.release(CELL_STAGE, sums), request.trust.max_rows)
-        plan = replace(session.plan, request=replace(request, schema=schema), partition=partition)
-        releases, size, real = session.releases, session.vault.size, session.vault.real_noise
+        totals = cell_totals(sums, fit.release(CELL_STAGE, sums), request.trust.max_rows)
+        plan = replace(fit.plan, request=replace(request, schema=schema), partition=partition)
+        releases, size, real = fit.releases, fit.vault.size, fit.vault.real_noise
         estimate = assembled(plan, totals, tuple(releases), size, real, shrink=self.shrink)
-        if session.beyond is None or estimate.averages is None:
+        if fit.beyond is None or estimate.averages is None:
             return estimate
-        bias = session.beyond.bias(totals.rows[:, None])
+        bias = fit.beyond.bias(totals.rows[:, None])
         return replace(estimate, averages=replace(estimate.averages, clipping=bias))
 
-    def _partition(self, session: FitRun) -> partitions.Partition:
-        request, schema = session.plan.request, session.schema
-        variables, whole = request.formula.effect_variables, session.undeclared.integers
+    def _partition(self, fit: Fit) -> partitions.Partition:
+        request, schema = fit.request, fit.schema
+        variables, whole = request.formula.effect_variables, fit.undeclared.integers
         if isinstance(self.partition, Mapping):
             return partitions.product_of(schema, self.partition)
         if callable(self.partition):
             return _tabulated(schema, variables, self.partition)
         if self.partition == "kmeans":
             cells = self.cells if isinstance(self.cells, int) else CLUSTER_CELLS
-            return _kmeans(session, variables, cells, self.rounds)
+            return _kmeans(fit, variables, cells, self.rounds)
         if isinstance(self.cells, int):
             return _regular_grid(schema, variables, self.cells, whole)
-        rows = float(self.rows or session.vault.size or 0) or None
-        trust, stage = request.trust, session.plan.stage(CELL_STAGE)
+        rows = float(self.rows or fit.vault.size or 0) or None
+        trust, stage = request.trust, fit.plan.stage(CELL_STAGE)
         epsilon = (stage.epsilon / PICO or math.sqrt(2 * stage.rho / PICO)) / trust.max_rows
         if self.cells == "bound":
             assert rows is not None
@@ -476,14 +476,14 @@ def _tabulated(
     return partitions.Tabulated(grid, codes.astype(np.int64), tuple(str(cell) for cell in cells))
 
 
-def _kmeans(session: FitRun, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
+def _kmeans(fit: Fit, variables: tuple[str, ...], cells: int, rounds: int) -> Nearest:
     """Private k-means: centers move to noisy means for a fixed number of rounds."""
-    coordinates = Coordinates(session.schema, variables)
+    coordinates = Coordinates(fit.schema, variables)
     nearest = Nearest(coordinates, public_centres(coordinates, cells))
     for number in range(1, rounds + 1):
-        law = "gaussian" if session.plan.stage(clusters_stage(number)).rho else "laplace"
+        law = "gaussian" if fit.plan.stage(clusters_stage(number)).rho else "laplace"
         sums = ClusterSums(nearest, law)
-        release = session.release(clusters_stage(number), sums)
+        release = fit.release(clusters_stage(number), sums)
         (total, count), noise = sums.split(release.value), float(release.noise_sd[-1])
         seen = count > max(FEW_IN_CLUSTER * noise, 1.0)
         centres = nearest.centres.copy()
@@ -725,14 +725,14 @@ class TM(EffectLearner):
     def polynomials(self, request: Request, schema: Schema) -> Polynomials:
         return Polynomials(Coordinates(schema, request.formula.effect_variables), self.degree)
 
-    def run(self, session: FitRun) -> words.Estimate:
-        request, schema = session.plan.request, session.schema
-        session.vault.set_layout(schema, (), ())
+    def run(self, fit: Fit) -> words.Estimate:
+        request, schema = fit.request, fit.schema
+        fit.vault.set_layout(schema, (), ())
         polynomials = self.polynomials(request, schema)
         design = Design(request.formula.modifiers, schema, full_rank=True)
         outcome = outcome_of(request, schema)
         sums = PolynomialSums(polynomials, outcome)
-        release = session.release(LOSS, sums)
+        release = fit.release(LOSS, sums)
         cross, grams = sums.split(release.value)
         sd, half = float(release.noise_sd[0]), outcome.bound
         coef = np.stack([trimmed(g, half * c, sd) for g, c in zip(grams, cross, strict=True)])
@@ -748,10 +748,10 @@ class TM(EffectLearner):
         )
         average = average_of(totals)
         if totals.unseen:
-            session.note((("arm", words.UNSEEN_ARM),))
+            fit.note((("arm", words.UNSEEN_ARM),))
         binary = not isinstance(schema[request.formula.outcome], Interval)
         middle = TM_NOTE.format(middle=0.5 * (outcome.lo + outcome.hi))
-        return session.finished(
+        return fit.finished(
             design,
             Population(schema, {}, np.eye(0), average.size),
             ArmPolynomials(polynomials, coef, half),

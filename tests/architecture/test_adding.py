@@ -20,9 +20,9 @@ from privcausal.estimators.base import CateLearner, shown
 from privcausal.estimators.base import EffectFit as Learnt
 from privcausal.estimators.budget import Use
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
+from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import nuisance_of
 from privcausal.estimators.orthogonal import NUISANCE_USES, fit_nuisances
-from privcausal.estimators.survey import Survey as FitState
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece

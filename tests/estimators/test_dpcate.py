@@ -688,9 +688,9 @@ def bound(rows: float, sd: float, split: str, max_rows: int = 1) -> float:
     """What is taken to be the largest number of rows after a noisy count."""
     trust = SimpleNamespace(max_rows=max_rows)
     plan = SimpleNamespace(request=SimpleNamespace(trust=trust, split=split))
-    session = SimpleNamespace(vault=SimpleNamespace(size=None), plan=plan)
     population = SimpleNamespace(count=max(rows, 1.0), count_sd=sd)
-    return _most(SimpleNamespace(session=session, population=population))  # type: ignore[arg-type]
+    vault = SimpleNamespace(size=None)
+    return _most(SimpleNamespace(vault=vault, plan=plan, population=population))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("max_rows", [1, 7])

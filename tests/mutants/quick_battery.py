@@ -667,9 +667,9 @@ def chances_of_failing_proofs_are_paid_for() -> None:
     plan = dpcate.DPCATE().plan(made, base_of("kernel"), Undeclared((), ()))
     assert plan.delta == 1
     assert plan.rho <= rho_of(4.0, delta_after(1e-11, 1), gdp=True)
-    session = SimpleNamespace(vault=SimpleNamespace(size=None), plan=plan)
     population = SimpleNamespace(count=1.0, count_sd=0.01)
-    state: Any = SimpleNamespace(session=session, population=population)
+    vault = SimpleNamespace(size=None)
+    state: Any = SimpleNamespace(vault=vault, plan=plan, population=population)
     assert dpcate._most(state) > 143  # of the other half: fair coins fail so with chance 2^-143
 
 

@@ -15,8 +15,8 @@ from privcausal.errors import BudgetError, SchemaError
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators import private
 from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.first_stages import Fit, FitState, prepare
 from privcausal.estimators.options import refuse
-from privcausal.estimators.survey import FitRun, Survey, prepare
 from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
 from privcausal.features.design import Design
 from privcausal.features.functions import NuisanceTriple
@@ -97,18 +97,18 @@ PUBLISHED_USES = (
 """Releases of private nuisances from moments, on their half."""
 
 
-def plain_design(session: FitRun) -> Design:
+def plain_design(fit: Fit) -> Design:
     """The formula's columns, arranged for nuisances that release no sums."""
-    design = Design(session.plan.request.formula.terms, session.schema, full_rank=False)
-    session.vault.set_layout(session.schema, [design], ())
+    design = Design(fit.request.formula.terms, fit.schema, full_rank=False)
+    fit.vault.set_layout(fit.schema, [design], ())
     return design
 
 
 def private_nuisance(
-    session: FitRun, *, linear_terms: bool = True
-) -> tuple[Survey, nu.Folds, NuisanceTriple]:
+    fit: Fit, *, linear_terms: bool = True
+) -> tuple[FitState, nu.Folds, NuisanceTriple]:
     """e, mu_0 and mu_1 from the releases of `PUBLISHED_USES`."""
-    state, grams, partials = nu.additive_nuisances(prepare(session, linear_terms=linear_terms))
+    state, grams, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
     tau = nu.residual_effect(state, grams, partials)
     return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)
 

@@ -13,8 +13,8 @@ from privcausal.errors import CapabilityError, is_number
 from privcausal.estimators import uplift, words
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared
+from privcausal.estimators.first_stages import Fit, outcome_of
 from privcausal.estimators.paper import refuse_published
-from privcausal.estimators.survey import FitRun, outcome_of
 from privcausal.features.design import Design
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.effects import ArmLogits, ArmPolynomials, trimmed
@@ -39,13 +39,13 @@ class PublishedADUM(uplift.ADUM):
     called: ClassVar[str] = "pc.paper.adum"
     instead: ClassVar[str] = ""
 
-    def run(self, session: FitRun) -> words.Estimate:
-        request, schema = session.plan.request, session.schema
-        session.vault.set_layout(schema, (), ())
-        partition = self._partition(session)
+    def run(self, fit: Fit) -> words.Estimate:
+        request, schema = fit.request, fit.schema
+        fit.vault.set_layout(schema, (), ())
+        partition = self._partition(fit)
         outcome = outcome_of(request, schema)
         sums = vault.PrintedCells(partition, outcome)
-        release = session.release(uplift.CELL_STAGE, sums)
+        release = fit.release(uplift.CELL_STAGE, sums)
         count, total = sums.split(release.value)
         noise, total_noise = (part[0, 0] ** 2 for part in sums.split(release.noise_sd))
         rows = np.where(count == 0, GRID_STEP, count)
@@ -54,9 +54,9 @@ class PublishedADUM(uplift.ADUM):
         variance = (total_noise + mean**2 * noise) / rows**2 + outcome.bound**2 / np.abs(rows)
         root, width = np.diag(np.sqrt(variance.sum(axis=1))), 2 * outcome.bound
         effect = CellEffect(partition, mean[:, 1] - mean[:, 0], root, count, width)
-        session.plan = replace(session.plan, partition=partition)
+        fit.plan = replace(fit.plan, partition=partition)
         design = Design(request.formula.modifiers, schema, full_rank=True)
-        return session.finished(design, None, effect)
+        return fit.finished(design, None, effect)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -170,25 +170,25 @@ class PublishedTM(uplift.TM):
             )
         return super().plan(request, base, undeclared)
 
-    def run(self, session: FitRun) -> words.Estimate:
-        request, schema = session.plan.request, session.schema
-        session.vault.set_layout(schema, (), ())
+    def run(self, fit: Fit) -> words.Estimate:
+        request, schema = fit.request, fit.schema
+        fit.vault.set_layout(schema, (), ())
         polynomials = self.polynomials(request, schema)
         design = Design(request.formula.modifiers, schema, full_rank=True)
         if not isinstance(schema[request.formula.outcome], Interval):
             query = vault.PublishedLogits(polynomials, request.trust.neighbors, self.C)
-            release = session.release(uplift.LOSS, query)
+            release = fit.release(uplift.LOSS, query)
             logits = ArmLogits(polynomials, release.value.reshape(2, -1), 0.5)
-            return session.finished(design, effect=logits)
+            return fit.finished(design, effect=logits)
         outcome = outcome_of(request, schema)
         sums = PrintedLoss(polynomials, outcome)
-        release = session.release(uplift.LOSS, sums)
+        release = fit.release(uplift.LOSS, sums)
         cross, grams = sums.split(release.value)
         scale, sd = polynomials.bound, sums.split(release.noise_sd)[1][0, 0, 0]
         # Regress on phi / sqrt(A). The coefficient of phi is that of phi / sqrt(A) over sqrt(A).
         pairs = zip(grams / scale, outcome.bound * cross / scale, strict=True)
         coef = np.stack([trimmed(gram, linear, sd / scale) for gram, linear in pairs])
-        return session.finished(design, effect=ArmPolynomials(polynomials, coef, UNCLIPPED))
+        return fit.finished(design, effect=ArmPolynomials(polynomials, coef, UNCLIPPED))
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:

@@ -12,7 +12,7 @@ import numpy as np
 
 from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
-from privcausal.estimators import bases, dpcate, paper, survey, words
+from privcausal.estimators import bases, dpcate, first_stages, paper, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Undeclared, Use
 from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
@@ -192,31 +192,31 @@ class PublishedDPCATE(Learner):
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Gam()
 
-    def run(self, session: survey.FitRun) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> words.Estimate:
         """Learn nuisances on one half of the rows, and add the paper's noise on the other."""
-        base, request = session.option, session.plan.request
+        base, request = fit.option, fit.request
         kernel = Kernel() if isinstance(base, Sklearn | Given) else dpcate.second_stage(base)
         nuisances: vault.Estimators | NuisanceTriple
         if isinstance(base, Kernel | bases.Gam):
             # Use a copy: the result keeps the declared schema.
-            state, _, nuisances = paper.private_nuisance(replace(session))
+            state, _, nuisances = paper.private_nuisance(replace(fit))
             design = state.design
         else:
-            design = paper.plain_design(session)
+            design = paper.plain_design(fit)
         if isinstance(base, Sklearn):
-            propensity = survey.declared_propensity(request, session.schema)
+            propensity = first_stages.declared_propensity(request, fit.schema)
             nuisances = vault.Estimators(base.propensity, base.outcome, propensity)
         elif isinstance(base, Given):
-            outcome, clip = survey.outcome_of(request, design.schema), request.arm_clip
+            outcome, clip = first_stages.outcome_of(request, design.schema), request.arm_clip
             ends = outcome.lo, outcome.hi
             mu0, mu1 = (vault.GivenFunction(f, design, *ends) for f in (base.control, base.treated))
             e = vault.GivenFunction(base.propensity, design, clip, 1 - clip)
             nuisances = NuisanceTriple(e, mu0, mu1)
         elif isinstance(base, NN):
-            _, nuisances, _ = dpcate.learn_networks(session, design, request.arm_clip, base)
-        effect = self._released(session, kernel, nuisances, design)
+            _, nuisances, _ = dpcate.learn_networks(fit, design, request.arm_clip, base)
+        effect = self._released(fit, kernel, nuisances, design)
         notes = (base.declared,) if isinstance(base, Given) else ()
-        return session.finished(design, effect=effect, notes=notes)
+        return fit.finished(design, effect=effect, notes=notes)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -236,27 +236,27 @@ class PublishedDPCATE(Learner):
 
     def _released(
         self,
-        session: survey.FitRun,
+        fit: first_stages.Fit,
         kernel: Kernel,
         nuisances: vault.Estimators | NuisanceTriple,
         design: Design,
     ) -> Effect:
-        plan = session.plan
+        plan = fit.plan
         request, share = plan.request, plan.stage(PROCESS_STAGE).rows
-        outcome = survey.outcome_of(request, design.schema)
+        outcome = first_stages.outcome_of(request, design.schema)
         columns = dpcate.effect_columns(design, request)
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
-        assert session.vault.size is not None  # Guaranteed by `_check`.
+        assert fit.vault.size is not None  # Guaranteed by `_check`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.
-        ridge = kernel.ridge or 1 / max(share * session.vault.size, 1.0)
+        ridge = kernel.ridge or 1 / max(share * fit.vault.size, 1.0)
         # scikit-learn's default: gamma = 1 / q on columns in [0, 1].
         bandwidth = kernel.bandwidth or math.sqrt(2 * dpcate.width(design, columns))
         rows = None if request.queries is None else read_queries(request.queries, design)
         if rows is None:
             features = fourier(design, columns, bandwidth, PAPER_FUNCTIONS)
             drawn = vault.PublishedProcess(*shared, features, ridge)
-            release, process = session.vault.release_process(PROCESS_STAGE, drawn)
-            session.releases.append(release)
+            release, process = fit.vault.release_process(PROCESS_STAGE, drawn)
+            fit.releases.append(release)
             warnings.warn(STATE_WARNING, PrivcausalWarning, stacklevel=2)
             return ProcessEffect((), np.inf, process)
         query: vault.PublishedAnswers | vault.PublishedCurve
@@ -276,7 +276,7 @@ class PublishedDPCATE(Learner):
                 second = vault.Ridge(fourier(design, columns, bandwidth, kernel.functions), ridge)
             query = vault.PublishedAnswers(*shared, second, rows, paper.starting_points(design))
         # No clipping and no standard errors, because the noise scale depends on the rows.
-        value = session.release(PROCESS_STAGE, query).value
+        value = fit.release(PROCESS_STAGE, query).value
         return dpcate.answers_at(design, columns, rows, np.inf, value, np.full(len(value), np.nan))
 
 

@@ -40,10 +40,11 @@ from privcausal import accounting, vault
 from privcausal.accounting import TradeOff
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
-from privcausal.estimators import bases, nuisances, survey, words
+from privcausal.estimators import bases, nuisances, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.boosting import PROPENSITY
 from privcausal.estimators.budget import LEAST_PART, StageWeight, Undeclared, check_levels
+from privcausal.estimators.first_stages import Fit, declared_propensity, outcome_of
 from privcausal.estimators.paper import refuse_published
 from privcausal.features import functions
 from privcausal.features.design import Design
@@ -443,13 +444,13 @@ class TwoStage(Learner):
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Gam()  # The fit uses no base.
 
-    def run(self, session: survey.FitRun) -> words.Estimate:
-        run = _Run(self, session)
+    def run(self, fit: Fit) -> words.Estimate:
+        run = _Run(self, fit)
         effect, models = run.stages()
-        population = uniform_population(session.schema, run.design.variables, session.vault.size)
+        population = uniform_population(fit.schema, run.design.variables, fit.vault.size)
         reach = 2 * run.outcome.bound if _clips(self.effect) else vault.PublishedEBM.unclipped[1]
         tau = Predicted((), reach, effect)
-        return session.finished(run.design, population, tau, models)
+        return fit.finished(run.design, population, tau, models)
 
     @classmethod
     def describe(cls, estimate: words.Estimate) -> words.Description:
@@ -516,15 +517,15 @@ BUILT_IN = (
 class _Run:
     """One fit in progress."""
 
-    def __init__(self, option: TwoStage, session: survey.FitRun) -> None:
-        self.option, self.session = option, session
-        request, schema = session.plan.request, session.schema
+    def __init__(self, option: TwoStage, fit: Fit) -> None:
+        self.option, self.fit = option, fit
+        request, schema = fit.request, fit.schema
         formula, self.clip = request.formula, request.arm_clip
         self.design = Design((*formula.modifiers, *formula.controls), schema, full_rank=False)
         self.modifiers = Design(formula.modifiers, schema, full_rank=False)
-        self.outcome = survey.outcome_of(request, schema)
-        self.known = survey.declared_propensity(request, schema)
-        session.vault.set_layout(schema, [self.design, self.modifiers], ())
+        self.outcome = outcome_of(request, schema)
+        self.known = declared_propensity(request, schema)
+        fit.vault.set_layout(schema, [self.design, self.modifiers], ())
 
     def regress(
         self,
@@ -542,8 +543,8 @@ class _Run:
             bounds = vault.PublishedEBM.unclipped
         columns = design or self.design
         query = vault.DeclaredFit(estimator, columns, target, bounds, name=name, **options)
-        learned, release = self.session.vault.fit_declared(key, query)
-        self.session.releases.append(release)
+        learned, release = self.fit.vault.fit_declared(key, query)
+        self.fit.releases.append(release)
         return learned
 
     def _learn(
@@ -572,7 +573,7 @@ class _Run:
             mu0, mu1 = self._learn(TWO_STAGE_EFFECT, only, {})
             return functions.Difference(mu1, mu0), None
         first: dict[str, functions.Function] = {} if self.known is None else {"e": self.known}
-        for name, (key, stage) in option.first_stages(self.session.plan.request).items():
+        for name, (key, stage) in option.first_stages(self.fit.request).items():
             values = self._learn(key, stage, dict(first))
             first |= dict(zip(stage.names(name), values, strict=True))
         target: vault.Transform

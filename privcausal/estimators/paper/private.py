@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcausal.errors import BudgetError, is_number
-from privcausal.estimators import bases, paper, survey, words
+from privcausal.estimators import bases, first_stages, paper, words
 from privcausal.estimators.base import Learner, finish, shown
 from privcausal.estimators.budget import Undeclared, Use
 from privcausal.estimators.options import Sklearn
@@ -90,24 +90,24 @@ class Published(Learner):
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Gam() if isinstance(base, Sklearn) else bases.moment_base(base)
 
-    def run(self, session: survey.FitRun) -> words.Estimate:
+    def run(self, fit: first_stages.Fit) -> words.Estimate:
         """Learn nuisances from all rows, or privately from one half, then add the paper's noise.
 
         The variance is reported as one number. Its parts, sampling and privacy, would reveal gamma.
         """
-        base, vault, request = session.option, session.vault, session.plan.request
+        base, vault, request = fit.option, fit.vault, fit.request
         nuisances: Estimators | NuisanceTriple
         if isinstance(base, Sklearn):  # The user's own estimators; none is released.
-            design, clip = paper.plain_design(session), request.arm_clip
-            propensity = survey.declared_propensity(request, session.schema)
+            design, clip = paper.plain_design(fit), request.arm_clip
+            propensity = first_stages.declared_propensity(request, fit.schema)
             nuisances = Estimators(base.propensity, base.outcome, propensity)
         else:
-            state, partials, nuisances = paper.private_nuisance(session, linear_terms=False)
+            state, partials, nuisances = paper.private_nuisance(fit, linear_terms=False)
             design, clip = state.design, state.clip
-        outcome = survey.outcome_of(request, session.schema)
+        outcome = first_stages.outcome_of(request, fit.schema)
         query = PublishedAte(nuisances, design, outcome, clip, paper.starting_points(design))
         effect, error = vault.release_published(AIPW_MEAN, VARIANCE, query)
-        session.releases += [effect, error]
+        fit.releases += [effect, error]
         ate = AverageEstimate(
             (ATE_TERM,),
             (),
@@ -119,7 +119,7 @@ class Published(Learner):
             float(vault.size or 0),
         )
         if isinstance(nuisances, Estimators):
-            return session.finished(design, averages=ate)
+            return fit.finished(design, averages=ate)
         return finish(state, None, shown(partials, (nuisances,)), ate)
 
     @classmethod

@@ -39,7 +39,7 @@ from scipy.special import expit, ndtr
 
 import privcausal as pc
 from privcausal.estimators import averages, bases, nuisances, orthogonal, private, r
-from privcausal.estimators import survey as state
+from privcausal.estimators import first_stages as state
 from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import average, mixture

@@ -62,9 +62,9 @@ COLUMN_RANGES, MARGINALS = StageKey("nuisance", "ranges"), StageKey("nuisance", 
 OUTCOME_RANGE = StageKey("nuisance", "outcome range")
 
 
-@dataclass
-class FitRun:
-    """One fit in progress: the vault, the plan, and all releases in order."""
+@dataclass(eq=False)
+class Fit:
+    """One fit in progress: the plan, the vault, and all releases and alerts in order."""
 
     plan: Plan
     vault: Vault
@@ -84,6 +84,10 @@ class FitRun:
     queries: dict[StageKey, Any] = field(default_factory=dict)
     # Curves of the arms and their replicas, if the outcome is a survival time
     curves: list[tuple[ArmCurve, ArmCurve]] = field(default_factory=list)
+
+    @property
+    def request(self) -> Request:
+        return self.plan.request
 
     @property
     def regression(self) -> bases.Base:
@@ -353,11 +357,13 @@ def _of_slopes(request: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*taken, request.formula.assigned) if request.dose else taken))
 
 
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """Public values after the first stages."""
+@dataclass(eq=False, kw_only=True)
+class FitState(Fit):
+    """A fit after its first stages, with the public values that they gave.
 
-    session: FitRun
+    `replace` shares releases, alerts and queries with the state that it copies.
+    """
+
     design: Design
     linear: Design
     groups: tuple[Group, ...]
@@ -421,12 +427,12 @@ class Survey:
     @property
     def outcome(self) -> Outcome:
         """Public bounds of the outcome."""
-        return outcome_of(self.session.plan.request, self.session.schema)
+        return outcome_of(self.request, self.schema)
 
     @property
     def clip(self) -> float:
         """c with e in [c, 1 - c]: the clip of the request, or a lower clip for a rare treatment."""
-        return min(self.session.plan.request.arm_clip, self.floor)
+        return min(self.request.arm_clip, self.floor)
 
     @property
     def soft_clip(self) -> float:
@@ -436,12 +442,12 @@ class Survey:
     @property
     def residual_clip(self) -> float:
         """s with T - e in [s - 1, 1 - s]: from the limits of e, or by clipping if T is a number."""
-        return 1 - self.most if self.session.plan.request.dose else self.soft_clip
+        return 1 - self.most if self.request.dose else self.soft_clip
 
     @property
     def regressors(self) -> Regressors:
         """Regressors with at most one group per row and text, because levels exclude each other."""
-        return Regressors(self.linear, len(self.groups), len(self.session.plan.request.groups))
+        return Regressors(self.linear, len(self.groups), len(self.request.groups))
 
     @property
     def effect_index(self) -> Integers:
@@ -453,7 +459,7 @@ class Survey:
     @property
     def known(self) -> functions.Function | None:
         """The known propensity as a function of the row, or None."""
-        return declared_propensity(self.session.plan.request, self.session.schema)
+        return declared_propensity(self.request, self.schema)
 
 
 def outcome_of(request: Request, schema: Schema) -> Outcome:
@@ -476,56 +482,56 @@ def declared_propensity(
 
 
 def prepare(
-    session: FitRun,
+    fit: Fit,
     *,
     linear_terms: bool = True,
     looks: Mapping[StageKey, Borders] | None = None,
-) -> Survey:
+) -> FitState:
     """Bounds, designs, marginals, basis and norm clip: the stages before the Gram.
 
     `looks` are later histograms of the outcome. They need no separate pass over the rows.
     """
-    session.buy_bounds()
-    request, formula = session.plan.request, session.plan.request.formula
-    budget.check_features(request, session.schema, session.base.functions)
+    fit.buy_bounds()
+    request, formula = fit.request, fit.request.formula
+    budget.check_features(request, fit.schema, fit.base.functions)
     terms = (*formula.modifiers, *formula.controls)
-    groups = resolve_groups(request.groups, session.schema)
+    groups = resolve_groups(request.groups, fit.schema)
 
     def designed() -> tuple[Design, Design]:
-        full_rank, projected = session.base.name == "linear", formula.modifiers
-        design = design_of(terms, session.schema, full_rank=full_rank)
-        linear = design_of(projected if linear_terms else (), session.schema, full_rank=True)
-        session.vault.set_layout(session.schema, [design, linear], groups)
+        full_rank, projected = fit.base.name == "linear", formula.modifiers
+        design = design_of(terms, fit.schema, full_rank=full_rank)
+        linear = design_of(projected if linear_terms else (), fit.schema, full_rank=True)
+        fit.vault.set_layout(fit.schema, [design, linear], groups)
         return design, linear
 
     design, linear = designed()
     # later histograms that need no pass of their own: of the outcome, and of survey weights
     ahead: dict[StageKey, Mechanism] = {}
-    outcome = outcome_of(request, session.schema)
+    outcome = outcome_of(request, fit.schema)
     bounds = Interval(outcome.lo, outcome.hi)
     height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
     for stage, borders in (looks or {}).items():
-        if session.plan.has(stage):
+        if fit.plan.has(stage):
             ahead[stage] = SizeHistogram(height, borders(bounds), "outcome")
     if request.weights is not None:  # relative to their declared upper bound
-        domain = session.schema[request.weights]
+        domain = fit.schema[request.weights]
         assert isinstance(domain, Interval)
         weight = SurveyWeight(request.weights, domain.hi)
         ahead[budget.ROW_WEIGHTS] = SizeHistogram(weight, weight_edges(1.0), "survey weights")
-    if session.plan.has(COLUMN_RANGES):
-        session.find_ranges(ahead)
+    if fit.plan.has(COLUMN_RANGES):
+        fit.find_ranges(ahead)
         design, linear = designed()
         ahead = {}
-    population = _population(session, design, ahead)
-    features = feature_map(design, population, session.base.functions, PRIORS.norm_quantile)
+    population = _population(fit, design, ahead)
+    features = feature_map(design, population, fit.base.functions, PRIORS.norm_quantile)
     effect, modifiers = features, {term.name for term in formula.modifiers}
     if len(modifiers) < len(terms):
         small = features.restricted(sorted(modifiers))
         effect = replace(small, cut=small.norm_of(population.rows(), PRIORS.norm_quantile))
-    weights = _weights(session)
-    rows = _rows(population, declared_propensity(request, session.schema), weights)
-    return Survey(
-        session=session,
+    weights = _weights(fit)
+    rows = _rows(population, declared_propensity(request, fit.schema), weights)
+    return FitState(
+        **vars(fit),
         design=design,
         linear=linear,
         groups=groups,
@@ -543,14 +549,14 @@ def _rows(
     return population.rows(known if isinstance(known, functions.Known) else None, weights)
 
 
-def _weights(session: FitRun) -> WeightLaw | None:
-    stage, name = budget.ROW_WEIGHTS, session.plan.request.weights
+def _weights(fit: Fit) -> WeightLaw | None:
+    stage, name = budget.ROW_WEIGHTS, fit.request.weights
     if name is None:
         return None
-    release, domain = session.release(stage, session.queries[stage]), session.schema[name]
+    release, domain = fit.release(stage, fit.queries[stage]), fit.schema[name]
     assert isinstance(domain, Interval)
     # without covariates, the nuisances are two numbers that weights may not distort
-    most = LARGEST_USUAL if session.plan.request.formula.terms else np.inf
+    most = LARGEST_USUAL if fit.request.formula.terms else np.inf
     edges, noise_sd = weight_edges(domain.hi), float(release.noise_sd[0])
     law = WeightLaw.read(name, release.value, noise_sd, edges, most)
     if not law.located:
@@ -562,21 +568,21 @@ def _weights(session: FitRun) -> WeightLaw | None:
     return law
 
 
-def _population(session: FitRun, design: Design, looks: Mapping[StageKey, Mechanism]) -> Population:
-    schema, variables = session.schema, design.variables
+def _population(fit: Fit, design: Design, looks: Mapping[StageKey, Mechanism]) -> Population:
+    schema, variables = fit.schema, design.variables
     mechanism = Marginals(variables, schema)
-    session.gather({MARGINALS: mechanism, **looks})
-    release = session.release(MARGINALS, mechanism)
+    fit.gather({MARGINALS: mechanism, **looks})
+    release = fit.release(MARGINALS, mechanism)
     sd = float(release.noise_sd[0])
     counts = np.split(release.value, np.cumsum(mechanism.sizes)[:-1])
-    share = session.plan.stage(MARGINALS).rows
-    size = session.vault.size
-    ceiling = np.inf if size is None or session.plan.request.trust.unit else size * share
+    share = fit.plan.stage(MARGINALS).rows
+    size = fit.vault.size
+    ceiling = np.inf if size is None or fit.request.trust.unit else size * share
     count = float(np.clip(np.mean([c.sum() for c in counts]), 1.0, ceiling))
     probabilities: dict[str, Vector] = {}
     for name, c in zip(variables, counts, strict=False):
         domain = schema[name]
-        session.look_at(name, c, sd, MARGINALS)
+        fit.look_at(name, c, sd, MARGINALS)
         if isinstance(domain, Interval):
             probabilities[name] = interval_probabilities(c, sd, count)
         else:
@@ -590,22 +596,21 @@ Borders = Callable[[Interval], Vector]
 """From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
-def outcome_histogram(state: Survey, stage: StageKey) -> accounting.Release | None:
+def outcome_histogram(state: FitState, stage: StageKey) -> accounting.Release | None:
     """Release the histogram that `prepare` computed, or return None if none is planned."""
-    session = state.session
-    if not session.plan.has(stage):
+    if not state.plan.has(stage):
         return None
-    domain = session.schema[session.plan.request.formula.outcome]
+    domain = state.schema[state.request.formula.outcome]
     if not isinstance(domain, Interval):  # an undeclared column turned out to hold 0/1
-        session.unused(stage)
+        state.unused(stage)
         return None
-    release = session.release(stage, session.queries[stage])
-    name = session.plan.request.formula.outcome
-    session.look_at(name, release.value, float(release.noise_sd[0]), stage)
+    release = state.release(stage, state.queries[stage])
+    name = state.request.formula.outcome
+    state.look_at(name, release.value, float(release.noise_sd[0]), stage)
     return release
 
 
-def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey:
+def look_at_outcome(state: FitState, release: accounting.Release | None) -> FitState:
     """The state with the summary of a histogram of the outcome, if one was released."""
     if release is None:
         return state
@@ -620,7 +625,7 @@ def look_at_outcome(state: Survey, release: accounting.Release | None) -> Survey
     return replace(state, look=replace(look, variance=variance))
 
 
-def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
+def _dependent(state: FitState, noisy: Matrix, sd: float) -> FitState:
     """The state with the population's dependence, learned from a released Gram."""
     counted = replace(state.population, count=state.count)
     dependent = correlated(counted, state.features, noisy, sd)
@@ -628,7 +633,7 @@ def _dependent(state: Survey, noisy: Matrix, sd: float) -> Survey:
     return replace(state, population=population, rows=_rows(population, state.known, state.weights))
 
 
-def shrunken_gram(state: Survey, noisy: Matrix, sd: float) -> GramEstimate:
+def shrunken_gram(state: FitState, noisy: Matrix, sd: float) -> GramEstimate:
     """A released mean of phi phi', shrunk to that of the correlated population."""
     state = _dependent(state, state.count * noisy, state.count * sd)
     return shrunken(noisy, _model(state, 1.0) / state.count, sd, state.features)
@@ -643,15 +648,15 @@ class Grams:
 
 
 def gram_of(
-    state: Survey, crosses: Mapping[StageKey, Mechanism] | None = None
-) -> tuple[Survey, Grams]:
+    state: FitState, crosses: Mapping[StageKey, Mechanism] | None = None
+) -> tuple[FitState, Grams]:
     """Release the Gram, learn the population's dependence from it, and shrink it.
 
     The pass over the rows also computes `crosses`.
     """
     mechanism = Gram(state.features, state.weigh_root())
-    state.session.gather(moments={budget.GRAM: mechanism, **(crosses or {})})
-    releases = state.session.moments(budget.GRAM, mechanism)
+    state.gather(moments={budget.GRAM: mechanism, **(crosses or {})})
+    releases = state.moments(budget.GRAM, mechanism)
     noisy = [mechanism.matrix(r.value) for r in releases]
     sd = off_diagonal_sd(mechanism, releases[0])
     total = np.sum(noisy, axis=0)
@@ -664,13 +669,13 @@ def gram_of(
     return state, Grams(whole, outside)
 
 
-def _shrink(state: Survey, noisy: Matrix, sd: float, share: float) -> GramEstimate:
-    if state.session.base.released_weights:  # the textbook base keeps the released moments
+def _shrink(state: FitState, noisy: Matrix, sd: float, share: float) -> GramEstimate:
+    if state.base.released_weights:  # the textbook base keeps the released moments
         return GramEstimate(noisy, sd, noisy)
     return shrunken(noisy, _model(state, share), sd, state.features)
 
 
-def _model(state: Survey, share: float) -> Matrix:
+def _model(state: FitState, share: float) -> Matrix:
     rows = state.rows
     return population_gram(state.features, rows, state.count * share, np.ones(len(rows)))
 
