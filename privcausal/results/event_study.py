@@ -13,7 +13,7 @@ from scipy.stats import ncx2
 from privcausal.errors import CapabilityError
 from privcausal.estimators.cohorts import PLACES
 from privcausal.inference import effects
-from privcausal.report import curves, tables
+from privcausal.report import plots, tables
 from privcausal.report.view import Check
 from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.panels import clock
@@ -117,7 +117,7 @@ class EventStudyResult(Result):
             panel = request.trust.panel
             numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
             time = tables.relabelled(panel.time, labels) if numeric else "periods"
-            return curves.event_plot(events(), time, ax=ax, alpha=alpha)
+            return plots.event_plot(events(), time, ax=ax, alpha=alpha)
 
         return {"event": (events, draw), **super()._pictures(alpha, labels)}
 

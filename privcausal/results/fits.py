@@ -18,7 +18,7 @@ from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
-from privcausal.report import curves, document, plots, tables
+from privcausal.report import document, plots, tables
 from privcausal.report.summary import TIDY, Summary, summarize
 from privcausal.report.view import Check, Shape
 from privcausal.request.request import COHORTS, Budget
@@ -411,7 +411,7 @@ class AteResult(Result):
 
         def survival(ax: Any) -> Any:
             mean = self.plan.request.estimand == "RMST"
-            return curves.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
+            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
 
         def sets() -> pd.DataFrame:
             value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
@@ -437,7 +437,7 @@ class AteResult(Result):
         pictures = self._pictures(alpha, labels)
         if "survival" in pictures:
             caption, draw = "Survival by arm, and noisy numbers at risk", pictures["survival"][1]
-            frame = curves.at_risk(self.survival(alpha)).round()
+            frame = plots.at_risk(self.survival(alpha)).round()
             return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
         if "set" not in pictures:
             return ()

@@ -17,8 +17,7 @@ from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, Uplif
 from privcausal.estimators.words import words_of
 from privcausal.inference import effects
 from privcausal.inference.cells import Curve
-from privcausal.report import curves, tables
-from privcausal.report.plots import uplift_plot
+from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.report.view import Check
 from privcausal.request.schema import Binary, level_names
@@ -202,7 +201,7 @@ class Sensitivity(Printed):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the possible estimates by the strength of the confounder."""
-        return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
+        return plots.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
         sentences = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
@@ -421,8 +420,8 @@ class Overlap(Diagnostic):
         request = self.measured.plan.request
         domain = request.schema.get(request.formula.treatment)
         if isinstance(domain, Binary) and domain.labels is not None:
-            return curves.overlap_plot(self.frame, ax, level_names(domain))
-        return curves.overlap_plot(self.frame, ax)
+            return plots.overlap_plot(self.frame, ax, level_names(domain))
+        return plots.overlap_plot(self.frame, ax)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -461,7 +460,7 @@ class Balance(Diagnostic):
     @property
     def sentence(self) -> str:
         """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
-        means, limit = self.measured, curves.IMBALANCE
+        means, limit = self.measured, plots.IMBALANCE
         if np.isnan(means.after).any():
             return "The budget is too small to estimate the means of both arms."
         hidden, total = int((means.after_sd * CLEAR > limit).sum()), len(means.terms)
@@ -494,7 +493,7 @@ class Balance(Diagnostic):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
-        return curves.balance_plot(self.frame, ax)
+        return plots.balance_plot(self.frame, ax)
 
 
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
@@ -539,7 +538,9 @@ class Uplift(_Look):
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
         """Draw the curve with its band, and the random line."""
         frame = self.plot_data(kind, alpha)
-        return uplift_plot(frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind])
+        return plots.uplift_plot(
+            frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind]
+        )
 
     def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`: `frame`."""

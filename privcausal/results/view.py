@@ -16,7 +16,7 @@ from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.prices import at_most, pair
+from privcausal.prices import at_most, pair, percent
 from privcausal.report import tables, view
 from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
@@ -287,8 +287,25 @@ def _promise(result: base.ReleasedFit) -> tuple[str, ...]:
     head = f"{promise.short}. Neighboring data sets: {change}."
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
-        right = 0.5 * (1 + promise.trade_off.delta(0.0))
-        return (head, tables.guess_sentence(right, promise.unit, promise.neighbors), *weak)
+        # Maximum success rate of a guess between two neighboring tables.
+        row = promise.unit == "one row"
+        if promise.neighbors == "substitute":
+            others = "every row but one" if row else f"all data except those of {promise.unit}"
+            rest = "this row is" if row else "these are"
+            facts = f"{others}, and knows that {rest} one of two candidates, each equally likely"
+            guess = "they identify the right one"
+        else:
+            included = "one given row is" if row else f"the data of {promise.unit} are"
+            facts = (
+                f"all other data and considers it equally likely that {included} included or not"
+            )
+            guess = "they decide correctly"
+        right = percent(0.5 * (1 + promise.trade_off.delta(0.0)))
+        sentence = (
+            f"Suppose someone knows {facts}. From all output of this fit, {guess} with probability "
+            f"at most {right}% (chance: 50%)."
+        )
+        return (head, sentence, *weak)
     odds = tables.odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
         why: tuple[str, ...] = (guarantee.HANDED_OVER,)
