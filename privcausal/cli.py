@@ -418,9 +418,9 @@ def _selftest(_: argparse.Namespace) -> int:
     from privcausal.auditing.selftest import findings
 
     holds = True
-    for finding in findings():
-        print(finding, flush=True)
-        holds &= finding.holds
+    for passes, line in findings():
+        print(line, flush=True)
+        holds &= passes
     print("All checks passed." if holds else "SOME CHECKS FAILED.")
     return FINE if holds else REFUTED
 

@@ -96,13 +96,13 @@ def shape_pictures(view: FitView) -> list[Picture]:
     return pictures
 
 
-MOST_POINTS = 11
+CURVE_ROWS = 11
 """Maximum rows of the table of a curve, which includes its ends."""
 
 
 def _some(count: int) -> list[int]:
-    """At most `MOST_POINTS` positions of a sequence, including both ends."""
-    steps = min(MOST_POINTS, count) - 1
+    """At most `CURVE_ROWS` positions of a sequence, including both ends."""
+    steps = min(CURVE_ROWS, count) - 1
     return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
 
 

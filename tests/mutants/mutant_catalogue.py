@@ -591,7 +591,7 @@ LEDGER = (
         "self.path.lstat()", "self.path.stat()", (c.ledger_follows_no_link, "study.db"),
     ),
     Mutant(
-        "audits choose their cut where they test it", "auditing.bounds:_bound",
+        "audits choose their cut where they test it", "auditing.audits:_bound",
         "(choosing, first), (choosing_second, second) = _halves(first), _halves(second)",
         "choosing, choosing_second = first, second",
         (c.bounds_of_audits_hold,),
