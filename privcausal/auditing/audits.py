@@ -341,13 +341,7 @@ class AuditTarget:
     fit: FitCall
     words: str
     tables: tuple[Mapping[str, Any], ...]
-    neighbors: Neighbors
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """Index pairs of neighboring tables."""
-        if self.neighbors == "add_remove":
-            return [(0, k) for k in range(1, len(self.tables))]
-        return list(itertools.combinations(range(len(self.tables)), 2))
+    pairs: tuple[tuple[int, int], ...]  # Positions of neighboring tables
 
 
 def audit_target(
@@ -405,6 +399,9 @@ def audit_target(
             long = {column: np.repeat(values, len(waves)) for column, values in table.items()}
             times = np.tile(np.array(waves), len(paths))
             tables[k] = {**long, panel["time"]: times, parsed.outcome: paths.ravel()}
+    pairs = list(itertools.combinations(range(len(tables)), 2))
+    if neighbors == "add_remove":  # only the first table lacks a unit
+        pairs = [pair for pair in pairs if pair[0] == 0]
     call = {**options, "bounds": schema, "eps": eps, "delta": delta, "neighbors": neighbors}
     if fit is api.privcate:
         call["learner"] = learner
@@ -413,7 +410,7 @@ def audit_target(
         partial(fit, formula, **call),
         ", ".join([formula, name, *(f"{k}={v!r}" for k, v in options.items())]),
         tuple(tables),
-        neighbors,
+        tuple(pairs),
     )
 
 
@@ -758,7 +755,7 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
     names = list(dict.fromkeys(call.query.name for call in answers.calls[0]))
 
     def drawn(name: str, answers: _Answers, claimed: float) -> Line:
-        first, second = (answers.calls[k] for k in answers.worst(target.pairs()))
+        first, second = (answers.calls[k] for k in answers.worst(target.pairs))
         draws, share = draw(first, second, trials), level / (len(names) + 1)
         if _measure(first) == "mu":
             bound = mu_bound(draws.first, draws.second, share)
@@ -775,7 +772,7 @@ def _queries(target: AuditTarget, trials: int, level: float) -> list[Line]:
 
 def _fits(target: AuditTarget, trials: int, level: float) -> list[Line]:
     answers = _answers(target, singly=True)
-    i, j = answers.worst(target.pairs())
+    i, j = answers.worst(target.pairs)
     first, second = target.tables[i], target.tables[j]
     ratios = np.zeros((2, trials))
     for k in range(trials):
@@ -835,7 +832,7 @@ def _outputs(
 ) -> list[Line]:
     """The loss shown by one released number, using only the noise of real fits."""
     answers = _answers(target, singly=False)
-    i, j = answers.worst(target.pairs())
+    i, j = answers.worst(target.pairs)
     values: list[list[float]] = [[], []]
     for side, table in enumerate((target.tables[i], target.tables[j])):
         for _ in range(trials):

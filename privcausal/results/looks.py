@@ -337,9 +337,6 @@ class Diagnostic(_Look):
         """The numbers behind `plot`: `frame`."""
         return self.frame
 
-    def _grid(self) -> tables.TableGrid:
-        raise NotImplementedError
-
     @property
     def check(self) -> Check:
         """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
@@ -347,9 +344,6 @@ class Diagnostic(_Look):
         if self.measured.kind != "none":
             price = f"Cost: {self.guarantee.short}, in addition to the fit."
         return Check(self.title, f"{self.sentence} {price}", self.frame, self.plot)
-
-    def summary(self) -> Summary:
-        return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -410,10 +404,11 @@ class Overlap(Diagnostic):
             f"{tables.number(noise_sd, 3)}, so small counts may be negative."
         )
 
-    def _grid(self) -> tables.TableGrid:
+    def summary(self) -> Summary:
         names = tables.labelled_names("Propensity (noisy)", self.frame.index, "propensity")
         columns = names, *tables.noisy_counts(self.frame)
-        return tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
+        grid = tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
+        return self._summary(grid, tables.Rule("-"), tables.Prose((self.sentence,)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upward, the controls downward."""
@@ -481,7 +476,7 @@ class Balance(Diagnostic):
             f"{listed} exceed {limit:g} by more than {CLEAR:g} noise standard deviations."
         )
 
-    def _grid(self) -> tables.TableGrid:
+    def summary(self) -> Summary:
         noise = tables.TableColumn("noise sd", words="noise (standard deviation)")
         names = tables.labelled_names("Differences (noisy)", self.frame.index, "term")
         heads = [tables.TableColumn(n, words=f"{n} weighting") for n in ("before", "after")]
@@ -489,7 +484,8 @@ class Balance(Diagnostic):
             (head, (tables.fixed(v, 3) for v in self.frame[name]))
             for head, name in zip((heads[0], noise, heads[1], noise), self.frame, strict=True)
         )
-        return tables.filled("Standardized mean differences", names, *columns, frame=self.frame)
+        grid = tables.filled("Standardized mean differences", names, *columns, frame=self.frame)
+        return self._summary(grid, tables.Rule("-"), tables.Prose((self.sentence,)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
