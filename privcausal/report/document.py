@@ -15,7 +15,7 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import plots, tables
 from privcausal.report.formats import grid_html
-from privcausal.report.view import FitView
+from privcausal.report.tables import FitView
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -23,7 +23,7 @@ import numpy as np
 from privcausal.errors import CapabilityError, DataError
 from privcausal.prices import at_most, column, percent
 from privcausal.report import tables
-from privcausal.report.view import Check, FitView, Shape, VarianceSource
+from privcausal.report.tables import Check, FitView, Shape, VarianceSource
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:

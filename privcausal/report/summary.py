@@ -13,7 +13,7 @@ from privcausal.errors import CapabilityError, Strict
 from privcausal.prices import at_most
 from privcausal.report import formats, tables
 from privcausal.report.plots import forest_plot
-from privcausal.report.view import FitView
+from privcausal.report.tables import FitView
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from privcausal.errors import CapabilityError, write
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Summary
-from privcausal.report.view import FitView, Shape
+from privcausal.report.tables import FitView, Shape
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Interval, Schema
 from privcausal.results.base import ReleasedFit

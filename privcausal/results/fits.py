@@ -23,7 +23,7 @@ from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
 from privcausal.report import document, plots, tables
 from privcausal.report.summary import TIDY, Summary, summarize
-from privcausal.report.view import Check, Shape
+from privcausal.report.tables import Check, Shape
 from privcausal.request.cohorts import comparisons, labels_of
 from privcausal.request.panels import clock
 from privcausal.request.request import COHORTS, Budget

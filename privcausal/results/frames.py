@@ -18,7 +18,7 @@ from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
-from privcausal.report.view import Shape
+from privcausal.report.tables import Shape
 from privcausal.request import partition
 from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.request.terms import ATE_TERM, ResultTerm

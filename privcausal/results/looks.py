@@ -19,7 +19,7 @@ from privcausal.inference import effects
 from privcausal.inference.cells import Curve
 from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.report.view import Check
+from privcausal.report.tables import Check
 from privcausal.request.schema import Binary, level_names
 from privcausal.results import frames
 from privcausal.results.base import ReleasedFit

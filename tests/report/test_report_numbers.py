@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcausal.report import tables as numbers
-from privcausal.report.tables import ascii_only, clean, cut, odds_sentence, shape_line
-from privcausal.report.view import Shape
+from privcausal.report.tables import Shape, ascii_only, clean, cut, odds_sentence, shape_line
 
 NAN, INF = math.nan, math.inf
 

@@ -24,7 +24,7 @@ from report_fakes import HOSTILE, ate_view, attack, cate_view, hostile_view, sha
 from privcausal.errors import DataError
 from privcausal.report import plots
 from privcausal.report import plots as pictures
-from privcausal.report.view import Shape
+from privcausal.report.tables import Shape
 
 
 @pytest.fixture(autouse=True)
