@@ -592,7 +592,8 @@ LEDGER = (
     ),
     Mutant(
         "audits choose their cut where they test it", "auditing.audits:_bound",
-        "(choosing, first), (choosing_second, second) = _halves(first), _halves(second)",
+        "choosing, choosing_second = first[:half], second[:half_second]\n"
+        "        first, second = first[half:], second[half_second:]",
         "choosing, choosing_second = first, second",
         (c.bounds_of_audits_hold,),
     ),
