@@ -11,6 +11,7 @@ import argparse
 import inspect
 import os
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -112,135 +113,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
-    demo = _command(commands, "demo", "fit simulated data and write a report")
-    demo.add_argument(
-        "--out",
-        type=_page,
-        default=Path("report.html"),
-        metavar="HTML",
-        help="write the report to this file (default: report.html)",
-    )
-    demo.add_argument(
-        "--rows", type=int, default=5000, help="number of simulated rows (default: 5000)"
-    )
-    demo.add_argument("--eps", type=float, default=1.0, help="privacy budget (default: 1)")
-    demo.set_defaults(run=_demo)
-    _add_fit(_command(commands, "fit", "run the fit that a spec file describes"))
-    _add_plan(_command(commands, "plan", "forecast the width of intervals, without data"))
-    report = _command(commands, "report", "write the HTML report of a saved fit")
-    report.add_argument("fit", type=_input, help="a fit saved as JSON")
-    report.add_argument("out", type=_page, metavar="HTML", help="write the report to this file")
-    report.add_argument(
-        "--audience",
-        choices=["technical", "public"],
-        default="technical",
-        help="public omits coefficients, settings and code (default: technical)",
-    )
-    report.set_defaults(run=_report)
-    ledger = _command(commands, "ledger", "check a ledger and show its remaining budget")
-    ledger.add_argument(
-        "verify", nargs="?", choices=["verify"], help="only check that the ledger is intact"
-    )
-    # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
-    ledger.add_argument("ledger", type=Path, help="the file that ledger= of a fit names")
-    ledger.add_argument("--csv", action="store_true", help="print every charge as CSV")
-    ledger.set_defaults(run=_ledger)
-    _add_audit(_command(commands, "audit", "try to refute the privacy claim of a fit"))
-    tested = _command(commands, "selftest", "test noise, accounting and ledgers on this machine")
-    tested.set_defaults(run=_selftest)
+    for name, (run, words, more, arguments) in _COMMANDS.items():
+        # Its own help page starts with the line of the general one.
+        described = {"description": f"{words[0].upper()}{words[1:]}."} | more
+        command = commands.add_parser(name, help=words, **described)
+        for flag, options in arguments.items():
+            command.add_argument(flag, **options)
+        command.set_defaults(run=run)
     return parser
-
-
-def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
-    """Add a command; its own help page starts with the line of the general one."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=words, description=f"{words[0].upper()}{words[1:]}."
-    )
-    return parser
-
-
-def _add_fit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", type=_input, help="TOML file; see below")
-    parser.add_argument(
-        "data", type=_input, help="data file: .parquet, .feather, .csv, .dta, .sav or .rds"
-    )
-    parser.add_argument("--report", type=_page, metavar="HTML", help="write a report to this file")
-    parser.add_argument("--save", type=_output, metavar="JSON", help="save the fit to this file")
-    _add_summary(parser)
-    parser.add_argument(
-        "--full", action="store_true", help="print every release and complete notes"
-    )
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="show a progress bar on stderr (default: only in a terminal)",
-    )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _SPEC_HELP
-    parser.set_defaults(run=_fit)
-
-
-def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", type=_input, help="TOML file; see privcausal fit --help")
-    parser.add_argument("--n", type=int, nargs="+", help="one or more numbers of rows")
-    parser.add_argument(
-        "--eps", type=float, nargs="+", help="privacy budgets (default: eps of the spec file)"
-    )
-    parser.add_argument(
-        "--width",
-        type=float,
-        help="target half-width; finds eps for a given n, or n for a given eps",
-    )
-    parser.add_argument(
-        "--outcome-sd",
-        type=float,
-        metavar="SD",
-        help="standard deviation of the outcome within an arm (default: from its bounds)",
-    )
-    parser.add_argument(
-        "--r2",
-        type=float,
-        default=0.0,
-        help="share of the outcome variance that covariates explain (default: 0)",
-    )
-    parser.add_argument(
-        "--treated", type=float, default=0.5, help="share of rows that are treated (default: 0.5)"
-    )
-    parser.add_argument(
-        "--plot", type=_output, metavar="PNG", help="plot half-width against eps and n"
-    )
-    _add_summary(parser)
-    parser.set_defaults(run=_plan)
-
-
-def _add_audit(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Simulate two neighboring tables and test how well the released output distinguishes "
-        "them. The claim is refuted if it does so better than the guarantee allows. No data are "
-        "read and no budget is spent."
-    )
-    parser.add_argument(
-        "spec",
-        type=_input,
-        nargs="?",
-        help="TOML file; see privcausal fit --help (default: audit all kinds of releases)",
-    )
-    parser.add_argument(
-        "--trials", type=int, default=10_000, help="draws per table (default: 10000)"
-    )
-    parser.add_argument(
-        "--level", type=float, default=1e-3, help="false alarm rate (default: 0.001)"
-    )
-    parser.add_argument(
-        "--fits", action="store_true", help="draw whole fits instead of single queries"
-    )
-    _add_summary(parser)
-    parser.set_defaults(run=_audit)
-
-
-def _add_summary(parser: argparse.ArgumentParser) -> None:
-    words, styles = "format of the printed table (default: text)", "text latex html markdown csv"
-    parser.add_argument("--summary", choices=styles.split(), default="text", help=words)
 
 
 def _input(text: str) -> Path:
@@ -299,7 +179,7 @@ def _fit(chosen: argparse.Namespace) -> None:
     import privcausal as pc
 
     job = _read_job(chosen.spec)
-    _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger_path)
+    _check_distinct(chosen.spec, chosen.data, chosen.report, chosen.save, job.ledger.get("path"))
     data = _read_data(chosen.data)
     call = getattr(pc, job.task)
     progress = sys.stderr.isatty() if chosen.progress is None else chosen.progress
@@ -347,7 +227,7 @@ def _plan(chosen: argparse.Namespace) -> None:
         **options,
     )
     _print_summary(plan, chosen.summary)
-    path = job.ledger_path
+    path = job.ledger.get("path")
     # Opening a ledger that does not exist would create it.
     ledger = job.open_ledger() if path is not None and path.exists() else None
     if ledger is not None:
@@ -418,9 +298,9 @@ def _selftest(_: argparse.Namespace) -> int:
     from privcausal.auditing.selftest import findings
 
     holds = True
-    for finding in findings():
-        print(finding, flush=True)
-        holds &= finding.holds
+    for passes, line in findings():
+        print(line, flush=True)
+        holds &= passes
     print("All checks passed." if holds else "SOME CHECKS FAILED.")
     return FINE if holds else REFUTED
 
@@ -468,10 +348,6 @@ class FileCall:
     options: Mapping[str, Any]
     ledger: Mapping[str, Any]
 
-    @property
-    def ledger_path(self) -> Path | None:
-        return self.ledger.get("path")
-
     def open_ledger(self) -> Ledger | None:
         from privcausal.accounting import Ledger
 
@@ -483,7 +359,15 @@ def _read_job(path: Path) -> FileCall:
     from privcausal.request.request import Control
     from privcausal.request.schema import Schema
 
-    content = _read_toml(path)
+    problem = ""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        problem = str(error)
+    except (OSError, ValueError):
+        problem = "it is not UTF-8 text"
+    if problem:
+        raise errors.SchemaError(f"{path.name} is not valid TOML: {problem}.")
     task = content.get("task", "privcate")
     if task not in _TASKS:
         raise errors.CapabilityError(f"{path.name}: task must be one of {', '.join(_TASKS)}.")
@@ -518,18 +402,6 @@ def _read_job(path: Path) -> FileCall:
     return FileCall(task, content["formula"], Schema.from_toml(path), options, ledger)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        problem = str(error)
-    except (OSError, ValueError):
-        problem = "it is not UTF-8 text"
-    raise errors.SchemaError(f"{path.name} is not valid TOML: {problem}.")
-
-
 def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], place: str) -> None:
     from privcausal.request.request import Control
 
@@ -562,3 +434,104 @@ def _read_data(path: Path) -> Any:
     from privcausal.vault import read_file
 
     return read_file(path)
+
+
+_SUMMARY = {
+    "choices": ["text", "latex", "html", "markdown", "csv"],
+    "default": "text",
+    "help": "format of the printed table (default: text)",
+}
+
+_COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[str, Any]]] = {
+    "demo": (_demo, "fit simulated data and write a report", {}, {
+        "--out": {
+            "type": _page, "default": Path("report.html"), "metavar": "HTML",
+            "help": "write the report to this file (default: report.html)",
+        },
+        "--rows": {
+            "type": int, "default": 5000, "help": "number of simulated rows (default: 5000)",
+        },
+        "--eps": {"type": float, "default": 1.0, "help": "privacy budget (default: 1)"},
+    }),
+    "fit": (
+        _fit, "run the fit that a spec file describes",
+        {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _SPEC_HELP}, {
+        "spec": {"type": _input, "help": "TOML file; see below"},
+        "data": {
+            "type": _input, "help": "data file: .parquet, .feather, .csv, .dta, .sav or .rds",
+        },
+        "--report": {"type": _page, "metavar": "HTML", "help": "write a report to this file"},
+        "--save": {"type": _output, "metavar": "JSON", "help": "save the fit to this file"},
+        "--summary": _SUMMARY,
+        "--full": {"action": "store_true", "help": "print every release and complete notes"},
+        "--progress": {
+            "action": argparse.BooleanOptionalAction,
+            "help": "show a progress bar on stderr (default: only in a terminal)",
+        },
+    }),
+    "plan": (_plan, "forecast the width of intervals, without data", {}, {
+        "spec": {"type": _input, "help": "TOML file; see privcausal fit --help"},
+        "--n": {"type": int, "nargs": "+", "help": "one or more numbers of rows"},
+        "--eps": {
+            "type": float, "nargs": "+",
+            "help": "privacy budgets (default: eps of the spec file)",
+        },
+        "--width": {
+            "type": float,
+            "help": "target half-width; finds eps for a given n, or n for a given eps",
+        },
+        "--outcome-sd": {
+            "type": float, "metavar": "SD",
+            "help": "standard deviation of the outcome within an arm (default: from its bounds)",
+        },
+        "--r2": {
+            "type": float, "default": 0.0,
+            "help": "share of the outcome variance that covariates explain (default: 0)",
+        },
+        "--treated": {
+            "type": float, "default": 0.5,
+            "help": "share of rows that are treated (default: 0.5)",
+        },
+        "--plot": {
+            "type": _output, "metavar": "PNG", "help": "plot half-width against eps and n",
+        },
+        "--summary": _SUMMARY,
+    }),
+    "report": (_report, "write the HTML report of a saved fit", {}, {
+        "fit": {"type": _input, "help": "a fit saved as JSON"},
+        "out": {"type": _page, "metavar": "HTML", "help": "write the report to this file"},
+        "--audience": {
+            "choices": ["technical", "public"], "default": "technical",
+            "help": "public omits coefficients, settings and code (default: technical)",
+        },
+    }),
+    "ledger": (_ledger, "check a ledger and show its remaining budget", {}, {
+        "verify": {
+            "nargs": "?", "choices": ["verify"], "help": "only check that the ledger is intact",
+        },
+        # Do not use `_input`: a deleted ledger leaves its head file, which must be reported.
+        "ledger": {"type": Path, "help": "the file that ledger= of a fit names"},
+        "--csv": {"action": "store_true", "help": "print every charge as CSV"},
+    }),
+    "audit": (
+        _audit, "try to refute the privacy claim of a fit", {
+            "description": "Simulate two neighboring tables and test how well the released output "
+            "distinguishes them. The claim is refuted if it does so better than the guarantee "
+            "allows. No data are read and no budget is spent.",
+        }, {
+        "spec": {
+            "type": _input, "nargs": "?",
+            "help": "TOML file; see privcausal fit --help (default: audit all kinds of releases)",
+        },
+        "--trials": {
+            "type": int, "default": 10_000, "help": "draws per table (default: 10000)",
+        },
+        "--level": {
+            "type": float, "default": 1e-3, "help": "false alarm rate (default: 0.001)",
+        },
+        "--fits": {"action": "store_true", "help": "draw whole fits instead of single queries"},
+        "--summary": _SUMMARY,
+    }),
+    "selftest": (_selftest, "test noise, accounting and ledgers on this machine", {}, {}),
+}  # fmt: skip
+"""The commands: function, line of help, further options of the parser, and arguments."""

@@ -19,7 +19,7 @@ import hashlib
 import io
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -125,12 +125,6 @@ def bernoulli(rng: np.random.Generator, e: Vector) -> Mask:
     return rng.uniform(size=len(e)) < e
 
 
-def _complete(rng: np.random.Generator, e: Vector) -> Mask:
-    """Treat exactly half of the rows; if n is odd, a random bit decides on the last row."""
-    n = len(e)
-    return rng.permutation(n) < (n + int(rng.integers(2))) // 2
-
-
 def _cube(rng: np.random.Generator, n: int, *, p: int, low: float = 0.0) -> Matrix:
     return rng.uniform(low, 1.0, (n, p))
 
@@ -157,7 +151,7 @@ def _draw(
     law: _Law,
     n: int,
     seed: int,
-    assign: Callable[[np.random.Generator, Vector], Mask] = bernoulli,
+    halved: bool = False,
 ) -> Study:
     """Draw X, then T, then the noise of Y, all from one generator."""
     import pandas as pd
@@ -165,7 +159,10 @@ def _draw(
     rng = generator(n, seed)
     X = law.covariates(rng, n)
     truth = law.surface(*X.T)
-    T = assign(rng, truth.propensity)
+    if halved:  # exactly half of the rows; if n is odd, a random bit decides on the last row
+        T = rng.permutation(n) < (n + int(rng.integers(2))) // 2
+    else:
+        T = bernoulli(rng, truth.propensity)
     Y = truth.baseline + T * truth.tau + law.noise(rng, X)
     names = tuple(f"X{j}" for j in range(1, X.shape[1] + 1))
     limits = law.x if isinstance(law.x, list) else [law.x] * len(names)
@@ -191,14 +188,6 @@ def _law(laws: Mapping[Any, _Law], key: object, what: str) -> _Law:
 def sigmoid(z: Vector) -> Vector:
     """1 / (1 + exp(-z)), written with tanh to avoid overflow."""
     return 0.5 * (1.0 + np.tanh(0.5 * z))
-
-
-def _hinge(z: Vector) -> Vector:
-    return np.maximum(z, 0.0)
-
-
-def _softplus(z: Vector) -> Vector:
-    return np.logaddexp(0.0, z)
 
 
 # --- Niu et al. (2022) -----------------------------------------------------------------
@@ -231,19 +220,19 @@ def _niu_a(*x: Vector) -> Surface:
 
 def _niu_b(*x: Vector) -> Surface:
     x1, x2, x3, x4, x5 = x[:5]
-    baseline = _hinge(np.maximum(x1 + x2, x3)) + _hinge(x4 + x5)
-    return Surface(np.full_like(x1, 0.5), baseline, x1 + _softplus(x2))
+    baseline = np.maximum(np.maximum(x1 + x2, x3), 0.0) + np.maximum(x4 + x5, 0.0)
+    return Surface(np.full_like(x1, 0.5), baseline, x1 + np.logaddexp(0.0, x2))
 
 
 def _niu_c(*x: Vector) -> Surface:
     x1, x2, x3 = x[:3]
-    return Surface(sigmoid(-x2 - x3), 2.0 * _softplus(x1 + x2 + x3), np.ones_like(x1))
+    return Surface(sigmoid(-x2 - x3), 2.0 * np.logaddexp(0.0, x1 + x2 + x3), np.ones_like(x1))
 
 
 def _niu_d(*x: Vector) -> Surface:
     x1, x2, x3, x4, x5 = x[:5]
     e = 1.0 / (1.0 + np.exp(-x1) + np.exp(-x2))
-    first, second = _hinge(x1 + x2 + x3), _hinge(x4 + x5)
+    first, second = np.maximum(x1 + x2 + x3, 0.0), np.maximum(x4 + x5, 0.0)
     return Surface(e, first + second, first - second)
 
 
@@ -255,7 +244,7 @@ def _niu_e(*x: Vector) -> Surface:
 
 
 def _niu_d_code(*x: Vector) -> Surface:
-    baseline = _hinge(x[0] + x[1]) + _hinge(x[3] + x[4])  # the notebook omits x3
+    baseline = np.maximum(x[0] + x[1], 0.0) + np.maximum(x[3] + x[4], 0.0)  # the notebook omits x3
     return _niu_d(*x)._replace(baseline=baseline)
 
 
@@ -435,7 +424,7 @@ def private_trial(n: int = 1000, seed: int = 0) -> Study:
     X1 ~ U(0, 1). Half of the rows are treated by complete randomization. Y = T + gamma X1 + noise,
     noise ~ U(-1, 1), with the gamma of X1 in `private_ate(1)`. The known propensity is 0.5.
     """
-    return _draw("private-trial", _oprescu(1, _TRIAL, (-1.0, 3.0)), n, seed, assign=_complete)
+    return _draw("private-trial", _oprescu(1, _TRIAL, (-1.0, 3.0)), n, seed, halved=True)
 
 
 def _sine(x1: Vector) -> Surface:
@@ -463,8 +452,8 @@ def betlei_sine(n: int = 20_000, seed: int = 0, sigma: float = 1.0) -> Study:
 
 
 __all__ = [
-    "Study", "Trial", "betlei_sine", "clinic", "clinic_effect", "criteo", "dpcate", "ihdp", "niu",
-    "private_ate", "private_trial", "rhc", "voting",
+    "Study", "Trial", "betlei_sine", "clinic", "clinic_effect", "criteo", "dpcate", "niu",
+    "private_ate", "private_trial", "voting",
 ]  # fmt: skip
 
 _WARDS = ("east", "north", "south", "west")  # must be sorted for the search in _ward_codes
@@ -572,38 +561,13 @@ def clinic(n: int = 5000, seed: int = 0) -> Study:
     )
 
 
-_BLOBS = {
-    "voting": "a1b4db2af830",
-    "RHC": "8e3ee45629fc",
-    "IHDP": "02fee9588107 b56a302edfc4 7d27bc62c150 5260b2dac2a5 f939c193c38b 4935690295fd "
-    "69b3d95d00d2 fc53fbf86cc2 e1612c2bb621 296391c0f7b9",
-}
-"""First digits of the identifiers of public files in git; for IHDP, of ten drawn outcomes."""
-
-
-def _public(
-    name: str, path: str | Path, columns: Sequence[str], names: list[str] | None = None
-) -> Any:
-    """The frame (with `names` if the file has no head); warns if the file is not the public one."""
-    import pandas as pd
-
-    content = Path(path).read_bytes()
-    frame = pd.read_csv(io.BytesIO(content), header="infer" if names is None else None)
-    if names is not None:
-        frame = frame.iloc[:, : len(names)].set_axis(names[: frame.shape[1]], axis=1)
-    if missing := [column for column in columns if column not in frame]:
-        raise DataError(f"The {name} file lacks these columns: {', '.join(missing)}.")
-    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    if blob[:12] not in _BLOBS[name].split():
-        text = f"{Path(path).name} is not the public {name} file, so numbers may differ from print."
-        warnings.warn(text, PrivcausalWarning, stacklevel=3)
-    return frame
-
-
 _VOTERS: dict[str, SimulatedDomain] = {
     "persons": (1.0, 2.0), "newreg": (0.0, 1.0), "vote98": (0.0, 1.0), "vote00": (0.0, 1.0),
     "age": (18.0, 100.0), "female": (0.0, 1.0),
 }  # fmt: skip
+_VOTING_BLOB = "a1b4db2af830"
+"""First digits of the identifier of the public file in git."""
+
 _PLACES = ("state", "county", "competiv", "st_sen", "st_hse")
 
 
@@ -649,9 +613,18 @@ def voting(path: str | Path, seed: int = 0) -> Study:
     DataError
         A column is missing, or holds a value that is not allowed.
     """
-    covariates = [*_VOTERS, *_PLACES]
-    frame = _public("voting", path, ("Y", "W", *covariates))
-    frame = frame[["Y", "W", *covariates]].dropna().reset_index(drop=True)
+    import pandas as pd
+
+    columns = ["Y", "W", *_VOTERS, *_PLACES]
+    content = Path(path).read_bytes()
+    frame = pd.read_csv(io.BytesIO(content))
+    if missing := [column for column in columns if column not in frame]:
+        raise DataError(f"The voting file lacks these columns: {', '.join(missing)}.")
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    if not blob.startswith(_VOTING_BLOB):
+        text = f"{Path(path).name} is not the public voting file, so numbers may differ from print."
+        warnings.warn(text, PrivcausalWarning, stacklevel=2)
+    frame = frame[columns].dropna().reset_index(drop=True)
     for name in ("Y", "W", "vote00"):
         if not frame[name].isin([0, 1]).all():
             raise DataError(f"Column {name!r} of the voting file may contain only 0 and 1.")
@@ -663,7 +636,7 @@ def voting(path: str | Path, seed: int = 0) -> Study:
     }
     return Study(
         name="voting",
-        formula=f"Y ~ W | {' + '.join(covariates)}",
+        formula=f"Y ~ W | {' + '.join(columns[2:])}",
         bounds={"Y": (0.0, 1.0), "W": (0.0, 1.0), **_VOTERS, **places},
         ate=float(tau.mean()),
         frame=frame,
@@ -680,81 +653,6 @@ class Trial(NamedTuple):
     formula: str
     frame: Any
     bounds: Mapping[str, Any]
-
-
-_PATIENTS: dict[str, SimulatedDomain] = {
-    "age": (18, 102), "aps1": (0, 160), "scoma1": (0, 100), "hrt1": (0, 250), "meanbp1": (0, 260),
-    "surv2md1": (0, 1),
-    "cat1": [
-        "ARF", "CHF", "COPD", "Cirrhosis", "Colon Cancer", "Coma", "Lung Cancer",
-        "MOSF w/Malignancy", "MOSF w/Sepsis",
-    ],
-}  # fmt: skip
-
-
-def rhc(path: str | Path) -> Trial:
-    """Read Right Heart Catheterization (Connors et al. 1996), PrivATE's data in Section 5.2.
-
-    The file is ``rhc.csv`` of hbiostat.org/data. The domains were chosen without the rows.
-
-    Returns
-    -------
-    Trial
-        Outcome "dth180" (death within 180 days), treatment "rhc" (0 or 1, not randomized), seven
-        covariates. The frame has 5,735 rows and all columns of the file.
-
-    Raises
-    ------
-    DataError
-        A column is missing.
-    """
-    frame = _public("RHC", path, ("dthdte", "sadmdte", "swang1", *_PATIENTS))
-    frame = frame.assign(
-        dth180=(frame["dthdte"] - frame["sadmdte"] <= 180).astype(np.int64),
-        rhc=(frame["swang1"] == "RHC").astype(np.int64),
-    )
-    formula = f"dth180 ~ rhc | {' + '.join(_PATIENTS)}".replace("cat1", "C(cat1)")
-    return Trial(formula, frame, {"dth180": (0, 1), "rhc": (0, 1), **_PATIENTS})
-
-
-def _unknown(_: Frame) -> Vector:
-    raise DataError("The effect in IHDP is known for its own rows only. Use study.tau.")
-
-
-def ihdp(path: str | Path) -> Study:
-    """Read a draw of IHDP (Hill 2011): real covariates, drawn outcomes.
-
-    The files are ``ihdp_npci_1.csv`` to ``ihdp_npci_10.csv`` of github.com/AMLab-Amsterdam/CEVAE.
-
-    Returns
-    -------
-    Study
-        Outcome "y", treatment "t", covariates "x1" to "x25" of 747 infants. The effect is known for
-        these rows: `tau` and `baseline`. The propensity is unknown (NaN). The bounds were chosen
-        without the rows; two draws exceed [-10, 20], the bounds of y.
-
-    Raises
-    ------
-    DataError
-        The file does not have 30 columns.
-    """
-    covariates = [f"x{k}" for k in range(1, 26)]
-    names = ["t", "y", "y_cfactual", "mu0", "mu1", *covariates]
-    frame = _public("IHDP", path, names, names)
-    tau = (frame["mu1"] - frame["mu0"]).to_numpy(np.float64)
-    bounds: dict[str, SimulatedDomain] = {"y": (-10.0, 20.0), "t": (0.0, 1.0)}
-    bounds |= dict.fromkeys(covariates[:6], (-6.0, 6.0)) | dict.fromkeys(covariates[6:], (0.0, 1.0))
-    return Study(
-        name="ihdp",
-        formula=f"y ~ t | {' + '.join(covariates)}",
-        bounds=bounds | {"x14": (1, 2)},
-        ate=float(tau.mean()),
-        frame=frame[["y", "t", *covariates]],
-        tau=tau,
-        propensity=np.full(len(frame), np.nan),
-        baseline=frame["mu0"].to_numpy(np.float64),
-        effect=_unknown,
-    )
 
 
 _CRITEO: dict[str, tuple[float, float]] = {

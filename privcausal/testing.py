@@ -11,7 +11,7 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +19,6 @@ import numpy as np
 
 from privcausal.typing import Integers, Mask, Matrix, Vector
 from privcausal.vault import noise
-
-Draw = Callable[[Integers, noise.NoiseQuery], Vector]
 
 
 @dataclass
@@ -72,7 +70,7 @@ class Call:
 
 
 @dataclass
-class Recorder:
+class Recorder(_Seeded):
     """Records all queries and answers, or replays recorded answers (`frozen`).
 
     On a neighboring table, a replay must show equal public parts of each query. The exact answers
@@ -80,37 +78,32 @@ class Recorder:
     is not replayed. A recorded fit shows exact answers, so it is never private.
     """
 
-    seed: int = 0
     frozen: Sequence[Call] | None = None
     drawn: noise.NoiseSource | None = None
-    real: bool = False
     calls: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._inner = _Seeded(self.seed) if self.drawn is None else self.drawn
-        self._coins = np.random.default_rng(self.seed)
+        super().__post_init__()
+        self._source = _Seeded(self.seed) if self.drawn is None else self.drawn
 
     def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        return self._answer(self._inner.gaussian, exact, query)
-
-    def laplace(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        return self._answer(self._inner.laplace, exact, query)
-
-    def _answer(self, draw: Draw, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        frozen = self.frozen
-        noisy = draw(exact, query) if frozen is None else frozen[len(self.calls)].noisy
+        """The answer with the noise of the query's own law."""
+        if self.frozen is not None:
+            noisy = self.frozen[len(self.calls)].noisy
+        else:
+            laplace = query.law == "laplace"
+            noisy = (self._source.laplace if laplace else self._source.gaussian)(exact, query)
         self.calls.append(Call(query, exact, noisy))
         return noisy
 
-    def sd(self, query: noise.NoiseQuery) -> Vector:
-        return self._inner.sd(query)
+    laplace = gaussian
 
     def entropy(self) -> int:
         return self.seed
 
     def coins(self, size: int, rate: float) -> Mask:
         """Random bits from the seed, for splits, unaffected by draws and replays in between."""
-        return self._coins.random(size) < rate
+        return self._rng.random(size) < rate
 
 
 def zero_noise() -> AbstractContextManager[noise.NoiseSource]:
@@ -131,7 +124,8 @@ def recorded(
 
     With `system`, answers get the noise of a real fit; `seed` only controls splits of the rows.
     """
-    recorder = Recorder(seed, frozen, noise.OperatingSystem() if system else None)
+    source = noise.OperatingSystem() if system else None
+    recorder = Recorder(seed, frozen=frozen, drawn=source)
     with noise.replaced(recorder):
         yield recorder
 

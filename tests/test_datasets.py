@@ -11,7 +11,6 @@ import subprocess
 import sys
 import warnings
 from dataclasses import FrozenInstanceError
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,7 +266,6 @@ def test_niu_b_to_e_at_a_point_worked_by_hand():
     for setup, expected in values.items():
         surface = simulations._NIU[setup].surface(*x)
         assert [v[0] for v in surface] == pytest.approx(expected), setup
-    assert simulations._softplus(np.zeros(1))[0] == pytest.approx(math.log(2.0))
 
 
 def test_niu_as_in_the_notebook_at_a_point_worked_by_hand():
@@ -451,6 +449,9 @@ def test_another_file_than_of_votes(tmp_path):
         voting(tmp_path, votes(1, 50).drop(columns="vote00"))
     with pytest.raises(DataError, match="'W' of the voting file may contain only 0 and 1"):
         voting(tmp_path, votes(1, 50).assign(W=7))
+    votes(1, 50).to_csv(tmp_path / "votes.csv", index=False)
+    with pytest.warns(PrivcausalWarning, match=r"votes\.csv is not the public voting file"):
+        datasets.voting(tmp_path / "votes.csv")
 
 
 def test_import_is_light():
@@ -465,64 +466,6 @@ def test_import_is_light():
 def test_all_lists_the_public_names():
     assert list(datasets.__all__) == sorted(datasets.__all__)
     assert all(hasattr(datasets, name) for name in datasets.__all__)
-
-
-# -- public files ----------------------------------------------------------------------------------
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
-
-
-def patients(n=60):
-    """Rows with the columns of the file; the first column is not used."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({name: rng.integers(20, 90, n) for name in ("age", "aps1", "hrt1")})
-    return frame.assign(
-        scoma1=0, meanbp1=80, surv2md1=0.5, cat1="ARF", swang1=["RHC", "No RHC"] * (n // 2),
-        sadmdte=100, dthdte=np.where(np.arange(n) % 3 == 0, 150, np.nan),
-    )  # fmt: skip
-
-
-def test_another_file_than_the_public_one_is_said(tmp_path):
-    file = tmp_path / "rhc.csv"
-    patients().to_csv(file, index=False)
-    with pytest.warns(PrivcausalWarning, match=r"rhc\.csv is not the public RHC file"):
-        trial = datasets.rhc(file)
-    assert trial.frame["dth180"].sum() == 20 and trial.frame["rhc"].sum() == 30
-    assert set(trial.bounds) <= set(trial.frame)
-    fit = pc.private(trial.formula, trial.frame, eps=10, bounds=trial.bounds)
-    assert np.isfinite(fit.params).all()
-    patients().drop(columns="swang1").to_csv(file, index=False)
-    with pytest.raises(DataError, match="RHC file lacks these columns: swang1"):
-        datasets.rhc(file)
-
-
-def test_a_draw_of_ihdp_has_its_effects(tmp_path):
-    rng = np.random.default_rng(0)
-    x = np.column_stack([rng.normal(size=(50, 6)), rng.integers(0, 2, (50, 19))])
-    t, mu0 = rng.integers(0, 2, 50), rng.normal(size=50)
-    columns = [t, mu0 + 4 * t, mu0 + 4 * (1 - t), mu0, mu0 + 4]
-    file = tmp_path / "ihdp_npci_1.csv"
-    pd.DataFrame(np.column_stack([*columns, x])).to_csv(file, index=False, header=False)
-    with pytest.warns(PrivcausalWarning, match="not the public IHDP file"):
-        study = datasets.ihdp(file)
-    assert study.tau == pytest.approx(4) and study.ate == pytest.approx(4)
-    assert set(study.bounds) == set(study.frame)
-    assert (study.frame["y"] - 4 * study.frame["t"]).to_numpy() == pytest.approx(study.baseline)
-    with pytest.raises(DataError, match="for its own rows only"):
-        study.effect(study.frame)
-    pd.DataFrame(x).to_csv(file, index=False, header=False)
-    with pytest.raises(DataError, match="lacks these columns: x21"):
-        datasets.ihdp(file)
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="needs the public files, which are not shipped")
-def test_the_public_files_are_known():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(datasets.rhc(DATA / "rhc.csv").frame) == 5735
-        for k in range(1, 11):
-            study = datasets.ihdp(DATA / "ihdp" / f"ihdp_npci_{k}.csv")
-            assert study.frame.shape == (747, 27)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])

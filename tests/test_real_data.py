@@ -34,9 +34,18 @@ BOUNDS = {
 }  # fmt: skip
 
 
+def patients() -> pd.DataFrame:
+    """All rows: death within 180 days, and catheterization (0 or 1, not randomized)."""
+    frame = pd.read_csv(RHC)
+    return frame.assign(
+        dth180=(frame["dthdte"] - frame["sadmdte"] <= 180).astype(int),
+        rhc=(frame["swang1"] == "RHC").astype(int),
+    )
+
+
 @pytest.fixture(scope="module")
 def rhc() -> pd.DataFrame:
-    return pc.datasets.rhc(RHC).frame
+    return patients()
 
 
 def half_width(fit: pc.AteResult) -> float:

@@ -15,7 +15,7 @@ from privcausal.errors import CapabilityError
 from privcausal.prices import at_most, chance, odds
 from privcausal.report import plots, tables
 from privcausal.report.formats import grid_html
-from privcausal.report.view import FitView
+from privcausal.report.tables import FitView
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -192,6 +192,7 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
     def grid_of(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
         return None if frame is None or not len(frame) else grid(frame, view.alpha)
 
+    shares = map(tables.share_percent, tables.price_frame(view.budget)["share"])
     words = PLAIN_WORDS if public else {}
     sources = [
         s._replace(label=words.get(s.label, s.label), meaning=words.get(s.meaning, s.meaning))
@@ -207,7 +208,12 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         "cells": grid_of(view.cells, tables.cell_grid),
         "sources": tables.source_grid(sources, packed=False) if sources else None,
         "budget": tables.budget_grid(view.budget),
-        "shares": tables.share_grid(view.budget),
+        "shares": tables.filled(  # of the cost, for readers who do not use rho
+            "Privacy budget by step",
+            tables.labelled_names("stage", view.budget["stage"], "step"),
+            tables.labelled_names("query", view.budget["query"], "query of the data"),
+            (tables.TableColumn("share", words="share of the cost"), shares),
+        ),
         "odds": tables.filled(  # the largest change in a belief about one person
             f"Belief that {tables.ODDS[view.neighbors]}, as odds",
             tables.labelled_names("belief before", map(odds, BELIEFS), "belief before reading"),

@@ -220,35 +220,26 @@ def escape_latex(text: object) -> str:
     return escaped.replace("--", "-{}-{}")
 
 
-def render_latex(table: tables.Table) -> str:
-    """A centered group of tabulars, one per block."""
-    alert = _alert(table)
-    title = rf"\textbf{{{escape_latex(table.title)}}}\par\medskip"
-    body = [line for block in table.blocks for line in _tex_lines(block)]
-    return _joined(r"\begin{center}\small", *alert, title, *body, *alert, r"\end{center}")
-
-
-def render_float(table: tables.Table, caption: str, label: str) -> str:
-    """A floating `table` with its caption above and an optional `label` for references."""
-    alert = _alert(table)
-    head = [r"\begin{table}[htbp]", r"\centering\small", rf"\caption{{{escape_latex(caption)}}}"]
-    head += [rf"\label{{{label}}}"] if label else []
+def render_latex(table: tables.Table, caption: str | None, label: str) -> str:
+    """A centered group of tabulars, or with a caption a floating `table` with an optional label."""
+    alert = [rf"\textbf{{{escape_latex(table.alert)}}}\par\medskip"] if table.alert else []
+    if caption is None:
+        head = [r"\begin{center}\small", *alert]
+        head.append(rf"\textbf{{{escape_latex(table.title)}}}\par\medskip")
+    else:
+        head = [r"\begin{table}[htbp]", r"\centering\small"]
+        head.append(rf"\caption{{{escape_latex(caption)}}}")
+        head += [*([rf"\label{{{label}}}"] if label else []), *alert]
     single = sum(isinstance(block, tables.TableGrid) for block in table.blocks) == 1
-    body: list[str] = []
+    body = list[str]()
     for block in table.blocks:
         # A single table has the float's caption; several tables keep their own captions.
-        body += (
-            _tabular(block) if single and isinstance(block, tables.TableGrid) else _tex_lines(block)
-        )
-    return _joined(*head, *alert, *body, *alert, r"\end{table}")
-
-
-def _alert(table: tables.Table) -> list[str]:
-    return [rf"\textbf{{{escape_latex(table.alert)}}}\par\medskip"] if table.alert else []
-
-
-def _joined(*lines: str) -> str:
-    return "\n".join([PREAMBLE, *lines]) + "\n"
+        if caption is not None and single and isinstance(block, tables.TableGrid):
+            body += _tabular(block)
+        else:
+            body += _tex_lines(block)
+    end = r"\end{center}" if caption is None else r"\end{table}"
+    return "\n".join([PREAMBLE, *head, *body, *alert, end]) + "\n"
 
 
 def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
@@ -404,7 +395,7 @@ SPECIAL = re.compile(r"([\\`*_{}|~^$]|\](?=[(\[:]))")
 """A bracket alone does not make a link; escaped, some readers would start a formula."""
 
 ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-LISTED = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")
+DASH, NUMBERED = re.compile(r"^\s*([-+=#])"), re.compile(r"^\s*(\d+)(?=[.)])")
 
 RULES = {"left": ":---", "right": "---:", "center": ":---:"}
 
@@ -430,14 +421,9 @@ def render_markdown(table: tables.Table) -> str:
                 if block.heading:
                     parts.append(f"**{escape_markdown(block.heading)}**")
                 # Escape a leading dash or number, which would begin a list.
-                for text in map(escape_markdown, block.paragraphs):
-                    parts.append(LISTED.sub(_unlisted, text))
+                escaped = map(escape_markdown, block.paragraphs)
+                parts += [DASH.sub(r"\\\1", NUMBERED.sub(r"\1&#8203;", t)) for t in escaped]
     return "\n\n".join([*alert, f"**{escape_markdown(table.title)}**", *parts, *alert]) + "\n"
-
-
-def _unlisted(match: re.Match[str]) -> str:
-    mark = match[2]
-    return f"{mark}&#8203;" if mark.isdigit() else f"\\{mark}"
 
 
 def _pipes(columns: tuple[tables.TableColumn, ...], rows: Iterable[tuple[str, ...]]) -> str:

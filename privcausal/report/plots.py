@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from privcausal.errors import CapabilityError, DataError
-from privcausal.prices import column
+from privcausal.prices import at_most, column, percent
 from privcausal.report import tables
-from privcausal.report.view import Check, FitView, Shape, VarianceSource
+from privcausal.report.tables import Check, FitView, Shape, VarianceSource
 from privcausal.typing import Vector
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # The report's plots as SVG, each with alternative text and its numbers. The same figure gives the
@@ -72,14 +73,37 @@ def interval_picture(view: FitView) -> Picture | None:
 
 def shape_pictures(view: FitView) -> list[Picture]:
     """One panel per modifier, all on one scale."""
+    import pandas as pd
+
     shapes, pictures = view.shapes[:MOST_SHAPES], []
     limits = effect_limits(shapes)
     for i, shape in enumerate(shapes):
+        # The curve at a few points. Levels have no points between them, so all are shown.
+        values = {"estimate": shape.estimate, "low": shape.conf_low, "high": shape.conf_high}
+        frame = pd.DataFrame(values, index=pd.Index(list(shape.grid)), dtype=float)
+        frame = frame if shape.kind == "levels" else frame.iloc[_some(len(frame))]
+        points = (p if isinstance(p, str) else tables.point_text(p) for p in frame.index)
+        heads = {name: tables.TableColumn(name) for name in values}
+        grid = tables.filled(
+            f"Effect by {shape.name} ({shape.interval_label})",
+            tables.labelled_names(shape.name, points),
+            *tables.scaled(frame, heads, (frame["high"] - frame["low"]) / 4),
+        )
         words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
         plot = partial(effect_plot, [shape], ylim=limits)
         svg = _draw(f"shape{i}", words, (PANEL, 2.55), plot)
-        pictures.append(Picture(svg, words, tables.shape_grid(shape)))
+        pictures.append(Picture(svg, words, grid))
     return pictures
+
+
+CURVE_ROWS = 11
+"""Maximum rows of the table of a curve, which includes its ends."""
+
+
+def _some(count: int) -> list[int]:
+    """At most `CURVE_ROWS` positions of a sequence, including both ends."""
+    steps = min(CURVE_ROWS, count) - 1
+    return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
 
 
 def gate_picture(view: FitView) -> Picture | None:
@@ -118,14 +142,28 @@ def gain_picture(view: FitView) -> Picture | None:
     )
     plot = partial(uplift_plot, gains, alpha=view.alpha, title="Expected uplift")
     plot = partial(plot, ylabel="gain per person")
-    return _picture("gains", caption, 2.9, plot, grid=tables.gain_grid(gains))
+    rows = gains.iloc[_some(len(gains))]
+    words = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
+    heads = {name: tables.TableColumn(head) for name, head in words.items()}
+    widest = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
+    grid = tables.filled(
+        "Expected gain by share treated",
+        tables.labelled_names("treated", map(tables.share_percent, rows["share"])),
+        *tables.scaled(rows, heads, widest),
+    )
+    return _picture("gains", caption, 2.9, plot, grid=grid)
 
 
 def attack_picture(view: FitView) -> Picture | None:
     """The proven trade-off function, as the power of the best test."""
     if view.attack is None:
         return None
-    grid = tables.attack_grid(view.attack)
+    powers = np.interp(ALARMS, view.attack["false_alarms"], view.attack["power"]).tolist()
+    grid = tables.filled(
+        "Detection power of the strongest attack",
+        tables.labelled_names("false positive rate", map(tables.share_percent, ALARMS)),
+        (tables.TableColumn("detection power, at most"), (f"{percent(p)}%" for p in powers)),
+    )
     alarms, most = grid.rows[1]
     caption = (
         "Strongest possible attack: someone who knows everything but the data of one person tests "
@@ -133,6 +171,10 @@ def attack_picture(view: FitView) -> Picture | None:
         f"{alarms}, the test detects a difference at most {most} of the time."
     )
     return _picture("attack", caption, 2.9, partial(attack_plot, view.attack), grid=grid)
+
+
+ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
+"""Shares of false alarms in the table; all are points of the curve."""
 
 
 def check_picture(check: Check, ident: str, grid: tables.TableGrid | None = None) -> Picture | None:
@@ -411,9 +453,29 @@ def effect_plot(
     Axes
         Axes for one shape. For several shapes, an array of Axes in the order of `shapes`.
     """
-    panels = _panels(ax, len(shapes))
+    count = len(shapes)
+    if count == 0:
+        raise DataError("The fit has no effect curve to plot.")
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        columns = min(3, count)
+        rows = -(-count // columns)
+        size = (3.4 * columns, 2.8 * rows)
+        figure, axes = plt.subplots(
+            rows, columns, figsize=size, layout="constrained", squeeze=False
+        )
+        for empty in axes.ravel()[count:]:
+            figure.delaxes(empty)
+        panels = list(axes.ravel()[:count])
+    else:
+        panels = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(panels) < count:
+            raise DataError(
+                f"ax= contains {len(panels)} axes, but {count} effect curves require {count}."
+            )
     low, high = ylim or effect_limits(shapes)
-    for shape, panel in zip(shapes, panels, strict=True):
+    for shape, panel in zip(shapes, panels[:count], strict=True):
         calm(panel, across="y")
         panel.axhline(0, **ZERO_LINE)
         if shape.kind == "levels":
@@ -437,7 +499,7 @@ def effect_plot(
         panel.set_ylabel(tables.cut(what[:1].lower() + what[1:], PICTURE_NAME), **AS_TYPED)
         label = f"{band}: {tables.clean(shape.interval_label)}"
         titles(panel, f"{what} by {tables.clean(shape.name)}", label)
-    return panels[0] if len(panels) == 1 else np.array(panels, dtype=object)
+    return panels[0] if count == 1 else np.array(panels[:count], dtype=object)
 
 
 def effect_limits(shapes: Iterable[Shape]) -> tuple[float, float]:
@@ -664,8 +726,13 @@ def _intervals(ax: Axes, places: Vector, frame: pd.DataFrame, others: Iterable[f
     """Estimates with intervals; the axis also contains `others`."""
     include(ax, [0.0, *frame["estimate"], *frame["conf_low"], *frame["conf_high"], *others])
     ax.axvline(0, **ZERO_LINE)
+    left, right = ax.get_xlim()
     for place, low, high in zip(places, frame["conf_low"], frame["conf_high"], strict=True):
-        span(ax, place, float(low), float(high))
+        # An interval within the axes; an infinite side ends in an arrow.
+        ax.hlines(place, max(low, left), min(high, right), color=BLUE, linewidth=1.6, zorder=3)
+        for end, x, arrow in ((low, left, "<"), (high, right, ">")):
+            if math.isinf(end):
+                ax.plot([x], [place], arrow, color=BLUE, clip_on=False, markersize=7, zorder=4)
     ax.plot(
         finite(frame["estimate"]),
         places,
@@ -691,32 +758,401 @@ def _annotate_row(ax: Axes, place: float, text: str) -> None:
     )
 
 
-def span(ax: Axes, place: float, low: float, high: float) -> None:
-    """An interval within the axes; an infinite side ends in an arrow."""
-    left, right = ax.get_xlim()
-    ax.hlines(place, max(low, left), min(high, right), color=BLUE, linewidth=1.6, zorder=3)
-    for end, x, arrow in ((low, left, "<"), (high, right, ">")):
-        if math.isinf(end):
-            ax.plot([x], [place], arrow, color=BLUE, clip_on=False, markersize=7, zorder=4)
+# -- plans, sensitivity, and plots of one kind of fit ----------------------------------------------
+
+LINES = (
+    (BLUE, "o"),
+    (VERMILION, "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    (INK, "v"),
+    ("#B07900", "P"),
+)
+"""Color and marker of each line of a plan; markers identify the lines without color."""
+
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
 
 
-def _panels(ax: AxesIn, count: int) -> list[Axes]:
-    if count == 0:
-        raise DataError("The fit has no effect curve to plot.")
-    if ax is not None:
-        panels: list[Axes] = list(np.ravel(np.asarray(ax, dtype=object)))
-        if len(panels) < count:
-            raise DataError(
-                f"ax= contains {len(panels)} axes, but {count} effect curves require {count}."
+def plan_plot(
+    plan: pd.DataFrame, *, by: str = "eps", ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """Planned half-width against epsilon, a line per n, or against n, a line per epsilon.
+
+    Parameters
+    ----------
+    plan : DataFrame
+        Columns n, eps, half-width, sampling (the half-width without privacy noise), and planned.
+        Planned points are the requested points, and are marked.
+    by : {"eps", "n"}
+        The horizontal axis; both axes are logarithmic.
+    """
+    ax = axes_of(ax, height=3.6)
+    calm(ax, across="both")
+    other = "n" if by == "eps" else "eps"
+    values = plan[other].unique().tolist()
+    for number, value in enumerate(values):
+        line = plan[plan[other] == value]
+        color, marker = LINES[number % len(LINES)]
+        x, width = finite(line[by]), finite(line["half-width"])
+        name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
+        ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
+        planned = line["planned"].to_numpy(dtype=bool)
+        ax.plot(
+            x[planned],
+            width[planned],
+            marker,
+            color=color,
+            markersize=6,
+            markeredgecolor="white",
+            label=name,
+            zorder=4,
+        )
+        if other == "n" or number == len(values) - 1:
+            floor = color if other == "n" else GREY
+            ax.plot(x, finite(line["sampling"]), linestyle=(0, (4, 3)), color=floor, linewidth=1)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    _plain_ticks(ax.xaxis, plan[by].min(), plan[by].max())
+    least, most = ax.get_ylim()
+    _plain_ticks(ax.yaxis, least, most)
+    ax.set_xlabel("epsilon" if by == "eps" else "number of rows n")
+    ax.set_ylabel(f"half-width of the {tables.confidence(alpha)} interval")
+    ax.legend(frameon=False, fontsize=9, loc="upper right", labelcolor=INK)
+    titles(ax, "Planned half-width", "dashed: without privacy noise")
+    return ax
+
+
+def utility_plot(curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Weighted utility of privacy and precision against epsilon, a line per weight.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        Columns n, eps, weight (of privacy), utility (0 to 1). The best epsilon of each line is
+        marked.
+    """
+    ax = axes_of(ax, height=3.6)
+    calm(ax, across="both")
+    for number, weight in enumerate(curve["weight"].unique().tolist()):
+        line = curve[curve["weight"] == weight]
+        color, marker = LINES[number % len(LINES)]
+        x, utility = finite(line["eps"]), finite(line["utility"])
+        best = int(np.nanargmax(utility))
+        # At an end of the curve, the true optimum may lie beyond the curve.
+        sign = "≤" if best == 0 else "≥" if best == len(x) - 1 else "="
+        share = tables.share_percent(weight)
+        ax.plot(
+            x, utility, linestyle=DASHES[number % len(DASHES)], color=color, linewidth=1.8, zorder=3
+        )
+        ax.plot(
+            x[best],
+            utility[best],
+            marker,
+            color=color,
+            markersize=8,
+            markeredgecolor="white",
+            label=f"privacy weight {share}: best eps {sign} {at_most(x[best])}",
+            zorder=4,
+        )
+    ax.set_xscale("log")
+    _plain_ticks(ax.xaxis, curve["eps"].min(), curve["eps"].max())
+    ax.set_ylim(0, 1.45)  # This leaves space for the legend above the lines.
+    ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    ax.set_xlabel("epsilon")
+    ax.set_ylabel("utility of privacy and precision")
+    ax.legend(frameon=False, fontsize=9, loc="upper left", labelcolor=INK)
+    rows = f"n = {float(curve['n'].iloc[0]):,.0f}"
+    titles(ax, f"Weighted utility, {rows}", "precision: noise-free width / planned width")
+    return ax
+
+
+TICK_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))
+"""Multiples of powers of ten for ticks; the first set with three ticks or more is used."""
+
+
+def _plain_ticks(axis: Axis, low: float, high: float) -> None:
+    """Ticks within the range of a logarithmic axis, written as plain numbers."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    candidates = [[m * 10.0**k for k in powers for m in steps] for steps in TICK_STEPS]
+    candidates.append([float(tick) for tick in MaxNLocator(5).tick_values(low, high)])
+    inside = [[t for t in ticks if 0.99 * low <= t <= 1.01 * high] for ticks in candidates]
+    chosen = next((ticks for ticks in inside if len(ticks) >= 3), inside[-1])
+    axis.set_major_locator(FixedLocator(chosen))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")
+
+
+def sensitivity_plot(
+    frame: pd.DataFrame, robustness: pd.Series[float], ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """Possible estimates under an unmeasured confounder, by its strength.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns strength (0 to 1), low, high, conf_low, conf_high.
+    robustness : Series
+        Strengths at which the interval and the estimate reach zero; each is marked.
+    """
+    ax = axes_of(ax, height=3.4)
+    calm(ax, across="y")
+    x = 100 * finite(frame["strength"])
+    for names, alpha_of in ((("conf_low", "conf_high"), 0.25), (("low", "high"), 0.45)):
+        low, high = (finite(frame[name]) for name in names)
+        ax.fill_between(x, low, high, color=SKY, alpha=alpha_of, linewidth=0)
+    for name in ("low", "high", "conf_low", "conf_high"):
+        inner = not name.startswith("conf")
+        ax.plot(x, finite(frame[name]), color=BLUE, linewidth=1.6 if inner else 0.8)
+    ax.axhline(0, **ZERO_LINE)
+    ax.set_xlim(0, x[-1])
+    for name, marker in (("interval", "o"), ("estimate", "D")):
+        value = float(robustness[name])
+        if 0 < value < 1:
+            ax.plot(
+                [100 * value],
+                [0],
+                marker,
+                color=VERMILION,
+                markersize=7,
+                markeredgecolor="white",
+                clip_on=False,
+                zorder=5,
+                label=f"{name} reaches zero at {tables.share_percent(value)}",
             )
-        return panels[:count]
-    import matplotlib.pyplot as plt
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=9, loc="best", labelcolor=INK)
+    ax.set_xlabel(
+        "residual variance that a confounder explains,\nin both outcome and treatment (%)"
+    )
+    ax.set_ylabel("average effect")
+    titles(ax, "Sensitivity", f"dark: possible estimates; light: {tables.confidence(alpha)} limits")
+    return ax
 
-    columns = min(3, count)
-    rows = -(-count // columns)
-    size = (3.4 * columns, 2.8 * rows)
-    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    first, empty = axes.ravel()[:count], axes.ravel()[count:]
-    for panel in empty:
-        figure.delaxes(panel)
-    return list(first)
+
+# -- event studies, survival, instruments, regressions ----------------------------------------
+
+
+def event_plot(
+    events: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05
+) -> Axes:
+    """Effects by time since treatment: pointwise intervals and simultaneous bands.
+
+    Parameters
+    ----------
+    events : DataFrame
+        Index: event times as text; columns estimate, conf_low, conf_high, band_low, band_high.
+    """
+    ax = axes_of(ax, height=3.6)
+    calm(ax, across="y")
+    x = events.index.to_numpy(dtype=float)
+    ax.axhline(0, **ZERO_LINE)
+    for kind, color, width in (("band", SKY, 1.4), ("conf", BLUE, 3.4)):
+        low, high = (finite(events[f"{kind}_{side}"]) for side in ("low", "high"))
+        ax.vlines(x, low, high, color=color, linewidth=width, zorder=2)
+    before = x < 0
+    for part, face, label in (
+        (before, "white", "before treatment"),
+        (~before, BLUE, "from treatment on"),
+    ):
+        ax.plot(
+            x[part],
+            finite(events["estimate"])[part],
+            "o",
+            color=BLUE,
+            markersize=6,
+            markerfacecolor=face,
+            markeredgewidth=1.6,
+            label=label,
+            zorder=4,
+        )
+    if before.any() and not before.all():
+        last, first = x[before][-1], x[~before][0]
+        ax.axvline((last + first) / 2, color=VERMILION, linewidth=1.2, zorder=1)
+    ax.set_xticks(x, list(events.index))
+    ax.margins(x=0.08)
+    xlabel(ax, f"time since treatment ({time})")
+    ax.set_ylabel("average effect", **AS_TYPED)
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.2 * (top - bottom))  # room for the legend
+    ax.legend(framealpha=1, edgecolor="none", fontsize=9, loc="upper left", ncols=2, labelcolor=INK)
+    level = tables.confidence(alpha)
+    label = f"thick: {level}; thin: {level} for all together; vertical line: treatment"
+    titles(ax, "Effect by time since treatment", label)
+    return ax
+
+
+def survival_plot(
+    curves: pd.DataFrame, time: str, *, ax: Axes | None = None, alpha: float = 0.05, mean: bool
+) -> Axes:
+    """Survival curves by arm as steps, with simultaneous bands and numbers at risk.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        Columns arm, time, survival, band_low, band_high, at_risk.
+    mean : bool
+        Whether to shade the area between the curves, the difference of mean survival times.
+    """
+    ax = axes_of(ax, height=4.2)
+    calm(ax, across="y")
+    arms = [(tables.clean(arm), curve) for arm, curve in curves.groupby("arm", sort=False)]
+    x = finite(arms[0][1]["time"])
+    for (arm, curve), color, width in zip(arms, (INK, BLUE), (1.2, 2.4), strict=True):
+        low, high = (finite(curve[f"band_{side}"]) for side in ("low", "high"))
+        ax.fill_between(x, low, high, step="post", color=color, alpha=0.25, linewidth=0)
+        label = tables.cut(arm, PICTURE_NAME)
+        ax.step(x, curve["survival"], where="post", color=color, linewidth=width, label=label)
+    if mean:
+        first, second = (finite(curve["survival"]) for _, curve in arms)
+        ax.fill_between(x, first, second, step="post", color=PALE, linewidth=0, zorder=0)
+    ax.set_ylim(0, 1)
+    ax.set_xlim(0, x[-1])
+    risk = at_risk(curves)
+    ax.set_xticks(list(risk.index), [f"{t:g}" for t in risk.index])
+    xlabel(ax, time)
+    ax.set_ylabel("probability of no event")
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    area = "; between the curves: difference of means" if mean else ""
+    reading = f"bands: {tables.confidence(alpha)} simultaneous{area}"
+    titles(ax, "Survival by arm, not adjusted", reading)
+    below: dict[str, Any] = {
+        "textcoords": "offset points", "annotation_clip": False, "fontsize": 8.5,
+        "color": INK, "va": "top", **AS_TYPED,
+    }  # fmt: skip
+    for row, (arm, _) in enumerate(arms):
+        name = f"At risk (noisy), {tables.cut(arm, PICTURE_NAME)}:"
+        ax.annotate(name, (0, 0), (-26, -34 - 27 * row), xycoords="axes fraction", **below)
+        for t, value in zip(risk.index, risk.iloc[:, row], strict=True):
+            ax.annotate(
+                f"{value:,.0f}",
+                (t, 0),
+                (0, -46 - 27 * row),
+                ha="center",
+                xycoords=("data", "axes fraction"),
+                **below,
+            )
+    return ax
+
+
+def at_risk(curves: pd.DataFrame) -> pd.DataFrame:
+    """Noisy numbers at risk at a few times, one column for each arm."""
+    from matplotlib.ticker import MaxNLocator
+
+    wide = curves.pivot(index="time", columns="arm", values="at_risk")[curves["arm"].unique()]
+    ticks = np.asarray(MaxNLocator(5).tick_values(0, wide.index[-1]))
+    near = np.abs(wide.index.to_numpy()[:, None] - ticks[(ticks >= 0) & (ticks <= wide.index[-1])])
+    return wide.iloc[np.unique(near.argmin(axis=0))].rename_axis(columns=None)
+
+
+# -- diagnostic releases ---------------------------------------------------------------------
+
+NOISE_95 = 1.96
+
+IMBALANCE = 0.1
+"""A standardized difference beyond this is commonly called an imbalance (Austin 2009)."""
+
+
+def overlap_plot(
+    frame: pd.DataFrame, ax: Axes | None = None, arms: Sequence[str] = ("control", "treated")
+) -> Axes:
+    """Rows by propensity: treated upward, controls downward, whiskers for the noise.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns low, high, treated, control, std_error. The outer cells hold clipped propensities.
+    arms : (str, str)
+        Names of the control arm and of the treated arm.
+    """
+    ax = axes_of(ax, height=3.4)
+    calm(ax, across="y")
+    places = np.arange(len(frame), dtype=float)
+    places[[0, -1]] += [-0.5, 0.5]  # Set the cells of clipped propensities apart.
+    noise = NOISE_95 * finite(frame["std_error"])
+    for name, sign, color, hatch in (
+        ("treated", 1, BLUE, ""),
+        ("control", -1, SKY, "///"),
+    ):
+        counts = finite(frame[name])
+        ax.bar(
+            places,
+            sign * np.maximum(counts, 0.0),
+            width=0.9,
+            color=color,
+            hatch=hatch,
+            edgecolor="white" if not hatch else INK,
+            linewidth=0.5,
+            zorder=2,
+        )
+        low, high = np.maximum(counts - noise, 0.0), np.maximum(counts + noise, 0.0)
+        ax.vlines(places, sign * low, sign * high, color=INK, linewidth=1, zorder=3)
+    ax.axhline(0, color=INK, linewidth=0.8, zorder=4)
+    # Arm names in the corners instead of a legend, and counts without a sign.
+    most = float(np.nanmax(np.r_[frame["treated"] + noise, frame["control"] + noise, 1.0]))
+    ax.set_ylim(-1.3 * most, 1.3 * most)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    control, treated = (tables.cut(tables.clean(arm), PICTURE_NAME) for arm in arms)
+    for text, height in ((treated, 0.96), (f"{control} (hatched)", 0.04)):
+        ax.annotate(
+            text,
+            (0.01, height),
+            xycoords="axes fraction",
+            va="top" if height > 0.5 else "bottom",
+            color=INK,
+            fontsize=9.5,
+            fontweight="bold",
+            bbox={"color": "white", "pad": 1.5},
+            **AS_TYPED,
+        )
+    ax.set_ylabel("rows (noisy count)")
+    # Cell borders as ticks, and names of the two cells of clipped propensities.
+    borders = frame["high"].to_numpy()[:-1]
+    step = max(1, (len(borders) - 1) // 4)
+    ticked = np.arange(0, len(borders), step)
+    ticks = np.r_[places[0], ticked + 0.5, places[-1]]
+    ends = (f"≤ {borders[0]:.2g}", f"≥ {borders[-1]:.2g}")
+    inner = [f"{borders[k]:.2g}" for k in ticked]
+    inner[0] = inner[-1] = ""  # The labels of the outer cells show these borders.
+    ax.set_xticks(ticks, [ends[0], *inner, ends[1]])
+    ax.set_xlabel("estimated propensity")
+    titles(ax, "Rows by propensity and arm", "lines: 95% noise range")
+    return ax
+
+
+def balance_plot(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Standardized differences: hollow before weighting, filled after.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Index: terms; columns before, std_error_before, after, std_error_after.
+    """
+    ax, places = row_axes(ax, frame.index)
+    ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+    for reference in (-IMBALANCE, IMBALANCE):
+        ax.axvline(reference, color=GREY, linewidth=0.6, zorder=1)
+    limits = [-IMBALANCE, IMBALANCE]
+    for name, shift, color, marker, face in (
+        ("before", 0.14, VERMILION, "D", "white"),
+        ("after", -0.14, BLUE, "o", BLUE),
+    ):
+        value = finite(frame[name])
+        noise = NOISE_95 * finite(frame[f"std_error_{name}"])
+        ax.hlines(places + shift, value - noise, value + noise, color=color, linewidth=1.4)
+        ax.plot(
+            value,
+            places + shift,
+            marker,
+            color=color,
+            markerfacecolor=face,
+            markersize=6,
+            zorder=4,
+        )
+        limits += [*(value - noise), *(value + noise)]
+    include(ax, limits)
+    xlabel(ax, "standardized difference, treated minus control")
+    reading = "hollow: before weighting; filled: after; lines: noise"
+    titles(ax, "Balance of covariates", reading)
+    return ax

@@ -13,7 +13,7 @@ from privcausal.errors import CapabilityError, Strict
 from privcausal.prices import at_most
 from privcausal.report import formats, tables
 from privcausal.report.plots import forest_plot
-from privcausal.report.view import FitView
+from privcausal.report.tables import FitView
 from privcausal.typing import Kind
 
 if TYPE_CHECKING:
@@ -29,18 +29,11 @@ class Summary(Strict):
     floats: ClassVar[bool] = False
     """Whether LaTeX uses a float even without a caption and a label."""
 
-    def __str__(self) -> str:
-        return self.as_text()
-
-    def __repr__(self) -> str:
-        return self.as_text()
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
-
     def as_text(self) -> str:
         """The summary as ASCII text of at most 78 columns; long names are cut in the middle."""
         return formats.render_text(self.table)
+
+    __str__ = __repr__ = as_text
 
     def as_latex(self, caption: str | None = None, label: str = "") -> str:
         """The tables as LaTeX for a document that loads booktabs: a centered group, or a float.
@@ -53,14 +46,15 @@ class Summary(Strict):
         label : str
             For ``\\ref``, inserted literally.
         """
-        if caption is None and not label and not self.floats:
-            return formats.render_latex(self.table)
-        title = self.table.title if caption is None else caption
-        return formats.render_float(self.table, title, label)
+        if caption is None and (label or self.floats):
+            caption = self.table.title
+        return formats.render_latex(self.table, caption, label)
 
     def as_html(self) -> str:
         """A `div` of tables, with every name escaped."""
         return formats.render_html(self.table)
+
+    _repr_html_ = as_html
 
     def as_markdown(self) -> str:
         """Pipe tables for GitHub, Quarto and pandoc."""
@@ -110,22 +104,9 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
 
     Its parts are the head, estimates, uncertainty, budget, guarantee, and notes.
     """
-    prices = _prices(view, full)
-    if view.guarantee:
-        label = "" if view.kind == "none" else "Privacy: "
-        prices.append([tables.Prose((f"{label}{' '.join(view.guarantee)}",))])
-    head = [tables.Pairs("The analysis", view.left, view.right)]
-    parts = (head, _ruled(_estimates(view, full)), _ruled(prices), _notes(view, full))
-    blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
-    return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
-
-
-def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
-    """The average, then groups, then slopes, which are the least informative alone.
-
-    If the fit has effect curves, only the full summary shows slopes. Slopes are not shrunken, but
-    the curves are. Readers would therefore take the slopes for a second, different answer.
-    """
+    # The average, then groups, then slopes, which are the least informative alone. If the fit has
+    # effect curves, only the full summary shows slopes. Slopes are not shrunken, but the curves
+    # are. Readers would therefore take the slopes for a second, different answer.
     effects, slopes = view.effects, None
     if effects is not None and (view.gates is not None or view.shapes):
         first, rest = effects.iloc[: view.averages], effects.iloc[view.averages :]
@@ -136,18 +117,23 @@ def _estimates(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
         (slopes, tables.slope_grid),
         (view.cells, tables.cell_grid),
     )
-    parts: list[list[tables.TableBlock]] = [
+    estimates: list[list[tables.TableBlock]] = [
         [grid(frame, view.alpha)] for frame, grid in grids if frame is not None and len(frame)
     ]
     if view.adjustment:
-        parts[0].append(tables.Prose((view.adjustment,)))
+        estimates[0].append(tables.Prose((view.adjustment,)))
     if view.shapes:
-        lines = tuple(
-            f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in view.shapes
-        )
         lead = (view.variation,) if view.variation else ()
-        parts.append([tables.Prose((*lead, *lines), "Effect by modifier")])
-    return parts
+        lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in view.shapes)
+        estimates.append([tables.Prose((*lead, *lines), "Effect by modifier")])
+    prices = _prices(view, full)
+    if view.guarantee:
+        label = "" if view.kind == "none" else "Privacy: "
+        prices.append([tables.Prose((f"{label}{' '.join(view.guarantee)}",))])
+    head = [tables.Pairs("The analysis", view.left, view.right)]
+    parts = (head, _ruled(estimates), _ruled(prices), _notes(view, full))
+    blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
+    return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
 
 
 def _prices(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
@@ -306,39 +292,33 @@ def compared(
     )
     # Limits and p values allow for the bias; standard errors do not.
     biased = statistic == "std_error" and bool((frame["max_bias"] > 0).any())
-    grid = _grid(frame, stats, statistic, lines=3 if biased else 2)
+    heads = (tables.TableColumn(tables.clean(fit), "center") for fit in stats.index)
+    # The estimate of a term, and the text of the two lines below it.
+    cells = {}
+    for row in frame.to_dict("records"):
+        estimate, error, bias, low, high = tables.estimates(row)
+        texts = {
+            "std_error": f"({error})",
+            "conf_int": f"[{low}, {high}]",
+            "p_value": f"({tables.p_value_text(float(row['p_value']))})",
+        }
+        braces = f"{{{bias}}}" if row["max_bias"] > 0 else ""
+        cells[row["fit"], str(row["term"])] = estimate, texts[statistic], braces
+    rows = [
+        (term * (line == 0), *(cells.get((fit, term), ("",) * 3)[line] for fit in stats.index))
+        for term in dict.fromkeys(map(str, frame["term"]))
+        for line in range(3 if biased else 2)
+    ]
+    lines: list[tuple[str, ...]] = []
+    for label in stats:  # on as many lines as the longest value needs
+        broken = [wrap(tables.clean(value), FACT) for value in stats[label]]
+        lines += zip_longest([str(label)], *broken, fillvalue="")
+    columns = (tables.TableColumn("", "left", "term"), *heads)
+    breaks = (len(rows),) if lines else ()
+    grid = tables.TableGrid("Estimates by fit", columns, (*rows, *lines), frame, breaks=breaks)
     bias = ", maximum bias from clipping in braces" if biased else ""
     below = BELOW[statistic].format(level=tables.confidence(alpha), bias=bias)
     legend = tables.Prose((f"Notes: {' '.join([f'{below}.', *notes])}",))
     blocks = (tables.Rule("="), grid, tables.Rule("="), legend)
     worst: Kind = "none" if "none" in kinds else "published" if "published" in kinds else "proven"
     return Comparison(tables.Table(title, blocks, tables.ALERTS[worst]), frame, stats, alpha)
-
-
-def _grid(
-    frame: pd.DataFrame, stats: pd.DataFrame, statistic: Statistic, *, lines: int
-) -> tables.TableGrid:
-    heads = (tables.TableColumn(tables.clean(fit), "center") for fit in stats.index)
-    # The estimate of a term, and the text of the two lines below it.
-    cells = {}
-    for row in frame.to_dict("records"):
-        estimate, error, bias, low, high = tables.estimates(row)
-        below = {
-            "std_error": f"({error})",
-            "conf_int": f"[{low}, {high}]",
-            "p_value": f"({tables.p_value_text(float(row['p_value']))})",
-        }
-        braces = f"{{{bias}}}" if row["max_bias"] > 0 else ""
-        cells[row["fit"], str(row["term"])] = estimate, below[statistic], braces
-    rows = [
-        (term * (line == 0), *(cells.get((fit, term), ("",) * 3)[line] for fit in stats.index))
-        for term in dict.fromkeys(map(str, frame["term"]))
-        for line in range(lines)
-    ]
-    facts: list[tuple[str, ...]] = []
-    for label in stats:  # on as many lines as the longest value needs
-        broken = [wrap(tables.clean(value), FACT) for value in stats[label]]
-        facts += zip_longest([str(label)], *broken, fillvalue="")
-    columns = (tables.TableColumn("", "left", "term"), *heads)
-    breaks = (len(rows),) if facts else ()
-    return tables.TableGrid("Estimates by fit", columns, (*rows, *facts), frame, breaks=breaks)

@@ -1,4 +1,8 @@
-"""The table value from which all formats are written, and the grids of a fit.
+"""The plain values that a fit shows, their text, and the tables from which formats are written.
+
+A view holds only released values, public values, and values computed from released ones. Names in a
+view (columns, levels, groups) are untrusted text. Code that prints names must clean and escape
+them.
 
 Numbers are stored as text, so all formats show the same numbers. Names are stored in full. Only the
 text and LaTeX formats shorten names, because they have little room.
@@ -9,20 +13,153 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, TypeAlias
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
-from privcausal.prices import DELTA_DIGITS, at_most, column, odds, percent
-from privcausal.report.view import FitView, Shape, VarianceSource
+from privcausal.errors import CapabilityError, DataError
+from privcausal.prices import DELTA_DIGITS, at_most, column, odds
 from privcausal.typing import Kind, Neighbors, Vector
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# The values of a fit, filled by the results and read by this subpackage.
+
+Pair: TypeAlias = tuple[str, str]
+
+
+class VarianceSource(NamedTuple):
+    """One source of the first effect's uncertainty; squared `std_error`s add up.
+
+    `share` is its part of the variance in [0, 1]. `meaning` is a short explanation; about 30
+    characters fit a text summary. List sampling first: intervals add up in this order.
+    """
+
+    label: str
+    std_error: float
+    share: float
+    meaning: str
+
+
+class Check(NamedTuple):
+    """A block of the report, such as survival or overlap: a caption, a sentence, a small frame.
+
+    `draw(ax=...)` draws it on axes `height` inches high. If the plot names rows, `rows` are
+    their numbers instead, one for each of the axes that `draw` takes.
+    """
+
+    caption: str
+    sentence: str
+    frame: pd.DataFrame
+    draw: Callable[..., object] | None = None
+    rows: tuple[int, ...] = ()
+    height: float = 3.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """The estimated effect as a function of one modifier, averaged over the others."""
+
+    name: str  # The modifier
+    kind: Literal["continuous", "levels"]
+    grid: Sequence[float] | Sequence[str]  # Public points, in the modifier's own units
+    estimate: Sequence[float]
+    conf_low: Sequence[float]
+    conf_high: Sequence[float]
+    interval_label: str = "95% interval"  # Meaning of the band or bars: ``"approximate 95% band"``
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("continuous", "levels"):
+            raise CapabilityError(
+                f"kind={self.kind!r} of an effect curve must be 'continuous' or 'levels'."
+            )
+        lengths = {len(v) for v in (self.grid, self.estimate, self.conf_low, self.conf_high)}
+        if len(lengths) != 1 or 0 in lengths:
+            raise DataError(
+                "grid, estimate and limits of an effect curve must have the same nonzero length."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FitView:
+    """All values that summary, plots and report show of one fit.
+
+    `effects`, `gates` and `cells` have the columns estimate std_error conf_low conf_high for terms
+    (the headline effect first), groups and cells.
+
+    - `effects` and `gates` also have max_bias.
+    - `effects` also has p_value and `mark`: ``dp`` (released), ``post`` (computed from releases) or
+      ``pub`` (declared public).
+    - `gates` also has se_sampling.
+    - `cells` also has treated and control.
+    """
+
+    title: str
+    outcome: str
+    treatment: str
+    left: tuple[Pair, ...]  # Left and right half of the summary's head
+    right: tuple[Pair, ...]
+    effects: pd.DataFrame | None
+    # One line per release: stage query mechanism neighbors sensitivity noise_sd rho epsilon delta
+    # rows parallel. `noise_sd` is nan without noise.
+    budget: pd.DataFrame
+    total: str  # ``"(0.5, 1e-05)-DP"``
+    guarantee: tuple[str, ...]  # Sentences; `tables.odds_sentence` writes the sentence on odds
+    kind: Kind
+    epsilon: float
+    delta: float
+    rho: float  # nan if the fit is priced in pure epsilon
+    unit_sentence: str  # For whom it holds: ``"One row is one patient."``
+    # Three plain sentences: the effect, its uncertainty, and its guarantee
+    headline: tuple[str, ...]
+    call: str  # Python code that reproduces the fit
+    neighbors: Neighbors = "substitute"
+    # Maximum power of the best test between two neighboring tables at each false_alarms, both as
+    # shares; or None without a proven trade-off function.
+    attack: pd.DataFrame | None = None
+    lead: int = 0
+    alpha: float = 0.05  # Intervals are at level 1 - alpha
+    gates: pd.DataFrame | None = None
+    cells: pd.DataFrame | None = None
+    shapes: tuple[Shape, ...] = ()
+    figures: tuple[Check, ...] = ()  # Only this kind of fit has them; before the tables
+    third: str = ""  # Title of the report's third section, if not its usual one
+    grouped: str = "Average effect by group"  # Title of the groups in that section
+    variation: str = ""  # A sentence on whether the effect varies by `shapes`
+    # Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
+    # conf_high, random
+    gains: pd.DataFrame | None = None
+    uncertainty: tuple[VarianceSource, ...] = ()  # Parts of the standard error in row `lead`
+    bias: str = ""  # That row's maximum bias from clipping, and how its interval allows for it
+    adjustment: str = ""  # How far adjustment moved the estimate, and what noise hides of it
+    tails: str = ""  # Assumption behind the maximum bias of clipped scores
+    parallel: str = ""  # One line on costs in brackets, if there are any
+    ledger: str | None = None  # ``"Ledger 'rhc': 1.91 of 2 left."``
+    averages: int = 1  # Number of leading `effects` that are not slopes
+    notes: tuple[str, ...] = ()
+    serious: int = 0  # Number of leading notes that the fit also warned about
+    assumptions: tuple[str, ...] = ()
+    robustness: str = ""  # How strong an unmeasured confounder would have to be
+    checks: tuple[Check, ...] = ()
+    methods: tuple[str, ...] = ()
+    versions: tuple[Pair, ...] = ()  # Names and versions of packages
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """The standard error in row `lead` of `effects`, and its part from sampling alone."""
+        alone = sum(s.std_error for s in self.uncertainty if s.label == "sampling")
+        return math.hypot(*(s.std_error for s in self.uncertainty)), alone
+
+    @property
+    def more(self) -> bool:
+        """Whether the interval includes sources other than sampling and privacy noise."""
+        return len(self.uncertainty) > 2 or bool(self.bias)
+
 
 # Numbers as text: at most ten characters, ASCII, the same in every format.
 
@@ -102,11 +239,6 @@ def count(value: float) -> str:
 def confidence(alpha: float) -> str:
     """The level of an interval, ``"95%"``."""
     return f"{100 * (1 - alpha):.4g}%"
-
-
-def limits(alpha: float) -> tuple[str, str]:
-    """Heads of the two interval columns, ``("[0.025", "0.975]")``."""
-    return f"[{alpha / 2:.4g}", f"{1 - alpha / 2:.4g}]"
 
 
 def point_text(value: float) -> str:
@@ -261,26 +393,6 @@ def odds_sentence(epsilon: float, delta: float, neighbors: Neighbors) -> str:
     )
 
 
-def guess_sentence(right: float, unit: str, neighbors: Neighbors) -> str:
-    """Maximum success rate of a guess between two neighboring tables; `right` is a share."""
-    row = unit == "one row"
-    if neighbors == "substitute":
-        others = "every row but one" if row else f"all data except those of {unit}"
-        rest = "this row is" if row else "these are"
-        facts = f"knows {others}, and knows that {rest} one of two candidates, each equally likely"
-        guess = "they identify the right one"
-    else:
-        included = "one given row is" if row else f"the data of {unit} are"
-        facts = (
-            f"knows all other data and considers it equally likely that {included} included or not"
-        )
-        guess = "they decide correctly"
-    return (
-        f"Suppose someone {facts}. From all output of this fit, {guess} with probability at most "
-        f"{percent(right)}% (chance: 50%)."
-    )
-
-
 def shape_line(shape: Shape) -> str:
     """Text on the course of a curve, or on the range over levels."""
     values = np.asarray(shape.estimate, dtype=float)
@@ -425,11 +537,8 @@ def scaled(frame: pd.DataFrame, heads: Mapping[str, TableColumn], spread: Any) -
     values = frame[list(heads)].to_numpy(dtype=float)
     spreads = np.broadcast_to(np.asarray(spread, dtype=float), len(frame))
     cells = [alike(row, s) for row, s in zip(values.tolist(), spreads.tolist(), strict=True)]
-    return list(zip(heads.values(), _columns(cells, len(heads)), strict=True))
-
-
-def _columns(cells: Sequence[tuple[str, ...]], count: int) -> list[tuple[str, ...]]:
-    return list(zip(*cells, strict=True)) or [()] * count
+    texts = list(zip(*cells, strict=True)) or [()] * len(heads)
+    return list(zip(heads.values(), texts, strict=True))
 
 
 ESTIMATES = ("estimate", "std_error", "conf_low", "conf_high")
@@ -439,14 +548,14 @@ SAMPLED = ("estimate", "std_error", "se_sampling", "max_bias", "conf_low", "conf
 
 def estimate_heads(alpha: float) -> dict[str, TableColumn]:
     """Heads of `SAMPLED`, for intervals at level 1 - alpha."""
-    level, (low, high) = confidence(alpha), limits(alpha)
+    level = confidence(alpha)
     return {
         "estimate": TableColumn("estimate"),
         "std_error": TableColumn("std err", words="standard error"),
         "se_sampling": TableColumn("sampling", words="standard error from sampling alone"),
         "max_bias": TableColumn("max bias", words="maximum bias from clipping"),
-        "conf_low": TableColumn(low, words=f"{level} interval, low"),
-        "conf_high": TableColumn(high, words=f"{level} interval, high"),
+        "conf_low": TableColumn(f"[{alpha / 2:.4g}", words=f"{level} interval, low"),
+        "conf_high": TableColumn(f"{1 - alpha / 2:.4g}]", words=f"{level} interval, high"),
     }
 
 
@@ -456,7 +565,8 @@ def estimated(
     """Columns of estimates with equal decimals; `value` is the head of the first."""
     heads = estimate_heads(alpha) | {"estimate": TableColumn(value)}
     cells = [estimates(row, columns) for row in frame.to_dict("records")]
-    return list(zip([heads[c] for c in columns], _columns(cells, len(columns)), strict=True))
+    texts = list(zip(*cells, strict=True)) or [()] * len(columns)
+    return list(zip([heads[c] for c in columns], texts, strict=True))
 
 
 def estimates(row: Mapping[Any, Any], columns: Sequence[str] = BIASED) -> tuple[str, ...]:
@@ -482,9 +592,8 @@ def effect_grid(
     return filled(caption, names, *values, tests, low, high, frame=effects)
 
 
-def slope_grid(slopes: pd.DataFrame, alpha: float) -> TableGrid:
-    """Coefficients of the effect in its modifiers."""
-    return effect_grid(slopes, alpha, "Slopes of the effect", "Slopes")
+slope_grid = partial(effect_grid, caption="Slopes of the effect", head="Slopes")
+"""Coefficients of the effect in its modifiers."""
 
 
 def gate_grid(gates: pd.DataFrame, alpha: float) -> TableGrid:
@@ -564,17 +673,6 @@ def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:
     )
 
 
-def share_grid(budget: pd.DataFrame) -> TableGrid:
-    """Each release with its share of the cost, for readers who do not use rho."""
-    shares = price_frame(budget)["share"]
-    return filled(
-        "Privacy budget by step",
-        labelled_names("stage", budget["stage"], "step"),
-        labelled_names("query", budget["query"], "query of the data"),
-        (TableColumn("share", words="share of the cost"), map(share_percent, shares)),
-    )
-
-
 def price_frame(budget: pd.DataFrame) -> pd.DataFrame:
     """stage query currency price share, a row for each release, all in one currency.
 
@@ -604,53 +702,6 @@ def own_rho(budget: pd.DataFrame) -> Vector:
     in_rho = budget["rho"].notna().to_numpy() & budget["parallel"].to_numpy(dtype=bool)
     marked = in_rho & (noise > 0)
     return np.asarray(np.where(marked, (change / np.where(marked, noise, 1.0)) ** 2 / 2, rho))
-
-
-def shape_grid(shape: Shape, most: int = 11) -> TableGrid:
-    """A curve at up to `most` points, including its ends."""
-    import pandas as pd
-
-    values = {"estimate": shape.estimate, "low": shape.conf_low, "high": shape.conf_high}
-    frame = pd.DataFrame(values, index=pd.Index(list(shape.grid)), dtype=float)
-    # Levels have no points between them, so all are shown.
-    frame = frame if shape.kind == "levels" else frame.iloc[_some(len(frame), most)]
-    heads = {name: TableColumn(name) for name in values}
-    points = (p if isinstance(p, str) else point_text(p) for p in frame.index)
-    return filled(
-        f"Effect by {shape.name} ({shape.interval_label})",
-        labelled_names(shape.name, points),
-        *scaled(frame, heads, (frame["high"] - frame["low"]) / 4),
-    )
-
-
-def _some(count: int, most: int) -> list[int]:
-    """At most `most` positions of a sequence, including both ends."""
-    steps = min(most, count) - 1
-    return [round(i * (count - 1) / steps) for i in range(steps + 1)] if steps else [0]
-
-
-def gain_grid(gains: pd.DataFrame, most: int = 11) -> TableGrid:
-    """A curve of gains at up to `most` points, including its ends."""
-    rows = gains.iloc[_some(len(gains), most)]
-    words = {"gain": "gain", "conf_low": "low", "conf_high": "high", "random": "at random"}
-    heads = {name: TableColumn(head) for name, head in words.items()}
-    spread = float((gains["conf_high"] - gains["conf_low"]).max()) / 4
-    treated = labelled_names("treated", map(share_percent, rows["share"]))
-    return filled("Expected gain by share treated", treated, *scaled(rows, heads, spread))
-
-
-def attack_grid(curve: pd.DataFrame) -> TableGrid:
-    """Maximum power at a few shares of false alarms."""
-    powers = np.interp(ALARMS, curve["false_alarms"], curve["power"]).tolist()
-    return filled(
-        "Detection power of the strongest attack",
-        labelled_names("false positive rate", map(share_percent, ALARMS)),
-        (TableColumn("detection power, at most"), (f"{percent(power)}%" for power in powers)),
-    )
-
-
-ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
-"""Shares of false alarms in the table; all are points of the curve."""
 
 
 def plain_grid(caption: str, frame: pd.DataFrame) -> TableGrid:

@@ -8,8 +8,13 @@ from privcausal.errors import named
 from privcausal.request.request import COHORTS
 from privcausal.results import stored
 from privcausal.results.comparison import compare
-from privcausal.results.event_study import EventStudyResult
-from privcausal.results.fits import AteResult, CateResult, RegressionResult, Result
+from privcausal.results.fits import (
+    AteResult,
+    CateResult,
+    EventStudyResult,
+    RegressionResult,
+    Result,
+)
 from privcausal.results.guarantee import Guarantee
 from privcausal.results.plan import PlanResult
 

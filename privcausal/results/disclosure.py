@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from privcausal.errors import CapabilityError, write
 from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Summary
-from privcausal.report.view import FitView, Shape
+from privcausal.report.tables import FitView, Shape
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Interval, Schema
 from privcausal.results.base import ReleasedFit
@@ -73,10 +73,58 @@ ONCE = (
 )
 
 
+RECORD = """\
+url_slug: {url_slug}
+status: "Draft"
+tier: 3
+deployment:
+  basic:
+    name: {name}
+    data_curators: {data_curators}
+    intended_use: {intended_use}
+    data_product_type: "Summary statistics"
+    data_product_region: {data_product_region}
+    publication_date: {publication_date}
+    data_product_sector: {data_product_sector}
+    description: {description}
+  dp_variant:
+    variant_name: {variant_name}
+    data_domain: {data_domain}
+    unprotected_quantities: {unprotected_quantities}
+  privacy_loss:
+    privacy_unit: {privacy_unit}
+    privacy_unit_details: {privacy_unit_details}
+    privacy_parameters:
+      epsilon: {epsilon}
+      delta: {delta}
+    privacy_parameters_details: {privacy_parameters_details}
+  deployment_model:
+    model_name: "Central"
+    model_name_details: {access}
+    actors: {reader}
+    release_type: "One release"
+    release_type_details: {release_type_details}
+    data_source_type: "Static"
+    data_source_type_details: "A fit reads one table at one time."
+    access_type: "Non-interactive"
+    access_type_details: "Readers get released numbers and results computed from them."
+  accounting:
+    post_processing: {after}
+    composition: {composition}
+  implementation:
+    preprocessing_and_hyperparameter_tuning: {preprocessing_and_hyperparameter_tuning}
+    mechanisms: {mechanisms}
+    justification: {justification}
+  administrative:
+    sources: {sources}
+    registry_authors: {registry_authors}"""
+"""A record of the registry at tier 3; a line whose field is None is left out."""
+
+
 def disclosed(
     plan: Plan, promise: Guarantee, schema: Schema, budget: pd.DataFrame, ledger: str | None
-) -> dict[str, dict[str, Any]]:
-    """The registry's privacy fields, including tier 3, of a real or planned fit.
+) -> dict[str, Any]:
+    """The fields of `RECORD` on privacy, of a real or planned fit.
 
     `budget` has one line per release, as in `Result.budget`. `schema` holds the declared or
     estimated domains.
@@ -85,7 +133,8 @@ def disclosed(
         raise CapabilityError(
             "A fit with test noise is not private, so it has no label and no record."
         )
-    proven, estimated = promise.kind == "proven", _bought(budget)
+    proven = promise.kind == "proven"
+    estimated = len(budget) > 0 and bool((budget["stage"] == "bounds").any())
     columns = list[str]()
     for name, domain in schema.domains:
         values = "0 or 1"
@@ -100,53 +149,7 @@ def disclosed(
     size = f"the number of {units}, " if promise.neighbors == "substitute" else ""
     domains = "the domains that were declared" if estimated else "the declared domains"
     tuning = "Some bounds were estimated privately and charged. " if estimated else ""
-    names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
-    noise = ", ".join(names) or "noise added by the publisher of the table"
-    used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
-    delta = {"delta": promise.delta} if promise.delta else {}
-    return {
-        "dp_variant": {
-            "variant_name": "Approximate DP" if promise.delta else "Pure DP",
-            "data_domain": f"All tables with the columns {'; '.join(columns)}. {missing}",
-            "unprotected_quantities": f"Public: {size}{domains}, the names and types of columns, "
-            "the formula, and all options of the call.",
-        },
-        "privacy_loss": {
-            "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
-            "privacy_unit_details": f"Neighboring data sets: {change} ({promise.neighbors}).",
-            "privacy_parameters": {"epsilon": float(at_most(promise.epsilon)), **delta},
-            # The statement of a published guarantee also carries its standard warning.
-            "privacy_parameters_details": ". ".join(
-                filter(None, (tables.ALERTS[promise.kind], promise.statement))
-            ),
-        },
-        "deployment_model": {
-            "model_name": "Central", "model_name_details": ACCESS, "actors": READER,
-            "release_type": "One release",
-            "release_type_details": ONCE if ledger is None else f"{LATER} {ledger}",
-            "data_source_type": "Static",
-            "data_source_type_details": "A fit reads one table at one time.",
-            "access_type": "Non-interactive",
-            "access_type_details": "Readers get released numbers and results computed from them.",
-        },
-        "accounting": {"post_processing": AFTER, "composition": _composition(plan, budget)},
-        "implementation": {
-            "preprocessing_and_hyperparameter_tuning": tuning + (ROWS if proven else AS_PRINTED),
-            "mechanisms": f"{noise[:1].upper()}{noise[1:]}. {FLOATS if proven else AS_PRINTED} "
-            f"Software: {used}.",
-            "justification": PROVEN if proven else AS_PRINTED,
-        },
-    }  # fmt: skip
-
-
-def _parameters(parameters: Mapping[str, float]) -> dict[str, str]:
-    digits = {"epsilon": 4, "delta": DELTA_DIGITS}
-    return {key: at_most(value, digits[key]) for key, value in parameters.items()}
-
-
-def _composition(plan: Plan, budget: pd.DataFrame) -> str:
-    if not plan.stages:
-        return "One table of cells that already contained noise. No budget was charged here."
+    # How the costs of stages add up.
     if plan.trade_off is not None:
         law = "The trade-off functions declared by its estimators are composed."
     elif not plan.rho:
@@ -155,23 +158,47 @@ def _composition(plan: Plan, budget: pd.DataFrame) -> str:
         law = "rho adds up over stages and is converted once to epsilon and delta"
         law += " by the Gaussian trade-off function." if plan.gdp else " as zCDP."
         law += " Costs of stages in epsilon and delta are added." * bool(plan.epsilon)
-    side = any(stage.parallel for stage in plan.stages)
-    beside = " Stages that read disjoint rows are charged once (parallel composition)." * side
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in tables.stage_shares(budget).items())
-    count = f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}"
-    return f"{count}, charged before rows are read. {law}{beside} Shares of the cost: {shares}."
+    if any(stage.parallel for stage in plan.stages):
+        law += " Stages that read disjoint rows are charged once (parallel composition)."
+    composition = "One table of cells that already contained noise. No budget was charged here."
+    if plan.stages:
+        shares = tables.stage_shares(budget).items()
+        composition = (
+            f"{len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}, charged before rows are "
+            f"read. {law} Shares of the cost: "
+            f"{', '.join(f'{name} {share:.0%}' for name, share in shares)}."
+        )
+    names = sorted({str(name) for name in budget["mechanism"]}) if len(budget) else []
+    noise = ", ".join(names) or "noise added by the publisher of the table"
+    used = ", ".join(f"{name} {version_of(name)}" for name in PACKAGES)
+    # The statement of a published guarantee also carries its standard warning.
+    details = filter(None, (tables.ALERTS[promise.kind], promise.statement))
+    return {
+        "variant_name": "Approximate DP" if promise.delta else "Pure DP",
+        "data_domain": f"All tables with the columns {'; '.join(columns)}. {missing}",
+        "unprotected_quantities": f"Public: {size}{domains}, the names and types of columns, "
+        "the formula, and all options of the call.",
+        "privacy_unit": f"{promise.unit[:1].upper()}{promise.unit[1:]}",
+        "privacy_unit_details": f"Neighboring data sets: {change} ({promise.neighbors}).",
+        "epsilon": float(at_most(promise.epsilon)),
+        "delta": promise.delta or None,
+        "privacy_parameters_details": ". ".join(details),
+        "access": ACCESS,
+        "reader": READER,
+        "after": AFTER,
+        "release_type_details": ONCE if ledger is None else f"{LATER} {ledger}",
+        "composition": composition,
+        "preprocessing_and_hyperparameter_tuning": tuning + (ROWS if proven else AS_PRINTED),
+        "mechanisms": f"{noise[:1].upper()}{noise[1:]}. {FLOATS if proven else AS_PRINTED} "
+        f"Software: {used}.",
+        "justification": PROVEN if proven else AS_PRINTED,
+    }
 
 
-def _bought(budget: pd.DataFrame) -> bool:
-    return len(budget) > 0 and bool((budget["stage"] == "bounds").any())
-
-
-def _fields(fit: Disclosed) -> dict[str, dict[str, Any]]:
-    return disclosed(fit.plan, fit.guarantee, fit.estimate.schema, fit.budget, fit.ledger_line)
-
-
-def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return {field: value for group in groups.values() for field, value in group.items()}
+def _parameters(fields: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of the guarantee as text, a delta only if there is one."""
+    digits = {"epsilon": 4, "delta": DELTA_DIGITS}
+    return {name: at_most(fields[name], n) for name, n in digits.items() if fields[name]}
 
 
 class Disclosed(ReleasedFit):
@@ -206,21 +233,22 @@ class Disclosed(ReleasedFit):
         Privacy Label
         ...
         """
-        fields, view, promise = _flat(_fields(self)), self._view(), self.guarantee
+        view, promise, budget, plan = self._view(), self.guarantee, self.budget, self.plan
+        fields = disclosed(plan, promise, self.estimate.schema, budget, self.ledger_line)
         facts = (("Product", name), ("Published by", curator), ("Contact", contact))
         size = "public" if promise.neighbors == "substitute" else "protected"
         left = (
             *((key, tables.clean(text)) for key, text in facts if text),
             ("Result", view.title),
             ("Protected unit", tables.clean(fields["privacy_unit"])),
-            (f"Number of {'rows' if self.plan.request.trust.unit is None else 'units'}", size),
+            (f"Number of {'rows' if plan.request.trust.unit is None else 'units'}", size),
         )
         right = (
             ("Guarantee", KINDS[promise.kind]),
             ("Variant", fields["variant_name"]),
-            *_parameters(fields["privacy_parameters"]).items(),
-            ("Bounds", "some estimated privately" if _bought(self.budget) else "declared"),
-            ("Releases", str(len(self.budget))),
+            *_parameters(fields).items(),
+            ("Bounds", "some estimated privately" if self._bought else "declared"),
+            ("Releases", str(len(budget))),
         )
         promised = (view.headline[-1], fields["privacy_unit_details"], *view.guarantee[1:])
         parts = {
@@ -289,10 +317,16 @@ class Disclosed(ReleasedFit):
                 "The file name of a record must consist of a-z, 0-9, and _, and end in .yaml, for "
                 "example record.yaml."
             )
-        for key, text in {"name": name, "use": use, "region": region}.items():
-            _check([text], f"{key}= of a record must be text.")
-        _check(curators, "curators= must be a list of at least one name.", least=1)
-        _check(authors, "authors= must be a list of names.")
+        texts = {"name": name, "use": use, "region": region}
+        required: dict[str, Sequence[str]] = {
+            **{f"{key}= of a record must be text.": [text] for key, text in texts.items()},
+            "curators= must be a list of at least one name.": curators,
+            "authors= must be a list of names.": authors or ["-"],
+        }
+        for refusal, names in required.items():
+            valid = names and all(isinstance(name, str) and name.strip() for name in names)
+            if isinstance(names, str) or not valid:
+                raise CapabilityError(refusal)
         if sector not in (None, *SECTORS):
             raise CapabilityError(f"sector= must be one of {', '.join(SECTORS)}.")
         try:  # the original exception is not chained
@@ -304,27 +338,37 @@ class Disclosed(ReleasedFit):
         # The slug is made as the registry makes it.
         parts = (name, "-".join(curators), day[:4])
         slug = "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts).replace("_", "-")
-        basic = {
+        fields = disclosed(
+            self.plan, self.guarantee, self.estimate.schema, self.budget, self.ledger_line
+        ) | {
             "name": name,
-            "data_curators": [*curators],
+            "data_curators": curators,
             "intended_use": use,
-            "data_product_type": "Summary statistics",
             "data_product_region": region,
             "publication_date": day,
-            **({"data_product_sector": sector} if sector else {}),
+            "data_product_sector": sector,
             "description": f"{self._view().title}: `{self.plan.request.formula}`.",
+            "sources": sources or None,
+            "registry_authors": authors or curators,
         }
-        administrative = {
-            **({"sources": sources} if sources else {}),
-            "registry_authors": [*(authors or curators)],
-        }
-        record = {
-            "url_slug": slug,
-            "status": "Draft",
-            "tier": 3,
-            "deployment": {"basic": basic, **_fields(self), "administrative": administrative},
-        }
-        write(path, "\n".join(_yaml(record)) + "\n")
+        # Every text is quoted and on one line: in multi-line text, markdown would read a + at the
+        # start of a line as a list item. The registry compares the slug literally.
+        lines = {"url_slug": slug}
+        for key, value in fields.items():
+            if isinstance(value, float):  # YAML 1.1 reads 1e-05 as text: a number needs its point.
+                number = repr(value)
+                lines[key] = number if "." in number else number.replace("e", ".0e")
+            elif value is not None:
+                several = not isinstance(value, str)
+                quoted = (
+                    json.dumps(tables.clean(text), ensure_ascii=False)
+                    for text in (value if several else [value])
+                )
+                lines[key] = "".join(f"\n      - {text}" if several else text for text in quoted)
+        absent = {f"{{{key}}}" for key, value in fields.items() if value is None}
+        record = [line for line in RECORD.splitlines() if line.split()[-1] not in absent]
+        text = "\n".join(record).format_map(lines)
+        write(path, text.replace(": \n", ":\n") + "\n")
 
 
 # -- the checklist ---------------------------------------------------------------------------------
@@ -341,8 +385,8 @@ def checklist(
     answers = []
     for plan, budget, row in fits:
         guarantee = promise(plan, kind="proven", what=ALL_NUMBERS)
-        fields = _flat(disclosed(plan, guarantee, plan.request.schema, budget, None))
-        price = ", ".join(map(" ".join, _parameters(fields["privacy_parameters"]).items()))
+        fields = disclosed(plan, guarantee, plan.request.schema, budget, None)
+        price = ", ".join(map(" ".join, _parameters(fields).items()))
         at = f" at eps = {at_most(row['eps'])}" if len(fits) > 1 else ""
         sampling = float(row["se_sampling"])
         total = math.hypot(sampling, row["se_privacy"], row["se_nuisances"])
@@ -404,38 +448,3 @@ EVIDENCE = {
     "Data collection": "vignettes/explanation/known-limits.md",
 }
 """Where in the repository the answer is documented."""
-
-
-# -- the record ------------------------------------------------------------------------------------
-
-
-def _check(values: Sequence[str], wrong: str, least: int = 0) -> None:
-    named = [v for v in values if isinstance(v, str) and v.strip()]
-    if isinstance(values, str) or not len(named) == len(values) >= least:
-        raise CapabilityError(wrong)
-
-
-def _yaml(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """Lines of YAML; every text is quoted and on one line.
-
-    In multi-line text, markdown would read a + at the start of a line as a list item.
-    """
-    for key, value in node.items():
-        match value:
-            case dict():
-                yield f"{indent}{key}:"
-                yield from _yaml(value, f"{indent}  ")
-            case list():
-                yield f"{indent}{key}:"
-                yield from (f"{indent}  - {_quoted(item)}" for item in value)
-            case str() if key == "url_slug":  # The registry compares this value literally.
-                yield f"{indent}{key}: {value}"
-            case str():
-                yield f"{indent}{key}: {_quoted(value)}"
-            case _:  # YAML 1.1 reads 1e-05 as text: a number needs its point.
-                number = repr(value)
-                yield f"{indent}{key}: {number if '.' in number else number.replace('e', '.0e')}"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(tables.clean(text), ensure_ascii=False)

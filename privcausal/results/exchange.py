@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.results import hypotheses
 from privcausal.results.guarantee import KINDS
-from privcausal.typing import Integers, Matrix, Vector
+from privcausal.typing import Integers, Vector
 
 if TYPE_CHECKING:
     from interpret.glassbox import ExplainableBoostingRegressor
@@ -44,35 +44,23 @@ if TYPE_CHECKING:
 # level in the same way as the fit.
 
 
-@dataclass(frozen=True, eq=False)
-class _Main:
-    """One main effect on its bins; the last bin is for undeclared values.
+class _Part(NamedTuple):
+    """A main effect on its bins, or products of two modifiers on the bins of both.
 
-    `kind` is ``"continuous"`` or ``"nominal"``, in interpret's terms. `bins` are the borders
-    between bins, or a mapping from label to bin number. `bounds` are the bounds of the axis, NaN
-    for levels. `weights`, `scores` and `sd` have shape (bins + 1,). `mean` was subtracted from the
-    scores to center them.
+    `weights`, `scores` and `sd` have an axis for each of `names`; its last bin is for undeclared
+    values. `mean` was subtracted from the scores to center them. A main effect has a `kind`, in
+    interpret's terms, and `bins`: the borders between bins, or a mapping from label to bin number.
+    `bounds` are the bounds of its axis, NaN for levels.
     """
 
-    name: str
-    kind: str
-    bins: Vector | dict[str, int]
-    bounds: tuple[float, float]
-    weights: Vector
-    scores: Vector
-    sd: Vector
+    names: tuple[str, ...]
+    weights: np.ndarray[Any, Any]
+    scores: np.ndarray[Any, Any]
+    sd: np.ndarray[Any, Any]
     mean: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """Products of two modifiers on the bins of both, shape (bins of one + 1, of the other + 1)."""
-
-    names: tuple[str, str]
-    weights: Matrix
-    scores: Matrix
-    sd: Matrix
-    mean: float
+    kind: str = ""
+    bins: Vector | dict[str, int] | None = None
+    bounds: tuple[float, float] = (np.nan, np.nan)
 
 
 def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
@@ -85,9 +73,10 @@ def as_booster(estimate: Estimate) -> ExplainableBoostingRegressor:
     """
     effect, population = _sum_of_shapes(estimate), estimate.population
     piece = effect.pieces[0]
-    pairs: list[_Pair] = []
+    pairs: list[_Part] = []
     # Positions of the basis functions that belong to each modifier.
-    features = _additive(piece)
+    features = piece.additive.features
+    assert isinstance(features, FeatureMap)
     variables = {term.name: term.variables for term in features.design.terms}
     positions: dict[str, list[int]] = {}
     for position, column in enumerate(features.column):
@@ -142,15 +131,10 @@ def _sum_of_shapes(estimate: Estimate) -> effects.Effect:
     return effect
 
 
-def _additive(piece: effects.Piece) -> FeatureMap:
+def _term(piece: effects.Piece, population: Population, name: str, positions: Integers) -> _Part:
+    """Centered scores of one modifier on its bins, with posterior standard deviations."""
     features = piece.additive.features
     assert isinstance(features, FeatureMap)
-    return features
-
-
-def _term(piece: effects.Piece, population: Population, name: str, positions: Integers) -> _Main:
-    """Centered scores of one modifier on its bins, with posterior standard deviations."""
-    features = _additive(piece)
     domain = population.schema[name]
     rows, share = _axis(features, population, name)
     phi = rows.phi(features)[:, positions]
@@ -179,21 +163,21 @@ def _term(piece: effects.Piece, population: Population, name: str, positions: In
     else:
         kind, bins = "nominal", {label: i for i, label in enumerate(level_names(domain), start=1)}
     bounds = (domain.lo, domain.hi) if isinstance(domain, Interval) else (0.0, 1.0)
-    return _Main(
-        name=name,
-        kind=kind,
-        bins=bins,
-        bounds=bounds if kind == "continuous" else (np.nan, np.nan),
+    return _Part(
+        names=(name,),
         weights=share * population.count,
         scores=scores,
         sd=sd,
         mean=float(centre @ piece.additive.coef[positions]),
+        kind=kind,
+        bins=bins,
+        bounds=bounds if kind == "continuous" else (np.nan, np.nan),
     )
 
 
 def _apart(
     piece: effects.Piece, products: effects.Piece, population: Population, order: list[str]
-) -> tuple[effects.Piece, list[_Pair]]:
+) -> tuple[effects.Piece, list[_Part]]:
     """The additive function including all additive parts of the products, and the raw products.
 
     The axes of pairs follow the given order of the modifiers.
@@ -227,7 +211,7 @@ def _apart(
         variance = np.einsum("kab,kl,lab->ab", raw, products.cov[np.ix_(numbers, numbers)], raw)
         sd, mean = np.sqrt(np.maximum(variance, 0.0)), float(centre @ coef)
         scores = np.tensordot(coef, raw, 1)
-        pairs.append(_Pair(names, share * population.count, scores, sd, mean))
+        pairs.append(_Part(names, share * population.count, scores, sd, mean))
     return effects.Piece(additive, cov), pairs
 
 
@@ -256,13 +240,13 @@ def _middles(domain: Interval) -> Vector:
 
 
 def _booster(
-    terms: list[_Main], pairs: list[_Pair], intercept: float, count: float, reach: float
+    terms: list[_Part], pairs: list[_Part], intercept: float, count: float, reach: float
 ) -> ExplainableBoostingRegressor:
     """A booster with the attributes that `fit` of interpret 0.7 would have set."""
     from interpret.glassbox import ExplainableBoostingRegressor
 
-    names, kinds = [t.name for t in terms], [t.kind for t in terms]
-    parts: list[_Main | _Pair] = [*terms, *pairs]
+    names, kinds = [t.names[0] for t in terms], [t.kind for t in terms]
+    parts = [*terms, *pairs]
     # Bin 0 is for missing values, which count as the average.
     scores, weights, spreads = (
         [np.pad(values, [(1, 0)] * values.ndim) for values in (getattr(t, name) for t in parts)]
@@ -314,45 +298,31 @@ STATS = {
 """Keys of `__maketables_stat__` with their labels; "N" is the protocol's own."""
 
 _MEANT = {
-    "see params": "coef coef_ coefficients",
-    "see bse": "se std_errors stderr HC0_se HC1_se HC2_se HC3_se",
-    "see cov_params()": "vcov cov normalized_cov_params cov_HC0 cov_HC1 cov_HC2 cov_HC3",
-    "see conf_int(alpha=0.05)": "confint conf_int_ ate_interval effect_interval coef__interval",
+    "see params": "coef coef_",
+    "see bse": "se stderr std_errors HC0_se HC1_se",
+    "see cov_params()": "vcov normalized_cov_params",
+    "see conf_int(alpha=0.05)": "confint",
     "see pvalues": "pvalue pval",
-    "see zvalues": "tstat t_stat tstats",
-    "see contrast('x - z') and wald_test('x = 0')": "wald linear_hypothesis",
-    "see wald_test('x = 0'), because there is no likelihood": (
-        "compare_f_test compare_lm_test compare_lr_test el_test"
-    ),
-    "see summary(), tidy() and glance()": "summary_frame",
-    "see summary().as_latex(label=...), .as_html() and .as_markdown()": (
-        "to_latex as_latex to_html as_html to_markdown as_text"
-    ),
-    "see predict(newdata) of a fit of privcate": (
-        "effect cate tau const_marginal_effect get_margeff"
-    ),
+    "see zvalues": "tstat",
+    "see wald_test('x = 0'), because there is no likelihood": "compare_f_test compare_lr_test",
+    "see summary().as_latex(label=...), .as_html() and .as_markdown()": "to_latex as_latex",
+    "see predict(newdata) of a fit of privcate": "effect cate tau get_margeff",
     "for effects at new points, use pc.privcate": "predict get_prediction",
     "fit with pc.private(..., estimand='ATT')": "att ATT",
     "fit with pc.private(..., estimand='ATO')": "ato ATO",
     "see gate": "gates groups",
-    "see guarantee": "eps epsilon delta rho privacy",
+    "see guarantee": "eps epsilon delta",
     "see ledger_line, or the Ledger itself": "ledger remaining",
     "the number of rows is private with neighbors='add_remove'": "nobs",
     "fit again with control=pc.Control(cov_type='HC1')": "get_robustcov_results",
     "it would show the values of single rows; predict(newdata) of a fit of pc.regress or "
-    "pc.privcate has values at new points": (
-        "resid residuals resid_pearson wresid fittedvalues fitted augment data scores "
-        "get_influence outlier_test"
-    ),
-    "a private fit has no likelihood; test terms with wald_test('x = 0')": (
-        "llf llnull llr llr_pvalue deviance null_deviance aic bic aicc info_criteria prsquared"
-    ),
+    "pc.privcate has values at new points": "resid residuals fittedvalues data get_influence",
+    "a private fit has no likelihood; test terms with wald_test('x = 0')": "llf aic bic",
     "it was not released; pc.regress releases it with the coefficients": (
         "rsquared rsquared_adj r2 fvalue f_pvalue"
     ),
     "sums of squares were not released; see bse and rsquared of a fit of pc.regress": (
-        "ssr ess centered_tss uncentered_tss scale mse_model mse_resid mse_total "
-        "condition_number eigenvals"
+        "ssr ess scale mse_resid"
     ),
 }
 HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
@@ -361,8 +331,7 @@ HINTS = {name: hint for hint, names in _MEANT.items() for name in names.split()}
 SHOWN_FACTS = ("N", "learner", "epsilon", "delta", "guarantee")
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     """The attributes of a model that statsmodels reads: names of its outcome and terms."""
 
     endog_names: str
@@ -385,10 +354,7 @@ class ForMaketables:
 class Exchange(hypotheses.Tested):
     """Attributes that other packages read for their tables; nothing here is a new release."""
 
-    @property
-    def tvalues(self) -> pd.Series[float]:
-        """`zvalues`, under the name that statsmodels uses for both."""
-        return self.zvalues
+    tvalues = hypotheses.Tested.zvalues  # the name that statsmodels uses for both
 
     @property
     def model(self) -> Model:
@@ -462,17 +428,9 @@ class Exchange(hypotheses.Tested):
     def __maketables_depvar__(self) -> str:
         return self.estimate.plan.request.formula.effect_on
 
-    @property
-    def __maketables_stat_labels__(self) -> dict[str, str]:
-        return dict(STATS)
-
-    @property
-    def __maketables_default_stat_keys__(self) -> list[str]:
-        return list(SHOWN_FACTS)
-
-    @property
-    def __maketables_vcov_info__(self) -> dict[str, str]:
-        return {"vcov_type": "with privacy noise"}
+    __maketables_stat_labels__ = property(lambda _: dict(STATS))
+    __maketables_default_stat_keys__ = property(lambda _: list(SHOWN_FACTS))
+    __maketables_vcov_info__ = property(lambda _: {"vcov_type": "with privacy noise"})
 
     def __getattr__(self, name: str) -> Any:
         """Error messages for attributes that a result does not have."""

@@ -1,4 +1,4 @@
-"""Results of fits: average effects, effects tau(x), and regressions."""
+"""Results of fits: average effects, effects tau(x), regressions, and event studies."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
+from scipy.stats import ncx2
 
 from privcausal.errors import CapabilityError, write
 from privcausal.estimators import diagnostics, instruments
+from privcausal.estimators.cohorts import PLACES
 from privcausal.estimators.survival import measured
 from privcausal.features.rows import read_points, warn_beyond
 from privcausal.inference import effects
 from privcausal.inference.cells import CellEffect
-from privcausal.report import curves, document, plots, tables
+from privcausal.report import document, plots, tables
 from privcausal.report.summary import TIDY, Summary, summarize
-from privcausal.report.view import Check, Shape
+from privcausal.report.tables import Check, Shape
+from privcausal.request.cohorts import comparisons, labels_of
+from privcausal.request.panels import clock
 from privcausal.request.request import COHORTS, Budget
 from privcausal.request.schema import Interval
 from privcausal.results import disclosure, exchange, frames, guarantee, looks, stored
@@ -315,6 +320,12 @@ class Result(exchange.Exchange, disclosure.Disclosed):
         """Figures that only this kind of fit has, for its report."""
         return ()
 
+    refusal: ClassVar[str] = ""
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        """What this kind of fit does not have."""
+        raise CapabilityError(self.refusal)
+
     @property
     def _slopes(self) -> list[bool]:
         return [row.kind == "slope" for row in self._rows() if row.is_effect]
@@ -411,7 +422,7 @@ class AteResult(Result):
 
         def survival(ax: Any) -> Any:
             mean = self.plan.request.estimand == "RMST"
-            return curves.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
+            return plots.survival_plot(self.survival(alpha), time, ax=ax, alpha=alpha, mean=mean)
 
         def sets() -> pd.DataFrame:
             value, parts = float(self.params.iloc[0]), self.confidence_set(alpha)
@@ -437,7 +448,7 @@ class AteResult(Result):
         pictures = self._pictures(alpha, labels)
         if "survival" in pictures:
             caption, draw = "Survival by arm, and noisy numbers at risk", pictures["survival"][1]
-            frame = curves.at_risk(self.survival(alpha)).round()
+            frame = plots.at_risk(self.survival(alpha)).round()
             return (Check(caption, UNADJUSTED, frame, draw, height=4.2),)
         if "set" not in pictures:
             return ()
@@ -583,14 +594,13 @@ class RegressionResult(Result):
         grid = line.iloc[::8].rename(index="{:.6g}".format)
         return *coefficients, Check("Fitted line", caption, grid, draw)
 
-    def _refused(self, *_: Any, **__: Any) -> Any:
-        raise CapabilityError(
-            "A regression has no average effect. Its coefficients are in params. For an average "
-            "effect, use pc.private(...)."
-        )
+    refusal = (
+        "A regression has no average effect. Its coefficients are in params. For an average "
+        "effect, use pc.private(...)."
+    )
 
-    ate = gate = property(_refused)
-    sensitivity = overlap = balance = _refused
+    ate = gate = property(Result._refused)
+    sensitivity = overlap = balance = Result._refused
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -798,3 +808,125 @@ class CateResult(Result):
             return ()
         # Declared groups of a factor have averages of their own, which are not shrunken.
         return tuple(shape for shape in self._shapes(alpha) if shape.name not in request.groups)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EventStudyResult(Result):
+    """The result of `privcausal.did` with cohorts; `params` are all ATT(g, t).
+
+    `plot` draws averages by time since treatment (kind ``"event"``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> first = np.repeat(rng.choice([0, 3, 4], 900), 4)  # 0: never treated
+    >>> frame = pd.DataFrame({"id": np.repeat(range(900), 4), "year": [1, 2, 3, 4] * 900,
+    ...                       "first": first, "Y": rng.random(3600)})
+    >>> at = {"unit": "id", "time": "year", "cohort": "first", "periods": [1, 2, 3, 4]}
+    >>> fit = pc.did("Y ~ 1", frame, **at, eps=4, bounds={"Y": (0, 1), "first": [0, 3, 4]})
+    >>> list(fit.params.index)
+    ['ATT(3, 2)', 'ATT(3, 3)', 'ATT(3, 4)', 'ATT(4, 2)', 'ATT(4, 3)', 'ATT(4, 4)']
+    """
+
+    def aggregate(
+        self,
+        kind: Literal["event", "cohort", "calendar", "overall"] = "event",
+        alpha: float = 0.05,
+        simultaneous: bool = False,
+    ) -> pd.DataFrame:
+        """Averages of ATT(g, t): estimate std_error max_bias conf_low conf_high se_sampling.
+
+        Parameters
+        ----------
+        kind : {"event", "cohort", "calendar", "overall"}
+            Rows are times since treatment (in the unit of the periods if these are numbers,
+            otherwise in periods), cohorts, or periods. The last row is the average over treated
+            event times, cohorts (by size), or periods. "overall" is the average over all treated
+            cohorts and periods, weighted by the cohorts' sizes: ``type="simple"`` in the R package
+            ``did``.
+        simultaneous : bool
+            True: one joint level for all rows but the last (sup-t bands).
+
+        Examples
+        --------
+        >>> fit.aggregate("event").index.tolist()
+        ['-2', '-1', '0', '1', 'average']
+        """
+        if kind not in (*PLACES, "overall"):
+            raise CapabilityError(f"aggregate() takes one of {', '.join(PLACES)}, or overall.")
+        averages, places = self._averages, [term.place for term in self._averages.groups]
+        positions = [i for i, place in enumerate(places) if place.factor == kind]
+        rows = len(averages.terms) + np.array(positions[:-1] or positions)
+        z = frames.critical(averages.cov[np.ix_(rows, rows)], alpha, simultaneous=simultaneous)
+        frame = self._table(groups=True, z=z).iloc[positions].drop(columns="p_value")
+        return frame.set_axis(pd.Index([places[i].level or kind for i in positions], name=kind))
+
+    def pretrends(self) -> Any:
+        """Wald test that all ATT(g, t) before treatment are zero; see `wald_test`.
+
+        The p-value allows for the maximum bias of clipping. A large one does not show that trends
+        are parallel: `drift` of the result is the smallest difference of linear trends that the
+        test rejects with probability 80% at level 5%, whatever the bias. It is per unit of time
+        since treatment. A smaller difference may remain undetected (Roth 2022).
+
+        Examples
+        --------
+        >>> bool(fit.pretrends().drift > 0)
+        True
+        """
+        pairs, averages = comparisons(self.plan.request), self._averages
+        estimated = np.isfinite(self.params.to_numpy())
+        before = np.flatnonzero([pair.event < 0 and estimated[k] for k, pair in enumerate(pairs)])
+        if not len(before):
+            raise CapabilityError("No cohort has two periods before its treatment.")
+        test = self.wald_test(np.eye(len(self.params))[before])
+        test.drift, spread = np.inf, averages.cov[np.ix_(before, before)]
+        if np.isfinite(spread).all():
+            labels = labels_of(self.plan.request.schema, self.plan.request.trust.panel)[1]
+            times = clock(labels)
+            steps = np.array([times[pairs[k].period] - times[pairs[k].base] for k in before])
+            nc = effects.largest_noncentrality(averages, before, np.eye(len(before)), spread)
+            limit = ncx2.isf(0.05, len(before), nc)
+            drift = brentq(
+                lambda x: ncx2.sf(limit, len(before), x**2) - 0.8, 0.0, np.sqrt(limit) + 5
+            )
+            test.drift = (drift + np.sqrt(nc)) / np.sqrt(steps @ np.linalg.solve(spread, steps))
+        return test
+
+    def _pictures(self, alpha: float, labels: tables.Labels) -> dict[str, PlotSource]:
+        def events() -> pd.DataFrame:
+            frame, bands = (self.aggregate("event", alpha, joint) for joint in (False, True))
+            bands = bands[["conf_low", "conf_high"]].set_axis(["band_low", "band_high"], axis=1)
+            return frame.join(bands).iloc[:-1].dropna()
+
+        def draw(ax: Any) -> Any:
+            request = self.plan.request
+            panel = request.trust.panel
+            numeric = isinstance(clock(labels_of(request.schema, panel)[1])[0], float)
+            time = tables.relabelled(panel.time, labels) if numeric else "periods"
+            return plots.event_plot(events(), time, ax=ax, alpha=alpha)
+
+        return {"event": (events, draw), **super()._pictures(alpha, labels)}
+
+    def _figures(self, alpha: float, labels: tables.Labels) -> tuple[Check, ...]:
+        events, draw = self._pictures(alpha, labels)["event"]
+        frame = events()
+        if frame.empty:
+            return ()
+        sentence = "No cohort has two periods before its treatment, so trends cannot be compared."
+        if (frame.index.astype(float) < 0).any():
+            test = self.pretrends()
+            p = f"p = {tables.p_value_text(test.pvalue)}".replace("= <", "< ")
+            sentence = (
+                f"Wald test that all effects before treatment are zero, given max bias: {p}. It "
+                f"detects linear trends that differ by {test.drift:.2g} per unit of time with "
+                "probability 80%, and may miss smaller ones."
+            )
+        return (Check("Effect by time since treatment", sentence, frame, draw),)
+
+    refusal = "An event study has no nuisance models. Use aggregate(), pretrends() and contrast()."
+
+    ate = property(Result._refused)
+    sensitivity = overlap = balance = Result._refused

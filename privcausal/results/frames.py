@@ -18,11 +18,11 @@ from privcausal.inference import effects
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
 from privcausal.inference.population import Population
-from privcausal.report.view import Shape
+from privcausal.report.tables import Shape
 from privcausal.request import partition
 from privcausal.request.schema import Binary, Interval, Levels, level_names
 from privcausal.request.terms import ATE_TERM, ResultTerm
-from privcausal.typing import Integers, Mask, Matrix, Vector
+from privcausal.typing import Mask, Matrix, Vector
 
 _DRAWS = 20_000
 _PUBLIC_SEED = 7_071  # Public seed of the quadrature points for the simultaneous critical value.
@@ -263,7 +263,32 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
         axes = effect.partition.axes
         sizes = [axis.size for axis in axes]
         parts = np.unravel_index(np.arange(effect.partition.size), sizes)
-        return tuple(_cell_shape(effect, a, p, z, level) for a, p in zip(axes, parts, strict=True))
+        shapes = []
+        for axis, part in zip(axes, parts, strict=True):
+            weights = (part == np.arange(axis.size)[:, None]) * (effect.share + 1e-12)
+            weights = weights / weights.sum(axis=1, keepdims=True)
+            value = weights @ effect.value
+            spread = np.sqrt(((weights @ effect.root) ** 2).sum(axis=1))
+            indices = np.arange(axis.size)
+            grid: list[float] | list[str]
+            if isinstance(axis, partition.LevelAxis):
+                kind, grid = "levels", list(axis.labels)
+            else:
+                # Draw each part from its lower to its upper end.
+                kind, indices = "continuous", np.repeat(indices, 2)
+                grid = np.repeat(axis.ends, 2)[1:-1].tolist()
+            shapes.append(
+                Shape(
+                    name=axis.name,
+                    kind=kind,  # type: ignore[arg-type]  # the two literals
+                    grid=grid,
+                    estimate=value[indices].tolist(),
+                    conf_low=(value - z * spread)[indices].tolist(),
+                    conf_high=(value + z * spread)[indices].tolist(),
+                    interval_label=f"{level:g}% interval by cell",
+                )
+            )
+        return tuple(shapes)
     rows = population.rows(estimate.known)
     variables = estimate.plan.request.formula.effect_variables
     return tuple(_shape(effect, population, rows, name, z, level) for name in variables)
@@ -314,31 +339,6 @@ def cell_table(effect: CellEffect, z: float) -> pd.DataFrame:
     return pd.DataFrame(
         counts | with_limits(effect.value, effect.spread, z),
         index=pd.Index(effect.partition.labels(), name="cell"),
-    )
-
-
-def _cell_shape(
-    effect: CellEffect, axis: partition.Axis, part: Integers, z: float, level: float
-) -> Shape:
-    weights = (part == np.arange(axis.size)[:, None]) * (effect.share + 1e-12)
-    weights = weights / weights.sum(axis=1, keepdims=True)
-    value, spread = weights @ effect.value, np.sqrt(((weights @ effect.root) ** 2).sum(axis=1))
-    indices = np.arange(axis.size)
-    grid: list[float] | list[str]
-    if isinstance(axis, partition.LevelAxis):
-        kind, grid = "levels", list(axis.labels)
-    else:
-        # Draw each part from its lower to its upper end.
-        kind, indices = "continuous", np.repeat(indices, 2)
-        grid = np.repeat(axis.ends, 2)[1:-1].tolist()
-    return Shape(
-        name=axis.name,
-        kind=kind,  # type: ignore[arg-type]  # the two literals
-        grid=grid,
-        estimate=value[indices].tolist(),
-        conf_low=(value - z * spread)[indices].tolist(),
-        conf_high=(value + z * spread)[indices].tolist(),
-        interval_label=f"{level:g}% interval by cell",
     )
 
 

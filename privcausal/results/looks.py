@@ -17,10 +17,9 @@ from privcausal.estimators.diagnostics import BalanceMeans, OverlapCounts, Uplif
 from privcausal.estimators.words import words_of
 from privcausal.inference import effects
 from privcausal.inference.cells import Curve
-from privcausal.report import curves, tables
-from privcausal.report.plots import uplift_plot
+from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.report.view import Check
+from privcausal.report.tables import Check
 from privcausal.request.schema import Binary, level_names
 from privcausal.results import frames
 from privcausal.results.base import ReleasedFit
@@ -202,7 +201,7 @@ class Sensitivity(Printed):
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the possible estimates by the strength of the confounder."""
-        return curves.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
+        return plots.sensitivity_plot(self.plot_data(), self.robustness, ax, self.alpha)
 
     def summary(self) -> Summary:
         sentences = [self.sentence, *((NOTHING_CONFOUNDS,) if self.randomised else ())]
@@ -338,9 +337,6 @@ class Diagnostic(_Look):
         """The numbers behind `plot`: `frame`."""
         return self.frame
 
-    def _grid(self) -> tables.TableGrid:
-        raise NotImplementedError
-
     @property
     def check(self) -> Check:
         """The diagnostic for the report: caption, sentence with the cost, and a small frame."""
@@ -348,9 +344,6 @@ class Diagnostic(_Look):
         if self.measured.kind != "none":
             price = f"Cost: {self.guarantee.short}, in addition to the fit."
         return Check(self.title, f"{self.sentence} {price}", self.frame, self.plot)
-
-    def summary(self) -> Summary:
-        return self._summary(self._grid(), tables.Rule("-"), tables.Prose((self.sentence,)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -411,18 +404,19 @@ class Overlap(Diagnostic):
             f"{tables.number(noise_sd, 3)}, so small counts may be negative."
         )
 
-    def _grid(self) -> tables.TableGrid:
+    def summary(self) -> Summary:
         names = tables.labelled_names("Propensity (noisy)", self.frame.index, "propensity")
         columns = names, *tables.noisy_counts(self.frame)
-        return tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
+        grid = tables.filled("Rows by propensity and arm", *columns, frame=self.frame)
+        return self._summary(grid, tables.Rule("-"), tables.Prose((self.sentence,)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Histograms of both arms: the treated upward, the controls downward."""
         request = self.measured.plan.request
         domain = request.schema.get(request.formula.treatment)
         if isinstance(domain, Binary) and domain.labels is not None:
-            return curves.overlap_plot(self.frame, ax, level_names(domain))
-        return curves.overlap_plot(self.frame, ax)
+            return plots.overlap_plot(self.frame, ax, level_names(domain))
+        return plots.overlap_plot(self.frame, ax)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -461,7 +455,7 @@ class Balance(Diagnostic):
     @property
     def sentence(self) -> str:
         """A sentence on the noise, on clear imbalances, and on imbalances that noise may hide."""
-        means, limit = self.measured, curves.IMBALANCE
+        means, limit = self.measured, plots.IMBALANCE
         if np.isnan(means.after).any():
             return "The budget is too small to estimate the means of both arms."
         hidden, total = int((means.after_sd * CLEAR > limit).sum()), len(means.terms)
@@ -482,7 +476,7 @@ class Balance(Diagnostic):
             f"{listed} exceed {limit:g} by more than {CLEAR:g} noise standard deviations."
         )
 
-    def _grid(self) -> tables.TableGrid:
+    def summary(self) -> Summary:
         noise = tables.TableColumn("noise sd", words="noise (standard deviation)")
         names = tables.labelled_names("Differences (noisy)", self.frame.index, "term")
         heads = [tables.TableColumn(n, words=f"{n} weighting") for n in ("before", "after")]
@@ -490,11 +484,12 @@ class Balance(Diagnostic):
             (head, (tables.fixed(v, 3) for v in self.frame[name]))
             for head, name in zip((heads[0], noise, heads[1], noise), self.frame, strict=True)
         )
-        return tables.filled("Standardized mean differences", names, *columns, frame=self.frame)
+        grid = tables.filled("Standardized mean differences", names, *columns, frame=self.frame)
+        return self._summary(grid, tables.Rule("-"), tables.Prose((self.sentence,)))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """One row per column: hollow before weighting, filled after; lines are 95% of the noise."""
-        return curves.balance_plot(self.frame, ax)
+        return plots.balance_plot(self.frame, ax)
 
 
 LABELS = {"uplift": "gain for each row", "qini": "gain for each treated row"}
@@ -539,7 +534,9 @@ class Uplift(_Look):
     def plot(self, kind: str = "uplift", ax: Axes | None = None, alpha: float = 0.05) -> Axes:
         """Draw the curve with its band, and the random line."""
         frame = self.plot_data(kind, alpha)
-        return uplift_plot(frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind])
+        return plots.uplift_plot(
+            frame, ax=ax, alpha=alpha, title=kind.capitalize(), ylabel=LABELS[kind]
+        )
 
     def plot_data(self, kind: str = "uplift", alpha: float = 0.05) -> pd.DataFrame:
         """The numbers behind `plot`: `frame`."""

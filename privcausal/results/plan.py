@@ -24,7 +24,7 @@ from privcausal.estimators.planner import (
     Planner,
 )
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
-from privcausal.report import curves, tables
+from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.plan import CAUTIOUS, LEVELS, WITH_EVENT, Plan
 from privcausal.request.request import COHORTS
@@ -350,8 +350,8 @@ class PlanResult(Printed):
         """
         frame = self.plot_data(kind, weights)
         if kind == "utility":
-            return curves.utility_plot(frame[frame["n"] == self.points[0][0]], ax=ax)
-        return curves.plan_plot(frame, by=kind, ax=ax, alpha=self.question.alpha)
+            return plots.utility_plot(frame[frame["n"] == self.points[0][0]], ax=ax)
+        return plots.plan_plot(frame, by=kind, ax=ax, alpha=self.question.alpha)
 
     def plot_data(
         self, kind: str = "eps", weights: Sequence[float] = PRIVACY_WEIGHTS

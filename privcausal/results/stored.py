@@ -125,7 +125,8 @@ def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, s
     try:
         if Path(path).stat().st_size > LARGEST:
             raise ValueError("size")
-        document = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refused)
+        # `int` raises on NaN and infinity
+        document = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=int)
     except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -241,10 +242,6 @@ def _prices(plan: Plan) -> list[list[Any]]:
 def _need(true: object) -> None:
     if not true:
         raise ValueError("not written by this package")
-
-
-def _refused(constant: str) -> float:
-    raise ValueError(constant)
 
 
 # -- requests as JSON ----------------------------------------------------------------------------

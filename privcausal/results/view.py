@@ -16,14 +16,16 @@ from privcausal.estimators.survival import measured
 from privcausal.estimators.words import complete_rows, tails, words_of
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect
-from privcausal.prices import at_most, pair
-from privcausal.report import tables, view
+from privcausal.prices import at_most, pair, percent
+from privcausal.report import tables
 from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.results import base, frames, guarantee, looks
 
 
-def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: float) -> view.FitView:
+def view_of(
+    result: base.ReleasedFit, shapes: tuple[tables.Shape, ...], alpha: float
+) -> tables.FitView:
     """All values that summary, plots and report show of a fit with these effect curves."""
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, z = plan.request, frames.quantile(alpha)
@@ -57,7 +59,7 @@ def view_of(result: base.ReleasedFit, shapes: tuple[view.Shape, ...], alpha: flo
     if averages is not None and not bare:
         sensitivity = looks.sensitivity_of(result, alpha)
         robustness = "" if sensitivity.randomised else sensitivity.sentence
-    return view.FitView(
+    return tables.FitView(
         title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
         outcome=measured(request) or outcome,
         treatment="treatment" if cohorts else request.formula.treatment,
@@ -128,7 +130,7 @@ COMPLETE = "Complete (noisy)"
 
 def _header(
     result: base.ReleasedFit, description: estimators.Description, outcome: str
-) -> tuple[tuple[view.Pair, ...], tuple[view.Pair, ...]]:
+) -> tuple[tuple[tables.Pair, ...], tuple[tables.Pair, ...]]:
     """The facts above the estimates, in two columns."""
     estimate, request, schema = result.estimate, result.plan.request, result.estimate.schema
     averages, formula, trust = estimate.averages, request.formula, request.trust
@@ -149,7 +151,7 @@ def _header(
     if formula.instruments:
         left.append(("Instrument", " + ".join(formula.instruments)))
     # The noisy number of complete rows with two noise sds, and the share of treated.
-    complete = list[view.Pair]()
+    complete = list[tables.Pair]()
     size, sd = complete_rows(estimate)
     if sd > 0:
         complete.append((COMPLETE, f"{size:,.0f} ± {2 * sd:,.0f}"))
@@ -226,7 +228,7 @@ def _range(domain: Domain) -> str:
     return "[0, 1]"
 
 
-def _sources(result: base.ReleasedFit) -> tuple[view.VarianceSource, ...]:
+def _sources(result: base.ReleasedFit) -> tuple[tables.VarianceSource, ...]:
     averages, lead = result.estimate.averages, result._lead
     # There is only one number; the notes explain it.
     if averages is None or result.plan.request.mode == "paper":
@@ -240,7 +242,7 @@ def _sources(result: base.ReleasedFit) -> tuple[view.VarianceSource, ...]:
     if not np.isfinite(total):
         return ()
     return tuple(
-        view.VarianceSource(name, float(np.sqrt(v)), v / total, words)
+        tables.VarianceSource(name, float(np.sqrt(v)), v / total, words)
         for name, v, words in parts
         if v > 0
     )
@@ -287,8 +289,25 @@ def _promise(result: base.ReleasedFit) -> tuple[str, ...]:
     head = f"{promise.short}. Neighboring data sets: {change}."
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
     if promise.kind == "proven" and promise.trade_off is not None:
-        right = 0.5 * (1 + promise.trade_off.delta(0.0))
-        return (head, tables.guess_sentence(right, promise.unit, promise.neighbors), *weak)
+        # Maximum success rate of a guess between two neighboring tables.
+        row = promise.unit == "one row"
+        if promise.neighbors == "substitute":
+            others = "every row but one" if row else f"all data except those of {promise.unit}"
+            rest = "this row is" if row else "these are"
+            facts = f"{others}, and knows that {rest} one of two candidates, each equally likely"
+            guess = "they identify the right one"
+        else:
+            included = "one given row is" if row else f"the data of {promise.unit} are"
+            facts = (
+                f"all other data and considers it equally likely that {included} included or not"
+            )
+            guess = "they decide correctly"
+        right = percent(0.5 * (1 + promise.trade_off.delta(0.0)))
+        sentence = (
+            f"Suppose someone knows {facts}. From all output of this fit, {guess} with probability "
+            f"at most {right}% (chance: 50%)."
+        )
+        return (head, sentence, *weak)
     odds = tables.odds_sentence(promise.epsilon, promise.delta, promise.neighbors)
     if promise.kind == "published":
         why: tuple[str, ...] = (guarantee.HANDED_OVER,)

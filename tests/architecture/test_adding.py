@@ -26,7 +26,7 @@ from privcausal.estimators.orthogonal import NUISANCE_USES, fit_nuisances
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
-from privcausal.report.view import Check
+from privcausal.report.tables import Check
 from privcausal.request import request
 from privcausal.request.plan import Plan
 from privcausal.results import AteResult

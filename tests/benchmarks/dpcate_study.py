@@ -106,7 +106,9 @@ def synthetic(dataset: Any, run: int) -> Case:
 
 def right_heart() -> Case:
     """Effect of catheterization on death within 180 days along the APACHE score."""
-    frame = pc.datasets.rhc(RHC).frame
+    frame = pd.read_csv(RHC)
+    died = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
+    frame = frame.assign(dth180=died, rhc=(frame["swang1"] == "RHC").astype(int))
     at = pd.DataFrame({"aps1": np.linspace(0, 120, 61)}).assign(
         age=62.0, scoma1=20.0, hrt1=115.0, meanbp1=80.0, surv2md1=0.6
     )  # round public numbers near the study's published means

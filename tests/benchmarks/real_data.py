@@ -21,15 +21,9 @@ import privcausal as pc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from test_real_data import BOUNDS, FORMULA, GOTV, RHC
+from test_real_data import BOUNDS, FORMULA, GOTV, RHC, patients
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
-
-
-def cohort() -> pd.DataFrame:
-    frame = pd.read_csv(RHC)
-    frame["dth180"] = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
-    return frame.assign(rhc=(frame["swang1"] == "RHC").astype(int))
 
 
 def welch(frame: pd.DataFrame) -> tuple[float, float]:
@@ -95,11 +89,11 @@ def main() -> None:
     if not (GOTV.exists() and RHC.exists()):
         print(f"needs {GOTV.name} and {RHC.name} in {RHC.parent}")
         return
-    votes, patients = pd.read_parquet(GOTV), cohort()
+    votes, rows = pd.read_parquet(GOTV), patients()
     trial, binary = "voted ~ neighbors", {"voted": (0, 1)}
     print(line(f"trial, {len(votes):,} voters", trial, votes, binary, welch(votes), fits))
-    name = f"cohort, {len(patients):,} patients"
-    print(line(name, FORMULA, patients, BOUNDS, aipw(patients), fits))
+    name = f"cohort, {len(rows):,} patients"
+    print(line(name, FORMULA, rows, BOUNDS, aipw(rows), fits))
 
 
 if __name__ == "__main__":

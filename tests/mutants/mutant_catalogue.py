@@ -591,8 +591,9 @@ LEDGER = (
         "self.path.lstat()", "self.path.stat()", (c.ledger_follows_no_link, "study.db"),
     ),
     Mutant(
-        "audits choose their cut where they test it", "auditing.bounds:_bound",
-        "(choosing, first), (choosing_second, second) = _halves(first), _halves(second)",
+        "audits choose their cut where they test it", "auditing.audits:_bound",
+        "choosing, choosing_second = first[:half], second[:half_second]\n"
+        "        first, second = first[half:], second[half_second:]",
         "choosing, choosing_second = first, second",
         (c.bounds_of_audits_hold,),
     ),

@@ -19,7 +19,7 @@ from functools import _lru_cache_wrapper
 from types import CodeType, FunctionType
 from typing import Any
 
-from privcausal.auditing.bounds import Departure
+from privcausal.auditing.audits import Departure
 from privcausal.errors import PrivcausalError
 
 _FLAGS = __future__.annotations.compiler_flag

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from privcausal.report.tables import odds_sentence
-from privcausal.report.view import Check, FitView, Shape, VarianceSource
+from privcausal.report.tables import Check, FitView, Shape, VarianceSource, odds_sentence
 
 EFFECT_COLUMNS = (
     "estimate", "std_error", "max_bias", "p_value", "conf_low", "conf_high", "mark",

@@ -19,7 +19,7 @@ from report_fakes import HOSTILE, ate_view, cate_view, hostile_view, shapes, upl
 
 from privcausal.errors import CapabilityError
 from privcausal.report.document import SECTIONS, render_report, template_root
-from privcausal.report.view import FitView, Shape, VarianceSource
+from privcausal.report.tables import FitView, Shape, VarianceSource
 
 ALLOWED = {
     "a", "b", "body", "caption", "circle", "clippath", "code", "dd", "defs", "details", "div",

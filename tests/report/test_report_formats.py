@@ -11,8 +11,7 @@ from report_fakes import HOSTILE, ate_view, cate_view, effects, hostile_view, up
 from privcausal.errors import CapabilityError, DataError
 from privcausal.report.formats import escape_latex
 from privcausal.report.summary import summarize
-from privcausal.report.tables import Prose, Table, TableColumn, TableGrid
-from privcausal.report.view import FitView, Shape
+from privcausal.report.tables import FitView, Prose, Shape, Table, TableColumn, TableGrid
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?(?![\w.])")
 POWER = re.compile(r"\$(?:([\d.]+) \\times )?10\^\{(-?\d+)\}\$")

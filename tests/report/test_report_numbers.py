@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcausal.report import tables as numbers
-from privcausal.report.tables import ascii_only, clean, cut, odds_sentence, shape_line
-from privcausal.report.view import Shape
+from privcausal.report.tables import Shape, ascii_only, clean, cut, odds_sentence, shape_line
 
 NAN, INF = math.nan, math.inf
 
@@ -77,8 +76,9 @@ def test_percent(share: float, text: str) -> None:
 
 
 def test_levels_and_limits() -> None:
-    assert numbers.limits(0.05) == ("[0.025", "0.975]")
-    assert numbers.limits(0.1) == ("[0.05", "0.95]")
+    heads = [numbers.estimate_heads(alpha) for alpha in (0.05, 0.1)]
+    assert [head["conf_low"].head for head in heads] == ["[0.025", "[0.05"]
+    assert [head["conf_high"].head for head in heads] == ["0.975]", "0.95]"]
     assert numbers.confidence(0.05) == "95%"
     assert [numbers.point_text(x) for x in (18.0, 0.5, 1200.0, 1e-9)] == [
         "18",

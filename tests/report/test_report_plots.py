@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from report_fakes import HOSTILE, ate_view, attack, cate_view, hostile_view, shapes, uplift_view
 
 from privcausal.errors import DataError
-from privcausal.report import curves, plots
+from privcausal.report import plots
 from privcausal.report import plots as pictures
-from privcausal.report.view import Shape
+from privcausal.report.tables import Shape
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +73,8 @@ OTHERS = {
     "budget": (plots.budget_plot, (cate_view().budget,), "cost (rho)"),
     "uplift": (plots.uplift_plot, (CURVE,), "shaded: 95% band"),
     "attack": (plots.attack_plot, (attack(),), "solid: upper limit; dashed: random guessing"),
-    "plan": (curves.plan_plot, (PLAN,), "half-width of the 95% interval"),
-    "utility": (curves.utility_plot, (UTILITY,), "precision: noise-free width / planned width"),
+    "plan": (plots.plan_plot, (PLAN,), "half-width of the 95% interval"),
+    "utility": (plots.utility_plot, (UTILITY,), "precision: noise-free width / planned width"),
 }  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def test_svg_does_not_follow_the_users_style() -> None:
 
 def test_import_is_light() -> None:
     code = (
-        "import sys; from privcausal.report import curves, document, summary; "
+        "import sys; from privcausal.report import document, plots, summary; "
         "print([m for m in ('pandas', 'matplotlib', 'jinja2', 'scipy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

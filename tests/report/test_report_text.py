@@ -21,7 +21,7 @@ from report_fakes import (
 )
 
 from privcausal.report.summary import summarize
-from privcausal.report.view import FitView, Shape, VarianceSource
+from privcausal.report.tables import FitView, Shape, VarianceSource
 
 GOLDEN = Path(__file__).parent / "golden"
 VIEWS = {

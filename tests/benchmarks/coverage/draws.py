@@ -12,8 +12,6 @@ import numpy as np
 import pandas as pd
 from random_laws import SHAPES, random_law
 
-import privcausal as pc
-
 DATA = Path(__file__).parents[4] / "shared" / "data"
 RHC, GOTV = DATA / "rhc.csv", DATA / "gotv.parquet"
 
@@ -86,7 +84,10 @@ PATIENT_BOUNDS = {
 
 @lru_cache
 def _patients() -> pd.DataFrame:
-    return pc.datasets.rhc(RHC).frame[["dth180", "rhc", *PATIENT_BOUNDS]]
+    frame = pd.read_csv(RHC)
+    died = (frame["dthdte"] - frame["sadmdte"] <= 180).astype(int)
+    treated = (frame["swang1"] == "RHC").astype(int)
+    return frame.assign(dth180=died, rhc=treated)[["dth180", "rhc", *PATIENT_BOUNDS]]
 
 
 def _rhc(n: int, seed: int) -> Draw:
