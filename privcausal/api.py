@@ -13,6 +13,7 @@ from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner, Record
 from privcausal.features.rows import declare_queries
+from privcausal.request.checks import check_spelling
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import ControlGroup, panel_of
@@ -604,7 +605,7 @@ def plan(
         estimand=of, more=more, propensity=propensity, weights=weights,
         groups=groups_of(groups), horizon=horizon,
     )  # fmt: skip
-    request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
+    check_spelling(request)
     if average or regression:
         method = estimators.for_average(request)
     else:

@@ -28,6 +28,7 @@ from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, p
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
+from privcausal.request.checks import check_request
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey, divide, portions
@@ -587,6 +588,7 @@ def cell_request(
         if cells.request.trust.unit is not None:
             raise CapabilityError(PER_ROW)
         request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
+        check_request(request)
         names = tuple(map(str, range(cells.partition.size)))
         parts: dict[str, object] = {
             axis.name: getattr(axis, "parts", getattr(axis, "cuts", "levels"))
@@ -598,6 +600,7 @@ def cell_request(
     request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
     declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
     request = replace(request, schema=as_coded(declared, request))
+    check_request(request)
     table = CellRequest(request, {"cell": "levels"}, learner)
     labels = (label.removeprefix("cell = ") for label in table.partition.labels())
     return replace(table, names=tuple(labels))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -19,7 +18,7 @@ from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import DataError, Made, SchemaError, Strict, as_plain, is_number
+from privcausal.errors import Made, SchemaError, Strict, as_plain, is_number
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -56,17 +55,6 @@ class Header:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.kinds)
-
-    def refuse_unknown(self, name: str) -> None:
-        """Raise `DataError` if the column does not exist."""
-        if name in self.kinds:
-            return
-        if name in self.advice:
-            raise DataError(f"{name!r} is not a column. {self.advice[name]}")
-        if self.untyped:
-            raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
-        names = ", ".join(map(repr, self.names[:20]))
-        raise DataError(f"Column {name!r} is not in the data. Columns of the data: {names}.")
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
@@ -398,16 +386,6 @@ def level_names(domain: Levels | Binary) -> tuple[str, ...]:
     return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
 
 
-def refuse_numbers(domain: Levels | Binary, name: str) -> None:
-    """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
-    labels = level_names(domain)
-    if OTHER not in labels and not any(map(_is_numeral, labels)):
-        raise SchemaError(
-            f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
-            f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
-        )
-
-
 @dataclass(frozen=True, init=False, repr=False)
 class Schema(Strict):
     """The declared domain of each column, by name. It is frozen and holds no data.
@@ -633,34 +611,6 @@ class Schema(Strict):
                 columns[name] = frozenset(labels)
         return columns
 
-    def refuse_misspelt(
-        self, names: Sequence[str], needed: Sequence[str], free: Sequence[str]
-    ) -> None:
-        """Refuse a domain whose name is probably a misspelling of a `needed` column.
-
-        Such a name is not among the data columns `names`. It is refused if the domain of a
-        `needed` column, not in `free`, would have to be estimated. It is also refused if it is
-        close to a `needed` column without a domain, ignoring case. Otherwise, the schema may
-        contain domains of other tables' columns.
-        """
-        bare = {name.casefold(): name for name in needed if name not in self}
-        estimated = {key: name for key, name in bare.items() if name not in free}
-        for name in (name for name in self if name not in names):
-            close = get_close_matches(name.casefold(), bare, 1, 0.75)
-            if close:
-                raise SchemaError(
-                    f"bounds= has an entry for {name!r}, which is not in the data, but none for "
-                    f"{bare[close[0]]!r}. Rename the key if both are the same column. Otherwise, "
-                    "remove it."
-                )
-            if estimated:
-                (near,) = get_close_matches(name.casefold(), estimated, 1, 0.0)
-                raise SchemaError(
-                    f"bounds= has an entry for {name!r}, which is not in the data, but none for "
-                    f"{estimated[near]!r}. Correct the key, or remove it to have the domain of "
-                    f"{estimated[near]!r} estimated privately."
-                )
-
 
 # Conversion of user input to domains.
 
@@ -690,7 +640,7 @@ def _as_domain(value: Any) -> Domain:
                 f"The list [{lo}, {hi}] could be an interval or two labels. "
                 f"Write ({lo}, {hi}) for an interval, or ['{lo}', '{hi}'] for two labels."
             )
-    if isinstance(value, tuple) and pair and all(map(_is_numeral, value)):
+    if isinstance(value, tuple) and pair and all(map(is_numeral, value)):
         lo, hi = value
         raise SchemaError(
             f"The bounds are text. Write ({lo}, {hi}) for an interval, or ['{lo}', '{hi}'] for two "
@@ -753,7 +703,7 @@ def _are_numbers(values: Any) -> bool:
     return len(values) > 0 and all(isinstance(v, int | float) for v in values)
 
 
-def _is_numeral(value: object) -> bool:
+def is_numeral(value: object) -> bool:
     try:
         return isinstance(value, str) and float(value) is not None
     except ValueError:

@@ -347,8 +347,8 @@ WORDS = (
     ),
     Mutant(
         "a row in the place of names is quoted to who names a unit",
-        "request.schema:Header.refuse_unknown",
-        "if self.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
+        "request.checks:check_columns",
+        "if header.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
     ),
     Mutant(
         "a CSV file has types", "vault.sources.stored:Stored.__init__",
