@@ -16,7 +16,7 @@ import numpy as np
 from privcausal.accounting import PICO, Charge, Cost, Release
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
-from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number, named
 from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
@@ -82,6 +82,7 @@ def clusters_stage(number: int) -> StageKey:
     return StageKey("nuisance", f"clusters, round {number}")
 
 
+@named
 @dataclass(frozen=True)
 class ADUM(EffectLearner):
     """Uplift by cell: difference of the arms' mean outcomes, from noisy counts and sums.
@@ -686,6 +687,7 @@ LOSS = StageKey("effect", "squared loss")
 MOST_DEGREE = 12
 
 
+@named
 @dataclass(frozen=True)
 class TM(EffectLearner):
     """Difference of two polynomial regressions, one per arm, by the functional mechanism.

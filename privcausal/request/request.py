@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypedDict, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError, is_number
+from privcausal.errors import BudgetError, CapabilityError, SchemaError, is_number, named
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
@@ -188,8 +188,9 @@ class Clusters:
 MAX_CLUSTER_ROWS = 10_000
 
 
+@named
 @dataclass(frozen=True)
-class Control(Made):
+class Control:
     """Details of a fit that most calls leave at their defaults: ``control=pc.Control(...)``.
 
     Parameters

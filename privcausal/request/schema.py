@@ -18,7 +18,7 @@ from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import Made, SchemaError, Strict, as_plain, is_number
+from privcausal.errors import SchemaError, Strict, as_plain, is_number, named
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -177,8 +177,9 @@ _SYNONYMS = {"0": "False", "1": "True", "False": "0", "True": "1"}
 _CODINGS = ({"0", "1"}, {"False", "True"})
 
 
+@named
 @dataclass(frozen=True)
-class Interval(Made):
+class Interval:
     """All numbers from `lo` to `hi`; values outside are clipped.
 
     Parameters
@@ -264,8 +265,9 @@ def least_width(lo: float, hi: float) -> float:
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
+@named
 @dataclass(frozen=True, init=False)
-class Levels(Made):
+class Levels:
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -308,8 +310,9 @@ class Levels(Made):
         return (*self.values, OTHER) if self.other else self.values
 
 
+@named
 @dataclass(frozen=True, init=False, repr=False)
-class Binary(Made):
+class Binary:
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
