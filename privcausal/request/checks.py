@@ -322,9 +322,7 @@ def check_table(request: Request, header: Header) -> None:
         For a column that does not have the type of its declared domain.
     """
     check_columns(header, request.read)
-    check_keys(request, header)
     check_types(request, header)
-    check_arms_declared(request, header)
 
 
 def check_columns(header: Header, names: Sequence[str]) -> None:
@@ -343,18 +341,15 @@ def check_columns(header: Header, names: Sequence[str]) -> None:
             raise DataError(f"Column {name!r} has a type that cannot be read. {advice}")
 
 
-def check_keys(request: Request, header: Header) -> None:
-    """The type of the columns of units and clusters keeps distinct values distinct."""
+def check_types(request: Request, header: Header) -> None:
+    """Types keep units and clusters distinct, and suit the declared domains."""
     for role, column in request.keys.items():
         if column in header.inexact:
             raise DataError(
                 f"{role} column {column!r} is a decimal with more than 38 digits. DuckDB reads it "
                 f"as a float, so two {role.lower()}s could become one. Store the column as text."
             )
-
-
-def check_types(request: Request, header: Header) -> None:
-    """Columns with numeric bounds are numeric, and columns with labels may hold these labels."""
+    # columns with numeric bounds are numeric, and columns with labels may hold these labels
     for name in request.columns:
         domain = request.declared.get(name)
         text = header.kinds[name] == "text" and name not in header.objects
@@ -372,17 +367,14 @@ def check_types(request: Request, header: Header) -> None:
                 f"labels as in the data: bounds={{{name!r}: ['a', 'b']}}. If the texts are digits, "
                 f"quote them: bounds={{{name!r}: ['0', '1']}}."
             )
-        labels = level_names(domain)
+        levels = level_names(domain)
         numbers = header.kinds[name] == "numeric"
-        if numbers and OTHER not in labels and not any(map(is_numeral, labels)):
+        if numbers and OTHER not in levels and not any(map(is_numeral, levels)):
             raise SchemaError(
                 f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
                 f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
             )
-
-
-def check_arms_declared(request: Request, header: Header) -> None:
-    """Treatment, instruments and event have two declared labels if they hold text."""
+    # treatment, instruments and event have declared labels if they hold text
     formula = request.formula
     roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
     for name, role in (roles | {formula.event: "Event"}).items():
@@ -461,9 +453,7 @@ def check_domains(
     CapabilityError, SchemaError
     """
     check_outcome_domain(request, numbers, labels)
-    check_references(request, schema)
-    check_factors(request, numbers, labels)
-    check_smooths(request)
+    check_terms(request, schema, numbers, labels)
     check_groups(request, schema, numbers, labels)
     check_rest(request, numbers, labels, quote=quote)
 
@@ -484,8 +474,11 @@ def check_outcome_domain(
         )
 
 
-def check_references(request: Request, schema: Schema) -> None:
-    """The label that ``C(x, ref=...)`` names is declared."""
+def check_terms(
+    request: Request, schema: Schema, numbers: Collection[str], labels: Collection[str]
+) -> None:
+    """Terms are finite on the domains of their columns, and dummies have levels."""
+    # the label that ``C(x, ref=...)`` names
     for name, ref in request.formula.references.items():
         domain = schema.get(name)
         if not isinstance(domain, Levels) or ref not in domain.values:
@@ -493,10 +486,6 @@ def check_references(request: Request, schema: Schema) -> None:
                 f"C({name}, ref={ref!r}): {ref!r} is not a declared level of {name!r}. Declare "
                 "all levels in bounds=."
             )
-
-
-def check_factors(request: Request, numbers: Collection[str], labels: Collection[str]) -> None:
-    """A function that is not finite everywhere needs declared bounds; dummies need levels."""
     for factor in request.formula.factors:
         for name in factor.variables:
             declared = request.schema.get(name)
@@ -520,10 +509,6 @@ def check_factors(request: Request, numbers: Collection[str], labels: Collection
             text = isinstance(declared, Levels) or name in labels
             if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
                 raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
-
-
-def check_smooths(request: Request) -> None:
-    """A smooth takes one column."""
     for term in request.formula.terms:
         smooth = [f for f in term.factors if f.kind == "smooth"]
         if smooth and (len(term.factors) > 1 or "knots" in dict(smooth[0].options)):
