@@ -115,24 +115,20 @@ def label_key(value: object) -> str | None:
     row exists.
     """
     try:
-        key = _key(value)
+        # NaT is unequal to itself, and a comparison with NA returns NA.
+        unequal = value is not None and value != value  # noqa: PLR0124
+        truth = isinstance(unequal, bool | np.bool_)
+        if value is None or (bool(unequal) if truth else unequal is value):
+            return None
+        text = next((text for kinds, text in _TEXTS if isinstance(value, kinds)), None)
+        if text is not None:
+            key = text(value)
+        else:  # Compare by name, because importing pandas takes time.
+            pandas = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
+            key = str(value) if pandas else None
         return key if key is None else key.encode("utf-8", "backslashreplace").decode("utf-8")
     except Exception:
         return None
-
-
-def _key(value: Any) -> str | None:
-    # NaT is unequal to itself, and a comparison with NA returns NA.
-    unequal = value is not None and value != value  # noqa: PLR0124
-    truth = isinstance(unequal, bool | np.bool_)
-    if value is None or (bool(unequal) if truth else unequal is value):
-        return None
-    for kinds, text in _TEXTS:
-        if isinstance(value, kinds):
-            return text(value)
-    # Compare by name, because importing pandas takes time.
-    of_pandas = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
-    return str(value) if of_pandas else None
 
 
 def library(value: object) -> str:
@@ -145,17 +141,18 @@ def number_key(x: float) -> str | None:
     return str(int(x)) if x.is_integer() else repr(x)
 
 
-def _dated(value: Any) -> str | None:
-    # A subclass may define another text.
-    return str(value) if library(value) in ("datetime", "numpy", "pandas", "uuid") else None
-
+_DATED = ("datetime", "numpy", "pandas", "uuid")
 
 # The order matters: to Python a bool is an int, and to NumPy a time span is an int.
 _TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
     (bool | np.bool_, lambda value: str(bool(value))),
     (str, str.__str__),  # not str(), which a subclass may override
     (bytes | bytearray, lambda value: bytes(value).decode("utf-8", errors="replace")),
-    (date | time | timedelta | np.datetime64 | np.timedelta64 | UUID, _dated),
+    (
+        date | time | timedelta | np.datetime64 | np.timedelta64 | UUID,
+        # A subclass may define another text.
+        lambda value: str(value) if library(value) in _DATED else None,
+    ),
     (Enum, lambda value: f"{type(value).__name__}.{value.name}"),
     (int | np.integer, lambda value: str(int(value))),
     (float | np.floating | Decimal | Fraction, lambda value: number_key(float(value))),
@@ -345,6 +342,9 @@ class Binary:
     zero: str
     one: str
     numeric: bool = field(default=False, compare=False)
+    # Label keys read as 0, and those read as 1
+    zeros: tuple[str, ...] = field(default=(), compare=False)
+    ones: tuple[str, ...] = field(default=(), compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys = _label_keys(labels)
@@ -359,26 +359,15 @@ class Binary:
         object.__setattr__(self, "labels", None if coded else (zero, one))
         object.__setattr__(self, "zero", zero)
         object.__setattr__(self, "one", one)
+        # This also holds for the reversed coding, Binary([0, 1], ref=1).
+        synonyms = {zero, one} in _CODINGS
+        object.__setattr__(self, "zeros", (zero, _SYNONYMS[zero]) if synonyms else (zero,))
+        object.__setattr__(self, "ones", (one, _SYNONYMS[one]) if synonyms else (one,))
 
     def __repr__(self) -> str:
         if self.labels is None:
             return "Binary()" if self.zero == "0" else "Binary([False, True])"
         return f"Binary({list(self.labels)!r})"
-
-    @property
-    def zeros(self) -> tuple[str, ...]:
-        """Label keys read as 0."""
-        return self._spellings(self.zero)
-
-    @property
-    def ones(self) -> tuple[str, ...]:
-        """Label keys read as 1."""
-        return self._spellings(self.one)
-
-    def _spellings(self, key: str) -> tuple[str, ...]:
-        # This also holds for the reversed coding, Binary([0, 1], ref=1).
-        coded = {self.zero, self.one} in _CODINGS
-        return (key, _SYNONYMS[key]) if coded else (key,)
 
 
 Domain: TypeAlias = Interval | Levels | Binary

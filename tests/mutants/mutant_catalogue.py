@@ -203,8 +203,8 @@ ROWS = (
         (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
-        "any object written as its text", "request.schema:_key",
-        "str(value) if of_pandas else None", "str(value)",
+        "any object written as its text", "request.schema:label_key",
+        "str(value) if pandas else None", "str(value)",
         (c.texts_of_no_address,),
     ),
     Mutant(
