@@ -172,25 +172,6 @@ _HINTS = {
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _unknown(
-    name: str,
-    parameters: Mapping[str, inspect.Parameter],
-    keys: Sequence[str],
-    moved: Mapping[str, str],
-) -> None:
-    for key in keys:
-        if key not in parameters:
-            ours = SWAPS.get(key, "")
-            near = get_close_matches(key, parameters, 1)
-            meant = f"Write {near[0]}= instead." if near else ""
-            if ours in parameters:
-                meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
-            listed = f"Its arguments are {', '.join(parameters)}."
-            meant = meant or (listed if parameters else "It has no arguments.")
-            advice = moved.get(key) or _HINTS.get(key) or meant
-            raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
-
-
 def refuse_arguments(
     name: str,
     parameters: Mapping[str, inspect.Parameter],
@@ -212,7 +193,17 @@ def refuse_arguments(
     ------
     CapabilityError
     """
-    _unknown(name, parameters, keys, moved)
+    for key in keys:
+        if key not in parameters:
+            ours = SWAPS.get(key, "")
+            near = get_close_matches(key, parameters, 1)
+            meant = f"Write {near[0]}= instead." if near else ""
+            if ours in parameters:
+                meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
+            listed = f"Its arguments are {', '.join(parameters)}."
+            meant = meant or (listed if parameters else "It has no arguments.")
+            advice = moved.get(key) or _HINTS.get(key) or meant
+            raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
     places = [key for key, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = [k for k, p in parameters.items() if p.default is p.empty and p.kind in _BY_NAME]
     missing = [key for key in needed if key not in (*places[:positional], *keys)]

@@ -85,18 +85,19 @@ class Budget:
     """Whether a third party states the guarantee. It may then be pure (delta = 0)."""
 
     def __post_init__(self) -> None:
-        _positive("eps", self.epsilon, upper=math.inf)
-        if not (self.given and self.delta == 0):
-            _positive("delta", self.delta, upper=1.0)
-
-
-def _positive(name: str, value: Any, *, upper: float) -> None:
-    # A whole number may be too large for a float, so compare it without converting it.
-    if not (is_number(value) and 0 < value < upper):
-        domain, usual = "a finite number above 0", "eps=1.0"
-        if upper < math.inf:
-            domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
-        raise BudgetError(f"{name} must be {domain}, not {_public(value)}. Write {usual}.")
+        # A whole number may be too large for a float, so compare it without converting it.
+        eps: Any = self.epsilon
+        if not (is_number(eps) and 0 < eps < math.inf):
+            raise BudgetError(
+                f"eps must be a finite number above 0, not {_public(eps)}. Write eps=1.0."
+            )
+        delta: Any = self.delta
+        if self.given and delta == 0:
+            return
+        if not (is_number(delta) and 0 < delta < 1):
+            raise BudgetError(
+                f"delta must be a number in (0, 1), not {_public(delta)}. Write delta=1e-5."
+            )
 
 
 def _public(value: Any) -> str:

@@ -497,7 +497,7 @@ LEDGER = (
         (c.caps_hold_to_the_unit,),
     ),
     Mutant(
-        "a pure event counts a quarter of its square", "accounting.price:_assignments",
+        "a pure event counts a quarter of its square", "accounting.price:_shortlist",
         "(2 * charge.PICO)", "(4 * charge.PICO)", (c.known_prices,),
     ),
     Mutant(
