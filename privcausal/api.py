@@ -274,11 +274,19 @@ def private(
     first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
-            parse(formula, source), bounds, eps, delta,
-            Trust.of(neighbors, unit, max_rows), control,
-            estimand=first, more=more, propensity=propensity, weights=weights,
-            groups=groups_of(groups), horizon=horizon,
-        )  # fmt: skip
+            parse(formula, source),
+            bounds,
+            eps,
+            delta,
+            Trust.of(neighbors, unit, max_rows),
+            control,
+            estimand=first,
+            more=more,
+            propensity=propensity,
+            weights=weights,
+            groups=groups_of(groups),
+            horizon=horizon,
+        )
         method = estimators.for_average(request)
         chosen = estimators.base_of(base, ("gam", "linear"))
         return run(method, chosen, source, request, ledger, results.AteResult, progress)
@@ -601,10 +609,19 @@ def plan(
     else:
         trust = Trust.of(neighbors, unit, max_rows)
     request = request_of(
-        parsed, schema, next(iter(question.epsilons), 1.0), delta, trust, control,
-        estimand=of, more=more, propensity=propensity, weights=weights,
-        groups=groups_of(groups), horizon=horizon,
-    )  # fmt: skip
+        parsed,
+        schema,
+        next(iter(question.epsilons), 1.0),
+        delta,
+        trust,
+        control,
+        estimand=of,
+        more=more,
+        propensity=propensity,
+        weights=weights,
+        groups=groups_of(groups),
+        horizon=horizon,
+    )
     check_spelling(request)
     if average or regression:
         method = estimators.for_average(request)
