@@ -453,7 +453,7 @@ def check_domains(
     CapabilityError, SchemaError
     """
     check_outcome_domain(request, numbers, labels)
-    check_terms(request, schema, numbers, labels)
+    check_factors(request, schema, numbers, labels)
     check_groups(request, schema, numbers, labels)
     check_rest(request, numbers, labels, quote=quote)
 
@@ -474,7 +474,7 @@ def check_outcome_domain(
         )
 
 
-def check_terms(
+def check_factors(
     request: Request, schema: Schema, numbers: Collection[str], labels: Collection[str]
 ) -> None:
     """Terms are finite on the domains of their columns, and dummies have levels."""
