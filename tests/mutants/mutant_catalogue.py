@@ -648,7 +648,7 @@ PRICES = (
         "ROUND_FLOOR", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
     ),
     Mutant(
-        "prices of a column are rounded to nearest", "prices:_cell",
+        "prices of a column are rounded to nearest", "prices:column",
         "ROUND_CEILING", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
     ),
     Mutant(
