@@ -13,6 +13,7 @@ from privcausal.estimators import uplift
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.planner import Planner, Record
 from privcausal.features.rows import declare_queries
+from privcausal.request.checks import check_spelling
 from privcausal.request.cohorts import cohorts_of
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import ControlGroup, panel_of
@@ -273,11 +274,19 @@ def private(
     first, more = estimands_of(estimand)
     with open_source(data) as source:
         request = request_of(
-            parse(formula, source), bounds, eps, delta,
-            Trust.of(neighbors, unit, max_rows), control,
-            estimand=first, more=more, propensity=propensity, weights=weights,
-            groups=groups_of(groups), horizon=horizon,
-        )  # fmt: skip
+            parse(formula, source),
+            bounds,
+            eps,
+            delta,
+            Trust.of(neighbors, unit, max_rows),
+            control,
+            estimand=first,
+            more=more,
+            propensity=propensity,
+            weights=weights,
+            groups=groups_of(groups),
+            horizon=horizon,
+        )
         method = estimators.for_average(request)
         chosen = estimators.base_of(base, ("gam", "linear"))
         return run(method, chosen, source, request, ledger, results.AteResult, progress)
@@ -600,11 +609,20 @@ def plan(
     else:
         trust = Trust.of(neighbors, unit, max_rows)
     request = request_of(
-        parsed, schema, next(iter(question.epsilons), 1.0), delta, trust, control,
-        estimand=of, more=more, propensity=propensity, weights=weights,
-        groups=groups_of(groups), horizon=horizon,
-    )  # fmt: skip
-    request.schema.refuse_misspelt(request.columns, request.columns, request.columns)
+        parsed,
+        schema,
+        next(iter(question.epsilons), 1.0),
+        delta,
+        trust,
+        control,
+        estimand=of,
+        more=more,
+        propensity=propensity,
+        weights=weights,
+        groups=groups_of(groups),
+        horizon=horizon,
+    )
+    check_spelling(request)
     if average or regression:
         method = estimators.for_average(request)
     else:

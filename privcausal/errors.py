@@ -17,7 +17,6 @@ import math
 import os
 import sys
 import warnings
-from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
@@ -25,7 +24,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import wraps
 from traceback import clear_frames
-from typing import Any, ParamSpec, TypeGuard, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar, overload
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -173,25 +172,6 @@ _HINTS = {
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _unknown(
-    name: str,
-    parameters: Mapping[str, inspect.Parameter],
-    keys: Sequence[str],
-    moved: Mapping[str, str],
-) -> None:
-    for key in keys:
-        if key not in parameters:
-            ours = SWAPS.get(key, "")
-            near = get_close_matches(key, parameters, 1)
-            meant = f"Write {near[0]}= instead." if near else ""
-            if ours in parameters:
-                meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
-            listed = f"Its arguments are {', '.join(parameters)}."
-            meant = meant or (listed if parameters else "It has no arguments.")
-            advice = moved.get(key) or _HINTS.get(key) or meant
-            raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
-
-
 def refuse_arguments(
     name: str,
     parameters: Mapping[str, inspect.Parameter],
@@ -213,7 +193,17 @@ def refuse_arguments(
     ------
     CapabilityError
     """
-    _unknown(name, parameters, keys, moved)
+    for key in keys:
+        if key not in parameters:
+            ours = SWAPS.get(key, "")
+            near = get_close_matches(key, parameters, 1)
+            meant = f"Write {near[0]}= instead." if near else ""
+            if ours in parameters:
+                meant = f"Write {EXAMPLES.get(ours, f'{ours}=...')}."
+            listed = f"Its arguments are {', '.join(parameters)}."
+            meant = meant or (listed if parameters else "It has no arguments.")
+            advice = moved.get(key) or _HINTS.get(key) or meant
+            raise CapabilityError(f"{name}() has no argument {key}=. {advice}")
     places = [key for key, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = [k for k, p in parameters.items() if p.default is p.empty and p.kind in _BY_NAME]
     missing = [key for key in needed if key not in (*places[:positional], *keys)]
@@ -225,8 +215,18 @@ def refuse_arguments(
         )
 
 
-def named(call: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error."""
+@overload
+def named(call: type[R]) -> type[R]: ...
+@overload
+def named(call: Callable[P, R]) -> Callable[P, R]: ...
+def named(call: Any) -> Any:
+    """Wrap a call: arguments pass `as_plain`, and wrong keywords raise this package's own error.
+
+    A class that users create is returned itself, with its constructor wrapped.
+    """
+    if isinstance(call, type):
+        call.__init__ = named(call.__init__)  # type: ignore[misc]
+        return call
     name, parameters = call.__name__, dict(inspect.signature(call).parameters)
     if name in ("__init__", "__call__"):
         name = call.__qualname__.split(".")[-2]
@@ -235,7 +235,7 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
     bound = len(inspect.signature(call).parameters) - len(parameters)
 
     @wraps(call)
-    def checked(*args: P.args, **options: P.kwargs) -> R:
+    def checked(*args: Any, **options: Any) -> Any:
         try:
             if not open_ended:
                 refuse_arguments(name, parameters, len(args) - bound, list(options))
@@ -249,31 +249,7 @@ def named(call: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-class _Making(ABCMeta):
-    @property
-    def __signature__(cls) -> inspect.Signature:  # of the class, not of `__call__`
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # the class's own
-        return signature.replace(parameters=[*signature.parameters.values()][1:])
-
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        if options:
-            parameters = dict(inspect.signature(cls).parameters)
-            _unknown(cls.__name__, parameters, list(options), {})
-        return super().__call__(
-            *map(as_plain, args), **{k: as_plain(v) for k, v in options.items()}
-        )
-
-
-class Made(metaclass=_Making):
-    """Base of classes that users create, from arguments that pass `as_plain`.
-
-    Unknown keywords raise this package's own error.
-    """
-
-    __slots__ = ()
-
-
-class Strict(Made):
+class Strict:
     """Base of public classes whose methods also refuse wrong keywords with this package's error."""
 
     __slots__ = ()

@@ -43,15 +43,16 @@ def column(amounts: Iterable[float]) -> tuple[str, ...]:
     if paid:
         needed = max(1 - math.floor(math.log10(max(paid))), -math.floor(math.log10(min(paid))))
         decimals = min(6, max(2, needed))
-    return tuple(_cell(amount, decimals) for amount in spent)
-
-
-def _cell(amount: float, decimals: int) -> str:
-    if math.isnan(amount):
-        return ""
-    if 0 < amount < 10.0**-decimals or amount >= 1e6:
-        return at_most(amount, 2)
-    return f"{_decimal(amount).quantize(Decimal(1).scaleb(-decimals), ROUND_CEILING):f}"
+    cells = []
+    for amount in spent:
+        if 0 < amount < 10.0**-decimals or amount >= 1e6:
+            cells.append(at_most(amount, 2))
+        elif math.isnan(amount):
+            cells.append("")
+        else:
+            smallest = Decimal(1).scaleb(-decimals)
+            cells.append(f"{_decimal(amount).quantize(smallest, ROUND_CEILING):f}")
+    return tuple(cells)
 
 
 def percent(share: float) -> str:

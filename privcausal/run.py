@@ -19,11 +19,12 @@ from privcausal import accounting, errors, vault
 from privcausal.accounting.charge import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Undeclared, check_plan, check_rows, levels, resolve_domains
+from privcausal.estimators.budget import check_plan, check_rows, levels, resolve_domains
 from privcausal.estimators.planner import LEAST_EPSILON, Planner, Record, RowRequest
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
+from privcausal.request import checks
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import (
@@ -166,12 +167,20 @@ def request_of(
     several = isinstance(domain, Levels) and len(domain.values) > 2
     if options.get("estimand") == "PLR" and not (several or isinstance(domain, Interval)):
         options["estimand"] = "ATO"  # the same number: the slope of two arms (Angrist 1998)
-    return Request(
-        formula, schema, Budget(eps, delta, dict(control.shares or {})), trust,
-        clip=control.propensity_clip, split=control.split, tails=control.tails,
+    request = Request(
+        formula,
+        schema,
+        Budget(eps, delta, dict(control.shares or {})),
+        trust,
+        clip=control.propensity_clip,
+        split=control.split,
+        tails=control.tails,
         cov_type=control.cov_type,
-        cluster=Clusters.of(control.cluster, control.max_cluster_rows), **options,
-    )  # fmt: skip
+        cluster=Clusters.of(control.cluster, control.max_cluster_rows),
+        **options,
+    )
+    checks.check_request(request)
+    return request
 
 
 def groups_of(groups: Sequence[str]) -> tuple[str, ...]:
@@ -194,11 +203,8 @@ def run(
     """Plan the stages, charge the ledger, and fit."""
     # First, check everything that does not need rows.
     source = vault.typed(source, request.label_columns)
-    vault.check_columns(source.header, request.read)
-    vault.check_types(source.header, request)
-    free = [name for name, kind in source.header.kinds.items() if kind == "bool"]
-    free += [*request.formula.coded, *request.keys.values()]
-    request.schema.refuse_misspelt(source.header.names, request.columns, free)
+    checks.check_table(request, source.header)
+    checks.check_spelling(request, source.header)
     strange = [n for n in request.declared if n not in source.header.names]
     # Other names may belong to other tables that share this schema.
     if strange := [n for n in strange if get_close_matches(n, source.header.names, 1, 0.75)]:
@@ -207,7 +213,6 @@ def run(
             "Correct or remove them."
         )
     schema, undeclared = resolve_domains(request, source.header)
-    _check_rest(request, undeclared, quote=not source.header.untyped)
     size = vault.public_size(source, request) if request.trust.unit is None else None
     request = replace(request, nobs=size)
     said = RowRequest.of(request, learner, base, source.header)
@@ -279,22 +284,6 @@ def _used(plan: Plan, left: Sequence[Stage], ledger: accounting.Ledger | None) -
     if ledger is None:
         return said
     return f"{said} The ledger was charged for all stages before the first and returns nothing."
-
-
-MOST_BOUGHT = 5
-"""Maximum number of columns taken by ``.`` whose domains may be estimated. A user who names no
-covariate may have overlooked an identifier or a text column, and each domain costs budget."""
-
-
-def _check_rest(request: Request, undeclared: Undeclared, *, quote: bool) -> None:
-    rest = request.formula.rest
-    bought = [name for name in rest if name in (*undeclared.numbers, *undeclared.labels)]
-    if len(bought) > MOST_BOUGHT:
-        raise errors.SchemaError(
-            f"'.' includes {len(bought)} columns without a declared domain"
-            f"{f' ({_some(bought)})' if quote else ''}. Declare their domains, or name the "
-            "covariates."
-        )
 
 
 def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:

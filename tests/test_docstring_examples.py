@@ -29,7 +29,7 @@ PLAIN = {
     "RegressionResult.f_pvalue", "RegressionResult.fvalue", "RegressionResult.get_prediction",
     "Result.summary2", "Tested.df_model", "Tested.df_resid", "Tested.use_t",
     "ReleasedFit.zvalues", "Schema.columns", "Schema.get", "Schema.label_columns",
-    "Schema.refuse_misspelt", "TradeOff.from_noise",
+    "TradeOff.from_noise",
 }  # fmt: skip
 """Methods that may do without one: fields, aliases, refusals, and what the package itself calls."""
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS

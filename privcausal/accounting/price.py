@@ -692,11 +692,16 @@ def _total(choice: Assignment, delta: float) -> Fraction | float:
     )
 
 
-def _assignments(events: Events) -> list[Assignment]:
-    """Every assignment that counts the largest pure events as epsilon and the others as rho.
+def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:
+    """The few assignments to convert exactly: both ends, and the best by a float formula.
 
-    Other assignments need not be tried. `epsilon_of` is a minimum of lines s rho + c(s), one for
-    each Renyi order s. The smallest total is therefore the minimum over s of
+    The formula only selects. Each assignment is valid: a poor selection costs budget, not privacy.
+    With a `cap`, the best assignment is the one with the most remaining rho. Without a cap, it is
+    the one with the smallest total.
+
+    Assignments count the largest pure events as epsilon and the others as rho. Others need not be
+    tried. `epsilon_of` is a minimum of lines s rho + c(s), one for each Renyi order s. The smallest
+    total is therefore the minimum over s of
 
         c(s) + s rho + sum over pure events of min(epsilon_j, s epsilon_j^2 / 2),
 
@@ -705,20 +710,10 @@ def _assignments(events: Events) -> list[Assignment]:
     as_epsilon = accumulate(events.pure, initial=0)
     # epsilon^2 / 2 in pico-units, rounded up
     as_rho = [*accumulate((-(-(e**2) // (2 * charge.PICO)) for e in events.pure), initial=0)]
-    return [
+    choices = [
         Assignment(pure, events.rho + events.gdp + as_rho[-1] - rho)
         for pure, rho in zip(as_epsilon, as_rho, strict=True)
     ]
-
-
-def _shortlist(events: Events, delta: float, cap: float | None = None) -> Sequence[Assignment]:
-    """The few assignments to convert exactly: both ends, and the best by a float formula.
-
-    The formula only selects. Each assignment is valid: a poor selection costs budget, not privacy.
-    With a `cap`, the best assignment is the one with the most remaining rho. Without a cap, it is
-    the one with the smallest total.
-    """
-    choices = _assignments(events)
     if len(choices) <= 2 or not delta > 0:
         return choices
     pure, rho = np.array(choices, dtype=np.float64).T[:, :, None] / charge.PICO

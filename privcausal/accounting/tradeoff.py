@@ -65,7 +65,16 @@ class TradeOff:
             knots = np.array(getattr(self, name), dtype=np.float64)
             knots.flags.writeable = False
             object.__setattr__(self, name, knots)
-        if not _is_half_tradeoff(self.level, self.power):
+        level, power = self.level, self.power
+        half = level.ndim == 1 and level.shape == power.shape and len(level) and level[0] == 0
+        if half:
+            steps, rises = np.diff(level), np.diff(power)
+            half = ((steps > 0) & (rises >= 0)).all() and 0 <= power[0] <= power[-1] <= 1
+        if half:
+            slopes, diagonal = rises / steps, abs(level[-1] + power[-1] - 1) < 1e-12
+            # slopes of 1 - f decrease to at least 1; the slack covers rounding of tiny differences
+            half = diagonal and (slopes[1:] <= slopes[:-1] * (1 + 1e-6)).all()
+        if not half:
             raise BudgetError("These knots do not define a symmetric convex trade-off function.")
 
     @classmethod
@@ -251,18 +260,6 @@ def convex_envelope(x: Vector, y: Vector) -> tuple[Vector, Vector]:
 
 def _slope(p: tuple[float, float], q: tuple[float, float]) -> float:
     return (q[1] - p[1]) / (q[0] - p[0])
-
-
-def _is_half_tradeoff(level: Vector, power: Vector) -> bool:
-    if level.ndim != 1 or level.shape != power.shape or not len(level) or level[0] != 0:
-        return False
-    steps, rises = np.diff(level), np.diff(power)
-    if not ((steps > 0) & (rises >= 0)).all() or not 0 <= power[0] <= power[-1] <= 1:
-        return False
-    slopes = rises / steps
-    on_diagonal = abs(level[-1] + power[-1] - 1) < 1e-12
-    # slopes of 1 - f decrease to at least 1; the slack covers rounding of tiny differences
-    return bool(on_diagonal and (slopes[1:] <= slopes[:-1] * (1 + 1e-6)).all())
 
 
 def _losses(mu: float) -> Vector:

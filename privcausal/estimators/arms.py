@@ -22,6 +22,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from privcausal import vault
+from privcausal.errors import named
 from privcausal.estimators import boosting, budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.budget import Use, weighs_gram
@@ -102,6 +103,7 @@ class _Arms(CateLearner):
         return orthogonal.orthogonal_effect(state, partials, residuals, regress)
 
 
+@named
 @dataclass(frozen=True)
 class S(_Arms):
     """One regression on (T, phi(x)) and, by default, T phi(x).
@@ -139,6 +141,7 @@ class S(_Arms):
         return Posterior(pick @ fitted.mean, pick @ fitted.cov @ pick.T, fitted.evidence)
 
 
+@named
 @dataclass(frozen=True)
 class T(_Arms):
     """One regression per arm; tau is their difference."""
@@ -151,6 +154,7 @@ class T(_Arms):
         return Posterior(b.mean - a.mean, b.cov + a.cov, b.evidence + a.evidence)
 
 
+@named
 @dataclass(frozen=True)
 class X(T):
     """Imputed effects regressed within each arm and combined: tau = e tau_0 + (1 - e) tau_1."""

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, Made
+from privcausal.errors import CapabilityError
 from privcausal.estimators import averages as averages_of
 from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators import nuisances as nu
@@ -39,7 +39,7 @@ from privcausal.request.terms import ATE_TERM, ResultTerm
 from privcausal.vault import Vault
 
 
-class Learner(Made, ABC):
+class Learner(ABC):
     """Plans its releases from a request, and fits by asking a vault for these releases.
 
     Attributes

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.errors import CapabilityError, Made
+from privcausal.errors import CapabilityError, named
 from privcausal.estimators import options
 from privcausal.estimators.options import DPEBM, NN, Given, Kernel, Sklearn
 from privcausal.features.basis import FeatureMap
@@ -35,7 +35,7 @@ CURVED = 0.01
 """Prior variance of nonlinear parts relative to linear parts: a tenth in sd. Chosen by hand."""
 
 
-class Base(Made, ABC):
+class Base(ABC):
     """A base that learns from noisy moments.
 
     Prior variances are public: `intercept` for the intercept, and `size` for the slopes.
@@ -75,6 +75,7 @@ class Base(Made, ABC):
         """
 
 
+@named
 @dataclass(frozen=True)
 class Gam(Base):
     """Private additive regression (the default): smooth terms, empirical Bayes.
@@ -171,6 +172,7 @@ class Gam(Base):
         return fit(moments, Prior(group, scale, intercept, centre, fit_noise=True, basis=basis))
 
 
+@named
 @dataclass(frozen=True)
 class Linear(Base):
     """Least squares on the formula's own columns, stabilized only as far as the noise requires."""

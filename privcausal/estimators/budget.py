@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from privcausal.features.rows import read_queries, warn_beyond
 from privcausal.inference.averages import FEW_SDS
 from privcausal.inference.ranges import rows_to_find
 from privcausal.prices import DELTA_DIGITS, at_most
-from privcausal.request import factors, plan
+from privcausal.request import plan
+from privcausal.request.checks import check_domains
 from privcausal.request.expressions import quoted
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
@@ -255,33 +255,18 @@ def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclare
             labels.append(name)
         else:
             numbers.append(name)
-    if formula.outcome in labels:
-        raise SchemaError(
-            f"Outcome {formula.outcome!r} holds text. Declare its two labels, the reference "
-            f"first: bounds={{{formula.outcome!r}: ['no', 'yes']}}."
-        )
     undeclared = Undeclared(tuple(numbers), tuple(labels), header.integers)
-    if formula.outcome in numbers and request.tails == "any":
-        raise SchemaError(
-            f"tails='any' requires declared outcome bounds, because values outside estimated "
-            f"bounds have no limit. Write bounds={{{formula.outcome!r}: (lo, hi)}}."
-        )
     schema = as_coded(request.schema.with_columns(free), request)
+    check_domains(request, schema, numbers, labels, quote=not header.untyped)
     # the level that ``C(x, ref=...)`` names comes first
     reordered = {}
     for name, ref in formula.references.items():
-        domain = schema.get(name)
-        if not isinstance(domain, Levels) or ref not in domain.values:
-            raise SchemaError(
-                f"C({name}, ref={ref!r}): {ref!r} is not a declared level of {name!r}. Declare "
-                "all levels in bounds=."
-            )
+        domain = schema[name]
+        assert isinstance(domain, Levels)
         values = [ref, *(v for v in domain.values if v != ref)]
         reordered[name] = Levels(values, other=domain.other)
     schema = schema.with_columns(reordered) if reordered else schema
-    _check_terms(request, undeclared)
     _check_finite(request, schema)
-    _check_groups(request, schema, undeclared)
     # the points must be readable before budget is spent: this needs declared domains
     if request.queries is not None:
         estimated = {*undeclared.numbers, *undeclared.labels} & set(request.queries.columns)
@@ -307,46 +292,6 @@ def as_coded(schema: Schema, request: Request) -> Schema:
         if isinstance(domain, Levels) and not (request.arms and name == formula.treatment):
             changed[name] = Binary(list(domain.values))
     return schema.with_columns(changed) if changed else schema
-
-
-def _check_terms(request: Request, undeclared: Undeclared) -> None:
-    """Check a factor's requirements on its column's domain before budget is spent.
-
-    A function that is not finite everywhere needs declared bounds; dummies need levels. A smooth
-    takes one column.
-    """
-    for term in request.formula.terms:
-        for factor in term.factors:
-            for name in factor.variables:
-                declared = request.schema.get(name)
-                if factor.kind in factors.LABEL_KINDS and isinstance(declared, Interval):
-                    raise SchemaError(
-                        f"C({name}) requires levels, but {name!r} has numeric bounds. Declare its "
-                        f"levels: bounds={{{name!r}: ['1', '2']}}."
-                    )
-                if name in undeclared.numbers and not factor.total:
-                    raise SchemaError(
-                        f"Term {factor.expr!r} is not finite for all values of {name!r}. Declare "
-                        f"bounds within which it is finite: bounds={{{name!r}: (lo, hi)}}."
-                    )
-                if isinstance(declared, Interval) and factor.kind == "spline":
-                    knots = cast("tuple[float, ...]", dict(factor.options).get("knots", ()))
-                    if not all(declared.lo < knot < declared.hi for knot in knots):
-                        raise SchemaError(
-                            f"Term {factor.expr!r} has knots outside the bounds "
-                            f"({declared.lo:g}, {declared.hi:g}) of {name!r}. Move the knots "
-                            "inside."
-                        )
-                text = isinstance(declared, Levels) or name in undeclared.labels
-                if text and factor.kind not in ("numeric", *factors.LABEL_KINDS):
-                    raise SchemaError(f"Term {factor.expr!r} needs numbers, but {name!r} is text.")
-    for term in request.formula.terms:
-        smooth = [f for f in term.factors if f.kind == "smooth"]
-        if smooth and (len(term.factors) > 1 or "knots" in dict(smooth[0].options)):
-            raise CapabilityError(
-                f"Term {term.name!r}: s() takes one column and k=. For products or custom knots, "
-                "use bs(x, knots=[...])."
-            )
 
 
 MOST_COLUMNS = 1000
@@ -424,36 +369,6 @@ def check_levels(request: Request) -> None:
                     f"{name!r} has only one declared level. Declare all its levels, or remove it "
                     "from the formula."
                 )
-
-
-MOST_GROUPS = 2000
-"""Maximum number of groups of all averages; their joint covariance has as many rows."""
-
-
-def _check_groups(request: Request, schema: Schema, undeclared: Undeclared) -> None:
-    estimated = {*undeclared.numbers, *undeclared.labels} & set(request.formula.variables)
-    declared = []
-    for text in request.groups:
-        group = factors.parse_group(text)
-        for name in group.columns:
-            if name in undeclared.numbers and name in estimated and group.bare:
-                raise factors.numeric_group(name)
-            if name not in estimated and name not in schema:
-                raise SchemaError(
-                    f"Group {text!r} requires a declared domain for {name!r}. Write "
-                    f"bounds={{{name!r}: [0, 1]}} if it is 0/1; otherwise declare (lo, hi) or its "
-                    "labels."
-                )
-        if not estimated & {*group.columns}:
-            declared.append(text)
-    groups = len(factors.resolve_groups(declared, schema))
-    averages = max(len(request.arms) - 1, len(request.averages), 1)
-    if groups * averages > MOST_GROUPS:
-        of = f" for each of {averages} averages" if averages > 1 else ""
-        raise CapabilityError(
-            f"groups= makes {groups} groups{of}; the maximum is {MOST_GROUPS:,} in total. Name "
-            "only the levels that you need, for example groups=['ward == north', 'age >= 65']."
-        )
 
 
 def _check_estimands(

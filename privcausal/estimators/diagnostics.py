@@ -24,6 +24,7 @@ from privcausal.features.functions import Constant, Function, Ranks
 from privcausal.inference.cells import CellEffect, Curve, curves
 from privcausal.inference.effects import Answers
 from privcausal.inference.population import uniform_population
+from privcausal.request.checks import check_table
 from privcausal.request.plan import Plan, Stage, StageKey
 from privcausal.request.request import Budget
 from privcausal.request.schema import Interval
@@ -235,8 +236,7 @@ def _look(
         )
     with vault.open_source(frame) as opened:
         source = vault.typed(opened, request.label_columns)
-        vault.check_columns(source.header, request.read)
-        vault.check_types(source.header, request)
+        check_table(request, source.header)
         run = accounting.run_name(f"fit.{stage.heading} of {request.formula.text!r}")
         published = estimate.kind == "published"
         handle = vault.open_vault(source, plan, ledger, run, published=published)

@@ -11,7 +11,7 @@ import numpy as np
 
 from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
-from privcausal.errors import BudgetError, CapabilityError
+from privcausal.errors import BudgetError, CapabilityError, named
 from privcausal.estimators import bases, budget, first_stages, options, orthogonal
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
@@ -166,6 +166,7 @@ NETWORK_USES = (
 """Stages charged in rho if networks learn the nuisances."""
 
 
+@named
 @dataclass(frozen=True)
 class DPCATE(CateLearner):
     """Effect function tau(x) by Gaussian-kernel regression of a pseudo-outcome.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from privcausal.accounting.tradeoff import TradeOff
-from privcausal.errors import CapabilityError, Made, is_number
+from privcausal.errors import CapabilityError, is_number, named
 from privcausal.prices import pair
 from privcausal.typing import Matrix, Vector
 
@@ -53,8 +53,9 @@ MASS = (
 )
 
 
+@named
 @dataclass(frozen=True)
-class DPEBM(Made):
+class DPEBM:
     """Private explainable boosting (Nori et al. 2021), as a base of the CATE learners.
 
     Unlike the implementation in the package interpret, the guarantee holds for any data. Bins come
@@ -113,8 +114,9 @@ class DPEBM(Made):
         check_switch("DPEBM(smooth=)", self.smooth)
 
 
+@named
 @dataclass(frozen=True)
-class Kernel(Made):
+class Kernel:
     """Gaussian-kernel regression of the effect, released once on a public basis.
 
     Only for ``learner="dpcate"``. The kernel is exp(-||z - z'||^2 / (2 h^2)) on the effect
@@ -161,8 +163,9 @@ class Kernel(Made):
             raise CapabilityError("Kernel(functions=) must be even.")
 
 
+@named
 @dataclass(frozen=True)
-class NN(Made):
+class NN:
     """Networks with one hidden layer of 32 rectified units, trained by DP-SGD.
 
     Only for ``learner="dpcate"``. Each row's gradient is clipped to norm one, rows enter a
@@ -202,8 +205,9 @@ class NN(Made):
             raise CapabilityError("NN(second=) must be a Kernel, for example pc.bases.Kernel().")
 
 
+@named
 @dataclass(frozen=True)
-class Given(Made):
+class Given:
     """Nuisances given as functions of the covariates, for `privcausal.paper.dpcate`.
 
     You **declare** that the functions are public, or private at a cost charged elsewhere. The
@@ -254,8 +258,9 @@ class Given(Made):
         )
 
 
+@named
 @dataclass(frozen=True)
-class Sklearn(Made):
+class Sklearn:
     """scikit-learn estimators that read the rows themselves, inside the vault.
 
     The estimators are cloned before fitting, so yours stay unfitted. The fitted clones are **not

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privcausal.errors import CapabilityError
+from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
@@ -259,6 +259,7 @@ def water_filling(variance: Vector, noise: float) -> Vector:
 # -- the learner ------------------------------------------------------------------------------
 
 
+@named
 @dataclass(frozen=True)
 class R(CateLearner):
     """tau(x) minimizing sum [(Y - eta) - (T - e) tau(x)]^2; never divides by the propensity."""
@@ -290,6 +291,7 @@ FORM_NOTE = (
 )
 
 
+@named
 @dataclass(frozen=True)
 class Auto(R):
     """Learner "r" with a chosen form of the effect: constant, linear, or smooth.
@@ -332,6 +334,7 @@ class Auto(R):
 DR_MOMENTS = StageKey("effect", "score moments")
 
 
+@named
 @dataclass(frozen=True)
 class DR(CateLearner):
     """Regress the doubly robust score minus a first effect tau_1(x).

@@ -16,7 +16,7 @@ import numpy as np
 from privcausal.accounting import PICO, Charge, Cost, Release
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
-from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number
+from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number, named
 from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
@@ -28,6 +28,7 @@ from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, p
 from privcausal.inference.effects import ArmPolynomials, trimmed
 from privcausal.inference.population import Population
 from privcausal.request import partition as partitions
+from privcausal.request.checks import check_request
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Coordinates, Nearest
 from privcausal.request.plan import PER_ROW, Plan, Stage, StageKey, divide, portions
@@ -81,6 +82,7 @@ def clusters_stage(number: int) -> StageKey:
     return StageKey("nuisance", f"clusters, round {number}")
 
 
+@named
 @dataclass(frozen=True)
 class ADUM(EffectLearner):
     """Uplift by cell: difference of the arms' mean outcomes, from noisy counts and sums.
@@ -587,6 +589,7 @@ def cell_request(
         if cells.request.trust.unit is not None:
             raise CapabilityError(PER_ROW)
         request = replace(cells.request, budget=budget, trust=trust, propensity=propensity)
+        check_request(request)
         names = tuple(map(str, range(cells.partition.size)))
         parts: dict[str, object] = {
             axis.name: getattr(axis, "parts", getattr(axis, "cuts", "levels"))
@@ -598,6 +601,7 @@ def cell_request(
     request = Request(CausalFormula.parse(BY_CELL), Schema(), budget, trust, propensity=propensity)
     declared = Schema({"outcome": outcome, "arm": Binary(), "cell": list(cells)})
     request = replace(request, schema=as_coded(declared, request))
+    check_request(request)
     table = CellRequest(request, {"cell": "levels"}, learner)
     labels = (label.removeprefix("cell = ") for label in table.partition.labels())
     return replace(table, names=tuple(labels))
@@ -683,6 +687,7 @@ LOSS = StageKey("effect", "squared loss")
 MOST_DEGREE = 12
 
 
+@named
 @dataclass(frozen=True)
 class TM(EffectLearner):
     """Difference of two polynomial regressions, one per arm, by the functional mechanism.

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -121,24 +120,6 @@ class TypedCall:
             hint = f"{', '.join(first)} and {last}" if first else last
             raise self.refuse(f"{self.name}() accepts only {hint}.")
         return arguments
-
-    def whole(self, node: ast.expr, name: str, low: int, high: int) -> int:
-        value = constant(node)
-        if not isinstance(value, int) or not low <= value <= high:
-            raise self.refuse(f"{name} must be a whole number from {low} to {high}.")
-        return value
-
-    def knots(self, node: ast.expr) -> tuple[float, ...]:
-        items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
-        values = [constant(item) for item in items]
-        knots = tuple(float(v) for v in values if v is not None)
-        rising = all(a < b for a, b in pairwise(knots))
-        if not knots or len(knots) < len(values) or len(knots) > MAX_BASIS or not rising:
-            raise self.refuse(
-                f"knots must be a list of 1 to {MAX_BASIS} increasing numbers. Write knots=[20, "
-                "40]."
-            )
-        return knots
 
 
 _SHOWN = {"contr.": "a contrast"}

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -69,44 +70,40 @@ def parse_group(text: Any) -> Group:
     pieces = text.split("&")
     if not all(_COMPARISON.search(piece) for piece in pieces):  # & is part of a label
         pieces = [text]
-    parts = tuple(part for piece in pieces for part in _conditions(text, piece))
-    return Group(Place(text.strip()), parts)
+    parts = []
+    for typed in pieces:
+        if not _COMPARISON.search(typed):
+            parts.append(Condition(typed.strip(), "==", ""))
+            continue
+        piece = re.sub(r"^\s*\((.*)\)\s*$", r"\1", typed)
+        equal: Any = next((symbol for symbol in ("==", "!=") if symbol in piece), "")
+        if equal:
+            column, _, value = (part.strip() for part in piece.partition(equal))
+            triples = [(column, equal, value)]
+        else:  # two comparisons for a column between two numbers
+            *sides, last = (side.strip() for side in _COMPARISON.split(piece))
+            *first, symbol = _COMPARISON.findall(piece)
+            triples = [(sides[-1], symbol, last)]
+            if len(sides) > 2 or any(other[0] != symbol[0] for other in first):
+                raise SchemaError(f"Group {text!r} must have the form '0 <= column < 5'.")
+            triples += [(sides[1], _FLIPPED[other], sides[0]) for other in first]
+        if not all(column and value for column, _, value in triples):
+            raise SchemaError(f"Group {text!r} must have the form 'column >= 65'.")
+        for column, comparison, value in triples:
+            try:
+                right: str | float = float(value)
+            except ValueError:
+                if comparison not in ("==", "!="):
+                    raise SchemaError(f"Group {text!r} must compare with a number.") from None
+                right = value.strip("'\"")
+            if isinstance(right, float) and not math.isfinite(right):
+                raise SchemaError(f"Group {text!r} must compare with a finite number.")
+            parts.append(Condition(column, comparison, right))
+    return Group(Place(text.strip()), tuple(parts))
 
 
 _COMPARISON = re.compile("==|!=|>=|<=|>|<")
 _FLIPPED: Mapping[str, Any] = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
-
-
-def _conditions(text: str, piece: str) -> list[Condition]:
-    """The comparisons of one piece between ``&``: two for a column between two numbers."""
-    if not _COMPARISON.search(piece):
-        return [Condition(piece.strip(), "==", "")]
-    piece = re.sub(r"^\s*\((.*)\)\s*$", r"\1", piece)
-    equal: Any = next((symbol for symbol in ("==", "!=") if symbol in piece), "")
-    if equal:
-        column, _, value = (part.strip() for part in piece.partition(equal))
-        triples = [(column, equal, value)]
-    else:
-        *sides, last = (side.strip() for side in _COMPARISON.split(piece))
-        *first, symbol = _COMPARISON.findall(piece)
-        triples = [(sides[-1], symbol, last)]
-        if len(sides) > 2 or any(other[0] != symbol[0] for other in first):
-            raise SchemaError(f"Group {text!r} must have the form '0 <= column < 5'.")
-        triples += [(sides[1], _FLIPPED[other], sides[0]) for other in first]
-    if not all(column and value for column, _, value in triples):
-        raise SchemaError(f"Group {text!r} must have the form 'column >= 65'.")
-    conditions = []
-    for column, comparison, value in triples:
-        try:
-            right: str | float = float(value)
-        except ValueError:
-            if comparison not in ("==", "!="):
-                raise SchemaError(f"Group {text!r} must compare with a number.") from None
-            right = value.strip("'\"")
-        if isinstance(right, float) and not math.isfinite(right):
-            raise SchemaError(f"Group {text!r} must compare with a finite number.")
-        conditions.append(Condition(column, comparison, right))
-    return conditions
 
 
 def resolve_groups(texts: Sequence[str], schema: Schema) -> tuple[Group, ...]:
@@ -412,13 +409,25 @@ def _basis(call: expressions.TypedCall) -> Factor:
     name = call.first()
     with_knots = () if basis.kind == "poly" else ("knots",)
     arguments = call.given([*basis.limits, *with_knots, *basis.flags], basis.positional)
-    options: dict[str, Option] = {
-        key: call.whole(arguments[key], key, *ends)
-        for key, ends in basis.limits.items()
-        if key in arguments
-    }
+    options: dict[str, Option] = {}
+    for key, (low, high) in basis.limits.items():
+        if key in arguments:
+            number = expressions.constant(arguments[key])
+            if not isinstance(number, int) or not low <= number <= high:
+                raise call.refuse(f"{key} must be a whole number from {low} to {high}.")
+            options[key] = number
     if "knots" in arguments:
-        options["knots"] = call.knots(arguments["knots"])
+        node = arguments["knots"]
+        items = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+        values = [expressions.constant(item) for item in items]
+        knots = tuple(float(v) for v in values if v is not None)
+        complete = 0 < len(knots) == len(values) <= expressions.MAX_BASIS
+        if not complete or not all(a < b for a, b in pairwise(knots)):
+            raise call.refuse(
+                f"knots must be a list of 1 to {expressions.MAX_BASIS} increasing numbers. Write "
+                "knots=[20, 40]."
+            )
+        options["knots"] = knots
     for flag in (flag for flag in basis.flags if flag in arguments):
         node = arguments[flag]
         value = node.value if isinstance(node, ast.Constant) else None

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -59,7 +59,7 @@ _STRANGERS = {
 }
 
 
-def checked_text(text: object) -> str:
+def checked_text(text: object, columns: Sequence[str] | None) -> str:
     """The formula with normalized white space, if Python and formulaic read it identically."""
     if not isinstance(text, str):
         raise FormulaError(f"A formula must be text, not {type(text).__name__}. Write 'Y ~ T | X'.")
@@ -71,6 +71,12 @@ def checked_text(text: object) -> str:
             "The formula contains a backslash, an invisible character or an unusual form of a "
             "letter (not Unicode NFKC). Retype it, or rename the column."
         )
+    # Names of two words need backticks.
+    plain = re.sub(rf"`[^`]*`|{expressions.STRING}", " + ", text)
+    for name in () if columns is None else columns:
+        words = isinstance(name, str) and re.fullmatch(r"\w+( \w+)+", name)
+        if words and re.search(rf"(?<![\w.]){name}(?![\w.])", plain):
+            raise FormulaError(f"The name of column {name!r} requires backticks. Write `{name}`.")
     return text
 
 
@@ -273,7 +279,24 @@ class CausalFormula:
                 "effect already varies with every modifier."
             )
         check_terms(self.terms)
-        _check_names(self)
+        # names that formulaic would confuse with one another inside a function
+        functions = [f for f in self.factors if f.kind != "numeric"]
+        functions += [self.response] if self.response is not None else []
+        called = {name for f in functions for names in _CALLED.findall(f.expr) for name in names}
+        for name in self.variables:
+            if name in called:
+                raise FormulaError(
+                    f"{name!r} is both a column and a function here. Rename the column."
+                )
+        aliases = {name: name for name in self.variables}
+        for name in (v for f in functions for v in f.variables):
+            # If two names share an alias, formulaic makes a random one and finds no state saved
+            # under it. It would then learn that state from the rows.
+            if aliases.setdefault(expressions.alias(name), name) != name:
+                raise FormulaError(
+                    f"The column names {name!r} and {aliases[expressions.alias(name)]!r} are too "
+                    "similar to be used in functions. Rename one."
+                )
 
     @classmethod
     def parse(
@@ -304,8 +327,7 @@ class CausalFormula:
         FormulaError
             For any other text. The message says what to write instead.
         """
-        text = checked_text(text)
-        _check_backticks(text, columns if quote else ())
+        text = checked_text(text, columns if quote else None)
         tokens = tokens_of(text)
         left, right = list[Token](), list[Token]()  # of a last part ``| T ~ Z``
         places, _ = _separators(tokens)
@@ -333,9 +355,8 @@ class CausalFormula:
                 )
             z = tuple(bare(piece, "instrument") for piece in pieces)
         roles = tuple(filter(None, (y, t, *z, event)))
-        names = _Placeholders(roles, columns, quote, advice)
-        names.read(covariates)
-        modifiers, controls = (names.terms(part) for part in [*covariates, [], []][:2])
+        factors, texts = _placeholders(covariates, roles, columns, quote=quote, advice=advice)
+        modifiers, controls = (_terms(part, factors, texts) for part in [*covariates, [], []][:2])
         repeated = {frozenset(term.factors) for term in modifiers}
         controls = tuple(term for term in controls if frozenset(term.factors) not in repeated)
         return cls(
@@ -359,8 +380,7 @@ class CausalFormula:
         advice: Mapping[str, str] = {},  # not modified
     ) -> CausalFormula:
         """Read ``"Y ~ X1 + C(g)"``, whose right side has only terms; otherwise like `parse`."""
-        text = checked_text(text)
-        _check_backticks(text, columns if quote else ())
+        text = checked_text(text, columns if quote else None)
         outcome, *parts = parts_of(tokens_of(text))
         if len(parts) != 1:
             raise FormulaError("A regression formula has no bar. Write 'Y ~ X1 + X2'.")
@@ -369,9 +389,8 @@ class CausalFormula:
                 "The right side is missing. Write 'Y ~ X1 + X2', or 'Y ~ 1' for a mean."
             )
         y, response = _outcome(outcome)
-        names = _Placeholders((y,), columns, quote, advice)
-        names.read(parts)
-        return cls(text, y, "", names.terms(parts[0]), (), response)
+        factors, texts = _placeholders(parts, (y,), columns, quote=quote, advice=advice)
+        return cls(text, y, "", _terms(parts[0], factors, texts), (), response)
 
     @property
     def assigned(self) -> str:
@@ -514,120 +533,85 @@ def check_terms(terms: Sequence[Term]) -> None:
 _CALLED = re.compile(rf"\b({'|'.join(expressions.FUNCTIONS)})\(|\b(contr)\.")
 
 
-def _check_names(formula: CausalFormula) -> None:
-    """Refuse names that formulaic would confuse with one another inside a function."""
-    functions = [f for f in formula.factors if f.kind != "numeric"]
-    functions += [formula.response] if formula.response is not None else []
-    called = {name for f in functions for names in _CALLED.findall(f.expr) for name in names}
-    for name in formula.variables:
-        if name in called:
-            raise FormulaError(f"{name!r} is both a column and a function here. Rename the column.")
-    aliases = {name: name for name in formula.variables}
-    for name in (v for f in functions for v in f.variables):
-        # If two names share an alias, formulaic makes a random one and finds no state saved under
-        # it. It would then learn that state from the rows.
-        if aliases.setdefault(expressions.alias(name), name) != name:
-            raise FormulaError(
-                f"The column names {name!r} and {aliases[expressions.alias(name)]!r} are too "
-                "similar to be used in functions. Rename one."
-            )
-
-
 # From parts to terms
 
 
-@dataclass
-class _Placeholders:
-    """The factors of one formula, and their names in formulaic's parser."""
+def _placeholders(
+    parts: Sequence[Sequence[Token]],
+    roles: Sequence[str],
+    columns: Sequence[str] | None,
+    *,
+    quote: bool,
+    advice: Mapping[str, str],
+) -> tuple[dict[str, Factor], dict[Token, str]]:
+    """The factor of each placeholder in formulaic's parser, and the placeholders of each token."""
+    factors: dict[str, Factor] = {}
+    names: dict[str, str] = {}  # expr to placeholder
+    texts: dict[Token, str] = {}
 
-    roles: tuple[str, ...]
-    columns: Sequence[str] | None
-    quote: bool
-    advice: Mapping[str, str]
-    factors: dict[str, Factor] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)  # expr to placeholder
-    calls: dict[Token, str] = field(default_factory=dict)
-    rest: list[str] = field(default_factory=list)  # placeholders of the columns that `.` denotes
-
-    def read(self, parts: Sequence[Sequence[Token]]) -> None:
-        for part in parts:
-            check_numbers(part)
-            for token in part:
-                if token.kind in ("name", "call") and token not in self.calls:
-                    read = bare_factor if token.kind == "name" else call_factor
-                    self.calls[token] = self._add(read(token.text))
-        names = (*self.roles, *(v for f in self.factors.values() for v in f.variables))
-        used = expressions.unique(names)
-        for name in used:
-            if self.columns is not None and name not in self.columns:
-                if name in self.advice:
-                    raise FormulaError(f"{name!r} is not a column. {self.advice[name]}")
-                raise _unknown(name, self.columns, quote=self.quote)
-        if not any(DOT in part for part in parts):
-            return
-        # The columns that `.` denotes
-        if self.columns is None:
-            raise FormulaError(
-                "'.' requires the column names of the data. Name the covariates instead."
-            )
-        unused = expressions.unique(name for name in self.columns if name not in used)
-        if not unused:
-            raise FormulaError("'.' adds the unused columns, but all columns are used. Remove it.")
-        if not all(isinstance(name, str) and is_plain(name) for name in unused):
-            raise FormulaError(
-                "'.' requires plain column names. Rename columns, or name the covariates."
-            )
-        self.rest = [self._add(bare_factor(name)) for name in unused]
-
-    def terms(self, part: Sequence[Token]) -> tuple[Term, ...]:
-        if not part:
-            return ()
-        texts = {**self.calls, DOT: f"({' + '.join(self.rest)})"}
-        products = _expand(" ".join(texts.get(token, token.text) for token in part))
-        terms = [tuple(self.factors[p] for p in product if p != "1") for product in products]
-        ordered = []
-        for factors in sorted(filter(None, terms), key=len):
-            names = (
-                f"`{f.expr}`" if f.kind == "numeric" and ":" in f.expr else f.expr for f in factors
-            )
-            ordered.append(Term(":".join(names), factors))
-        return tuple(ordered)
-
-    def _add(self, factor: Factor) -> str:
-        name = self.ids.setdefault(factor.expr, f"f{len(self.ids)}")
-        previous = self.factors.get(name, factor)
+    def add(factor: Factor) -> str:
+        name = names.setdefault(factor.expr, f"f{len(names)}")
+        previous = factors.get(name, factor)
+        excerpt = expressions.short(factor.expr)
         if previous.kind != factor.kind:
-            raise FormulaError(
-                f"{expressions.short(factor.expr)} is both a column and a function. Rename the "
-                "column."
-            )
+            raise FormulaError(f"{excerpt} is both a column and a function. Rename the column.")
         if previous.ref and factor.ref and previous.ref != factor.ref:
-            raise FormulaError(
-                f"{expressions.short(factor.expr)} has two reference labels. Write only one ref=."
-            )
+            raise FormulaError(f"{excerpt} has two reference labels. Write only one ref=.")
         if previous.levels and factor.levels and previous.levels != factor.levels:
-            raise FormulaError(
-                f"{expressions.short(factor.expr)} has two lists of levels. Write only one levels=."
-            )
-        levels = previous.levels or factor.levels
-        self.factors[name] = replace(
+            raise FormulaError(f"{excerpt} has two lists of levels. Write only one levels=.")
+        factors[name] = replace(
             previous,
             ref=previous.ref or factor.ref,
-            levels=levels,
+            levels=previous.levels or factor.levels,
             typed=previous.typed or factor.typed,
         )
-        if len(self.factors) > MAX_TERMS:
+        if len(factors) > MAX_TERMS:
             raise FormulaError(f"The formula has more than {MAX_TERMS} terms. Shorten it.")
         return name
 
+    for part in parts:
+        check_numbers(part)
+        for token in part:
+            if token.kind in ("name", "call") and token not in texts:
+                read = bare_factor if token.kind == "name" else call_factor
+                texts[token] = add(read(token.text))
+    used = expressions.unique((*roles, *(v for f in factors.values() for v in f.variables)))
+    for name in used:
+        if columns is not None and name not in columns:
+            if name in advice:
+                raise FormulaError(f"{name!r} is not a column. {advice[name]}")
+            raise _unknown(name, columns, quote=quote)
+    if not any(DOT in part for part in parts):
+        return factors, texts
+    # the columns that `.` denotes
+    if columns is None:
+        raise FormulaError(
+            "'.' requires the column names of the data. Name the covariates instead."
+        )
+    unused = expressions.unique(name for name in columns if name not in used)
+    if not unused:
+        raise FormulaError("'.' adds the unused columns, but all columns are used. Remove it.")
+    if not all(isinstance(name, str) and is_plain(name) for name in unused):
+        raise FormulaError(
+            "'.' requires plain column names. Rename columns, or name the covariates."
+        )
+    texts[DOT] = f"({' + '.join([add(bare_factor(name)) for name in unused])})"
+    return factors, texts
 
-def _check_backticks(text: str, columns: Sequence[str] | None) -> None:
-    """Refuse a name of two words that is typed without backticks, which no formula can contain."""
-    plain = re.sub(rf"`[^`]*`|{expressions.STRING}", " + ", text)
-    for name in () if columns is None else columns:
-        words = isinstance(name, str) and re.fullmatch(r"\w+( \w+)+", name)
-        if words and re.search(rf"(?<![\w.]){name}(?![\w.])", plain):
-            raise FormulaError(f"The name of column {name!r} requires backticks. Write `{name}`.")
+
+def _terms(
+    part: Sequence[Token], factors: Mapping[str, Factor], texts: Mapping[Token, str]
+) -> tuple[Term, ...]:
+    """The terms of a part, main effects first."""
+    if not part:
+        return ()
+    products = _expand(" ".join(texts.get(token, token.text) for token in part))
+    terms = [tuple(factors[name] for name in product if name != "1") for product in products]
+    ordered = []
+    for term in sorted(filter(None, terms), key=len):
+        names = (f"`{f.expr}`" if f.kind == "numeric" and ":" in f.expr else f.expr for f in term)
+        ordered.append(Term(":".join(names), term))
+    return tuple(ordered)
 
 
 def _unknown(name: str, columns: Sequence[str], *, quote: bool) -> FormulaError:
@@ -656,17 +640,29 @@ def _expand(text: str) -> list[tuple[str, ...]]:
     products, terms = 0, None
     try:
         tree = parser.get_ast(text)
-        # Maximum number of products in the expansion. Not recursive, because a + b + ... is deep.
+        # Maximum number of terms of each node, and of products formed to get them. Not recursive,
+        # because a + b + ... is deep.
         sizes: dict[int, int] = {}
         stack = [tree]
         while stack and products <= MAX_PRODUCTS:
             node = stack.pop()
             arguments = getattr(node, "args", ())
-            if all(id(a) in sizes for a in arguments):
-                sizes[id(node)], made = _size(node, [sizes[id(a)] for a in arguments])
-                products += made
-            else:
+            if not all(id(a) in sizes for a in arguments):
                 stack += [node, *arguments]
+                continue
+            inner = [sizes[id(a)] for a in arguments]
+            symbol = node.operator.symbol if inner else ""
+            if symbol == "**":
+                made = size = inner[0] ** int(node.args[1].token)  # 1 to 4
+            elif symbol in ("/", "in", "%in%"):
+                size, made = sum(inner), max(inner)
+            elif symbol in (":", "*"):
+                made = inner[0] * inner[1]
+                size = made if symbol == ":" else made + sum(inner)
+            else:
+                size, made = max(1, sum(inner)), 0
+            sizes[id(node)] = size
+            products += made
         if products <= MAX_PRODUCTS:
             terms = list(parser.get_terms_from_ast(tree, context={}).root)
     except Exception:  # whatever the cause, the formula is wrong, and we raise our own message
@@ -679,17 +675,3 @@ def _expand(text: str) -> list[tuple[str, ...]]:
             "The formula cannot be read. Check its parentheses, and put + - * or : between terms."
         )
     return [tuple(factor.expr for factor in term.factors) for term in terms]
-
-
-def _size(node: Any, sizes: Sequence[int]) -> tuple[int, int]:
-    """Maximum number of terms of a node, and of products formed to get them."""
-    symbol = node.operator.symbol if sizes else ""
-    if symbol == "**":
-        made = sizes[0] ** int(node.args[1].token)  # 1 to 4
-        return made, made
-    if symbol in ("/", "in", "%in%"):
-        return sum(sizes), max(sizes)
-    if symbol in (":", "*"):
-        made = sizes[0] * sizes[1]
-        return (made if symbol == ":" else made + sum(sizes)), made
-    return max(1, sum(sizes)), 0

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -152,21 +152,15 @@ class Product:
         total[outside] = -1
         return total
 
-    def _parts(self) -> list[Integers]:
-        """Part of every cell, along each axis."""
-        return list(np.unravel_index(np.arange(self.size), [axis.size for axis in self.axes]))
-
     def labels(self) -> tuple[str, ...]:
         """Label of each cell."""
-        cells = np.stack(self._parts(), axis=1).tolist()
-        return tuple(
-            ", ".join(axis.label(part) for axis, part in zip(self.axes, cell, strict=True))
-            for cell in cells
-        )
+        along = ([axis.label(part) for part in range(axis.size)] for axis in self.axes)
+        return tuple(map(", ".join, product(*along)))
 
     def points(self) -> Matrix:
         """Position of each cell, shape (size, k), which shows which cells are adjacent."""
-        along = zip(self.axes, self._parts(), strict=True)
+        parts = np.unravel_index(np.arange(self.size), [axis.size for axis in self.axes])
+        along = zip(self.axes, parts, strict=True)
         return np.hstack([axis.points()[part] for axis, part in along])
 
     def sql(self, values: Mapping[str, str]) -> str:
@@ -315,9 +309,9 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
 
 def product_of(schema: Schema, parts: Mapping[str, object]) -> Product:
     """All combinations of the parts of these features."""
-    product = Product(tuple(axis_of(name, schema, how) for name, how in parts.items()))
-    check_size(math.prod(float(axis.size) for axis in product.axes))
-    return product
+    axes = tuple(axis_of(name, schema, how) for name, how in parts.items())
+    check_size(math.prod(float(axis.size) for axis in axes))
+    return Product(axes)
 
 
 def check_size(cells: float) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypedDict, get_args
 
-from privcausal.errors import BudgetError, CapabilityError, Made, SchemaError, is_number
+from privcausal.errors import BudgetError, CapabilityError, SchemaError, is_number, named
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
-from privcausal.request.schema import Binary, Interval, Levels, Schema, number_key
+from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.request.terms import ResultTerm, late_terms
 from privcausal.typing import Average, Neighbors, OfMeans, Ratio, Split
 
@@ -21,12 +21,6 @@ from privcausal.typing import Average, Neighbors, OfMeans, Ratio, Split
 
 SURVIVAL: tuple[Average, ...] = ("RMST", "risk")
 """Averages of survival outcomes, which need a horizon."""
-
-REQUIRED = (
-    "A survival outcome, a horizon, and one of the estimands 'RMST' and 'risk' of private() "
-    "require each other. Write pc.private('Surv(days, died) ~ T | X', data, estimand='RMST', "
-    "horizon=180)."
-)
 
 HORIZONS = 2.0**-59, 2.0**59
 """Smallest and largest horizon. Bounds of the time are twice as wide, and at most 2^60."""
@@ -45,12 +39,12 @@ def events_of(formula: object) -> tuple[str, ...]:
 def followed(schema: Schema, formula: CausalFormula, horizon: Any) -> Schema:
     """The schema with bounds of a survival time, which need only extend beyond the horizon."""
     name = formula.outcome
-    if not (formula.event and _is_horizon(horizon)) or name in schema:
+    if not (formula.event and is_horizon(horizon)) or name in schema:
         return schema
     return schema.with_columns({name: Interval(0.0, 2.0 * horizon)})
 
 
-def _is_horizon(value: Any) -> bool:
+def is_horizon(value: Any) -> bool:
     return is_number(value) and HORIZONS[0] <= value <= HORIZONS[1]
 
 
@@ -71,8 +65,6 @@ Tails = Literal["fitted", "any"]
 CovType = Literal["nonrobust", "HC0", "HC1"]
 SPLITS: tuple[Split, ...] = ("full", "disjoint", "crossfit")
 FOLDS = 2
-MOST_CODES = 10
-"""Maximum width of numeric bounds for which an error suggests that a number codes two arms."""
 LEAST_PROPENSITY = 1e-6
 """If a propensity is nearer to 0 or 1, scores that divide by it are useless; their bounds nearly
 overflow."""
@@ -93,26 +85,19 @@ class Budget:
     """Whether a third party states the guarantee. It may then be pure (delta = 0)."""
 
     def __post_init__(self) -> None:
-        _positive("eps", self.epsilon, upper=math.inf)
-        if not (self.given and self.delta == 0):
-            _positive("delta", self.delta, upper=1.0)
-
-
-def _positive(name: str, value: Any, *, upper: float) -> None:
-    # A whole number may be too large for a float, so compare it without converting it.
-    if not (is_number(value) and 0 < value < upper):
-        domain, usual = "a finite number above 0", "eps=1.0"
-        if upper < math.inf:
-            domain, usual = f"a number in (0, {upper:g})", "delta=1e-5"
-        raise BudgetError(f"{name} must be {domain}, not {_public(value)}. Write {usual}.")
-
-
-SUM_TOLERANCE = 1e-6
-"""Rounding of shares that add up to 1, such as 0.333333."""
-
-
-def _inside(propensity: float) -> bool:
-    return LEAST_PROPENSITY <= propensity <= 1 - LEAST_PROPENSITY
+        # A whole number may be too large for a float, so compare it without converting it.
+        eps: Any = self.epsilon
+        if not (is_number(eps) and 0 < eps < math.inf):
+            raise BudgetError(
+                f"eps must be a finite number above 0, not {_public(eps)}. Write eps=1.0."
+            )
+        delta: Any = self.delta
+        if self.given and delta == 0:
+            return
+        if not (is_number(delta) and 0 < delta < 1):
+            raise BudgetError(
+                f"delta must be a number in (0, 1), not {_public(delta)}. Write delta=1e-5."
+            )
 
 
 def _public(value: Any) -> str:
@@ -121,7 +106,7 @@ def _public(value: Any) -> str:
     return repr(value)[:40] if plain else f"an object of type {type(value).__name__}"
 
 
-def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         near = [k for k in choices if isinstance(value, str) and k.lower() == value.lower()]
         write = f"Write {near[0]!r}" if near else f"Choose one of {', '.join(map(repr, choices))}"
@@ -141,7 +126,7 @@ class Trust:
     panel: Panel | None = None
 
     def __post_init__(self) -> None:
-        _choice("neighbors", self.neighbors, get_args(Neighbors))
+        check_choice("neighbors", self.neighbors, get_args(Neighbors))
         if type(self.max_rows) is not int or not 1 <= self.max_rows <= 10_000:
             raise BudgetError("max_rows must be a whole number from 1 to 10,000.")
         if self.unit is None and self.max_rows != 1:
@@ -204,8 +189,9 @@ class Clusters:
 MAX_CLUSTER_ROWS = 10_000
 
 
+@named
 @dataclass(frozen=True)
-class Control(Made):
+class Control:
     """Details of a fit that most calls leave at their defaults: ``control=pc.Control(...)``.
 
     Parameters
@@ -256,12 +242,12 @@ class Control(Made):
     max_cluster_rows: int | None = None
 
     def __post_init__(self) -> None:
-        _check_details(self.split, self.propensity_clip, self.tails, self.cov_type)
+        check_details(self.split, self.propensity_clip, self.tails, self.cov_type)
         Clusters.of(self.cluster, self.max_cluster_rows)
 
 
-def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
-    _choice("split", split, SPLITS)
+def check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
+    check_choice("split", split, SPLITS)
     if cov_type in ("HC2", "HC3"):
         raise CapabilityError(
             f"cov_type={cov_type!r} needs the leverage of each row, which sums over rows do not "
@@ -272,8 +258,8 @@ def _check_details(split: str, clip: float, tails: str, cov_type: str) -> None:
             "Clusters have their own options. Write control=pc.Control(cluster='village', "
             "max_cluster_rows=20)."
         )
-    _choice("cov_type", cov_type, get_args(CovType))
-    _choice("tails", tails, ("fitted", "any"))
+    check_choice("cov_type", cov_type, get_args(CovType))
+    check_choice("tails", tails, ("fitted", "any"))
     if not (is_number(clip) and LEAST_PROPENSITY <= clip < 0.5):
         raise SchemaError(
             f"propensity_clip must be a number below 0.5 and at least {LEAST_PROPENSITY:g}."
@@ -305,7 +291,7 @@ def estimands_of(
         raise CapabilityError("estimand must be a name or a list of names, such as ['ATE', 'ATT'].")
     choices = (*AVERAGES, *OF_MEANS)
     for name in names:
-        _choice("estimand", name, choices)
+        check_choice("estimand", name, choices)
     if len(set(names)) < len(names):
         raise CapabilityError("An estimand is listed twice. List each estimand once.")
     derived = [name for name in names if name in OF_MEANS]
@@ -371,227 +357,6 @@ class Request:
     horizon: float | None = None
     # Number of rows, if it is public. It divides the budget, and never what is computed.
     nobs: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.estimand not in get_args(Special):
-            _choice("estimand", self.estimand, AVERAGES)
-        for other in self.more:
-            _choice("estimand", other, (*AVERAGES, *OF_MEANS))
-        if self.more and self.cov_type != "nonrobust":
-            raise CapabilityError(
-                f"cov_type={self.cov_type!r} applies to slopes, which a fit of several estimands "
-                "does not have."
-            )
-        _choice("mode", self.mode, ("proven", "paper"))
-        _choice("below_minimum", self.below_minimum, ("refuse", "published"))
-        if self.mode == "proven" and self.below_minimum != "refuse":
-            raise CapabilityError(
-                "below_minimum='published' applies only to published mechanisms. Proven guarantees "
-                "hold for any number of rows."
-            )
-        _check_details(self.split, self.clip, self.tails, self.cov_type)
-        if self.cov_type == "HC1" and self.estimand != "OLS":
-            raise CapabilityError("cov_type='HC1' applies only to regress(). Use 'HC0'.")
-        if (self.estimand in ("OLS", COHORTS)) == bool(self.formula.treatment):
-            raise CapabilityError("A regression has no treatment, but every effect requires one.")
-        self._check_propensity()
-        self._check_weights()
-        self._check_cluster()
-        self._check_survival()
-        if self.formula.treatment:
-            self._check_treatment()
-        domain = self.schema.get(self.formula.outcome)
-        if isinstance(domain, Levels) and len(domain.values) != 2:
-            raise SchemaError(
-                f"Outcome {self.formula.outcome!r} requires numeric bounds (lo, hi) or two labels."
-            )
-        if self.trust.panel and len({name.casefold() for name in self.read}) < len(self.read):
-            raise SchemaError(
-                "The names of two columns differ only in upper and lower case. Rename one."
-            )
-        if self.trust.unit in self.formula.variables:
-            raise SchemaError(f"Unit column {self.trust.unit!r} cannot also be in the formula.")
-
-    def _check_propensity(self) -> None:
-        p = self.propensity
-        if p is None:
-            return
-        if isinstance(p, str):
-            domain = self.schema.get(p)
-            if not isinstance(domain, Interval):
-                raise SchemaError(
-                    f"Propensity column {p!r} requires declared bounds inside (0, 1), for example "
-                    f"bounds={{{p!r}: (0.1, 0.9)}}."
-                )
-            if not (_inside(domain.lo) and _inside(domain.hi)):
-                raise SchemaError(
-                    f"The bounds of propensity column {p!r} must be inside (0, 1), at least "
-                    f"{LEAST_PROPENSITY:g} from 0 and 1."
-                )
-        elif isinstance(p, Mapping):
-            arms = self.arms
-            if not arms:
-                raise SchemaError(
-                    "propensity= by arm requires a treatment with at least three declared arms. "
-                    "For two arms, give the share of the treated, for example propensity=0.5."
-                )
-            numbers = all(is_number(share) and _inside(share) for share in p.values())
-            if {*p} != {*arms} or not numbers or abs(sum(p.values()) - 1) > SUM_TOLERANCE:
-                raise SchemaError(
-                    "propensity= must give a share in (0, 1) for each of the arms "
-                    f"{', '.join(arms)}. The shares must add up to 1."
-                )
-        elif not (is_number(p) and _inside(p)):
-            raise SchemaError(
-                "propensity must be a number in (0, 1) or the name of a column. A number must be "
-                f"at least {LEAST_PROPENSITY:g} from 0 and 1."
-            )
-
-    def _check_weights(self) -> None:
-        if self.weights is None:
-            return
-        domain = self.schema.get(self.weights) if isinstance(self.weights, str) else None
-        if not (isinstance(domain, Interval) and domain.lo >= 0):
-            raise SchemaError(
-                "weights= must be the name of a column with nonnegative declared bounds, for "
-                "example bounds={'weight': (0, 5000)}."
-            )
-        if self.weights in (*self.formula.variables, self.propensity, self.trust.unit):
-            raise SchemaError(
-                f"Weights column {self.weights!r} cannot also be in the formula, the propensity, "
-                "or the unit. Copy it to a column with another name."
-            )
-        if self.cov_type == "HC0" and self.estimand != "OLS":
-            raise CapabilityError(
-                "cov_type='HC0' applies to slopes, which a fit with weights= does not have."
-            )
-
-    def _check_cluster(self) -> None:
-        if self.cluster is None:
-            return
-        if self.cov_type != "nonrobust" or self.split != "full":
-            raise CapabilityError(
-                "cluster= sets the covariance and uses all rows. Leave out cov_type= and split=."
-            )
-        column, panel = self.cluster.column, self.trust.panel
-        taken = [*self.columns, *([panel.time] if panel else [])]
-        if column in taken and column != self.trust.unit:
-            raise SchemaError(
-                f"Cluster column {column!r} cannot also be in the formula, in groups= or the time. "
-                "Copy it to a column with another name."
-            )
-        plain = [name for name in AVERAGES if name not in (*SLOPES, *SURVIVAL)]
-        alone = self.estimand in (*plain, "OLS") and not (self.more or self.arms)
-        if not alone or self.mode == "paper":
-            *names, last = map(repr, plain)
-            raise CapabilityError(
-                "cluster= requires regress(), did(), or private() with two arms and one of the "
-                f"estimands {', '.join(names)} and {last}. Fit several estimands separately."
-            )
-
-    def _check_survival(self) -> None:
-        formula, horizon = self.formula, self.horizon
-        if horizon is None and not formula.event and not {*SURVIVAL} & {self.estimand, *self.more}:
-            return
-        if formula.event and self.estimand in SURVIVAL and horizon is None:
-            raise CapabilityError(
-                f"estimand={self.estimand!r} requires the end of the follow-up, for example "
-                f"horizon=180, in the units of {formula.outcome!r}."
-            )
-        if not (formula.event and self.estimand in SURVIVAL and horizon is not None):
-            raise CapabilityError(REQUIRED)
-        others = self.more or self.groups or self.cluster or self.weights or self.trust.panel
-        if others or formula.instruments or self.split != "full" or self.cov_type != "nonrobust":
-            raise CapabilityError(
-                f"estimand={self.estimand!r} cannot be combined with other estimands, groups=, "
-                "weights=, an instrument, clusters, split=, or cov_type=. Fit each estimand or "
-                "group separately. The survival() of one fit also shows unadjusted risks by arm "
-                "and time, at no cost."
-            )
-        if not _is_horizon(horizon):
-            raise SchemaError(
-                "horizon= must be a positive number in the units of the time, "
-                f"{HORIZONS[0]:.1e} to {HORIZONS[1]:.1e}."
-            )
-        time = self.schema.get(formula.outcome)
-        raw = getattr(time, "raw", time)
-        if isinstance(raw, Interval) and 0 <= raw.lo < raw.hi <= horizon:
-            raise SchemaError(
-                f"No row can be followed to the horizon {horizon:g}, because the survival time "
-                f"{formula.outcome!r} ends at {raw.hi:g}. Use a horizon below {raw.hi:g}, or omit "
-                "the bounds if they are wrong."
-            )
-        if not (isinstance(raw, Interval) and raw.lo >= 0):
-            raise SchemaError(
-                f"The bounds of the survival time {formula.outcome!r} must be (0, hi), with hi "
-                f"beyond the horizon. Leave them out, or write bounds={{{formula.outcome!r}: "
-                f"(0, {2 * horizon:g})}}."
-            )
-        self._check_arms("Event", formula.event, allowed=False)
-
-    def _check_treatment(self) -> None:
-        name = self.formula.treatment
-        if (self.estimand == "LATE") != bool(self.formula.instruments):
-            raise CapabilityError(
-                "An instrument and estimand='LATE' require each other. Write "
-                "pc.private('Y ~ T | X1 + X2 | T ~ Z', data, estimand='LATE')."
-            )
-        if SLOPES & {*self.estimands} and (self.groups or self.more):
-            also = " For two arms, use 'ATO' instead." if self.estimand == "PLR" else ""
-            raise CapabilityError(
-                f"estimand={self.estimand!r} cannot be combined with groups= or with other "
-                f"estimands.{also}"
-            )
-        if self.arms and self.more:
-            raise CapabilityError(
-                f"Treatment {name!r} has more than two arms, so estimand='ATE' cannot be combined "
-                "with other estimands. It includes all mean outcomes."
-            )
-        adjusted = self.formula.terms or self.estimand == "ATE"
-        shares = self.arms and self.estimand == "ATE" and isinstance(self.propensity, Mapping)
-        unusable = self.propensity is not None and not shares
-        if (self.dose or self.arms) and (unusable or not adjusted):
-            raise CapabilityError(
-                f"{self.formula.assigned!r} is numeric or has more than two arms. It requires "
-                "covariates, 'Y ~ T | X', and no propensity=. For several arms of a trial, give "
-                "their shares: propensity={'control': 0.5, 'low': 0.25, 'high': 0.25}."
-            )
-        self._check_arms("Treatment", name, allowed=self.per_unit or self.arms)
-        several = len(self.formula.instruments) > 1
-        if several and (self.propensity is not None or not self.formula.terms):
-            raise CapabilityError(
-                "Several instruments require covariates, 'Y ~ T | X | T ~ Z1 + Z2', and no "
-                "propensity=."
-            )
-        for instrument in self.formula.instruments:
-            number = several and isinstance(self.schema.get(instrument), Interval)
-            self._check_arms("Instrument", instrument, allowed=self.dose or number)
-
-    def _check_arms(self, role: str, name: str, *, allowed: object) -> None:
-        """Require two arms, unless `allowed` says that a number or several arms are allowed."""
-        domain = self.schema.get(name)
-        coded = isinstance(domain, Interval) and (domain.lo, domain.hi) == (0.0, 1.0)
-        two = isinstance(domain, Levels) and len(domain.values) == 2
-        if allowed or domain is None or isinstance(domain, Binary) or coded or two:
-            return
-        labels = ["no", "yes"]
-        if isinstance(domain, Interval):  # for example, a treatment coded 1 and 2
-            labels = [str(number_key(code)) for code in (domain.lo, domain.hi)]
-        declared = f"the reference first: bounds={{{name!r}: {labels!r}}}"
-        if isinstance(domain, Interval) and domain.width != 1:
-            outcome, end = self.formula.outcome, ". For a slope, use estimand='PLR'."
-            if domain.width <= MOST_CODES:
-                end = f". If {name!r} has two values, declare them, {declared}."
-            raise SchemaError(
-                f"{role} {name!r} must be binary, but it has numeric bounds. If "
-                f"{outcome!r} is the treatment, write {name} ~ {outcome}{end}"
-            )
-        several = isinstance(domain, Levels) and len(domain.values) > 2
-        end = " For more arms, use estimand='ATE' or 'PLR' of pc.private." if several else ""
-        raise SchemaError(
-            f"{role} {name!r} must be binary. Leave it undeclared if it is bool or 0/1, or "
-            f"declare its two labels, {declared}.{end}"
-        )
 
     @property
     def estimands(self) -> tuple[Special | Average | OfMeans, ...]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -19,7 +18,7 @@ from uuid import UUID
 
 import numpy as np
 
-from privcausal.errors import DataError, Made, SchemaError, Strict, as_plain, is_number
+from privcausal.errors import SchemaError, Strict, as_plain, is_number, named
 from privcausal.typing import Frame
 
 # The header of a table, which is public before any release, and the reading of labels.
@@ -56,17 +55,6 @@ class Header:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.kinds)
-
-    def refuse_unknown(self, name: str) -> None:
-        """Raise `DataError` if the column does not exist."""
-        if name in self.kinds:
-            return
-        if name in self.advice:
-            raise DataError(f"{name!r} is not a column. {self.advice[name]}")
-        if self.untyped:
-            raise DataError(f"Column {name!r} {NO_SUCH_FIELD}")
-        names = ", ".join(map(repr, self.names[:20]))
-        raise DataError(f"Column {name!r} is not in the data. Columns of the data: {names}.")
 
 
 def dtype_labels(frame: Frame) -> Iterator[tuple[str, list[Any] | None]]:
@@ -127,24 +115,20 @@ def label_key(value: object) -> str | None:
     row exists.
     """
     try:
-        key = _key(value)
+        # NaT is unequal to itself, and a comparison with NA returns NA.
+        unequal = value is not None and value != value  # noqa: PLR0124
+        truth = isinstance(unequal, bool | np.bool_)
+        if value is None or (bool(unequal) if truth else unequal is value):
+            return None
+        text = next((text for kinds, text in _TEXTS if isinstance(value, kinds)), None)
+        if text is not None:
+            key = text(value)
+        else:  # Compare by name, because importing pandas takes time.
+            pandas = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
+            key = str(value) if pandas else None
         return key if key is None else key.encode("utf-8", "backslashreplace").decode("utf-8")
     except Exception:
         return None
-
-
-def _key(value: Any) -> str | None:
-    # NaT is unequal to itself, and a comparison with NA returns NA.
-    unequal = value is not None and value != value  # noqa: PLR0124
-    truth = isinstance(unequal, bool | np.bool_)
-    if value is None or (bool(unequal) if truth else unequal is value):
-        return None
-    for kinds, text in _TEXTS:
-        if isinstance(value, kinds):
-            return text(value)
-    # Compare by name, because importing pandas takes time.
-    of_pandas = type(value).__name__ in ("Period", "Interval") and library(value) == "pandas"
-    return str(value) if of_pandas else None
 
 
 def library(value: object) -> str:
@@ -157,17 +141,18 @@ def number_key(x: float) -> str | None:
     return str(int(x)) if x.is_integer() else repr(x)
 
 
-def _dated(value: Any) -> str | None:
-    # A subclass may define another text.
-    return str(value) if library(value) in ("datetime", "numpy", "pandas", "uuid") else None
-
+_DATED = ("datetime", "numpy", "pandas", "uuid")
 
 # The order matters: to Python a bool is an int, and to NumPy a time span is an int.
 _TEXTS: tuple[tuple[Any, Callable[[Any], str | None]], ...] = (
     (bool | np.bool_, lambda value: str(bool(value))),
     (str, str.__str__),  # not str(), which a subclass may override
     (bytes | bytearray, lambda value: bytes(value).decode("utf-8", errors="replace")),
-    (date | time | timedelta | np.datetime64 | np.timedelta64 | UUID, _dated),
+    (
+        date | time | timedelta | np.datetime64 | np.timedelta64 | UUID,
+        # A subclass may define another text.
+        lambda value: str(value) if library(value) in _DATED else None,
+    ),
     (Enum, lambda value: f"{type(value).__name__}.{value.name}"),
     (int | np.integer, lambda value: str(int(value))),
     (float | np.floating | Decimal | Fraction, lambda value: number_key(float(value))),
@@ -189,8 +174,9 @@ _SYNONYMS = {"0": "False", "1": "True", "False": "0", "True": "1"}
 _CODINGS = ({"0", "1"}, {"False", "True"})
 
 
+@named
 @dataclass(frozen=True)
-class Interval(Made):
+class Interval:
     """All numbers from `lo` to `hi`; values outside are clipped.
 
     Parameters
@@ -276,8 +262,9 @@ def least_width(lo: float, hi: float) -> float:
     return max(LEAST_WIDTH, LEAST_RELATIVE_WIDTH * max(abs(lo), abs(hi)))
 
 
+@named
 @dataclass(frozen=True, init=False)
-class Levels(Made):
+class Levels:
     """The labels a column may hold, in order; the first is the reference.
 
     Parameters
@@ -320,8 +307,9 @@ class Levels(Made):
         return (*self.values, OTHER) if self.other else self.values
 
 
+@named
 @dataclass(frozen=True, init=False, repr=False)
-class Binary(Made):
+class Binary:
     """Two labels, read as 0 and 1: ``Binary(["No RHC", "RHC"], ref="No RHC")``.
 
     Parameters
@@ -354,6 +342,9 @@ class Binary(Made):
     zero: str
     one: str
     numeric: bool = field(default=False, compare=False)
+    # Label keys read as 0, and those read as 1
+    zeros: tuple[str, ...] = field(default=(), compare=False)
+    ones: tuple[str, ...] = field(default=(), compare=False)
 
     def __init__(self, labels: object = (0, 1), ref: object = None) -> None:
         keys = _label_keys(labels)
@@ -368,26 +359,15 @@ class Binary(Made):
         object.__setattr__(self, "labels", None if coded else (zero, one))
         object.__setattr__(self, "zero", zero)
         object.__setattr__(self, "one", one)
+        # This also holds for the reversed coding, Binary([0, 1], ref=1).
+        synonyms = {zero, one} in _CODINGS
+        object.__setattr__(self, "zeros", (zero, _SYNONYMS[zero]) if synonyms else (zero,))
+        object.__setattr__(self, "ones", (one, _SYNONYMS[one]) if synonyms else (one,))
 
     def __repr__(self) -> str:
         if self.labels is None:
             return "Binary()" if self.zero == "0" else "Binary([False, True])"
         return f"Binary({list(self.labels)!r})"
-
-    @property
-    def zeros(self) -> tuple[str, ...]:
-        """Label keys read as 0."""
-        return self._spellings(self.zero)
-
-    @property
-    def ones(self) -> tuple[str, ...]:
-        """Label keys read as 1."""
-        return self._spellings(self.one)
-
-    def _spellings(self, key: str) -> tuple[str, ...]:
-        # This also holds for the reversed coding, Binary([0, 1], ref=1).
-        coded = {self.zero, self.one} in _CODINGS
-        return (key, _SYNONYMS[key]) if coded else (key,)
 
 
 Domain: TypeAlias = Interval | Levels | Binary
@@ -396,16 +376,6 @@ Domain: TypeAlias = Interval | Levels | Binary
 def level_names(domain: Levels | Binary) -> tuple[str, ...]:
     """All labels of the domain, in order; of the 0/1 coding, the names of both values."""
     return domain.labels if isinstance(domain, Levels) else (domain.zero, domain.one)
-
-
-def refuse_numbers(domain: Levels | Binary, name: str) -> None:
-    """Raise `SchemaError` if no number has one of these labels, for a numeric column."""
-    labels = level_names(domain)
-    if OTHER not in labels and not any(map(_is_numeral, labels)):
-        raise SchemaError(
-            f"Column {name!r} contains numbers, but its declared labels are texts. Declare its "
-            f"values, for example bounds={{{name!r}: ['1', '2']}}, or convert the column."
-        )
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -633,34 +603,6 @@ class Schema(Strict):
                 columns[name] = frozenset(labels)
         return columns
 
-    def refuse_misspelt(
-        self, names: Sequence[str], needed: Sequence[str], free: Sequence[str]
-    ) -> None:
-        """Refuse a domain whose name is probably a misspelling of a `needed` column.
-
-        Such a name is not among the data columns `names`. It is refused if the domain of a
-        `needed` column, not in `free`, would have to be estimated. It is also refused if it is
-        close to a `needed` column without a domain, ignoring case. Otherwise, the schema may
-        contain domains of other tables' columns.
-        """
-        bare = {name.casefold(): name for name in needed if name not in self}
-        estimated = {key: name for key, name in bare.items() if name not in free}
-        for name in (name for name in self if name not in names):
-            close = get_close_matches(name.casefold(), bare, 1, 0.75)
-            if close:
-                raise SchemaError(
-                    f"bounds= has an entry for {name!r}, which is not in the data, but none for "
-                    f"{bare[close[0]]!r}. Rename the key if both are the same column. Otherwise, "
-                    "remove it."
-                )
-            if estimated:
-                (near,) = get_close_matches(name.casefold(), estimated, 1, 0.0)
-                raise SchemaError(
-                    f"bounds= has an entry for {name!r}, which is not in the data, but none for "
-                    f"{estimated[near]!r}. Correct the key, or remove it to have the domain of "
-                    f"{estimated[near]!r} estimated privately."
-                )
-
 
 # Conversion of user input to domains.
 
@@ -690,7 +632,7 @@ def _as_domain(value: Any) -> Domain:
                 f"The list [{lo}, {hi}] could be an interval or two labels. "
                 f"Write ({lo}, {hi}) for an interval, or ['{lo}', '{hi}'] for two labels."
             )
-    if isinstance(value, tuple) and pair and all(map(_is_numeral, value)):
+    if isinstance(value, tuple) and pair and all(map(is_numeral, value)):
         lo, hi = value
         raise SchemaError(
             f"The bounds are text. Write ({lo}, {hi}) for an interval, or ['{lo}', '{hi}'] for two "
@@ -753,7 +695,7 @@ def _are_numbers(values: Any) -> bool:
     return len(values) > 0 and all(isinstance(v, int | float) for v in values)
 
 
-def _is_numeral(value: object) -> bool:
+def is_numeral(value: object) -> bool:
     try:
         return isinstance(value, str) and float(value) is not None
     except ValueError:

@@ -36,6 +36,7 @@ from privcausal.estimators.words import Estimate
 from privcausal.features.rows import Rows
 from privcausal.inference.effects import Answers
 from privcausal.request import panels
+from privcausal.request.checks import check_request
 from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import Tabulated
 from privcausal.request.plan import Plan
@@ -298,7 +299,10 @@ def _made(value: Any) -> Any:
     hints = get_type_hints(kind)
     _need(set(parts) <= {f.name for f in _stored(kind)})  # Fields of later builds have defaults.
     _need(all(_is(part, hints[key]) for key, part in parts.items()))
-    return kind(**parts)
+    made = kind(**parts)
+    if isinstance(made, Request):
+        check_request(made)
+    return made
 
 
 def _stored(kind: type[Any]) -> list[dataclasses.Field[Any]]:

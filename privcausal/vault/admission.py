@@ -6,13 +6,13 @@ These checks use only public facts: names, types, the storage format, and the si
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError
+from privcausal.errors import BudgetError, CapabilityError, DataError
 from privcausal.request.panels import Staggered
 from privcausal.request.partition import sql_name
 from privcausal.request.plan import Plan
@@ -21,10 +21,8 @@ from privcausal.request.schema import (
     Binary,
     Domain,
     Header,
-    Interval,
     LabelColumns,
     Levels,
-    refuse_numbers,
 )
 from privcausal.typing import Frame
 from privcausal.vault import guard
@@ -285,64 +283,6 @@ def public_size(source: Source, request: Request) -> int | None:
     codes = source.rows.column(request.trust.unit, as_labels="units").codes
     assert codes is not None
     return len(np.unique(codes[codes >= 0]))  # A categorical column may have unused labels.
-
-
-_CONVERT = "Convert it to numbers or labels first, for example a date to days since January 1."
-
-
-def check_columns(header: Header, names: Sequence[str]) -> None:
-    """Check that every named column exists and has a readable type."""
-    for name in names:
-        header.refuse_unknown(name)
-        if header.kinds[name] == "other":
-            advice = header.advice.get(name, _CONVERT)
-            raise DataError(f"Column {name!r} has a type that cannot be read. {advice}")
-
-
-def check_types(header: Header, request: Request) -> None:
-    """Check that columns with numeric bounds are numeric, and that units stay distinct.
-
-    Data types are public, so errors may name them. The type of the unit's column must keep distinct
-    values distinct.
-    """
-    for role, column in request.keys.items():
-        if column in header.inexact:
-            raise DataError(
-                f"{role} column {column!r} is a decimal with more than 38 digits. DuckDB reads it "
-                f"as a float, so two {role.lower()}s could become one. Store the column as text."
-            )
-    for name in request.columns:
-        domain = request.declared.get(name)
-        text = header.kinds[name] == "text" and name not in header.objects
-        if isinstance(domain, Interval) and text:
-            raise SchemaError(
-                f"Column {name!r} contains text but has numeric bounds. Convert the column to "
-                f"numbers, or declare its levels: bounds={{{name!r}: ['a', 'b']}}."
-            )
-        digits = header.untyped  # every column of a CSV is text, and its numerals are numbers
-        if text and not digits and isinstance(domain, Levels | Binary) and domain.numeric:
-            raise SchemaError(
-                f"Column {name!r} contains text, but its declared labels are numbers. Write the "
-                f"labels as in the data: bounds={{{name!r}: ['a', 'b']}}. If the texts are digits, "
-                f"quote them: bounds={{{name!r}: ['0', '1']}}."
-            )
-        if header.kinds[name] == "numeric" and isinstance(domain, Levels | Binary):
-            refuse_numbers(domain, name)
-    formula = request.formula
-    roles = {formula.treatment: "Treatment", **dict.fromkeys(formula.instruments, "Instrument")}
-    for name, role in (roles | {formula.event: "Event"}).items():
-        labels = ["censored", "event"] if role == "Event" else ["control", "treated"]
-        if name and header.kinds[name] == "text" and request.schema.get(name) is None:
-            raise SchemaError(
-                f"{role} {name!r} contains text, objects or categories. Declare its two labels, "
-                f"the reference first: bounds={{{name!r}: {labels}}}, or [0, 1] for numbers."
-            )
-        if name and header.untyped and name not in request.schema:
-            raise SchemaError(
-                f"The file has no column types, so it does not show whether {role.lower()} "
-                f"{name!r} is 0/1 or text. Declare its two labels: bounds={{{name!r}: [0, 1]}}, or "
-                f"bounds={{{name!r}: {labels}}}. No budget was spent."
-            )
 
 
 @guard.opening

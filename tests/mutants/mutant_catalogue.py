@@ -203,8 +203,8 @@ ROWS = (
         (c.labels_are_of_their_own_cell,),
     ),
     Mutant(
-        "any object written as its text", "request.schema:_key",
-        "str(value) if of_pandas else None", "str(value)",
+        "any object written as its text", "request.schema:label_key",
+        "str(value) if pandas else None", "str(value)",
         (c.texts_of_no_address,),
     ),
     Mutant(
@@ -347,8 +347,8 @@ WORDS = (
     ),
     Mutant(
         "a row in the place of names is quoted to who names a unit",
-        "request.schema:Header.refuse_unknown",
-        "if self.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
+        "request.checks:check_columns",
+        "if header.untyped:", "if False:", (c.first_lines_are_not_quoted, "Y,T,Alice,HIV+"),
     ),
     Mutant(
         "a CSV file has types", "vault.sources.stored:Stored.__init__",
@@ -497,7 +497,7 @@ LEDGER = (
         (c.caps_hold_to_the_unit,),
     ),
     Mutant(
-        "a pure event counts a quarter of its square", "accounting.price:_assignments",
+        "a pure event counts a quarter of its square", "accounting.price:_shortlist",
         "(2 * charge.PICO)", "(4 * charge.PICO)", (c.known_prices,),
     ),
     Mutant(
@@ -649,7 +649,7 @@ PRICES = (
         "ROUND_FLOOR", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
     ),
     Mutant(
-        "prices of a column are rounded to nearest", "prices:_cell",
+        "prices of a column are rounded to nearest", "prices:column",
         "ROUND_CEILING", "'ROUND_HALF_EVEN'", (c.prices_stay_true, 200),
     ),
     Mutant(

@@ -39,7 +39,7 @@ import numpy as np
 from privcausal import accounting, vault
 from privcausal.accounting import TradeOff
 from privcausal.accounting.charge import exact
-from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number
+from privcausal.errors import BudgetError, CapabilityError, as_plain, is_number, named
 from privcausal.estimators import bases, nuisances, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.boosting import PROPENSITY
@@ -226,6 +226,7 @@ class FirstStage:
         return (f"{name}0", f"{name}1") if self.with_treatment else (name,)
 
 
+@named
 @dataclass(frozen=True, eq=False)
 class TwoStage(Learner):
     """Private stages on disjoint parts, a row-local transform, and a private regression.
