@@ -24,7 +24,6 @@ from privcausal.vault.queries.boosting import BoostedRegression, Boosting, Priva
 from privcausal.vault.queries.cells import (
     CellSums, ClusterSums, Grid, LabelSelection, Magnitudes, public_centres,
 )  # fmt: skip
-from privcausal.vault.queries.clusters import ClusterSquares
 from privcausal.vault.queries.slopes import CohortSums, PathSize
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
@@ -33,7 +32,8 @@ from privcausal.vault.queries.moments import (
 from privcausal.vault.queries.moments import OutlierSums, RegressionMoments, ResidualMoments
 from privcausal.vault.queries.slopes import ArmMeans, InstrumentScores, SlopeScores, SlopeSums
 from privcausal.vault.queries.sums import (
-    ArmHistogram, ArmHistograms, ArmSums, CutScore, Regressors, ScoreSquares, ScoreSums,
+    ArmHistogram, ArmHistograms, ArmSums, ClusterSquares, CutScore, Regressors, ScoreSquares,
+    ScoreSums,
 )  # fmt: skip
 from privcausal.vault.queries.cells import FollowUp, SurvivalCounts, SurvivalScore
 from privcausal.vault.simulation import Replay

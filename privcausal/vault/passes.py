@@ -246,7 +246,8 @@ class Passes(Opaque):
         if isinstance(self._rows, Aggregates):
             table = self._rows.table
             cells = [mechanism for mechanism, _ in queries if isinstance(mechanism, CellSums)]
-            return [[mechanism.of_table(table.count, table.steps)] for mechanism in cells]
+            count, steps = table.count.ravel(), table.steps.ravel()
+            return [[mechanism.entries(count, steps, np.zeros(2))] for mechanism in cells]
         together = Together(tuple(queries))
         sums = np.split(self._summed(together), np.cumsum(together.sizes)[:-1])
         return [np.split(s, len(parts)) for s, (_, parts) in zip(sums, queries, strict=True)]

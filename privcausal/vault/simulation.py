@@ -27,7 +27,7 @@ from privcausal.vault.exit import Query
 from privcausal.vault.noise import NoiseQuery, standard_deviation
 from privcausal.vault.paper import private
 from privcausal.vault.queries.cells import LabelSelection
-from privcausal.vault.queries.clusters import ClusterSquares
+from privcausal.vault.queries.sums import ClusterSquares
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.vault import Answerable, Claim, Vault
 

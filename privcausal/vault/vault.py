@@ -361,7 +361,7 @@ class Vault(guard.Opaque):
             case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
                 return leave.claim(stage, query.query, query.name, values)
             case _:
-                return leave.told(stage, query, values)
+                return leave.with_charge(stage, query, values)
 
     def _round_noise(self, stage: Stage, boosting: Boosting) -> tuple[noise.NoiseQuery, float]:
         """Noise of one round, and the sensitivity of one query that costs as much as all rounds."""

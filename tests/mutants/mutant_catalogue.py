@@ -115,7 +115,7 @@ SENSITIVITY = (
         "max(added, squared_change(self.blocks, neighbors))", "added", (c.audit, "together", SUB),
     ),
     Mutant(
-        "joint squares: a larger weight for free", f"{_BOX}.sums:ScoreSums._squared",
+        "joint squares: a larger weight for free", f"{_BOX}.sums:ScoreSums.blocks",
         "FREE_SQUARES[kind] if", "6 * FREE_SQUARES[kind] if", (c.audit, "together", SUB),
     ),
     Mutant(
@@ -128,7 +128,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "cells in l2: squares for free", f"{_BOX}.cells:CellSums.sensitivity",
-        "1.0 + beta2 + self._square_bound**2", "1.0", (c.audit, "adum, gaussian", ADD),
+        "1.0 + beta2 + self._kinds[1] ** 2", "1.0", (c.audit, "adum, gaussian", ADD),
     ),
     Mutant(
         "marginals: one histogram for all", f"{_BOX}.sums:HistogramQuery.sensitivity",
@@ -257,7 +257,7 @@ ROWS = (
     ),
     Mutant(
         "a number and its text are one unit", "vault.sources.memory:unit_key",
-        "not mixed or kind == \"text\" or name is None", "True", (c.units_stay_apart, "objects"),
+        "not mixed or kind == \"text\" or text is None", "True", (c.units_stay_apart, "objects"),
     ),
     Mutant(
         "units of a file go by labels", "vault.sources.stored:Stored._names",

@@ -42,9 +42,7 @@ class PrintedCells(Mechanism):
     partition: Partition
     outcome: Outcome
 
-    @property
-    def query(self) -> str:
-        return f"COUNT and SUM by arm in {self.partition.size} cells"
+    label = "COUNT and SUM by arm in {self.partition.size} cells"
 
     @property
     def largest(self) -> float:

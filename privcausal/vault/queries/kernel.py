@@ -129,9 +129,7 @@ class KernelRegression(Solution):
                 f"{RIDGE_CEILING:g}."
             )
 
-    @property
-    def query(self) -> str:
-        return f"kernel weights, m = {self.features.size}"
+    label = "kernel weights, m = {self._size}"
 
     @property
     def units(self) -> Vector:
@@ -227,9 +225,7 @@ class KernelAnswers(KernelRegression):
 
     points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
 
-    @property
-    def query(self) -> str:
-        return f"effect at {len(self.points)} points"
+    label = "effect at {self._size} points"
 
     @property
     def _size(self) -> int:
