@@ -12,14 +12,12 @@ from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
-from privcausal.vault.paper.betlei import PrintedCells, PublishedLogits, ridge_price
-from privcausal.vault.paper.dpcate import (
-    Affine, ExactRidge, Process, PublishedAnswers, PublishedCurve, PublishedProcess, Ridge,
-    SecondStage, TanhNetwork, Weight,
-)  # fmt: skip
-from privcausal.vault.paper.niu import PublishedEBM, Weighting
-from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.passes import one_blas_thread
+from privcausal.vault.published import (
+    Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte, PublishedCurve,
+    PublishedEBM, PublishedLogits, PublishedProcess, Ridge, SecondStage, TanhNetwork, Weight,
+    Weighting, ridge_price,
+)  # fmt: skip
 from privcausal.vault.queries.boosting import BoostedRegression, Boosting, PrivateNetwork, Shapes
 from privcausal.vault.queries.cells import (
     CellSums, ClusterSums, Grid, LabelSelection, Magnitudes, public_centres,

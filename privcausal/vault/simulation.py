@@ -25,7 +25,7 @@ from privcausal.vault import noise
 from privcausal.vault.admission import Source
 from privcausal.vault.exit import Query
 from privcausal.vault.noise import NoiseQuery, standard_deviation
-from privcausal.vault.paper import private
+from privcausal.vault.published import PublishedAte
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.sums import ClusterSquares
 from privcausal.vault.sources.memory import Memory
@@ -356,7 +356,7 @@ class Replay(Vault):
         return release
 
     def _published(
-        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
+        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
     ) -> tuple[float, float]:
         answers = [self._left.pop(stage.name) for stage in stages]
         ((mean,),), ((square,),) = ([values for values, _ in answer] for answer in answers)

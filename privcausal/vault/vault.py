@@ -25,14 +25,21 @@ from privcausal.typing import Integers, Vector
 from privcausal.vault import admission, batch, guard, noise, passes
 from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
-from privcausal.vault.paper import betlei, dpcate, private
+from privcausal.vault.published import (
+    Process,
+    PublishedAnswers,
+    PublishedAte,
+    PublishedCurve,
+    PublishedLogits,
+    PublishedProcess,
+)
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
 from privcausal.vault.queries.cells import LabelSelection, SurvivalScore
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Claim: TypeAlias = dpcate.PublishedAnswers | dpcate.PublishedCurve | betlei.PublishedLogits
+Claim: TypeAlias = PublishedAnswers | PublishedCurve | PublishedLogits
 Answerable: TypeAlias = (
     Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
@@ -238,7 +245,7 @@ class Vault(guard.Opaque):
                 return [self._trained(stage, query, part) for part in parts]
             case LabelSelection():
                 return [self._selected(stage, query)]
-            case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
+            case PublishedAnswers() | PublishedCurve() | PublishedLogits():
                 values = query.answer(*self._halves(), stage, self._exit.claimed)
                 return [self._charged(stage, query, values)]
             case _:
@@ -260,7 +267,7 @@ class Vault(guard.Opaque):
         return self.answers[planned.name]
 
     def release_published(
-        self, effect: StageKey, variance: StageKey, mechanism: private.PublishedAte
+        self, effect: StageKey, variance: StageKey, mechanism: PublishedAte
     ) -> tuple[Release, Release]:
         """Release an estimate and its squared standard error, at the cost that a paper claims.
 
@@ -278,8 +285,8 @@ class Vault(guard.Opaque):
 
     @_spending
     def release_process(
-        self, planned: Stage, mechanism: dpcate.PublishedProcess
-    ) -> tuple[Release, dpcate.Process]:
+        self, planned: Stage, mechanism: PublishedProcess
+    ) -> tuple[Release, Process]:
         """A secret function to evaluate point by point, at the cost that a paper claims."""
         process = mechanism.process(*self._halves(), planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
@@ -358,7 +365,7 @@ class Vault(guard.Opaque):
                 moved, spread = noise_query.sensitivity, noise_query.scale
                 charge = leave.charge(stage, query.query, query.name, moved, spread)
                 return Release(values, leave.source.sd(noise_query), charge, labels)
-            case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
+            case PublishedAnswers() | PublishedCurve() | PublishedLogits():
                 return leave.claim(stage, query.query, query.name, values)
             case _:
                 return leave.with_charge(stage, query, values)
@@ -380,7 +387,7 @@ class Vault(guard.Opaque):
 
     @guard.guarded
     def _published(
-        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
+        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
     ) -> tuple[float, float]:
         batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
         return mechanism.answer(batches, *stages, self._exit.claimed)

@@ -38,11 +38,9 @@ from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise, zero_noise
-from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight
-from privcausal.vault.paper import dpcate as published
-from privcausal.vault.paper import private
-from privcausal.vault.paper.dpcate import Process, PublishedAnswers
-from privcausal.vault.paper.dpcate import SecondStageScores as Scores
+from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight, published
+from privcausal.vault.published import Process, PublishedAnswers
+from privcausal.vault.published import SecondStageScores as Scores
 from privcausal.vault.transforms import Outcome
 
 N = 2700
@@ -412,7 +410,7 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
         t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
         scores = Scores(nuisance, score)
         fitted = stage.fit(rows, *scores(rows, t, y), at)
-        found = private.Supremum(design, starts).of(
+        found = published.Supremum(design, starts).of(
             lambda r, f=fitted, o=order, s=scores: o._reach(s, f, r)
         )
         axis = np.linspace(0, 1, 41)
@@ -458,7 +456,7 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
         axis = np.linspace(0, 1, {1: 2001, 2: 81, 3: 25}[len(names)])
         grid = [np.ravel(x) for x in np.meshgrid(*[axis] * len(names))]
         brute = reach(Rows(dict(zip(names, grid, strict=True)), len(grid[0]))).max()
-        assert private.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
+        assert published.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
 
 
 @pytest.mark.slow
@@ -475,7 +473,7 @@ def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.M
         return real(self, exact, query)
 
     monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
-    monkeypatch.setattr(private.Supremum, "of", lambda *_: 2.0)
+    monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
     found = printed(queries=points(), eps=3.0, base=base)
     if isinstance(base, NN):  # each nuisance has half of both
         nuisances = found.budget[found.budget["stage"] == "nuisance"]

@@ -438,7 +438,7 @@ LOADED = (
         "if empty:", "if False:", (c.no_rows_are_rows_too,),
     ),
     Mutant(
-        "a classifier of one class, or of no rows", "vault.paper.niu:PublishedEBM."
+        "a classifier of one class, or of no rows", "vault.published:PublishedEBM."
         "_with_public_rows",
         "not (target == value).any()", "False",
         (c.a_published_classifier_has_rows_of_both_classes,),

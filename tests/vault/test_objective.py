@@ -20,7 +20,7 @@ from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Schema
 from privcausal.vault import PublishedLogits, noise
 from privcausal.vault.exit import Exit
-from privcausal.vault.paper.betlei import CURVATURE, RIDGE_SHARE, drawn, minimum, ridge_price
+from privcausal.vault.published import CURVATURE, RIDGE_SHARE, drawn, minimum, ridge_price
 
 LEVEL = 1e-6
 
