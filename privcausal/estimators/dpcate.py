@@ -17,8 +17,8 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
 from privcausal.estimators.budget import Use
 from privcausal.features import functions
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
-from privcausal.features.expansions import fourier
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects

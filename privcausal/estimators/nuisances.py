@@ -14,8 +14,7 @@ from privcausal.estimators import survey
 from privcausal.estimators.estimands import Tilted, estimand_of
 from privcausal.estimators.survey import Grams, Survey
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap
-from privcausal.features.expansions import Interactions
+from privcausal.features.basis import FeatureMap, Interactions
 from privcausal.features.functions import Constant, Extended, Function
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, population

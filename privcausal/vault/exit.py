@@ -310,7 +310,3 @@ class Exit:
             parallel=stage.parallel,
             price=Cost(0, stage.epsilon, stage.delta) if stage.free else None,
         )  # fmt: skip
-
-    def planned(self, stage: Stage) -> Charge:
-        """The charge as known from the plan alone."""
-        return self.charge(stage, stage.query, "planned")

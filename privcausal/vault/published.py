@@ -19,8 +19,8 @@ from scipy.special import expit
 from privcausal.accounting import TradeOff
 from privcausal.accounting.charge import PICO
 from privcausal.errors import CapabilityError
+from privcausal.features.basis import Fourier, Polynomials
 from privcausal.features.design import Design
-from privcausal.features.expansions import Fourier, Polynomials
 from privcausal.features.functions import NuisanceTriple
 from privcausal.features.rows import Rows
 from privcausal.request import schema
@@ -199,17 +199,13 @@ class Supremum:
 
     def of(self, value: Callable[[Rows], Vector]) -> float:
         """The largest `value` found; `value` maps n points to shape (n,)."""
-        points = np.stack([self._begin(start) for start in self.starts])
+        points = self.starts.copy()
+        for j, values in enumerate(self._values):  # Discrete variables: the index of the value
+            if values is not None:
+                index = (self.starts[:, j] * len(values)).astype(np.int64)
+                points[:, j] = np.minimum(index, len(values) - 1)
         highest = np.argsort(-value(self._rows(points)), kind="stable")[:CLIMBS]
         return max(self._climb(value, points[k]) for k in highest)
-
-    def _begin(self, start: Vector) -> Vector:
-        """A start, with the index of its value as the coordinate of each discrete variable."""
-        point = start.copy()
-        for j, values in enumerate(self._values):
-            if values is not None:
-                point[j] = min(int(start[j] * len(values)), len(values) - 1)
-        return point
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
         best = float(value(self._rows(point[None]))[0])
@@ -818,17 +814,13 @@ class PrintedCells(Mechanism):
         return max(abs(self.outcome.lo), abs(self.outcome.hi))
 
     @property
-    def _groups(self) -> int:
-        return 2 * self.partition.size
-
-    @property
     def weights(self) -> Vector:
         total = self.largest / (self.outcome.hi - self.outcome.lo)
-        return np.repeat([1.0, total], self._groups)
+        return np.repeat([1.0, total], 2 * self.partition.size)
 
     @property
     def units(self) -> Vector:
-        return np.repeat([1.0 / CELL_UNIT, self.largest / CELL_UNIT], self._groups)
+        return np.repeat([1.0 / CELL_UNIT, self.largest / CELL_UNIT], 2 * self.partition.size)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         raise CapabilityError("The paper's mechanism supports only Laplace noise.")
@@ -842,11 +834,10 @@ class PrintedCells(Mechanism):
         y = np.clip(self.outcome(batch) + 0.5 * (lo + hi), lo, hi)
         cell = self.partition.cell(batch.rows.frame)
         counted = batch.complete & (cell >= 0) & (cell < self.partition.size)
-        at = 2 * cell[counted] + (batch.t[counted] == 1)
-        count = np.bincount(at, minlength=self._groups) * CELL_UNIT
-        total = np.bincount(
-            at, np.rint(y[counted] / self.largest * CELL_UNIT), minlength=self._groups
-        )
+        group, groups = 2 * cell[counted] + (batch.t[counted] == 1), 2 * self.partition.size
+        count = np.bincount(group, minlength=groups) * CELL_UNIT
+        steps = np.rint(y[counted] / self.largest * CELL_UNIT)
+        total = np.bincount(group, steps, minlength=groups)
         return np.concatenate([count, total.astype(np.int64)])
 
     def split(self, values: Vector) -> tuple[Matrix, Matrix]:

@@ -97,7 +97,8 @@ def open_vault(
                 f"This fit uses delta={as_typed(plan.request.budget.delta)}, but the ledger uses "
                 f"delta={as_typed(ledger.delta)}. Use the ledger's delta."
             )
-        charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
+        leave = Exit(plan, source_of_noise)
+        charges = [leave.charge(stage, stage.query, "planned") for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)
     if plan.request.trust.panel is not None:
         source = admission.Source(admission.changes(source.rows, plan.request))

@@ -30,8 +30,8 @@ from privcausal.estimators import DPCATE
 from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
 from privcausal.estimators.dpcate import KERNEL, _most
 from privcausal.estimators.paper import starting_points
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
-from privcausal.features.expansions import fourier
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import Rows

@@ -162,7 +162,7 @@ SENSITIVITY = (
         "2.0 if", "1.0 if", (c.audit, "kernel", SUB),
     ),
     Mutant(
-        "kernel with the density's exponent: features too long", "features.expansions:Fourier.at",
+        "kernel with the density's exponent: features too long", "features.basis:Fourier.at",
         "np.sqrt(self.shares)", "np.sqrt(6 * self.shares)", (c.audit, "kernel", ADD),
     ),
     Mutant(
@@ -182,9 +182,9 @@ SENSITIVITY = (
 
 ROWS = (
     Mutant(
-        "columns of a dict typed by their values", "features.design:_as_pandas",
-        "    if _is_polars(values):",
-        "    if _is_polars(values):\n        return pd.Series(values)\n    if False:",
+        "columns of a dict typed by their values", "features.design:_as_table",
+        "        elif polars:\n            made[name] = pd.Series(pd.arrays.ArrowExtensionArray(",
+        "        elif polars:\n            made[name] = pd.Series((lambda a: column)(",
         (c.missing_cells_change_no_others,),
     ),
     Mutant(
@@ -264,7 +264,7 @@ ROWS = (
         "\"units\"", "True", (c.units_stay_apart, "Parquet"),
     ),
     Mutant(
-        "units of a panel go by labels", "vault.admission:Changes.reading",
+        "units of a panel go by labels", "vault.admission:Changes.of",
         "dict.fromkeys(request.keys.values(), \"units\")",
         "dict.fromkeys(request.keys.values(), True)",
         (c.units_stay_apart, "panel"),
@@ -352,7 +352,7 @@ WORDS = (
     ),
     Mutant(
         "a CSV file has types", "vault.sources.stored:Stored.__init__",
-        "untyped=known is not None", "untyped=False",
+        "untyped=levels is not None", "untyped=False",
         (c.first_lines_are_not_quoted, "yes,no,Alice,HIV+"),
     ),
     Mutant(

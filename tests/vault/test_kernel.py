@@ -22,7 +22,7 @@ from privcausal import testing
 from privcausal.accounting import rho_of
 from privcausal.auditing import epsilon_bound
 from privcausal.errors import CapabilityError
-from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.basis import Fourier, fourier
 from privcausal.features.functions import Constant
 from privcausal.features.rows import Rows
 from privcausal.typing import Vector

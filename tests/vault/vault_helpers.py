@@ -14,9 +14,8 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from privcausal import testing
-from privcausal.features.basis import FeatureMap, Turned
+from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures, Turned
 from privcausal.features.design import Design
-from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.functions import Additive
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import FINE_BINS as FINE

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcausal.features import basis, expansions
+from privcausal.features import basis
 from privcausal.features.rows import Features, Rows
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
@@ -54,7 +54,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     numbers of at most 2^TWO_FACTOR, which 32-bit floats hold. Features built for one release are
     not kept.
     """
-    for_one_release = isinstance(features, expansions.RescaledFeatures)
+    for_one_release = isinstance(features, basis.RescaledFeatures)
     if not rows.keeps_matrices or not rows.by_column or for_one_release:
         yield from _fresh(features, rows)
         return
@@ -64,7 +64,8 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         np.copyto(ints, rows.memo(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
-    whole = rows.lasting(features.size)
+    size = features.size  # The array is kept with the rows.
+    whole = rows.space.lasting(len(rows), size) if rows.space else rows.singles(size)
     for at, ints in _fresh(features, rows):
         whole[at] = ints
         yield at, ints
@@ -77,7 +78,7 @@ def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     32-bit floats hold these whole numbers. `row_scale` leaves room for the error of the rows' norm
     before rounding. Therefore the integer check again fails only on a fault.
     """
-    if not isinstance(features, expansions.Interactions | expansions.RescaledFeatures):
+    if not isinstance(features, basis.Interactions | basis.RescaledFeatures):
         yield slice(0, len(rows)), grid_rows(features, rows, basis.row_weights(features, rows))
         return
     for at, part in features.parts(rows):
@@ -325,7 +326,7 @@ class PolynomialSums(Mechanism):
     leaves room for rounding each entry.
     """
 
-    polynomials: expansions.Polynomials
+    polynomials: basis.Polynomials
     outcome: Outcome
 
     label = "squared loss by arm, p = {self.polynomials.size}"
