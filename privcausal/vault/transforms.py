@@ -341,7 +341,8 @@ class Aipw:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows with this treatment and outcome."""
-        return self._centred(self._plain(rows, t, y), rows)
+        score = self._plain(rows, t, y)
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score psi before centering."""
@@ -355,14 +356,11 @@ class Aipw:
         score -= control
         return score
 
-    def _centred(self, score: Vector, rows: Rows) -> Vector:
-        return score if self.centre is None else np.asarray(score - self.centre(rows))
-
     def __call__(self, batch: Batch) -> Vector:
         # Scores with different centers share the same nuisances.
         rows, n = batch.rows, self.nuisance
         score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
-        return self._centred(score, rows)
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
 
 @dataclass(frozen=True)
