@@ -381,7 +381,7 @@ def _scored(
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        curvature=nu.by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
+        curvature=nu.by_fold(lambda p: vault.OfTreatment("overlap", p.e_soft, soft), partials),
         target=nu.by_fold(
             lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
         ),

@@ -54,7 +54,7 @@ def refine(state: survey.Survey, partials: nu.Folds, spread: float | None = None
     soft = state.residual_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     swapped = partials[::-1]
-    treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), swapped)
+    treatment = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), swapped)
     outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")

@@ -387,7 +387,7 @@ def weights_gram(
     mean_weight = float(np.mean(e * (1 - e)))
     if stage is not None and state.session.plan.has(stage):
         soft = state.soft_clip
-        factor = by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), partials)
+        factor = by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), partials)
         mechanism = vault.Gram(state.effect_features, factor=state.weigh_root(factor))
         release = state.session.release(stage, mechanism)
         sd = survey.off_diagonal_sd(mechanism, release)

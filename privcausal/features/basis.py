@@ -571,13 +571,7 @@ class Interactions(Shortened):
         """
         indices = rows.memo((self,), lambda: self._indices(rows))
         # A lookup in the tables costs less than keeping the columns.
-        linear = rows.scratch(
-            (self,),
-            lambda: {
-                j: self.linear(rows, j, column)
-                for j, column in zip(self._columns, rows.singles(len(self._columns)).T, strict=True)
-            },
-        )
+        linear = rows.scratch((self,), lambda: self._linear(rows))
         out = np.empty(len(rows), np.float32)
         for i, j in self.pairs:
             yield np.multiply(linear[i], linear[j], out=out)
@@ -596,6 +590,11 @@ class Interactions(Shortened):
             place = (self.features.total(index.coef)(rows) - index.shift) / index.scale
             places.append(np.clip(place, -PRODUCT_SDS, PRODUCT_SDS).astype(np.float32))
         return tuple(places)
+
+    def _linear(self, rows: Rows) -> dict[int, Singles]:
+        """The linear features of the products, standardized and clipped."""
+        values = rows.singles(len(self._columns)).T
+        return {j: self.linear(rows, j, out) for j, out in zip(self._columns, values, strict=True)}
 
     @cached_property
     def _columns(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from privcausal.vault import (
     Aipw,
     KernelRegression,
     OfCovariates,
-    OverlapMass,
+    OfTreatment,
     ResidualProduct,
     proven_lipschitz,
 )
@@ -55,7 +55,7 @@ def regression(
     outcome, features = s.outcome, basis(s.neighbors, size)
     if score == "r":
         eta = s.additive(5, -2.0, 6.0)
-        curvature: Any = OverlapMass(s.e, CLIP)
+        curvature: Any = OfTreatment("overlap", s.e, CLIP)
         target: Any = ResidualProduct(s.e, eta, outcome, CLIP, Constant(0.5), 0.5)
         reach = 8.0 + (1 - CLIP) * 0.5
     else:
