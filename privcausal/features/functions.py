@@ -228,6 +228,10 @@ class NuisanceTriple:
     mu0: Function
     mu1: Function
 
+    def values(self, rows: Rows) -> tuple[Vector, Vector, Vector]:
+        """e, mu_0 and mu_1 of the rows."""
+        return self.e(rows), self.mu0(rows), self.mu1(rows)
+
 
 Triples = tuple[NuisanceTriple, ...]
 """Nuisances by fold, or one triple for all rows."""

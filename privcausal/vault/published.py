@@ -110,7 +110,7 @@ class PublishedAte:
 
     def _reach(self, nuisance: NuisanceTriple, rows: Rows, tau: float) -> Vector:
         """max over t and y of |Gamma(t, x, y) - tau| at given covariates, shape (n,)."""
-        mu0, mu1, e = nuisance.mu0(rows), nuisance.mu1(rows), nuisance.e(rows)
+        e, mu0, mu1 = nuisance.values(rows)
         ends = [
             np.abs(mu1 - mu0 - tau + sign * (y - mu) / p)
             for y in (self.outcome.lo, self.outcome.hi)
@@ -319,34 +319,21 @@ WEIGHT_CURVES: dict[str, tuple[RealFunction, RealFunction]] = {
 the tangent at a. It is therefore not negative, and is largest where pi is furthest from a."""
 
 
-@dataclass(frozen=True, eq=False)
-class SecondStageScores:
+def second_stage_scores(
+    weight: Weight, nuisances: tuple[Vector, Vector, Vector], t: Vector, y: Vector
+) -> tuple[Vector, Vector]:
     """rho and rho phi for a weight lambda(pi) (the paper's Eqs. 4 and 5).
 
         rho = (a - e) lambda'(e) + lambda(e)
         rho phi = lambda(e) (a - e) / (e (1 - e)) (y - mu_a) + rho (mu_1 - mu_0)
 
-    "overlap" is the R-learner, with rho = (a - e)^2, and "one" the DR-learner (Eq. 21).
+    `nuisances` are e, mu_0 and mu_1 of the rows. "overlap" is the R-learner, with
+    rho = (a - e)^2, and "one" the DR-learner (Eq. 21).
     """
-
-    nuisance: NuisanceTriple
-    weight: Weight
-
-    def __call__(self, rows: Rows, t: Vector, y: Vector) -> tuple[Vector, Vector]:
-        return self.from_values(self.at(rows), t, y)
-
-    def at(self, rows: Rows) -> tuple[Vector, Vector, Vector]:
-        """e, mu_0 and mu_1 of the rows."""
-        n = self.nuisance
-        return n.e(rows), n.mu0(rows), n.mu1(rows)
-
-    def from_values(
-        self, at: tuple[Vector, Vector, Vector], t: Vector, y: Vector
-    ) -> tuple[Vector, Vector]:
-        e, mu0, mu1 = at
-        value, residual = WEIGHT_CURVES[self.weight][0](e), y - np.where(t == 1, mu1, mu0)
-        rho = tangent(self.weight, e, t)
-        return rho, value * (t - e) / (e * (1 - e)) * residual + rho * (mu1 - mu0)
+    e, mu0, mu1 = nuisances
+    value, residual = WEIGHT_CURVES[weight][0](e), y - np.where(t == 1, mu1, mu0)
+    rho = tangent(weight, e, t)
+    return rho, value * (t - e) / (e * (1 - e)) * residual + rho * (mu1 - mu0)
 
 
 def tangent(weight: Weight, e: Vector, t: Vector) -> Vector:
@@ -373,13 +360,13 @@ class _Published:
 
     def _fitted(
         self, first: Sequence[Batch], second: Sequence[Batch], stage: SecondStage, queries: Rows
-    ) -> tuple[SecondStageScores, FittedStage, int]:
+    ) -> tuple[NuisanceTriple, FittedStage, int]:
         nuisance = nuisances_on(
             self.nuisances, self.design, self.outcome, self.clip, *stacked(first)
         )
-        scores = SecondStageScores(nuisance, self.weight)
         rows, t, y = stacked([*first, *second] if self.whole else second)
-        return (scores, stage.fit(rows, *scores(rows, t, y), queries), max(len(t), FEWEST_ROWS))
+        rho, target = second_stage_scores(self.weight, nuisance.values(rows), t, y)
+        return nuisance, stage.fit(rows, rho, target, queries), max(len(t), FEWEST_ROWS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,9 +407,9 @@ class PublishedAnswers(_Published):
         """Noisy effects at the queries, shape (d,)."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             # Suppress warnings: an estimator's warning may describe values of the rows.
-            scores, fitted, size = self._fitted(first, second, self.second, self.queries)
+            nuisance, fitted, size = self._fitted(first, second, self.second, self.queries)
             gamma = Supremum(self.design, self.starts).of(
-                lambda rows: self._reach(scores, fitted, rows)
+                lambda rows: self._reach(nuisance, fitted, rows)
             )
             exact = fitted.g(self.queries)
         unit = 2 * self.outcome.bound * 2.0**-ONE_FACTOR
@@ -430,13 +417,13 @@ class PublishedAnswers(_Published):
         sd = max(gamma * noise_scale(size, stage), unit)
         return add_noise("answers", np.clip(np.nan_to_num(exact), -limit, limit), unit, sd)
 
-    def _reach(self, scores: SecondStageScores, fitted: FittedStage, rows: Rows) -> Vector:
+    def _reach(self, nuisance: NuisanceTriple, fitted: FittedStage, rows: Rows) -> Vector:
         """max over t and y of ||h(x)|| |rho (phi - g)| at given covariates, shape (n,)."""
-        g, size, at = fitted.g(rows), np.ones(len(rows)), scores.at(rows)
+        g, size, values = fitted.g(rows), np.ones(len(rows)), nuisance.values(rows)
         ends = []
         for t in (0.0, 1.0):
             for y in (self.outcome.lo, self.outcome.hi):
-                rho, target = scores.from_values(at, t * size, y * size)
+                rho, target = second_stage_scores(self.weight, values, t * size, y * size)
                 ends.append(np.abs(target - rho * g))
         return np.asarray(fitted.influence(rows) * np.max(ends, axis=0))
 

@@ -186,16 +186,14 @@ class RegressionRow:
     def bound(self) -> float:
         return self.features.reach * self.unit
 
-    def _factor(self, batch: Batch) -> Vector | float:
-        return 1.0 if self.survey is None else self.unit * self.survey(batch)
-
     def __call__(self, batch: Batch) -> Vector:
         size = np.sqrt(squared_norm(batch.rows.phi(self.features)))
-        return np.minimum(self._factor(batch) * size, self.bound)
+        factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
+        return np.minimum(factor * size, self.bound)
 
     def weighted(self, batch: Batch) -> tuple[Vector, Vector, Vector]:
         """w f, f r, and ||w u||^2, shape (n,)."""
-        factor = self._factor(batch)
+        factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
         norm2 = factor**2 * squared_norm(batch.rows.phi(self.features))
         square = norm_weight(norm2, self.features.cut)
         return factor * np.sqrt(square), factor * self.response(batch), square * norm2
