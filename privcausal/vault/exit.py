@@ -305,8 +305,15 @@ class Exit:
     ) -> Charge:
         """Entry for a release in the budget table and the ledger."""
         return Charge(
-            stage.heading, query, mechanism, self.neighbors, float(sensitivity), float(noise_sd),
-            self.plan.cost(stage), stage.rows, self.plan.request.trust.protected,
+            stage=stage.heading,
+            query=query,
+            mechanism=mechanism,
+            neighbors=self.neighbors,
+            sensitivity=float(sensitivity),
+            noise_sd=float(noise_sd),
+            cost=self.plan.cost(stage),
+            rows=stage.rows,
+            unit=self.plan.request.trust.protected,
             parallel=stage.parallel,
             price=Cost(0, stage.epsilon, stage.delta) if stage.free else None,
-        )  # fmt: skip
+        )
