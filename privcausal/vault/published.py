@@ -199,13 +199,17 @@ class Supremum:
 
     def of(self, value: Callable[[Rows], Vector]) -> float:
         """The largest `value` found; `value` maps n points to shape (n,)."""
-        points = self.starts.copy()
-        for j, values in enumerate(self._values):  # Discrete variables: the index of the value
-            if values is not None:
-                index = (self.starts[:, j] * len(values)).astype(np.int64)
-                points[:, j] = np.minimum(index, len(values) - 1)
+        points = np.stack([self._begin(start) for start in self.starts])
         highest = np.argsort(-value(self._rows(points)), kind="stable")[:CLIMBS]
         return max(self._climb(value, points[k]) for k in highest)
+
+    def _begin(self, start: Vector) -> Vector:
+        """A start, with the index of its value as the coordinate of each discrete variable."""
+        point = start.copy()
+        for j, values in enumerate(self._values):
+            if values is not None:
+                point[j] = min(int(start[j] * len(values)), len(values) - 1)
+        return point
 
     def _climb(self, value: Callable[[Rows], Vector], point: Vector) -> float:
         best = float(value(self._rows(point[None]))[0])

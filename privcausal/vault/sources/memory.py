@@ -123,8 +123,8 @@ def _decimal(value: Decimal) -> str | None:
 
 def _nanoseconds(value: Any) -> int:
     """Exact nanoseconds of a pandas time, which counts seconds or fractions of seconds."""
-    unit, _ = np.datetime_data(value.dtype)
-    return int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
+    unit, _ = np.datetime_data(value.asm8.dtype)
+    return int(value.asm8.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
 
 
 def _kind_and_text(value: Any) -> tuple[str, str | None]:  # noqa: PLR0912, PLR0915 - a case a kind
