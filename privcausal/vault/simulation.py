@@ -74,7 +74,7 @@ class Typical:
 
     def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
         self._queries += 1
-        if query.name == ClusterSquares.query:
+        if query.name == ClusterSquares.label:
             exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
         shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))

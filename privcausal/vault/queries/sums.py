@@ -381,7 +381,7 @@ class ScoreSums(BlockSums):
     slopes: Transform | None = None
     squares: bool = False
 
-    query = "sums of scores"
+    label = "sums of scores"
 
     @cached_property
     def blocks(self) -> tuple[QueryBlock, ...]:
@@ -470,7 +470,7 @@ class ScoreSquares(BlockSums):
     regressors: Regressors
     meat: bool = False
 
-    query = "sums of squared scores"
+    label = "sums of squared scores"
 
     @cached_property
     def blocks(self) -> tuple[QueryBlock, ...]:
@@ -604,7 +604,7 @@ class ArmSums(Mechanism):
     neighbors: Neighbors
     squares: bool = True
 
-    query = "sums by arm"
+    label = "sums by arm"
 
     @property
     def _kinds(self) -> int:
@@ -716,7 +716,7 @@ class ClusterSquares(Solution):
     cap: float
     neighbors: Neighbors
 
-    query = "squared cluster sums"
+    label = "squared cluster sums"
 
     @property
     def _cap(self) -> int:
