@@ -140,13 +140,18 @@ class BlockSums(Mechanism):
         return float(np.sqrt(squared_change(self.blocks, "add_remove")))
 
     @property
+    def scale(self) -> float:
+        """Whole numbers per unit of a row's vector."""
+        return sum_scale(self.row_weights, self.row_norm)
+
+    @property
     def natural(self) -> Vector:
         """Natural units per unit of each number in a row's vector."""
         return np.concatenate([np.broadcast_to(b.unit, b.entries).ravel() for b in self.blocks])
 
     @property
     def units(self) -> Vector:
-        return np.tile(self.natural / sum_scale(self.row_weights, self.row_norm), self.arms)
+        return np.tile(self.natural / self.scale, self.arms)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if neighbors == "add_remove":
@@ -412,8 +417,7 @@ class ScoreSums(BlockSums):
 
     @property
     def units(self) -> Vector:
-        # The reciprocal keeps the last digit of releases.
-        return self.natural * (1.0 / sum_scale(self.row_weights, self.row_norm))
+        return self.natural * (1.0 / self.scale)  # Keeps the last digit of releases.
 
     def integers(self, batch: Batch) -> Integers:
         x = self.scores(batch)
