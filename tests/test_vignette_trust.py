@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import privcausal.vault.paper as printed
 import privcausal.vault.queries as proven
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.vault.exit import Query, RawMechanism
@@ -34,10 +33,10 @@ GUARANTEES = PAGES["vignettes/explanation/guarantees.md"]
 def mechanisms() -> dict[str, type]:
     """Every class of these rooms that leaves the vault, by name."""
     found: dict[str, type] = {}
-    rooms = [(room.__path__, f"{room.__name__}.") for room in (proven, printed)]
-    for module in (m for path, prefix in rooms for m in pkgutil.iter_modules(path, prefix)):
-        for name, value in vars(importlib.import_module(module.name)).items():
-            if inspect.isclass(value) and value.__module__ == module.name:
+    files = [m.name for m in pkgutil.iter_modules(proven.__path__, f"{proven.__name__}.")]
+    for file in (*files, "privcausal.vault.published"):
+        for name, value in vars(importlib.import_module(file)).items():
+            if inspect.isclass(value) and value.__module__ == file:
                 found[name] = value
     return {
         name: value

@@ -188,7 +188,7 @@ class X(T):
 
         def imputed(part: nuisances.FoldFit) -> vault.Transform:
             effect = vault.ImputedEffect(nuisances.nuisance_of(part, first, outcome), outcome)
-            return vault.TransformProduct(vault.TreatmentResidual(part.e_soft, soft), effect)
+            return vault.TransformProduct(vault.OfTreatment("residual", part.e_soft, soft), effect)
 
         target = nuisances.by_fold(imputed, partials)
         residuals, arms = _moments(fit, target, (IMPUTED_SIZES, IMPUTED, None))

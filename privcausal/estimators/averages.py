@@ -148,7 +148,7 @@ def average_target(
     ]
     mass = None
     if state.known is None and state.weights is None:
-        mass = by_fold(lambda n: vault.MassBalance(n.e, state.clip), nuisances)
+        mass = by_fold(lambda n: vault.OfTreatment("balance", n.e, state.clip), nuisances)
     average = _target(state, centre, scores, mass, nuisances[0].e, within)
     if tau is None or not len(state.linear):
         return average

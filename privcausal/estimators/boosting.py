@@ -467,7 +467,7 @@ def _start(state: FitState) -> _Start:
         es = (_Propensity(state.known, state.known, None),) * (FOLDS if crossfit else 1)
     else:
         task = BoostingTask(
-            target=vault.TreatmentResidual(Constant(0.0), 0.0),
+            target=vault.OfTreatment("residual", Constant(0.0), 0.0),
             what="propensity",
             bound=PROPENSITY_CUT,
             size=PROPENSITY_SIZE,
@@ -512,7 +512,7 @@ def _arm_means(start: _Start, shared: Sequence[bool] | None, *, overlap: bool = 
 def _weighted(start: _Start, task: BoostingTask) -> BoostingTask:
     """The same regression with overlap weights, which are one for rows of the rarer arm."""
     share = start.shares
-    root = nu.by_fold(lambda p: vault.OverlapRoot(p.soft, TOP_WEIGHT), start.es)
+    root = nu.by_fold(lambda p: vault.OfTreatment("root", p.soft, scale=TOP_WEIGHT), start.es)
     curvature = share * np.minimum(share[::-1] / TOP_WEIGHT, 1.0)
     return replace(
         task, target=TransformProduct(root, task.target), factor=root, curvature=curvature
@@ -678,7 +678,7 @@ def r_learner(state: FitState) -> EffectFit:
         share[None, :],
         float(share.mean()),
         target=nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, outcome), partials),
-        factor=nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, clip), partials),
+        factor=nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, clip), partials),
     )
     effect = _effect(machine, fitted.coefficients())
     partials = nu.updated_for_effect(state, partials, effect)

@@ -17,8 +17,8 @@ from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
 from privcausal.estimators.budget import Use
 from privcausal.features import functions
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
-from privcausal.features.expansions import fourier
 from privcausal.features.functions import Constant, Triples
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference import cuts, effects
@@ -386,7 +386,7 @@ def _scored(
     soft = state.soft_clip
     e = partials[0].e_soft(rows)
     return _Score(
-        curvature=nu.by_fold(lambda p: vault.OverlapMass(p.e_soft, soft), partials),
+        curvature=nu.by_fold(lambda p: vault.OfTreatment("overlap", p.e_soft, soft), partials),
         target=nu.by_fold(
             lambda p: vault.ResidualProduct(p.e_soft, p.eta, outcome, soft, around, most), partials
         ),

@@ -79,7 +79,7 @@ class Estimand:
 
 @dataclass(frozen=True)
 class ATE(Estimand):
-    """E[tau], from the scores `vault.Aipw` and the mass `vault.MassBalance`."""
+    """E[tau], from the scores `vault.Aipw` and the mass "balance" of `vault.OfTreatment`."""
 
     by_e, by_rest = True, True
 
@@ -152,7 +152,7 @@ class ATT(Tilted):
         return vault.TreatedScore(self.limited(k), k.mu0, k.outcome, k.clip, centre, scale)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
-        return vault.TreatedMass(scale)
+        return vault.OfTreatment("treated", k.e, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class ATO(Tilted):
         return vault.ResidualProduct(k.e, k.eta, k.outcome, k.soft_clip, centre, scale=scale)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
-        return vault.OverlapMass(k.e, k.soft_clip, scale)
+        return vault.OfTreatment("overlap", k.e, k.soft_clip, scale)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Interactions of the nuisances: what additive functions of the covariates cannot express.
 
 After the additive fits, residuals of treatment and outcome are regressed on products of covariates
-and on steps of the two fitted indices (`features.expansions.Interactions`). The products use the
+and on steps of the two fitted indices (`features.basis.Interactions`). The products use the
 columns that matter most, chosen from released numbers. Marginal likelihood determines how much
 these regressions are shrunk. How much of the norm each kind of function gets follows from the
 noise.
@@ -19,8 +19,8 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import first_stages
 from privcausal.estimators import nuisances as nu
-from privcausal.features import expansions
-from privcausal.features.expansions import Interactions
+from privcausal.features import basis
+from privcausal.features.basis import Interactions
 from privcausal.features.rows import Rows
 from privcausal.inference import cuts, population
 from privcausal.inference.confounding import RegressionPair
@@ -56,7 +56,7 @@ def refine(
     soft = state.residual_clip
     # A fold's nuisance was learned on the other fold. Its own residuals are at those rows.
     swapped = partials[::-1]
-    treatment = nu.by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), swapped)
+    treatment = nu.by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), swapped)
     outcome = nu.by_fold(lambda p: vault.OutcomeResidual(p.eta, state.outcome), swapped)
     first = vault.Cross(psi, state.weigh(treatment), 1 - soft, TREATMENT_INTERACTIONS.query)
     sizing = replace(nu.sizes_of(outcome), what="|residual|")
@@ -113,9 +113,7 @@ def interactions(state: first_stages.FitState, partials: nu.Folds) -> Interactio
     pairs, curved = _pairs(state, phi, e, y)
     if not pairs:
         return None
-    indices, splits = expansions.index_splits(
-        state.features, (e, y), state.rows, PRIORS.index_steps
-    )
+    indices, splits = basis.index_splits(state.features, (e, y), state.rows, PRIORS.index_steps)
     start = Interactions(
         state.features,
         indices,

@@ -14,8 +14,7 @@ from privcausal.estimators import first_stages
 from privcausal.estimators.estimands import Tilted, estimand_of
 from privcausal.estimators.first_stages import FitState, Grams
 from privcausal.features import functions
-from privcausal.features.basis import FeatureMap
-from privcausal.features.expansions import Interactions
+from privcausal.features.basis import FeatureMap, Interactions
 from privcausal.features.functions import Constant, Extended, Function
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, population
@@ -388,7 +387,7 @@ def weights_gram(
     mean_weight = float(np.mean(e * (1 - e)))
     if stage is not None and state.plan.has(stage):
         soft = state.soft_clip
-        factor = by_fold(lambda p: vault.TreatmentResidual(p.e_soft, soft), partials)
+        factor = by_fold(lambda p: vault.OfTreatment("residual", p.e_soft, soft), partials)
         mechanism = vault.Gram(state.effect_features, factor=state.weigh_root(factor))
         release = state.release(stage, mechanism)
         sd = first_stages.off_diagonal_sd(mechanism, release)

@@ -25,7 +25,7 @@ from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
 from privcausal.estimators.budget import Use
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.orthogonal import FittedEffect, Residuals
-from privcausal.features.expansions import Interactions, RescaledFeatures
+from privcausal.features.basis import Interactions, RescaledFeatures
 from privcausal.features.functions import Additive, Function
 from privcausal.inference import cuts, regression
 from privcausal.inference.effects import Effect, Piece

@@ -21,8 +21,8 @@ from privcausal.estimators import bases, budget, options, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
 from privcausal.estimators.first_stages import Fit, outcome_of
+from privcausal.features.basis import Polynomials
 from privcausal.features.design import Design
-from privcausal.features.expansions import Polynomials
 from privcausal.inference.averages import AverageEstimate
 from privcausal.inference.cells import CellEffect, CellTotals, by_bound, fine, plain, shrunk
 from privcausal.inference.effects import ArmPolynomials, trimmed

@@ -11,8 +11,8 @@ from privcausal.accounting import Release
 from privcausal.estimators import bases
 from privcausal.estimators.estimands import DID, ESTIMANDS, EVENT_STUDY, UNADJUSTED_DID, Estimand
 from privcausal.features import functions
+from privcausal.features.basis import Interactions
 from privcausal.features.design import Design
-from privcausal.features.expansions import Interactions
 from privcausal.inference.alerts import MOST_AT_END, clipped_share
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
 from privcausal.inference.cells import CellEffect

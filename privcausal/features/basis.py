@@ -1,8 +1,8 @@
-"""Basis functions of design columns, and the map to a feature vector of bounded norm."""
+"""Features of bounded norm: basis functions of design columns, kernels, and products of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -11,6 +11,8 @@ import numpy as np
 
 from privcausal.features.design import Design
 from privcausal.features.rows import Features, Rows, looked_up
+from privcausal.request.partition import Coordinates
+from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Singles, Vector
 
 
@@ -51,8 +53,18 @@ class Block:
         return np.multiply(self.gain, out, out=out)
 
 
+class Shortened:
+    """A feature vector phi whose row weight is w = min(1, (cut / ||phi||)^2)."""
+
+    cut: float
+
+    def weight(self, phi: Matrix | Singles) -> Vector:
+        """Row weights, shape (n,), in (0, 1]."""
+        return norm_weight(squared_norm(phi), self.cut)
+
+
 @dataclass(frozen=True, eq=False)
-class FeatureMap:
+class FeatureMap(Shortened):
     """phi(x) = (1, basis functions), with row weight w = min(1, (C / ||phi||)^2).
 
     Then ||sqrt(w) phi|| <= C and ||w phi|| <= C, which bounds the Gram matrix and the cross
@@ -94,27 +106,17 @@ class FeatureMap:
             self.fill(rows, number, out[:, number])
         return out
 
-    def columns(self, rows: Rows) -> Iterator[Vector]:
-        """Yield features one by one, each valid until the next; the buffer stays in CPU cache."""
-        out = np.empty(len(rows))
-        for number in range(self.size):
-            yield self.fill(rows, number, out)
-
     def norm2(self, rows: Rows) -> Vector:
         """||phi(x)||^2, shape (n,)."""
         total, part = np.ones(len(rows)), np.empty(len(rows))
-        for block, squares in zip(self.blocks, self._squares, strict=True):
-            if squares is None:
+        for block in self.blocks:
+            if block.table is None:
                 np.square(block.function(rows, self.design, 0, part), out=part)
             else:
+                squares = squared_norm(block.table)
                 looked_up(squares, rows.bins(self.design, block.column), part)
             total += part
         return total
-
-    @cached_property
-    def _squares(self) -> tuple[Vector | None, ...]:
-        """Sum of squares of each block's functions on the fine bins."""
-        return tuple(None if b.table is None else squared_norm(b.table) for b in self.blocks)
 
     @cached_property
     def owner(self) -> list[tuple[Block, int]]:
@@ -154,10 +156,6 @@ class FeatureMap:
                 parts.append((block.column, combine(np.asfortranarray(block.table), weights)))
         return Sum(self.design, constant, tuple(parts))
 
-    def weight(self, phi: Matrix) -> Vector:
-        """Row weights, shape (n,), in (0, 1]."""
-        return np.minimum(1.0, self.cut**2 / squared_norm(phi))
-
     def norm_of(self, rows: Rows, quantile: float) -> float:
         """A quantile of ||phi(x)|| over the rows."""
         phi = np.ascontiguousarray(self.of(rows))  # the norm sums along rows
@@ -171,7 +169,7 @@ class FeatureMap:
 
 
 @dataclass(frozen=True, eq=False)
-class Turned:
+class Turned(Shortened):
     """Linear combinations of features, turn'phi of shape (k,), with weights as in `FeatureMap`.
 
     Features are summed in a fixed order, so that a row's values do not depend on its block.
@@ -196,9 +194,6 @@ class Turned:
         for column, coef in zip(out.T, self.turn.T, strict=True):
             column[:] = combine(phi, coef)
         return out
-
-    def weight(self, phi: Matrix) -> Vector:
-        return norm_weight(squared_norm(phi), self.cut)
 
 
 TINY = 1e-300
@@ -286,9 +281,12 @@ def combine(phi: Matrix, coef: Vector) -> Vector:
 
 def columns_of(features: Features, rows: Rows) -> Iterator[Vector]:
     """Columns of phi one after another; each is valid until the next is read."""
-    if isinstance(features, FeatureMap):
-        return features.columns(rows)
-    return iter(rows.phi(features).T)
+    if not isinstance(features, FeatureMap):
+        yield from rows.phi(features).T
+        return
+    out = np.empty(len(rows))  # One buffer stays in the CPU cache.
+    for number in range(features.size):
+        yield features.fill(rows, number, out)
 
 
 def row_weights(features: Features, rows: Rows) -> Vector:
@@ -296,3 +294,460 @@ def row_weights(features: Features, rows: Rows) -> Vector:
     if isinstance(features, FeatureMap):
         return np.minimum(1.0, features.cut**2 / features.norm2(rows))
     return features.weight(rows.phi(features))
+
+
+# -- public expansions: Fourier features of a Gaussian kernel, and polynomials -------------------
+
+PAIRS = 4096
+"""Number of public pairs of points for comparing the basis with the kernel."""
+
+_PUBLIC_SEED = 20_250_601  # for public frequencies and comparison points, not for noise
+_ORDERS = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+
+
+@dataclass(frozen=True, eq=False)
+class Fourier:
+    """phi(x) with <phi(x), phi(x')> near exp(-||z - z'||^2 / (2 h^2)) and ||phi(x)|| = 1.
+
+    phi(x) = (sqrt(p_j) cos(w_j'z), sqrt(p_j) sin(w_j'z))_j with public frequencies w_j and weights
+    p_j that sum to one (Rahimi and Recht 2007). z are the design columns given by `columns`, scaled
+    to [-1, 1] by their declared ranges (indicators are 0/1). Proofs hold exactly for the kernel
+    that the basis defines. `error` is the distance of this kernel from the Gaussian kernel.
+    """
+
+    design: Design
+    columns: Integers
+    frequencies: Matrix  # Shape (m, q)
+    shares: Vector  # p_j, shape (m,)
+    bandwidth: float  # h, in scaled units
+
+    cut = 1.0
+
+    @property
+    def size(self) -> int:
+        return 2 * len(self.shares)
+
+    def of(self, rows: Rows) -> Matrix:
+        """phi, shape (n, 2 m), summed in a fixed order so that batches do not matter."""
+        return self.at(np.nan_to_num(rows.scaled(self.design)[:, self.columns]))
+
+    def at(self, z: Matrix) -> Matrix:
+        """phi of scaled columns, shape (n, q)."""
+        m = len(self.shares)
+        out = np.zeros((len(z), 2 * m))
+        angle = np.zeros((len(z), m))
+        for j in range(z.shape[1]):
+            angle += z[:, j, None] * self.frequencies[:, j]
+        root = np.sqrt(self.shares)
+        out[:, :m] = root * np.cos(angle)
+        out[:, m:] = root * np.sin(angle)
+        return out
+
+    def weight(self, phi: Matrix) -> Vector:
+        """Weight one for every row, because all rows have norm one."""
+        return np.ones(len(phi))
+
+    def kernel(self, z: Matrix, other: Matrix) -> Vector:
+        """The Gaussian kernel of pairs of rows of `z` and `other`, shape (n,)."""
+        distance = ((z - other) ** 2).sum(axis=1)
+        return np.asarray(np.exp(-distance / (2 * self.bandwidth**2)))
+
+    @cached_property
+    def error(self) -> float:
+        """99th percentile of |<phi, phi'> - k| over public pairs of points of the domain."""
+        z, other = self.pairs(_PUBLIC_SEED)
+        products = (self.at(z) * self.at(other)).sum(axis=1)
+        return float(np.quantile(np.abs(products - self.kernel(z, other)), 0.99))
+
+    def pairs(self, seed: int) -> tuple[Matrix, Matrix]:
+        """Pairs of points. The first is uniform over the domain, the second at any distance."""
+        rng = np.random.default_rng(seed)
+        lo = [-1.0 if self.design.columns[c].kind != "indicator" else 0.0 for c in self.columns]
+        shape = (PAIRS, len(self.columns))
+        z, far = (rng.uniform(lo, 1.0, shape) for _ in range(2))
+        return z, z + rng.random((PAIRS, 1)) * (far - z)
+
+
+def fourier(design: Design, columns: Integers, bandwidth: float, size: int) -> Fourier:
+    """The basis of at most `size` functions with the smallest error.
+
+    In one or two columns, Gauss-Hermite quadrature of the kernel's spectrum is nearly exact unless
+    the bandwidth is small (Mutny and Krause 2018). The alternative is random public frequencies
+    that are orthogonal within blocks (Yu et al. 2016).
+    """
+    m, q = size // 2, len(columns)
+    laws = [(np.zeros((1, 0)), np.ones(1))]  # without effect modifiers, the basis is a constant
+    if q:
+        # Normal frequencies whose directions are orthogonal within blocks of q, shape (m, q)
+        rng = np.random.default_rng(_PUBLIC_SEED)
+        blocks = []
+        for _ in range(-(-m // q)):
+            rotation, _ = np.linalg.qr(rng.standard_normal((q, q)))
+            lengths = np.linalg.norm(rng.standard_normal((q, q)), axis=1)
+            blocks.append(rotation * lengths[:, None])
+        laws = [(np.vstack(blocks)[:m], np.full(m, 1.0 / m))]
+    if q in (1, 2):
+        for order in _ORDERS:  # nodes and weights for the normal distribution
+            nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+            weights = weights / weights.sum()
+            # w and -w share a cosine, so keep one. Orders are even, so every node differs from 0.
+            half = nodes > 0
+            law = nodes[half, None], 2 * weights[half]
+            if q == 2:
+                first, second = np.meshgrid(nodes, nodes, indexing="ij")
+                half = first > 0
+                mass = 2 * np.outer(weights, weights)[half]
+                law = np.column_stack([first[half], second[half]]), mass
+            if len(law[1]) <= m:
+                laws.append(law)
+    bases = [Fourier(design, columns, w / bandwidth, p, bandwidth) for w, p in laws]
+    return min(bases, key=lambda basis: basis.error)
+
+
+@dataclass(frozen=True)
+class Polynomials:
+    """1, then Legendre polynomials up to `degree` of each number, and dummies of the labels.
+
+    The features are additive: each depends on one column, without products.
+    """
+
+    coordinates: Coordinates
+    degree: int
+
+    @cached_property
+    def _numeric(self) -> tuple[bool, ...]:
+        schema = self.coordinates.schema
+        return tuple(isinstance(schema[n], Interval) for n in self.coordinates.variables)
+
+    @property
+    def size(self) -> int:
+        return 1 + self.coordinates.size + (self.degree - 1) * sum(self._numeric)
+
+    @property
+    def bound(self) -> float:
+        """Maximum sum of absolute values; at most one dummy of a column of labels is 1."""
+        return float(1 + sum(self.degree if numeric else 1 for numeric in self._numeric))
+
+    def of(self, frame: Mapping[str, Vector | Integers]) -> Matrix:
+        """Shape (n, size), clipped to [-1, 1] so that rounding cannot exceed the bound."""
+        columns: list[Matrix] = []
+        for name, numeric in zip(self.coordinates.variables, self._numeric, strict=True):
+            points = Coordinates(self.coordinates.schema, (name,)).of(frame)
+            if not numeric:
+                columns.append(points)
+                continue
+            # P_1 to P_degree by their three-term recurrence
+            z = points[:, 0]
+            p = [np.ones_like(z), z]
+            for k in range(1, self.degree):
+                p.append(((2 * k + 1) * z * p[k] - k * p[k - 1]) / (k + 1))
+            columns.append(np.stack(p[1:], axis=1))
+        ones = np.ones((len(columns[0]), 1))
+        return np.asarray(np.clip(np.hstack([ones, *columns]), -1.0, 1.0))
+
+
+# -- products of columns, and powers of two released indices --------------------------------------
+
+FEATURE_BITS = 24
+"""Bits of a feature in exact products with the lift."""
+
+PART = 1 << 13
+"""Rows whose products are computed together: thirty columns of them take two megabytes."""
+
+PRODUCT_SDS = 2.5
+"""Indices and factors of products are clipped to this many standard deviations. Otherwise, a few
+rows would determine the norm."""
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """A released linear combination of additive features, standardized and clipped."""
+
+    coef: Vector
+    shift: float
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions(Shortened):
+    """psi(x): products of columns and steps of indices, with the additive features regressed out.
+
+    Products of pairs of linear features come first. Next come, for some pairs, products with their
+    curvatures. Last come the indicators of `splits`: index k of propensity or outcome exceeds a
+    threshold. `lift` (p, K) is the regression of the raw columns on phi in the
+    synthetic population. `gain` (K,) sets the sizes of the columns. Rows have the weight
+    w = min(1, (cut / ||psi||)^2), as in `FeatureMap`.
+    """
+
+    features: FeatureMap
+    indices: tuple[Index, Index] | None
+    pairs: tuple[tuple[int, int], ...]
+    curved: tuple[tuple[int, int], ...]
+    scales: Vector
+    lift: Matrix
+    gain: Vector
+    cut: float
+    splits: tuple[tuple[int, float], ...] = ()
+
+    @cached_property
+    def size(self) -> int:
+        return len(self.gain)
+
+    def of(self, rows: Rows) -> Matrix:
+        """psi, shape (n, K): gain times (raw columns - phi'lift)."""
+        return np.asarray(self.singles(rows), np.float64)
+
+    def singles(self, rows: Rows) -> Singles:
+        """psi in single precision."""
+        out = rows.singles(self.size)
+        self.beyond(rows, self.steps(rows), out)
+        return out
+
+    def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
+        """psi, and the weights of the rows."""
+        psi = self.singles(rows)
+        return psi, self.weight(psi)
+
+    def steps(self, rows: Rows) -> Matrix:
+        """phi on a grid, in whole steps of `step`, shape (n, p)."""
+        phi = rows.matrix(self.features.size)
+        design, columns = self.features.design, self.features.column.tolist()
+        for number, (column, table) in enumerate(zip(phi.T, self._tables, strict=True)):
+            if table is not None:
+                looked_up(table, rows.bins(design, columns[number]), column)
+            else:
+                self.features.fill(rows, number, column)
+                np.rint(np.multiply(column, 1 / self.step, out=column), out=column)
+        return phi
+
+    def beyond(self, rows: Rows, steps: Matrix, out: Singles) -> None:
+        """Write psi of rows with these `steps` to `out`.
+
+        phi and the lift are on grids of 2^-a and 2^-b, and every partial sum stays below 2^53.
+        The matrix product is therefore exact, in any order and for any block.
+        """
+        whole, lifted = rows.matrix(self.size), rows.singles(self.size)
+        onto(steps, self._lift, whole)
+        np.copyto(lifted, whole, casting="same_kind")
+        for column, raw, gain in zip(out.T, self.raw(rows), self.gain.tolist(), strict=True):
+            np.multiply(raw, gain, out=column)
+        np.add(out.T, lifted.T, out=out.T)
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """Parts of the rows whose psi stays in cache."""
+        indices = rows.memo((self,), lambda: self._indices(rows))
+        for place, part in _pieces(self.features, rows):
+            part.store((self,), tuple(index[place] for index in indices))
+            yield place, part
+
+    @cached_property
+    def step(self) -> float:
+        """A power of two; features are at most 2^FEATURE_BITS times this step."""
+        reach = max([1.0, *(block.reach for block in self.features.blocks)])
+        return float(2.0 ** (np.ceil(np.log2(reach)) - FEATURE_BITS))
+
+    @cached_property
+    def _tables(self) -> list[Vector | None]:
+        """The features in whole steps, if they are looked up."""
+        tables: list[Vector | None] = [None]
+        for block, number in self.features.owner:
+            numeric = block.table is None
+            tables.append(None if numeric else np.rint(block.tables[number] / self.step))
+        return tables
+
+    @cached_property
+    def _lift(self) -> Matrix:
+        """-gain x lift, shape (p, K), in steps of a power of two, times one step of phi."""
+        whole = self.lift * self.gain
+        bits = 52 - FEATURE_BITS - int(np.ceil(np.log2(self.features.size)))
+        most = max(float(np.abs(whole).max(initial=0.0)), 2.0**-100)
+        scale = float(2.0 ** (bits - np.ceil(np.log2(most))))
+        return np.asarray(np.rint(whole * scale) * (-self.step / scale))
+
+    def raw(self, rows: Rows) -> Iterator[Singles]:
+        """Products before phi is regressed out: K columns, each valid until the next is read.
+
+        Recomputing them is cheaper than keeping them.
+        """
+        indices = rows.memo((self,), lambda: self._indices(rows))
+        # A lookup in the tables costs less than keeping the columns.
+        linear = rows.scratch((self,), lambda: self._linear(rows))
+        out = np.empty(len(rows), np.float32)
+        for i, j in self.pairs:
+            yield np.multiply(linear[i], linear[j], out=out)
+        for i, j in self.curved:
+            first, second = linear[i] ** 2 - 1, linear[j] ** 2 - 1
+            for left, right in ((first, linear[j]), (linear[i], second), (first, second)):
+                yield np.multiply(left, right, out=out)
+        for k, threshold in self.splits:
+            np.copyto(out, indices[k] > threshold)
+            yield out
+
+    def _indices(self, rows: Rows) -> tuple[Singles, ...]:
+        """Both indices, or an empty tuple."""
+        places = []
+        for index in self.indices or ():
+            place = (self.features.total(index.coef)(rows) - index.shift) / index.scale
+            places.append(np.clip(place, -PRODUCT_SDS, PRODUCT_SDS).astype(np.float32))
+        return tuple(places)
+
+    def _linear(self, rows: Rows) -> dict[int, Singles]:
+        """The linear features of the products, standardized and clipped."""
+        values = rows.singles(len(self._columns)).T
+        return {j: self.linear(rows, j, out) for j, out in zip(self._columns, values, strict=True)}
+
+    @cached_property
+    def _columns(self) -> tuple[int, ...]:
+        """Linear features that occur in a product."""
+        return tuple(sorted(set().union(*self.pairs, *self.curved)))
+
+    def linear(self, rows: Rows, number: int, out: Singles) -> Singles:
+        """Write a linear feature, standardized and clipped, to `out`."""
+        table = self._standard[number]
+        if table is not None:
+            bins = rows.bins(self.features.design, int(self.features.column[number]))
+            return looked_up(table, bins, out)
+        feature = self.features.fill(rows, number, np.empty(len(rows)))
+        out[:] = np.clip(feature / self.scales[number], -PRODUCT_SDS, PRODUCT_SDS)
+        return out
+
+    @cached_property
+    def _standard(self) -> dict[int, Singles | None]:
+        """Tables of the linear features of the products, if they are looked up."""
+        owner = self.features.owner
+        tables: dict[int, Singles | None] = {}
+        for j in self._columns:
+            block, number = owner[j - 1]
+            tables[j] = None
+            if block.table is not None:
+                values = np.clip(block.tables[number] / self.scales[j], -PRODUCT_SDS, PRODUCT_SDS)
+                tables[j] = values.astype(np.float32)
+        return tables
+
+    def total(self, base: Vector, coef: Vector) -> Extra:
+        """phi(x)'base + psi(x)'coef as a function of rows."""
+        gained = self.gain * coef
+        return Extra(self, self.features.total(base - combine(self.lift, gained)), gained)
+
+    @property
+    def names(self) -> list[str]:
+        """Each pair as a product of terms in a formula."""
+        columns, of = self.features.design.columns, self.features.column
+        return [f"{columns[of[i]].term}:{columns[of[j]].term}" for i, j in self.pairs]
+
+
+def index_splits(
+    features: FeatureMap, coefs: Sequence[Vector], rows: Rows, number: int
+) -> tuple[tuple[Index, Index], tuple[tuple[int, float], ...]]:
+    """Indices with these coefficients, and splits of each at `number` evenly spaced quantiles.
+
+    Together, the steps express any function of an index. A threshold is a quantile of the public
+    `rows`, midway between two of their values.
+    """
+    sums = [features.total(coef)(rows) for coef in coefs]
+    first, second = (
+        Index(coef, float(total.mean()), float(total.std()) + 1e-12)
+        for coef, total in zip(coefs, sums, strict=True)
+    )
+    splits = []
+    for k, index in enumerate((first, second)):
+        place = np.clip((sums[k] - index.shift) / index.scale, -PRODUCT_SDS, PRODUCT_SDS)
+        for share in np.arange(1, number + 1) / (number + 1):
+            below = np.quantile(place, share, method="lower")
+            below = (
+                below if below < place.max() else np.max(place[place < below], initial=place.min())
+            )
+            above = np.min(place[place > below], initial=place.max())
+            splits.append((k, float(0.5 * (below + above))))
+    return (first, second), tuple(splits)
+
+
+def _pieces(features: FeatureMap, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+    """Parts of the rows, which share the bins used for looking up features."""
+    for block in features.blocks:
+        if block.table is not None:
+            rows.bins(features.design, block.column)
+    return rows.parts(PART)
+
+
+@dataclass(frozen=True, eq=False)
+class Extra:
+    """An additive function plus the raw products times coefficients."""
+
+    features: Interactions
+    additive: Sum
+    coef: Vector
+
+    def __call__(self, rows: Rows) -> Vector:
+        return extras(rows, [self])[0]
+
+
+def extras(rows: Rows, functions: Sequence[Extra]) -> list[Vector]:
+    """Evaluate several functions of the same products, computing the products once."""
+    values = [function.additive(rows) for function in functions]
+    coefs = np.array([function.coef for function in functions]).T.tolist()
+    if any(map(any, coefs)):
+        part = np.empty(len(rows), np.float32)
+        sums = [np.zeros(len(rows), np.float32) for _ in functions]
+        for raw, weights in zip(functions[0].features.raw(rows), coefs, strict=True):
+            for total, coef in zip(sums, weights, strict=True):
+                if coef:
+                    np.add(total, np.multiply(raw, coef, out=part), out=total)
+        for value, total in zip(values, sums, strict=True):
+            np.add(value, total, out=value)
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class RescaledFeatures:
+    """Features for one release, each stretched according to the value of its moment.
+
+    The features are stretch x (phi, psi), with row weights
+    w = min(w_phi, cut / ||stretch x (phi, psi)||). Then ||w stretch x (phi, psi)|| <= cut, which
+    bounds cross moments (not a Gram matrix). Rows whose norm is below `cut` have the same weight
+    as in moments of phi alone. `stretch` (p + K,) is positive.
+    """
+
+    features: FeatureMap
+    products: Interactions | None
+    stretch: Vector
+    cut: float
+
+    @property
+    def size(self) -> int:
+        return len(self.stretch)
+
+    def of(self, rows: Rows) -> Matrix:
+        return np.asarray(self.singles(rows), np.float64)
+
+    def singles(self, rows: Rows) -> Singles:
+        """The stretched features in single precision."""
+        out, p = rows.singles(self.size), self.features.size
+        if self.products is None:
+            np.copyto(out, rows.phi(self.features), casting="same_kind")
+            scale = self.stretch
+        else:
+            steps = self.products.steps(rows)
+            np.copyto(out[:, :p], steps, casting="same_kind")
+            self.products.beyond(rows, steps, out[:, p:])
+            scale = self.stretch * np.r_[np.full(p, self.products.step), np.ones(self.size - p)]
+        for column, factor in zip(out.T, scale.tolist(), strict=True):
+            np.multiply(column, factor, out=column)
+        return out
+
+    def weighted(self, rows: Rows) -> tuple[Singles, Vector]:
+        """The stretched features, and the weights of the rows."""
+        values = self.singles(rows)
+        return values, self._weight(self.features.norm2(rows), values)
+
+    def parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
+        """Parts of the rows whose features stay in cache."""
+        return _pieces(self.features, rows) if self.products is None else self.products.parts(rows)
+
+    def weight(self, values: Matrix) -> Vector:
+        p = self.features.size
+        return self._weight(squared_norm(values[:, :p] / self.stretch[:p]), values)
+
+    def _weight(self, norm2: Vector, values: Matrix | Singles) -> Vector:
+        weight = np.minimum(1.0, self.features.cut**2 / norm2)
+        return np.minimum(weight, self.cut / np.sqrt(np.maximum(squared_norm(values), 1e-300)))

@@ -109,11 +109,13 @@ def open_frame(native: Frame) -> Any:
 
 
 def _as_table(columns: Mapping[Any, Any]) -> Any:
+    """A pandas frame of arrays or Series of the same types. They are aligned by position."""
     import pandas as pd
 
     if not all(isinstance(name, str) for name in columns):
         raise DataError("Column names must be text.")
-    plain = pd.Series | pd.Index | pd.api.extensions.ExtensionArray
+    supported = pd.Series | pd.Index | pd.api.extensions.ExtensionArray
+    made: dict[str, Any] = {}
     for name, values in columns.items():
         if not hasattr(values, "dtype"):
             # The type of a list depends on its values: one row would decide how it is read.
@@ -121,43 +123,36 @@ def _as_table(columns: Mapping[Any, Any]) -> Any:
         # pandas infers the types of others. A missing value (a null of polars, the mask of an
         # array) would then turn whole numbers into floats, or truth values into objects.
         array = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
-        if not (array or isinstance(values, plain) or _is_polars(values)):
+        kind = type(values)
+        polars = kind.__name__ == "Series" and kind.__module__.partition(".")[0] == "polars"
+        if not (array or polars or isinstance(values, supported)):
             raise DataError(
                 f"Column {name!r} of the dict has type {type(values).__name__}, which is not "
                 "supported in a dict. Pass np.array(...), a pandas or polars Series, or the whole "
                 "data frame."
             )
+        made[name] = values, polars
     if any(getattr(values, "ndim", 1) != 1 for values in columns.values()) or (
         len({len(values) for values in columns.values()}) > 1
     ):
         raise DataError("A dict of columns requires one-dimensional arrays of equal length.")
-    return pd.DataFrame({name: _as_pandas(values) for name, values in columns.items()})
-
-
-def _is_polars(values: Any) -> bool:
-    kind = type(values)
-    return kind.__name__ == "Series" and kind.__module__.partition(".")[0] == "polars"
-
-
-def _as_pandas(values: Any) -> Any:
-    """A pandas Series or array of the same type. Columns are aligned by position."""
-    import pandas as pd
-
-    if _is_polars(values) and str(values.dtype) == "Object":  # Arrow does not have this type
-        values = np.fromiter(values.to_list(), dtype=object, count=len(values))
-    if _is_polars(values):
-        return pd.Series(pd.arrays.ArrowExtensionArray(values.rechunk().to_arrow()))
-    if isinstance(values, pd.Series | pd.Index):
-        return pd.Series(values.array, dtype=values.dtype)
-    if isinstance(values, np.ndarray):
-        plain = np.ndarray.view(values, np.ndarray)  # a subclass may override methods
-        if plain.dtype.kind == "O":  # pandas would decide by the values whether it is text
-            return pd.Series(plain, dtype=object)
-        if plain.dtype.kind == "U":
-            # Use pandas: Arrow refuses a lone surrogate, whose escape is a different text.
-            return pd.array(plain.astype(object), dtype=pd.StringDtype("python"))
-        return plain
-    return values
+    for name, (column, polars) in made.items():
+        made[name] = column
+        if polars and str(column.dtype) == "Object":  # Arrow does not have this type
+            made[name] = np.fromiter(column.to_list(), dtype=object, count=len(column))
+        elif polars:
+            made[name] = pd.Series(pd.arrays.ArrowExtensionArray(column.rechunk().to_arrow()))
+        elif isinstance(column, pd.Series | pd.Index):
+            made[name] = pd.Series(column.array, dtype=column.dtype)
+        if isinstance(made[name], np.ndarray):
+            plain = np.ndarray.view(made[name], np.ndarray)  # a subclass may override methods
+            made[name] = plain
+            if plain.dtype.kind == "O":  # pandas would decide by the values whether it is text
+                made[name] = pd.Series(plain, dtype=object)
+            elif plain.dtype.kind == "U":
+                # Use pandas: Arrow refuses a lone surrogate, whose escape is a different text.
+                made[name] = pd.array(plain.astype(object), dtype=pd.StringDtype("python"))
+    return pd.DataFrame(made)
 
 
 def header(frame: Any) -> domains_of.Header:

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from privcausal.errors import DataError
-from privcausal.features import basis, expansions
+from privcausal.features import basis
 from privcausal.features.design import Design
 from privcausal.features.rows import FINE_BINS, Features, Rows, fine_bins, kept
 from privcausal.typing import Integers, Matrix, Vector
@@ -69,7 +69,7 @@ class Additive:
     def _sum(self) -> Callable[[Rows], Vector]:
         if isinstance(self.features, basis.FeatureMap):
             return self.features.total(self.coef)
-        if isinstance(self.features, expansions.Interactions):
+        if isinstance(self.features, basis.Interactions):
             return self.features.total(np.zeros(self.features.features.size), self.coef)
         return lambda rows: basis.combine(rows.phi(self.features), self.coef)
 
@@ -84,11 +84,11 @@ class Extended:
     """A function plus psi(x)' coef, clipped to the function's [lo, hi] if that is additive."""
 
     base: Function
-    features: expansions.Interactions
+    features: basis.Interactions
     coef: Vector
 
     @cached_property
-    def _sum(self) -> expansions.Extra:
+    def _sum(self) -> basis.Extra:
         shared = self._shared
         base = np.zeros(self.features.features.size) if shared is None else shared.coef
         return self.features.total(base, self.coef)
@@ -122,7 +122,7 @@ class Extended:
         """Compute and cache the sums of functions that share the same products."""
         new = [f for f in functions if isinstance(f, Extended) and not rows.has(f._key)]
         if len(new) > 1 and all(f.features is new[0].features for f in new):
-            values = expansions.extras(rows, [f._sum for f in new])
+            values = basis.extras(rows, [f._sum for f in new])
             for function, value in zip(new, values, strict=True):
                 rows.store(function._key, value)
 
@@ -227,6 +227,10 @@ class NuisanceTriple:
     e: Function
     mu0: Function
     mu1: Function
+
+    def values(self, rows: Rows) -> tuple[Vector, Vector, Vector]:
+        """e, mu_0 and mu_1 of the rows."""
+        return self.e(rows), self.mu0(rows), self.mu1(rows)
 
 
 Triples = tuple[NuisanceTriple, ...]

@@ -358,12 +358,6 @@ class Rows:
             return np.empty((self.size, columns), np.float32, order="F")
         return self.space.matrix(self.size, columns, np.float32)
 
-    def lasting(self, columns: int) -> Singles:
-        """An array in single precision that is kept with the rows."""
-        if self.space is None:
-            return self.singles(columns)
-        return self.space.lasting(self.size, columns)
-
     def memo(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
         """make(), cached by the identity of `objects`. Do not write to the result."""
         if not self.by_column:

@@ -31,9 +31,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
 from privcausal.errors import CapabilityError
-from privcausal.features.basis import combine
+from privcausal.features.basis import Polynomials, combine
 from privcausal.features.design import Design
-from privcausal.features.expansions import Polynomials
 from privcausal.features.functions import Additive, Function
 from privcausal.features.rows import Rows, kept
 from privcausal.inference.averages import FEW_SDS, AverageEstimate, covering

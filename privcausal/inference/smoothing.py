@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, null_space
 
-from privcausal.features.expansions import Fourier
+from privcausal.features.basis import Fourier
 from privcausal.features.rows import Rows
 from privcausal.inference.regression import Posterior, mixture_law
 from privcausal.typing import Integers, Matrix, Vector

@@ -12,19 +12,16 @@ from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
-from privcausal.vault.paper.betlei import PrintedCells, PublishedLogits, ridge_price
-from privcausal.vault.paper.dpcate import (
-    Affine, ExactRidge, Process, PublishedAnswers, PublishedCurve, PublishedProcess, Ridge,
-    SecondStage, TanhNetwork, Weight,
-)  # fmt: skip
-from privcausal.vault.paper.niu import PublishedEBM, Weighting
-from privcausal.vault.paper.private import PublishedAte
 from privcausal.vault.passes import one_blas_thread
+from privcausal.vault.published import (
+    Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte, PublishedCurve,
+    PublishedEBM, PublishedLogits, PublishedProcess, Ridge, SecondStage, TanhNetwork, Weight,
+    Weighting, ridge_price,
+)  # fmt: skip
 from privcausal.vault.queries.boosting import BoostedRegression, Boosting, PrivateNetwork, Shapes
 from privcausal.vault.queries.cells import (
     CellSums, ClusterSums, Grid, LabelSelection, Magnitudes, public_centres,
 )  # fmt: skip
-from privcausal.vault.queries.clusters import ClusterSquares
 from privcausal.vault.queries.slopes import CohortSums, PathSize
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
 from privcausal.vault.queries.moments import (
@@ -33,7 +30,8 @@ from privcausal.vault.queries.moments import (
 from privcausal.vault.queries.moments import OutlierSums, RegressionMoments, ResidualMoments
 from privcausal.vault.queries.slopes import ArmMeans, InstrumentScores, SlopeScores, SlopeSums
 from privcausal.vault.queries.sums import (
-    ArmHistogram, ArmHistograms, ArmSums, CutScore, Regressors, ScoreSquares, ScoreSums,
+    ArmHistogram, ArmHistograms, ArmSums, ClusterSquares, CutScore, Regressors, ScoreSquares,
+    ScoreSums,
 )  # fmt: skip
 from privcausal.vault.queries.cells import FollowUp, SurvivalCounts, SurvivalScore
 from privcausal.vault.simulation import Replay
@@ -41,117 +39,29 @@ from privcausal.vault.simulation import simulate
 from privcausal.vault.sources.cell_table import MOST_COUNT, CellTable, read_cells
 from privcausal.vault.sources.files import file_labels, read_file
 from privcausal.vault.transforms import (
-    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, MassBalance, OfArm,
-    OfCovariates, Outcome, OutcomeResidual, OverlapMass, OverlapRoot, RegressionInfluence,
+    Aipw, ArmScore, ArmSize, Assigned, ByFold, ImputedEffect, Influence, OfArm, OfCovariates,
+    OfTreatment, Outcome, OutcomeResidual, RegressionInfluence,
     RegressionRow, ResidualProduct, ScoreVector, SurveyWeight, Transform, TransformProduct,
-    TreatedMass, TreatedScore, TreatmentResidual, WeightedScore,
+    TreatedScore, WeightedScore,
 )  # fmt: skip
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS",
-    "MOST_COUNT",
-    "Affine",
-    "Aipw",
-    "ArmHistogram",
-    "ArmHistograms",
-    "ArmMeans",
-    "ArmScore",
-    "ArmSize",
-    "ArmSums",
-    "Assigned",
-    "BoostedRegression",
-    "Boosting",
-    "ByFold",
-    "CellSums",
-    "CellTable",
-    "ClusterSquares",
-    "ClusterSums",
-    "CohortSums",
-    "Cross",
-    "CutScore",
-    "Declared",
-    "DeclaredFit",
-    "Estimators",
-    "ExactRidge",
-    "Findings",
-    "FollowUp",
-    "GivenFunction",
-    "Gram",
-    "Grid",
-    "ImputedEffect",
-    "Influence",
-    "InstrumentScores",
-    "KernelAnswers",
-    "KernelRegression",
-    "LabelSelection",
-    "Magnitudes",
-    "Marginals",
-    "MassBalance",
-    "Mechanism",
-    "OfArm",
-    "OfCovariates",
-    "Outcome",
-    "OutcomeResidual",
-    "OutlierSums",
-    "OverlapMass",
-    "OverlapRoot",
-    "PathSize",
-    "PolynomialSums",
-    "PrintedCells",
-    "PrivateNetwork",
-    "Process",
-    "PublishedAnswers",
-    "PublishedAte",
-    "PublishedCurve",
-    "PublishedEBM",
-    "PublishedLogits",
-    "PublishedProcess",
-    "RegressionInfluence",
-    "RegressionMoments",
-    "RegressionRow",
-    "Regressors",
-    "Replay",
-    "ResidualMoments",
-    "ResidualProduct",
-    "Ridge",
-    "RowMap",
-    "ScoreSquares",
-    "ScoreSums",
-    "ScoreVector",
-    "SecondStage",
-    "Shapes",
-    "SizeHistogram",
-    "SlopeScores",
-    "SlopeSums",
-    "Source",
-    "SurveyWeight",
-    "SurvivalCounts",
-    "SurvivalScore",
-    "TanhNetwork",
-    "Transform",
-    "TransformProduct",
-    "TreatedMass",
-    "TreatedScore",
-    "TreatmentResidual",
-    "Vault",
-    "Weight",
-    "WeightedScore",
-    "Weighting",
-    "file_labels",
-    "from_table",
-    "inspect",
-    "one_blas_thread",
-    "open_source",
-    "open_vault",
-    "opening",
-    "paid",
-    "proven_lipschitz",
-    "public_centres",
-    "public_size",
-    "read_cells",
-    "read_file",
-    "ridge_price",
-    "simulate",
-    "typed",
+    "BINS", "MOST_COUNT", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore",
+    "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums",
+    "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared",
+    "DeclaredFit", "Estimators", "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram",
+    "Grid", "ImputedEffect", "Influence", "InstrumentScores", "KernelAnswers", "KernelRegression",
+    "LabelSelection", "Magnitudes", "Marginals", "Mechanism", "OfArm", "OfCovariates",
+    "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize", "PolynomialSums",
+    "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte",
+    "PublishedCurve", "PublishedEBM", "PublishedLogits", "PublishedProcess", "RegressionInfluence",
+    "RegressionMoments", "RegressionRow", "Regressors", "Replay", "ResidualMoments",
+    "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage",
+    "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums", "Source", "SurveyWeight",
+    "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform", "TransformProduct",
+    "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting",
+    "file_labels", "from_table", "inspect", "one_blas_thread", "open_source", "open_vault",
+    "opening", "paid", "proven_lipschitz", "public_centres", "public_size", "read_cells",
+    "read_file", "ridge_price", "simulate", "typed",
 ]  # fmt: skip

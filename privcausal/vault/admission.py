@@ -55,41 +55,40 @@ from privcausal.vault.sources import cell_table, files, memory, spark, stored
 
 @dataclass(frozen=True)
 class Changes:
-    """Rules for reading rows and for combining the rows of each unit. Holds no rows."""
+    """Rules for reading rows and for combining the rows of each unit. Holds no rows.
+
+    With cohorts, a unit's row has its cohort and an outcome in each period.
+    """
 
     # Domains of period, outcome, and treatment, in this order. They are used to clean these
     # columns.
     domains: Mapping[str, Domain]
     # All columns that are read, and how each is read. The unit's column comes first.
     labels: Mapping[str, memory.AsLabels]
+    # With cohorts, names of the outcome in all periods but the first
+    wide: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, request: Request, header: Header) -> Changes:
         panel, formula, schema = request.trust.panel, request.formula, request.schema
         assert panel is not None
+        wide: tuple[str, ...] | None = None
+        domains: dict[str, Domain] = {panel.time: schema[panel.time]}
         if isinstance(panel, Staggered):
-            own = {panel.time: schema[panel.time], **panel.outcome.columns}
-            return Cohorts.reading(request, header, own, panel.wide)
-        arms = schema.get(formula.treatment)
-        coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
-        domains: dict[str, Domain] = {
-            panel.time: schema[panel.time],
-            formula.outcome: panel.outcome[formula.outcome],
-            formula.treatment: coded if isinstance(coded, Binary) else Binary(),
-        }
-        return cls.reading(request, header, domains)
-
-    @classmethod
-    def reading(
-        cls, request: Request, header: Header, domains: Mapping[str, Domain], *more: Any
-    ) -> Self:
-        """Read all columns of the request; `more` are the further fields."""
+            domains |= panel.outcome.columns
+            wide = panel.wide
+        else:
+            arms = schema.get(formula.treatment)
+            coded = Binary(list(arms.values)) if isinstance(arms, Levels) else arms
+            domains[formula.outcome] = panel.outcome[formula.outcome]
+            domains[formula.treatment] = coded if isinstance(coded, Binary) else Binary()
+        # All columns of the request are read.
         labels: dict[str, memory.AsLabels] = dict.fromkeys(request.keys.values(), "units")
         for name in request.read:
             domain, kind = domains.get(name, request.schema.get(name)), header.kinds[name]
-            bought = kind == "text" or (kind != "bool" and name in request.formula.categorical)
-            labels.setdefault(name, bought if domain is None else reads_labels(domain, kind))
-        return cls(domains, labels, *more)
+            labelled = kind == "text" or (kind != "bool" and name in request.formula.categorical)
+            labels.setdefault(name, labelled if domain is None else reads_labels(domain, kind))
+        return cls(domains, labels, wide)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -119,8 +118,8 @@ class Changes:
         arrays = [stored.texts_of(columns[next(iter(self.labels))])]
         with np.errstate(all="ignore"):  # This may run in another library's thread.
             for name, domain in self.domains.items():
-                values, known = cleaned(columns[name], domain)
-                arrays.append(pa.array(values, pa.float64(), mask=~known))
+                values, present = cleaned(columns[name], domain)
+                arrays.append(pa.array(values, pa.float64(), mask=~present))
             for name in self.columns:
                 numbers = columns[name].numbers
                 plain = None if numbers is None else pa.array(numbers, mask=np.isnan(numbers))
@@ -129,36 +128,25 @@ class Changes:
 
     def aggregates(self) -> dict[str, str]:
         """SQL expression for each column of a unit's row, computed over the unit's records."""
+        if self.wide is not None:
+            _, outcome = self.domains
+            (cohort,) = self.columns
+            names, inside = (outcome, *self.wide), "FILTER (WHERE p >= 0)"
+            once = [f"count(y) FILTER (WHERE p = {k}) = 1" for k in range(len(names))]
+            # Rows of the declared periods: none is missing, and all have one cohort.
+            present = f"count(*) {inside} = {len(names)} AND count(k0) {inside} = {len(names)}"
+            same = f"min(k0) {inside} = max(k0) {inside}"
+            case = f"CASE WHEN {' AND '.join([present, same, *once])} THEN"
+            values = [f"{case} max(y) FILTER (WHERE p = {k}) END" for k in range(len(names))]
+            return dict(zip(names, values, strict=True)) | {cohort: f"{case} max(k0) {inside} END"}
         before, after = "FILTER (WHERE p = 0)", "FILTER (WHERE p = 1)"
-        once = f"count(*) {before} = 1 AND count(*) {after} = 1"
+        both = f"count(*) {before} = 1 AND count(*) {after} = 1"
         change = f"max(y) {after} - max(y) {before}"
         _, outcome, treatment = self.domains
-        return {outcome: f"CASE WHEN {once} AND max(t) {before} = 0 THEN {change} END"} | {
+        return {outcome: f"CASE WHEN {both} AND max(t) {before} = 0 THEN {change} END"} | {
             name: f"max(k{at}) {after if name == treatment else before}"
             for at, name in enumerate(self.columns)
         }
-
-
-@dataclass(frozen=True)
-class Cohorts(Changes):
-    """Same as `Changes`, for units with a cohort and an outcome in each period.
-
-    `wide` are the names of the outcome in all periods but the first.
-    """
-
-    wide: tuple[str, ...]
-
-    def aggregates(self) -> dict[str, str]:
-        _, outcome = self.domains
-        (cohort,) = self.columns
-        names, inside = (outcome, *self.wide), "FILTER (WHERE p >= 0)"
-        once = [f"count(y) FILTER (WHERE p = {k}) = 1" for k in range(len(names))]
-        # Rows of the declared periods: none is missing, and all have one cohort.
-        known = f"count(*) {inside} = {len(names)} AND count(k0) {inside} = {len(names)}"
-        same = f"min(k0) {inside} = max(k0) {inside}"
-        case = f"CASE WHEN {' AND '.join([known, same, *once])} THEN"
-        own = {name: f"{case} max(y) FILTER (WHERE p = {k}) END" for k, name in enumerate(names)}
-        return own | {cohort: f"{case} max(k0) {inside} END"}
 
 
 @guard.guarded
@@ -184,9 +172,9 @@ def _by_duckdb(rows: memory.RowSource, how: Changes) -> memory.Memory | stored.S
     # Rows in memory share one list of labels, so they form one block.
     size = max(rows.size(), 1) if rows.held else stored.STREAM
     records = (how.record(columns) for _, columns in rows.blocks(wanted, size))
-    own = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
+    values = [f"{sql} AS {sql_name(name)}" for name, sql in how.aggregates().items()]
     query = f"""
-        SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(own)}
+        SELECT unit AS {sql_name(wanted[0][0])}, {", ".join(values)}
         FROM given WHERE unit IS NOT NULL GROUP BY unit ORDER BY unit
         """
     stored.stored_table(work, "changes", query, (how.schema, records))
@@ -212,11 +200,11 @@ def _on_spark(rows: spark.Spark, how: Changes) -> spark.Spark:
             }
             yield how.record(columns)
 
-    asked = [spark.column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
-    records = rows._frame.select(*asked).mapInArrow(inside, from_arrow_schema(how.schema))
+    columns = [spark.column_of(name).alias(f"c{at}") for at, (name, _) in enumerate(labels)]
+    records = rows._frame.select(*columns).mapInArrow(inside, from_arrow_schema(how.schema))
     units = records.where("unit IS NOT NULL").groupBy(functions.col("unit").alias(unit))
-    own = [functions.expr(sql).alias(name) for name, sql in how.aggregates().items()]
-    return spark.Spark(units.agg(*own))
+    values = [functions.expr(sql).alias(name) for name, sql in how.aggregates().items()]
+    return spark.Spark(units.agg(*values))
 
 
 MOST_ROWS = 1 << 30
@@ -304,8 +292,14 @@ def admit(source: Source, plan: Plan) -> None:
             "written by frame.write.parquet('rows'). No budget was spent."
         )
     _check_size(source.rows, plan)
-    if plan.request.trust.unit is None:  # Counting units would require reading rows.
-        _check_parts(public_size(source, plan.request), plan)
+    # Each part needs some rows. Counting units would require reading rows.
+    size = public_size(source, plan.request) if plan.request.trust.unit is None else None
+    least = min(part_shares(plan)) * (size or 0)
+    if size is not None and least < plan.least_part:
+        raise DataError(
+            f"The smallest part would have {int(least)} of {size} rows, but at least "
+            f"{plan.least_part} are required. Use more rows, or split='full'. No budget was spent."
+        )
 
 
 def _check_order(rows: memory.RowSource, request: Request) -> None:
@@ -369,17 +363,4 @@ def _check_size(rows: memory.RowSource, plan: Plan) -> None:
             f"The published mechanism requires at least {plan.least_rows} rows for this eps, delta "
             "and shares; with fewer, its privacy claim fails. Raise eps, or omit "
             "below_minimum='refuse': every output then reports it. No budget was spent."
-        )
-
-
-def _check_parts(size: int | None, plan: Plan) -> None:
-    """Check that each part has as many rows, or units, as the plan needs.
-
-    The check requires a public number of rows or units.
-    """
-    least = min(part_shares(plan)) * (size or 0)
-    if size is not None and least < plan.least_part:
-        raise DataError(
-            f"The smallest part would have {int(least)} of {size} rows, but at least "
-            f"{plan.least_part} are required. Use more rows, or split='full'. No budget was spent."
         )

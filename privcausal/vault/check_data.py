@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,8 @@ class Finding:
     kind: str
     problem: str
     consequence: str
-    positions: Integers
+    # None are affected if the problem is one of the whole column.
+    positions: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         self.positions.setflags(write=False)
@@ -156,7 +157,7 @@ def inspect(source: Source, schema: Schema, names: Iterable[str]) -> Findings:
             kind = source.header.kinds[name]
             other = "levels are estimated privately; a treatment needs two labels"
             consequence = _REFUSED if kind == "other" else _UNDECLARED.get(kind, other)
-            findings.append(_whole(name, kind, "not declared", consequence))
+            findings.append(Finding(name, kind, "not declared", consequence))
     return Findings(tuple(findings))
 
 
@@ -164,22 +165,17 @@ def _column(source: Source, name: str, schema: Schema) -> list[Finding]:
     """Findings of one declared column, or a single line "no problem"."""
     kind = source.header.kinds.get(name)
     if kind is None:
-        return [_whole(name, "absent", "not in the data", _REFUSED)]
+        return [Finding(name, "absent", "not in the data", _REFUSED)]
     if kind == "other":
-        return [_whole(name, kind, "a type that cannot be read", _REFUSED)]
+        return [Finding(name, kind, "a type that cannot be read", _REFUSED)]
     domain = schema[name]
     findings = []
     if kind == "text" and isinstance(domain, Interval):
-        findings.append(_whole(name, kind, "text with numeric bounds", _REFUSED))
+        findings.append(Finding(name, kind, "text with numeric bounds", _REFUSED))
     for problem, consequence, rows in _problems(source, name, domain, complete=schema.complete):
         if len(rows):
             findings.append(Finding(name, kind, problem, consequence, rows))
-    return findings or [_whole(name, kind, NO_PROBLEM, "")]
-
-
-def _whole(name: str, kind: str, problem: str, consequence: str) -> Finding:
-    """A finding about the whole column, without row positions."""
-    return Finding(name, kind, problem, consequence, np.zeros(0, np.int64))
+    return findings or [Finding(name, kind, NO_PROBLEM, "")]
 
 
 _UNDECLARED = {

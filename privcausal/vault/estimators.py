@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,18 +42,16 @@ class FittedEstimators(Opaque):
     design: Design
     lo: float
     hi: float
-    probability: bool = False
+    # The estimator's method; of ``predict_proba``, the second column is used.
+    method: Literal["predict", "predict_proba", "__call__"] = "predict"
 
     def __call__(self, rows: Rows) -> Vector:
         return self._clipped(unit_columns(rows, self.design))
 
-    def _predicted(self, x: Matrix) -> Vector:
-        if self.probability:
-            return np.asarray(self.estimator.predict_proba(x), np.float64)[:, 1]
-        return np.asarray(self.estimator.predict(x), np.float64).reshape(len(x))
-
     def _clipped(self, x: Matrix) -> Vector:
-        values, middle = self._predicted(x), 0.5 * (self.lo + self.hi)
+        values = np.asarray(getattr(self.estimator, self.method)(x), np.float64)
+        values = values[:, 1] if self.method == "predict_proba" else values.reshape(len(x))
+        middle = 0.5 * (self.lo + self.hi)
         return np.clip(np.where(np.isnan(values), middle, values), self.lo, self.hi)
 
 
@@ -61,8 +59,7 @@ class FittedEstimators(Opaque):
 class GivenFunction(FittedEstimators):
     """A function supplied by the user and declared to be public or already private."""
 
-    def _predicted(self, x: Matrix) -> Vector:
-        return np.asarray(self.estimator(x), np.float64).reshape(len(x))
+    method: Literal["predict", "predict_proba", "__call__"] = "__call__"
 
 
 def hiding(step: Callable[[], Any], who: str) -> Any:
@@ -108,7 +105,7 @@ def learn_nuisances(
         e = functions.Constant(min(max(share, clip), 1 - clip))
     elif e is None:
         classifier = clone(wanted.propensity, safe=False).fit(rows, t.astype(np.int64))
-        e = FittedEstimators(classifier, design, clip, 1 - clip, probability=True)
+        e = FittedEstimators(classifier, design, clip, 1 - clip, "predict_proba")
     means: list[functions.Function] = []
     for arm in (0, 1):
         if not (t == arm).any():

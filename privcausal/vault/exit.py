@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,11 +71,12 @@ class Query(ABC):
     """
 
     name: str = "discrete Gaussian"
+    label: ClassVar[str]  # The text of `query`, which may hold fields of the query in braces
 
     @property
-    @abstractmethod
     def query(self) -> str:
         """Label of this query in the budget table. Public."""
+        return self.label.format(self=self)
 
     @property
     @abstractmethod
@@ -269,7 +271,7 @@ class Exit:
     def release(self, stage: Stage, mechanism: Query, exact: Integers) -> Release:
         """The noisy answer to one query, in natural units, and its charge."""
         noisy = self.noisy(exact, self._noise_of(stage, mechanism))
-        return self.told(stage, mechanism, noisy * mechanism.units)
+        return self.with_charge(stage, mechanism, noisy * mechanism.units)
 
     def _noise_of(self, stage: Stage, mechanism: Query) -> noise.NoiseQuery:
         law: noise.Law = "gaussian" if stage.rho else "laplace"
@@ -278,7 +280,7 @@ class Exit:
             stage, mechanism.query, mechanism.weights, moved(self.neighbors), law
         )
 
-    def told(self, stage: Stage, mechanism: Query, values: Vector) -> Release:
+    def with_charge(self, stage: Stage, mechanism: Query, values: Vector) -> Release:
         """A noisy answer with its noise and its charge, which follow from stage and query."""
         query, units = self._noise_of(stage, mechanism), mechanism.units
         name, spread = mechanism.name, query.scale
@@ -303,12 +305,15 @@ class Exit:
     ) -> Charge:
         """Entry for a release in the budget table and the ledger."""
         return Charge(
-            stage.heading, query, mechanism, self.neighbors, float(sensitivity), float(noise_sd),
-            self.plan.cost(stage), stage.rows, self.plan.request.trust.protected,
+            stage=stage.heading,
+            query=query,
+            mechanism=mechanism,
+            neighbors=self.neighbors,
+            sensitivity=float(sensitivity),
+            noise_sd=float(noise_sd),
+            cost=self.plan.cost(stage),
+            rows=stage.rows,
+            unit=self.plan.request.trust.protected,
             parallel=stage.parallel,
             price=Cost(0, stage.epsilon, stage.delta) if stage.free else None,
-        )  # fmt: skip
-
-    def planned(self, stage: Stage) -> Charge:
-        """The charge as known from the plan alone."""
-        return self.charge(stage, stage.query, "planned")
+        )

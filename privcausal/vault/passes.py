@@ -246,25 +246,27 @@ class Passes(Opaque):
         if isinstance(self._rows, Aggregates):
             table = self._rows.table
             cells = [mechanism for mechanism, _ in queries if isinstance(mechanism, CellSums)]
-            return [[mechanism.of_table(table.count, table.steps)] for mechanism in cells]
+            count, steps = table.count.ravel(), table.steps.ravel()
+            return [[mechanism.entries(count, steps, np.zeros(2))] for mechanism in cells]
         together = Together(tuple(queries))
-        sums = np.split(self._summed(together), np.cumsum(together.sizes)[:-1])
+        if isinstance(self._rows, Spark):
+            unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
+            job = RemoteSum(
+                together,
+                self._wanted,
+                self._layout,
+                shares=self._shares,
+                entropy=self._entropy,
+                unit=unit,
+            )
+            total = self._sent(job)
+        else:
+            total = self._summed(together)
+        sums = np.split(total, np.cumsum(together.sizes)[:-1])
         return [np.split(s, len(parts)) for s, (_, parts) in zip(sums, queries, strict=True)]
 
     def _summed(self, together: Together) -> Integers:
-        if isinstance(self._rows, Spark):
-            unit = self._plan.request.trust.unit if len(self._shares) > 1 else None
-            return self._sent(
-                RemoteSum(
-                    together,
-                    self._wanted,
-                    self._layout,
-                    shares=self._shares,
-                    entropy=self._entropy,
-                    unit=unit,
-                )
-            )
-
+        """The sums over rows that are read here, in threads if there are many."""
         thread, free, taken = threading.local(), self._spaces, list[Space]()
         remembers = self._rows.ordered and not self._keeps and self._rows.size() <= KEEP_VALUES
         before, self._values = self._values, {}
@@ -300,7 +302,8 @@ class Passes(Opaque):
         """Labels of a column, and the number of rows with each label."""
         if isinstance(self._rows, Spark):
             trust = self._plan.request.trust
-            return self._rows.tally(name, trust.unit, trust.max_rows, self._order)
+            order = sorted(self._plan.request.columns)
+            return self._rows.tally(name, trust.unit, trust.max_rows, order)
         counts: dict[str, int] = {}
         # Rows in memory share one list of labels, so they form one block.
         rows = max(self._rows.size(), 1) if self._rows.held else BATCH
@@ -314,11 +317,6 @@ class Passes(Opaque):
 
     # -- sums computed by Spark's executors --------------------------------------------------
 
-    @property
-    def _order(self) -> tuple[str, ...]:
-        """Columns by which the rows of a unit are sorted, if the rows have no order."""
-        return tuple(sorted(self._plan.request.columns))
-
     def _sent(self, job: RemoteSum) -> Integers:
         """Sums that Spark's executors compute over their own rows."""
         assert isinstance(self._rows, Spark)
@@ -327,7 +325,8 @@ class Passes(Opaque):
         # on which executors have rows.
         unit = memory.no_rows([(job.unit, True)])[job.unit] if job.unit is not None else None
         job.integers(memory.no_rows(job.wanted), unit, 0, Space())
-        return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, self._order)
+        order = sorted(self._plan.request.columns)  # The rows of a unit have no order.
+        return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, order)
 
 
 def one_blas_thread() -> AbstractContextManager[object]:

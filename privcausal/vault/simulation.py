@@ -25,9 +25,9 @@ from privcausal.vault import noise
 from privcausal.vault.admission import Source
 from privcausal.vault.exit import Query
 from privcausal.vault.noise import NoiseQuery, standard_deviation
-from privcausal.vault.paper import private
+from privcausal.vault.published import PublishedAte
 from privcausal.vault.queries.cells import LabelSelection
-from privcausal.vault.queries.clusters import ClusterSquares
+from privcausal.vault.queries.sums import ClusterSquares
 from privcausal.vault.sources.memory import Memory
 from privcausal.vault.vault import Answerable, Claim, Vault
 
@@ -74,7 +74,7 @@ class Typical:
 
     def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
         self._queries += 1
-        if query.name == ClusterSquares.query:
+        if query.name == ClusterSquares.label:
             exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
         shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
@@ -356,7 +356,7 @@ class Replay(Vault):
         return release
 
     def _published(
-        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
+        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
     ) -> tuple[float, float]:
         answers = [self._left.pop(stage.name) for stage in stages]
         ((mean,),), ((square,),) = ([values for values, _ in answer] for answer in answers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, assert_never
 
 import numpy as np
 
@@ -84,35 +84,60 @@ class OfArm:
 
 
 @dataclass(frozen=True)
-class TreatmentResidual:
-    """T - e(x), clipped to |.| <= 1 - clip. If T is 0 or 1, |T - e(x)| is no larger."""
+class OfTreatment:
+    """A function of a row's treatment T and of the propensity e(x) in [c, 1 - c], c = `clip`.
 
+    - "residual": T - e, clipped to |.| <= 1 - c. If T is 0 or 1, |T - e| is no larger.
+    - "overlap": (T - e)^2 / scale, the R-learner's weight. Its mean is e (1 - e) / scale if e is
+      correct. It lies in [0, (1 - c)^2 / scale].
+    - "root": the square root of the overlap weight |T - e| / scale, clipped at 1. These weights
+      give both arms the same covariates (Li, Morgan, and Zaslavsky 2018).
+    - "balance": (T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect. If
+      the arm means change by (t - e) kappa, psi changes by kappa (1 - balance). The mean of the
+      balance is 1 if e is correct. The balance lies between 0 and (1 - c)/c.
+    - "treated": T / scale, which is 0 or 1 / scale.
+
+    `scale` is public. Without a `clip`, e lies in [0, 1].
+    """
+
+    kind: Literal["residual", "overlap", "root", "balance", "treated"]
     e: functions.Function
-    clip: float
+    clip: float = 0.0
+    scale: float = 1.0
 
     @property
     def bound(self) -> float:
-        return 1 - self.clip
+        match self.kind:
+            case "residual":
+                bound = 1 - self.clip
+            case "overlap":
+                bound = (1 - self.clip) ** 2 / self.scale
+            case "root":
+                bound = 1.0
+            case "balance":
+                bound = (1 - self.clip) / self.clip
+            case "treated":
+                bound = 1 / self.scale
+            case _:
+                assert_never(self.kind)
+        return bound
 
     def __call__(self, batch: Batch) -> Vector:
-        return np.clip(batch.dose - self.e(batch.rows), self.clip - 1, 1 - self.clip)
-
-
-@dataclass(frozen=True)
-class OverlapRoot:
-    """Square root of the overlap weight |T - e(x)| over a public `top`, clipped at 1.
-
-    These weights give both arms the same covariates (Li, Morgan, and Zaslavsky 2018).
-    """
-
-    e: functions.Function
-    top: float
-
-    bound = 1.0
-
-    def __call__(self, batch: Batch) -> Vector:
-        weight = np.abs(batch.t - self.e(batch.rows)) / self.top
-        return np.asarray(np.sqrt(np.minimum(weight, 1.0)))
+        if self.kind == "treated":
+            return np.asarray(batch.t / self.scale)
+        e = self.e(batch.rows)
+        match self.kind:
+            case "residual":
+                value = np.clip(batch.dose - e, self.clip - 1, 1 - self.clip)
+            case "overlap":
+                value = (batch.t - e) ** 2 / self.scale
+            case "root":
+                value = np.sqrt(np.minimum(np.abs(batch.t - e) / self.scale, 1.0))
+            case "balance":
+                value = (batch.t - e) ** 2 / (e * (1 - e))
+            case _:
+                assert_never(self.kind)
+        return np.asarray(value)
 
 
 @dataclass(frozen=True)
@@ -161,16 +186,14 @@ class RegressionRow:
     def bound(self) -> float:
         return self.features.reach * self.unit
 
-    def _factor(self, batch: Batch) -> Vector | float:
-        return 1.0 if self.survey is None else self.unit * self.survey(batch)
-
     def __call__(self, batch: Batch) -> Vector:
         size = np.sqrt(squared_norm(batch.rows.phi(self.features)))
-        return np.minimum(self._factor(batch) * size, self.bound)
+        factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
+        return np.minimum(factor * size, self.bound)
 
     def weighted(self, batch: Batch) -> tuple[Vector, Vector, Vector]:
         """w f, f r, and ||w u||^2, shape (n,)."""
-        factor = self._factor(batch)
+        factor = 1.0 if self.survey is None else self.unit * self.survey(batch)
         norm2 = factor**2 * squared_norm(batch.rows.phi(self.features))
         square = norm_weight(norm2, self.features.cut)
         return factor * np.sqrt(square), factor * self.response(batch), square * norm2
@@ -341,7 +364,8 @@ class Aipw:
 
     def at(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score of rows with this treatment and outcome."""
-        return self._centred(self._plain(rows, t, y), rows)
+        score = self._plain(rows, t, y)
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
     def _plain(self, rows: Rows, t: Vector | float, y: Vector | float) -> Vector:
         """The score psi before centering."""
@@ -355,14 +379,11 @@ class Aipw:
         score -= control
         return score
 
-    def _centred(self, score: Vector, rows: Rows) -> Vector:
-        return score if self.centre is None else np.asarray(score - self.centre(rows))
-
     def __call__(self, batch: Batch) -> Vector:
         # Scores with different centers share the same nuisances.
         rows, n = batch.rows, self.nuisance
         score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
-        return self._centred(score, rows)
+        return score if self.centre is None else np.asarray(score - self.centre(rows))
 
 
 @dataclass(frozen=True)
@@ -445,27 +466,6 @@ class ArmSize:
 
 
 @dataclass(frozen=True)
-class MassBalance:
-    """(T - e)^2 / (e (1 - e)), the slope of the AIPW score in a shift of the effect.
-
-    If the arm means change by (t - e) kappa, psi changes by kappa (1 - balance). The mean of the
-    balance is 1 if e is correct. The balance lies between 0 and (1 - c)/c, since e lies in
-    [c, 1 - c].
-    """
-
-    e: functions.Function
-    clip: float
-
-    @property
-    def bound(self) -> float:
-        return (1 - self.clip) / self.clip
-
-    def __call__(self, batch: Batch) -> Vector:
-        e = self.e(batch.rows)
-        return (batch.t - e) ** 2 / (e * (1 - e))
-
-
-@dataclass(frozen=True)
 class ImputedEffect:
     """The X-learner's imputed effect (Kuenzel et al. 2019): Y - mu0(x) if treated, else mu1(x) - Y.
 
@@ -527,25 +527,6 @@ class ByFold:
 
 
 @dataclass(frozen=True)
-class OverlapMass:
-    """(T - e)^2 / scale, the R-learner's weight. Its mean is e (1 - e) / scale if e is correct.
-
-    It lies in [0, (1 - clip)^2 / scale].
-    """
-
-    e: functions.Function
-    clip: float
-    scale: float = 1.0
-
-    @property
-    def bound(self) -> float:
-        return (1 - self.clip) ** 2 / self.scale
-
-    def __call__(self, batch: Batch) -> Vector:
-        return np.asarray((batch.t - self.e(batch.rows)) ** 2 / self.scale)
-
-
-@dataclass(frozen=True)
 class TreatedScore(RowScore):
     """[(T - e)/(1 - e) (Y - mu0) - T c] / scale: the ATT's doubly robust score (Hahn 1998).
 
@@ -571,17 +552,3 @@ class TreatedScore(RowScore):
         e = self.e(rows)
         weight = (t - e) / (1 - e)
         return np.asarray((weight * (y - self.mu0(rows)) - t * self.centre) / self.scale)
-
-
-@dataclass(frozen=True)
-class TreatedMass:
-    """T / scale, which is 0 or 1 / scale."""
-
-    scale: float
-
-    @property
-    def bound(self) -> float:
-        return 1 / self.scale
-
-    def __call__(self, batch: Batch) -> Vector:
-        return np.asarray(batch.t / self.scale)

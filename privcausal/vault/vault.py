@@ -25,14 +25,21 @@ from privcausal.typing import Integers, Vector
 from privcausal.vault import admission, batch, guard, noise, passes
 from privcausal.vault.estimators import Declared, DeclaredFit
 from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
-from privcausal.vault.paper import betlei, dpcate, private
+from privcausal.vault.published import (
+    Process,
+    PublishedAnswers,
+    PublishedAte,
+    PublishedCurve,
+    PublishedLogits,
+    PublishedProcess,
+)
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
 from privcausal.vault.queries.cells import LabelSelection, SurvivalScore
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Claim: TypeAlias = dpcate.PublishedAnswers | dpcate.PublishedCurve | betlei.PublishedLogits
+Claim: TypeAlias = PublishedAnswers | PublishedCurve | PublishedLogits
 Answerable: TypeAlias = (
     Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
@@ -90,7 +97,8 @@ def open_vault(
                 f"This fit uses delta={as_typed(plan.request.budget.delta)}, but the ledger uses "
                 f"delta={as_typed(ledger.delta)}. Use the ledger's delta."
             )
-        charges = [Exit(plan, source_of_noise).planned(stage) for stage in plan.stages]
+        leave = Exit(plan, source_of_noise)
+        charges = [leave.charge(stage, stage.query, "planned") for stage in plan.stages]
         ledger.charge(run, charges, published=paper or published)
     if plan.request.trust.panel is not None:
         source = admission.Source(admission.changes(source.rows, plan.request))
@@ -238,7 +246,7 @@ class Vault(guard.Opaque):
                 return [self._trained(stage, query, part) for part in parts]
             case LabelSelection():
                 return [self._selected(stage, query)]
-            case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
+            case PublishedAnswers() | PublishedCurve() | PublishedLogits():
                 values = query.answer(*self._halves(), stage, self._exit.claimed)
                 return [self._charged(stage, query, values)]
             case _:
@@ -260,7 +268,7 @@ class Vault(guard.Opaque):
         return self.answers[planned.name]
 
     def release_published(
-        self, effect: StageKey, variance: StageKey, mechanism: private.PublishedAte
+        self, effect: StageKey, variance: StageKey, mechanism: PublishedAte
     ) -> tuple[Release, Release]:
         """Release an estimate and its squared standard error, at the cost that a paper claims.
 
@@ -278,8 +286,8 @@ class Vault(guard.Opaque):
 
     @_spending
     def release_process(
-        self, planned: Stage, mechanism: dpcate.PublishedProcess
-    ) -> tuple[Release, dpcate.Process]:
+        self, planned: Stage, mechanism: PublishedProcess
+    ) -> tuple[Release, Process]:
         """A secret function to evaluate point by point, at the cost that a paper claims."""
         process = mechanism.process(*self._halves(), planned, self._exit.claimed)
         return self._exit.claim(planned, mechanism.query, mechanism.name, np.zeros(0)), process
@@ -358,10 +366,10 @@ class Vault(guard.Opaque):
                 moved, spread = noise_query.sensitivity, noise_query.scale
                 charge = leave.charge(stage, query.query, query.name, moved, spread)
                 return Release(values, leave.source.sd(noise_query), charge, labels)
-            case dpcate.PublishedAnswers() | dpcate.PublishedCurve() | betlei.PublishedLogits():
+            case PublishedAnswers() | PublishedCurve() | PublishedLogits():
                 return leave.claim(stage, query.query, query.name, values)
             case _:
-                return leave.told(stage, query, values)
+                return leave.with_charge(stage, query, values)
 
     def _round_noise(self, stage: Stage, boosting: Boosting) -> tuple[noise.NoiseQuery, float]:
         """Noise of one round, and the sensitivity of one query that costs as much as all rounds."""
@@ -380,7 +388,7 @@ class Vault(guard.Opaque):
 
     @guard.guarded
     def _published(
-        self, stages: tuple[Stage, Stage], mechanism: private.PublishedAte
+        self, stages: tuple[Stage, Stage], mechanism: PublishedAte
     ) -> tuple[float, float]:
         batches = list(self._passes.batches(batch.part_number(self._plan, stages[0].part)))
         return mechanism.answer(batches, *stages, self._exit.claimed)

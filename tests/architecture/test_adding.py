@@ -32,7 +32,7 @@ from privcausal.request.plan import Plan
 from privcausal.results import AteResult
 from privcausal.testing import seeded_noise, zero_noise
 from privcausal.typing import Vector
-from privcausal.vault import OverlapMass, ResidualProduct, Transform
+from privcausal.vault import OfTreatment, ResidualProduct, Transform
 
 STUDY = pc.datasets.clinic(1000, 3)
 
@@ -161,7 +161,7 @@ class Sure(Tilted):
         return Odds(score, k.clip)
 
     def mass(self, k: ScoreParts, scale: float) -> Transform:
-        return Odds(OverlapMass(k.e, k.soft_clip, scale), k.clip)
+        return Odds(OfTreatment("overlap", k.e, k.soft_clip, scale), k.clip)
 
 
 def test_an_estimand_is_a_class_and_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

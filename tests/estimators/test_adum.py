@@ -26,7 +26,7 @@ from privcausal.errors import (
 )
 from privcausal.estimators import ADUM, TM
 from privcausal.estimators.paper.betlei import PrintedLoss
-from privcausal.features.expansions import Polynomials
+from privcausal.features.basis import Polynomials
 from privcausal.inference.cells import bound, by_bound, fine
 from privcausal.request.partition import Coordinates
 from privcausal.request.plan import Stage

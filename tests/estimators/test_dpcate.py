@@ -30,19 +30,16 @@ from privcausal.estimators import DPCATE
 from privcausal.estimators.bases import NN, Given, Kernel, Sklearn
 from privcausal.estimators.dpcate import KERNEL, _most
 from privcausal.estimators.paper import starting_points
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
-from privcausal.features.expansions import fourier
 from privcausal.features.functions import Constant
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise, zero_noise
-from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight
-from privcausal.vault.paper import dpcate as published
-from privcausal.vault.paper import private
-from privcausal.vault.paper.dpcate import Process, PublishedAnswers
-from privcausal.vault.paper.dpcate import SecondStageScores as Scores
+from privcausal.vault import ExactRidge, Ridge, TanhNetwork, Weight, published
+from privcausal.vault.published import Process, PublishedAnswers, second_stage_scores
 from privcausal.vault.transforms import Outcome
 
 N = 2700
@@ -353,18 +350,17 @@ def test_scores_are_those_of_the_weight(weight: Any) -> None:
     e, step = np.linspace(0.1, 0.9, 17), 1e-6
     value = published.WEIGHT_CURVES[weight][0]
     slope = (value(e + step) - value(e - step)) / (2 * step)
-    scores = Scores(Nuisance(Constant(0.0), Constant(0.0), Constant(0.0)), weight)
     mu0, mu1, size = np.full(17, 0.5), np.full(17, 2.0), np.ones(17)
     expected = np.zeros((2, 17))
     for t, y in ((0.0, 0.7), (1.0, 1.1)):
-        rho, target = scores.from_values((e, mu0, mu1), t * size, y * size)
+        rho, target = second_stage_scores(weight, (e, mu0, mu1), t * size, y * size)
         assert rho == pytest.approx((t - e) * slope + value(e), abs=1e-8)
         assert (rho >= 0).all()
         phi_rho = value(e) * (t - e) / (e * (1 - e)) * (y - (mu1 if t else mu0)) + rho * 1.5
         assert target == pytest.approx(phi_rho, abs=1e-8)
         # the outcome at its mean, so that only rho (mu1 - mu0) is left
         share = e if t else 1 - e
-        mean = scores.from_values((e, mu0, mu1), t * size, mu1 if t else mu0)[1]
+        mean = second_stage_scores(weight, (e, mu0, mu1), t * size, mu1 if t else mu0)[1]
         expected += share * np.array([rho, mean])
     assert expected[0] == pytest.approx(value(e), abs=1e-8)
     assert expected[1] == pytest.approx(1.5 * value(e), abs=1e-8)
@@ -410,10 +406,10 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
         order = PublishedAnswers(nuisance, design, outcome, 0.1, score, False, stage, at, starts)
         rng = np.random.default_rng(2)
         t, y = (rng.random(80) < 0.3).astype(float), rng.uniform(-1, 3, 80)
-        scores = Scores(nuisance, score)
-        fitted = stage.fit(rows, *scores(rows, t, y), at)
-        found = private.Supremum(design, starts).of(
-            lambda r, f=fitted, o=order, s=scores: o._reach(s, f, r)
+        parts = second_stage_scores(score, nuisance.values(rows), t, y)
+        fitted = stage.fit(rows, *parts, at)
+        found = published.Supremum(design, starts).of(
+            lambda r, f=fitted, o=order, n=nuisance: o._reach(n, f, r)
         )
         axis = np.linspace(0, 1, 41)
         grid = Rows(
@@ -422,7 +418,8 @@ def test_gamma_is_the_largest_influence_on_a_grid() -> None:
         best = 0.0
         for arm in (0.0, 1.0):
             for end in np.linspace(-1, 3, 5):
-                rho, target = scores(grid, np.full(1681, arm), np.full(1681, end))
+                t, y = np.full(1681, arm), np.full(1681, end)
+                rho, target = second_stage_scores(score, nuisance.values(grid), t, y)
                 gap = np.abs(target - rho * fitted.g(grid))
                 best = max(best, float(np.max(fitted.influence(grid) * gap)))
         assert best <= found * (1 + 1e-3)
@@ -449,16 +446,16 @@ def test_gamma_is_never_below_brute_force(fits: int) -> None:
         order = PublishedAnswers(
             nuisance, design, Outcome(-1.0, 3.0), 0.1, score, False, stage, at, starts
         )
-        scores = Scores(nuisance, score)
-        fitted = stage.fit(rows, *scores(rows, t, y), at)
+        parts = second_stage_scores(score, nuisance.values(rows), t, y)
+        fitted = stage.fit(rows, *parts, at)
 
-        def reach(public: Rows, o: Any = order, f: Any = fitted, s: Any = scores) -> Any:
-            return o._reach(s, f, public)
+        def reach(public: Rows, o: Any = order, f: Any = fitted, n: Any = nuisance) -> Any:
+            return o._reach(n, f, public)
 
         axis = np.linspace(0, 1, {1: 2001, 2: 81, 3: 25}[len(names)])
         grid = [np.ravel(x) for x in np.meshgrid(*[axis] * len(names))]
         brute = reach(Rows(dict(zip(names, grid, strict=True)), len(grid[0]))).max()
-        assert private.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
+        assert published.Supremum(design, starts).of(reach) >= brute * (1 - 1e-9), seed
 
 
 @pytest.mark.slow
@@ -475,7 +472,7 @@ def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.M
         return real(self, exact, query)
 
     monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
-    monkeypatch.setattr(private.Supremum, "of", lambda *_: 2.0)
+    monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
     found = printed(queries=points(), eps=3.0, base=base)
     if isinstance(base, NN):  # each nuisance has half of both
         nuisances = found.budget[found.budget["stage"] == "nuisance"]

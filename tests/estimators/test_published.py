@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import privcausal as pc
 from privcausal.testing import recorded, zero_noise
-from privcausal.vault.paper import private as mechanism
+from privcausal.vault import published as mechanism
 
 BASE = pc.bases.Sklearn(LogisticRegression(), LinearRegression())
 FORMULA = "Y ~ T | X1 + C(G)"

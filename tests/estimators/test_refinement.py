@@ -14,7 +14,7 @@ import pytest
 import privcausal as pc
 from privcausal.estimators import r as learner_r
 from privcausal.estimators.bases import Gam
-from privcausal.features.expansions import Interactions
+from privcausal.features.basis import Interactions
 from privcausal.inference import cuts
 from privcausal.inference.effects import Effect
 from privcausal.inference.priors import PRIORS

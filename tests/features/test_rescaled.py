@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privcausal.features.basis import Block, FeatureMap, row_weights
+from privcausal.features.basis import Block, FeatureMap, Interactions, RescaledFeatures, row_weights
 from privcausal.features.design import Design
-from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.rows import Rows
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Schema

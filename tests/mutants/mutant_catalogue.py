@@ -115,7 +115,7 @@ SENSITIVITY = (
         "max(added, squared_change(self.blocks, neighbors))", "added", (c.audit, "together", SUB),
     ),
     Mutant(
-        "joint squares: a larger weight for free", f"{_BOX}.sums:ScoreSums._squared",
+        "joint squares: a larger weight for free", f"{_BOX}.sums:ScoreSums.blocks",
         "FREE_SQUARES[kind] if", "6 * FREE_SQUARES[kind] if", (c.audit, "together", SUB),
     ),
     Mutant(
@@ -128,7 +128,7 @@ SENSITIVITY = (
     ),
     Mutant(
         "cells in l2: squares for free", f"{_BOX}.cells:CellSums.sensitivity",
-        "1.0 + beta2 + self._square_bound**2", "1.0", (c.audit, "adum, gaussian", ADD),
+        "1.0 + beta2 + self._kinds[1] ** 2", "1.0", (c.audit, "adum, gaussian", ADD),
     ),
     Mutant(
         "marginals: one histogram for all", f"{_BOX}.sums:HistogramQuery.sensitivity",
@@ -162,7 +162,7 @@ SENSITIVITY = (
         "2.0 if", "1.0 if", (c.audit, "kernel", SUB),
     ),
     Mutant(
-        "kernel with the density's exponent: features too long", "features.expansions:Fourier.at",
+        "kernel with the density's exponent: features too long", "features.basis:Fourier.at",
         "np.sqrt(self.shares)", "np.sqrt(6 * self.shares)", (c.audit, "kernel", ADD),
     ),
     Mutant(
@@ -182,9 +182,9 @@ SENSITIVITY = (
 
 ROWS = (
     Mutant(
-        "columns of a dict typed by their values", "features.design:_as_pandas",
-        "    if _is_polars(values):",
-        "    if _is_polars(values):\n        return pd.Series(values)\n    if False:",
+        "columns of a dict typed by their values", "features.design:_as_table",
+        "        elif polars:\n            made[name] = pd.Series(pd.arrays.ArrowExtensionArray(",
+        "        elif polars:\n            made[name] = pd.Series((lambda a: column)(",
         (c.missing_cells_change_no_others,),
     ),
     Mutant(
@@ -257,14 +257,14 @@ ROWS = (
     ),
     Mutant(
         "a number and its text are one unit", "vault.sources.memory:unit_key",
-        "not mixed or kind == \"text\" or name is None", "True", (c.units_stay_apart, "objects"),
+        "not mixed or kind == \"text\" or text is None", "True", (c.units_stay_apart, "objects"),
     ),
     Mutant(
         "units of a file go by labels", "vault.sources.stored:Stored._names",
         "\"units\"", "True", (c.units_stay_apart, "Parquet"),
     ),
     Mutant(
-        "units of a panel go by labels", "vault.admission:Changes.reading",
+        "units of a panel go by labels", "vault.admission:Changes.of",
         "dict.fromkeys(request.keys.values(), \"units\")",
         "dict.fromkeys(request.keys.values(), True)",
         (c.units_stay_apart, "panel"),
@@ -352,7 +352,7 @@ WORDS = (
     ),
     Mutant(
         "a CSV file has types", "vault.sources.stored:Stored.__init__",
-        "untyped=known is not None", "untyped=False",
+        "untyped=levels is not None", "untyped=False",
         (c.first_lines_are_not_quoted, "yes,no,Alice,HIV+"),
     ),
     Mutant(
@@ -438,7 +438,7 @@ LOADED = (
         "if empty:", "if False:", (c.no_rows_are_rows_too,),
     ),
     Mutant(
-        "a classifier of one class, or of no rows", "vault.paper.niu:PublishedEBM."
+        "a classifier of one class, or of no rows", "vault.published:PublishedEBM."
         "_with_public_rows",
         "not (target == value).any()", "False",
         (c.a_published_classifier_has_rows_of_both_classes,),

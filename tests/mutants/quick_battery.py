@@ -79,7 +79,7 @@ from privcausal.vault import (
 )
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import guarded
-from privcausal.vault.paper.niu import PublishedEBM
+from privcausal.vault.published import PublishedEBM
 from privcausal.vault.queries.cells import LabelSelection
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))

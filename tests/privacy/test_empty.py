@@ -175,7 +175,7 @@ def test_what_fails_for_any_row_fails_without_one(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_published_classifier_learns_a_model_from_any_rows() -> None:
     """Also from none, or one class: in the place of a model with noise a constant would tell."""
-    from privcausal.vault.paper.niu import PublishedEBM
+    from privcausal.vault.published import PublishedEBM
 
     def learned(target: Any) -> float:
         # With a smaller epsilon, the noise rounds some probabilities to 0 or 1.

@@ -29,11 +29,10 @@ from privcausal import testing
 from privcausal.features.functions import Bins, Constant, make_bins
 from privcausal.vault import (
     Boosting,
+    OfTreatment,
     OutcomeResidual,
-    OverlapRoot,
     ResidualProduct,
     TransformProduct,
-    TreatmentResidual,
 )
 from privcausal.vault.exit import Exit
 from privcausal.vault.queries.sums import UNIT
@@ -61,18 +60,19 @@ def boostings(s: Study, rounds: int = ROUNDS) -> dict[str, Boosting]:
     """Every kind of boosting, with residuals that pass their bound."""
     b = bins(s)
     outcome = OutcomeResidual(Constant(0.0), s.outcome)
-    treated = TreatmentResidual(Constant(0.0), 0.0)
+    treated = OfTreatment("residual", Constant(0.0), 0.0)
+    root = OfTreatment("root", s.e, scale=0.8)
     count = 50.0
     one = b.share[None, :] * count
     plain = Boosting(b, one, leaves(b, rounds), 0.3, target=outcome, bound=1.0, what="outcome")
     return {
         "outcome": plain,
-        "weighted": replace(plain, factor=TreatmentResidual(s.e, CLIP), bound=0.5),
+        "weighted": replace(plain, factor=OfTreatment("residual", s.e, CLIP), bound=0.5),
         "logistic": replace(plain, target=treated, logistic=True, bound=0.75),
         "by arm": replace(plain, weight=np.vstack([one, one]) / 2, by_arm=True),
         "overlap": replace(
             plain, weight=np.vstack([one, one]) / 4, by_arm=True,
-            target=TransformProduct(OverlapRoot(s.e, 0.8), outcome), factor=OverlapRoot(s.e, 0.8),
+            target=TransformProduct(root, outcome), factor=root,
         ),
         "with treatment": replace(
             plain, weight=np.append(one, [[20.0, 30.0]], axis=1), with_treatment=True,

@@ -36,7 +36,7 @@ from privcausal.request.request import Clusters
 from privcausal.testing import zero_noise
 from privcausal.vault import ClusterSquares, CutScore, Influence, open_source
 from privcausal.vault import open_vault as opened
-from privcausal.vault.queries.clusters import ONE
+from privcausal.vault.queries.sums import ONE
 
 QUICK = settings(
     max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck)

@@ -23,7 +23,7 @@ from privcausal.request.schema import Schema
 from privcausal.testing import zero_noise
 from privcausal.vault import Estimators, Outcome, PublishedAte, open_source, open_vault
 from privcausal.vault.estimators import FittedEstimators, learn_nuisances, unit_columns
-from privcausal.vault.paper.private import Supremum
+from privcausal.vault.published import Supremum
 
 KS_LEVEL = 1e-6
 

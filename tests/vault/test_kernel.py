@@ -22,7 +22,7 @@ from privcausal import testing
 from privcausal.accounting import rho_of
 from privcausal.auditing import epsilon_bound
 from privcausal.errors import CapabilityError
-from privcausal.features.expansions import Fourier, fourier
+from privcausal.features.basis import Fourier, fourier
 from privcausal.features.functions import Constant
 from privcausal.features.rows import Rows
 from privcausal.typing import Vector
@@ -30,7 +30,7 @@ from privcausal.vault import (
     Aipw,
     KernelRegression,
     OfCovariates,
-    OverlapMass,
+    OfTreatment,
     ResidualProduct,
     proven_lipschitz,
 )
@@ -55,7 +55,7 @@ def regression(
     outcome, features = s.outcome, basis(s.neighbors, size)
     if score == "r":
         eta = s.additive(5, -2.0, 6.0)
-        curvature: Any = OverlapMass(s.e, CLIP)
+        curvature: Any = OfTreatment("overlap", s.e, CLIP)
         target: Any = ResidualProduct(s.e, eta, outcome, CLIP, Constant(0.5), 0.5)
         reach = 8.0 + (1 - CLIP) * 0.5
     else:

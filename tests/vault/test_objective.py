@@ -15,12 +15,12 @@ from scipy.stats import gamma, kstest, norm
 from sklearn.linear_model import LogisticRegression
 
 from privcausal import testing
-from privcausal.features.expansions import Polynomials
+from privcausal.features.basis import Polynomials
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Schema
 from privcausal.vault import PublishedLogits, noise
 from privcausal.vault.exit import Exit
-from privcausal.vault.paper.betlei import CURVATURE, RIDGE_SHARE, drawn, minimum, ridge_price
+from privcausal.vault.published import CURVATURE, RIDGE_SHARE, drawn, minimum, ridge_price
 
 LEVEL = 1e-6
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from vault_helpers import Study, random_rows, regressors, study, table
 
+from privcausal.features.basis import PART, Index, Interactions, by_rows, onto, row_weights
 from privcausal.features.basis import SMALL_PRODUCT as SMALL
-from privcausal.features.basis import by_rows, onto, row_weights
-from privcausal.features.expansions import PART, Index, Interactions
 from privcausal.features.functions import Additive, Extended
 from privcausal.features.rows import Space
 from privcausal.vault import Cross, CutScore, OfCovariates, ScoreSums, SizeHistogram

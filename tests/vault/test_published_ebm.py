@@ -10,7 +10,7 @@ import pytest
 from interpret.privacy import DPExplainableBoostingRegressor
 
 import privcausal as pc
-from privcausal.vault.paper.niu import PublishedEBM
+from privcausal.vault.published import PublishedEBM
 
 ROUNDS, RATE = 300, 0.01
 """interpret's defaults, which the paper left."""
@@ -81,7 +81,7 @@ def test_interpret_itself_is_not_changed() -> None:
 
 
 def test_a_version_without_its_place_is_refused() -> None:
-    from privcausal.vault.paper.niu import _fit_by_rows
+    from privcausal.vault.published import _fit_by_rows
 
     def fit(self: Any, x: Any) -> None: ...
 

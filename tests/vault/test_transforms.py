@@ -34,19 +34,15 @@ from privcausal.vault import (
     ByFold,
     ImputedEffect,
     Influence,
-    MassBalance,
     OfArm,
+    OfTreatment,
     Outcome,
-    OverlapMass,
-    OverlapRoot,
     RegressionInfluence,
     ResidualProduct,
     ScoreVector,
     SurveyWeight,
     TransformProduct,
-    TreatedMass,
     TreatedScore,
-    TreatmentResidual,
 )
 from privcausal.vault import Assigned as Treatment
 from privcausal.vault.exit import Mechanism
@@ -94,8 +90,8 @@ def transforms(s: Study) -> list[Any]:
     mixed = Nuisance(both, s.additive(5, LO, HI), s.additive(6, LO, HI))
     return [
         Treatment(),
-        TreatmentResidual(s.e, CLIP),
-        TreatmentResidual(known, 0.2),
+        OfTreatment("residual", s.e, CLIP),
+        OfTreatment("residual", known, 0.2),
         OUTCOME,
         ResidualProduct(s.e, s.additive(4, LO, HI), OUTCOME, CLIP),
         Aipw(s.nuisance, OUTCOME, CLIP),
@@ -112,25 +108,25 @@ def transforms(s: Study) -> list[Any]:
         ArmSize(Aipw(s.nuisance, OUTCOME, CLIP), (1.0, 0.9)),
         ArmSize(OUTCOME, (0.6, 1.0)),
         ArmSize(OUTCOME, (0.6, 1.0), signed=True),
-        MassBalance(s.e, CLIP),
-        MassBalance(known, 0.2),
+        OfTreatment("balance", s.e, CLIP),
+        OfTreatment("balance", known, 0.2),
         ResidualProduct(s.e, s.additive(4, LO, HI), OUTCOME, CLIP, -7.0, scale=0.2),
         ResidualProduct(known, s.additive(5, LO, HI), OUTCOME, 0.2, 3.0, scale=0.2),
         ResidualProduct(
             s.e, s.additive(4, LO, HI), OUTCOME, CLIP, s.additive(7, -8.0, 8.0), 8.0, 0.2
         ),
-        OverlapMass(s.e, CLIP, 0.2),
-        OverlapRoot(s.e, 0.7),
-        TransformProduct(OverlapRoot(known, 0.7), OUTCOME),
+        OfTreatment("overlap", s.e, CLIP, 0.2),
+        OfTreatment("root", s.e, scale=0.7),
+        TransformProduct(OfTreatment("root", known, scale=0.7), OUTCOME),
         TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4),
         TreatedScore(Capped(s.e, 0.6), s.nuisance.mu0, OUTCOME, 0.4, -7.0, 0.4),
-        TreatedMass(0.4),
+        OfTreatment("treated", s.e, scale=0.4),
         replace(regression_row(s), features=s.features),
         RegressionInfluence(
             regression_row(s), second_slopes(s), np.linspace(-1.0, 1.0, s.features.size), 0.1
         ),
         Influence(TreatedScore(s.e, s.nuisance.mu0, OUTCOME, CLIP, -7.0, 0.4), None, -2.0),
-        Influence(Aipw(s.nuisance, OUTCOME, CLIP), MassBalance(s.e, CLIP), 3.0),
+        Influence(Aipw(s.nuisance, OUTCOME, CLIP), OfTreatment("balance", s.e, CLIP), 3.0),
         SurveyWeight("X1", 10.0),
         SurveyWeight("X1", 10.0, root=True),
     ]
@@ -177,8 +173,8 @@ def everywhere(make: Any) -> Vector:
         pytest.param(lambda n: Aipw(n, OUTCOME, CLIP), id="aipw"),
         pytest.param(lambda n: ImputedEffect(n, OUTCOME), id="imputed"),
         pytest.param(lambda n: ResidualProduct(n.e, n.mu0, OUTCOME, CLIP), id="residual product"),
-        pytest.param(lambda n: TreatmentResidual(n.e, CLIP), id="residual"),
-        pytest.param(lambda n: MassBalance(n.e, CLIP), id="balance"),
+        pytest.param(lambda n: OfTreatment("residual", n.e, CLIP), id="residual"),
+        pytest.param(lambda n: OfTreatment("balance", n.e, CLIP), id="balance"),
         pytest.param(
             lambda n: Aipw(n, OUTCOME, CLIP, Constant(3.0), 3.0), id="aipw around a centre"
         ),
@@ -187,13 +183,13 @@ def everywhere(make: Any) -> Vector:
         pytest.param(
             lambda n: ResidualProduct(n.e, n.mu0, OUTCOME, CLIP, 3.0, scale=0.2), id="overlap"
         ),
-        pytest.param(lambda n: OverlapMass(n.e, CLIP, 0.2), id="overlap mass"),
+        pytest.param(lambda n: OfTreatment("overlap", n.e, CLIP, 0.2), id="overlap mass"),
         pytest.param(lambda n: TreatedScore(n.e, n.mu0, OUTCOME, CLIP, 3.0, 0.5), id="treated"),
         pytest.param(
             lambda n: TreatedScore(Capped(n.e, 0.2), n.mu0, OUTCOME, 0.8, -3.0, 0.5),
             id="treated with small propensities",
         ),
-        pytest.param(lambda n: TreatedMass(0.5), id="treated mass"),
+        pytest.param(lambda n: OfTreatment("treated", n.e, scale=0.5), id="treated mass"),
     ],
 )
 def test_the_bound_is_the_largest_value(make: Any) -> None:
@@ -238,8 +234,8 @@ def test_weighted_scores_by_hand() -> None:
         rows,
         TreatedScore(e, mean, OUTCOME, CLIP, 0.5, 0.25),
         ResidualProduct(e, mean, OUTCOME, CLIP, 0.5, scale=0.25),
-        TreatedMass(0.25),
-        OverlapMass(e, CLIP, 0.25),
+        OfTreatment("treated", s.e, scale=0.25),
+        OfTreatment("overlap", e, CLIP, 0.25),
     )
     assert found[0].tolist() == [1.5 / 0.25, 0.75 * (2 - 0.375) / 0.25, 4.0, 0.75**2 / 0.25]
     assert found[1] == pytest.approx(
@@ -304,7 +300,7 @@ def test_a_nuisance_that_is_not_finite_moves_nothing_beyond_the_bounds() -> None
     )
     bad = {
         "cross outcome": Cross(s.features, aipw, 1.0, "outcome"),
-        "gram with factor": Gram(s.features, factor=TreatmentResidual(broken, CLIP)),
+        "gram with factor": Gram(s.features, factor=OfTreatment("residual", broken, CLIP)),
         "sums, mean": ScoreSums(one_score, sums.masses, sums.regressors, "substitute"),
         "squares, mean": ScoreSquares(one_score, sums.regressors),
         "sizes": SizeHistogram(aipw, np.array([1.0, 2.0])),

@@ -14,9 +14,8 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from privcausal import testing
-from privcausal.features.basis import FeatureMap, Turned
+from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures, Turned
 from privcausal.features.design import Design
-from privcausal.features.expansions import Interactions, RescaledFeatures
 from privcausal.features.functions import Additive
 from privcausal.features.functions import NuisanceTriple as Nuisance
 from privcausal.features.rows import FINE_BINS as FINE
@@ -39,12 +38,11 @@ from privcausal.vault import (
     InstrumentScores,
     Magnitudes,
     Marginals,
-    MassBalance,
     OfArm,
     OfCovariates,
+    OfTreatment,
     Outcome,
     OutlierSums,
-    OverlapMass,
     RegressionMoments,
     RegressionRow,
     Regressors,
@@ -57,9 +55,7 @@ from privcausal.vault import (
     SlopeScores,
     SlopeSums,
     SurveyWeight,
-    TreatedMass,
     TreatedScore,
-    TreatmentResidual,
     Vault,
     open_source,
     open_vault,
@@ -244,8 +240,8 @@ class Study:
         return Aipw(self.nuisance, self.outcome, CLIP)
 
     @property
-    def balance(self) -> MassBalance:
-        return MassBalance(self.e, CLIP)
+    def balance(self) -> OfTreatment:
+        return OfTreatment("balance", self.e, CLIP)
 
     def plan(self, names: Sequence[str], rho: float = 1e-3) -> Plan:
         amount = round(rho * 1e12)
@@ -324,8 +320,8 @@ def weighted_scores(s: Study) -> dict[str, tuple[Any, Any, float]]:
     treated = TreatedScore(s.e, s.nuisance.mu0, s.outcome, CLIP, -3.0, 0.5)
     overlap = ResidualProduct(s.e, s.additive(4, -2.0, 6.0), s.outcome, CLIP, 2.0, scale=0.2)
     return {
-        "on the treated": (treated, TreatedMass(0.5), 15.0),
-        "in the overlap": (overlap, OverlapMass(s.e, CLIP, 0.2), 0.5 * overlap.bound),
+        "on the treated": (treated, OfTreatment("treated", s.e, scale=0.5), 15.0),
+        "in the overlap": (overlap, OfTreatment("overlap", s.e, CLIP, 0.2), 0.5 * overlap.bound),
     }
 
 
@@ -351,7 +347,7 @@ def second_slopes(s: Study) -> np.ndarray:
 def mechanisms(s: Study) -> dict[str, Mechanism]:
     """Every additive mechanism over cleaned rows, with public functions that reach their limits."""
     f, e = s.features, s.e
-    residual = TreatmentResidual(e, CLIP)
+    residual = OfTreatment("residual", e, CLIP)
     product = ResidualProduct(e, s.additive(4, -2.0, 6.0), s.outcome, CLIP)
     found: dict[str, Mechanism] = {
         "gram": Gram(f),
@@ -400,7 +396,7 @@ def mechanisms(s: Study) -> dict[str, Mechanism]:
             one, (s.balance,), r, s.neighbors, slopes=slopes
         )
         found[f"sums of the treated, {which}"] = ScoreSums(
-            CutScore(slopes, 8.0), (TreatedMass(1.0),), r, s.neighbors
+            CutScore(slopes, 8.0), (OfTreatment("treated", s.e, scale=1.0),), r, s.neighbors
         )
         for name, (weighted, mass, at) in weighted_scores(s).items():
             own = CutScore(weighted, at)

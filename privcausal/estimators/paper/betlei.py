@@ -121,7 +121,8 @@ class PrintedLoss(vault.PolynomialSums):
     def weights(self) -> Vector:
         """One over the factors of the noise of sum x phi and sum phi phi' before the division."""
         size, bound = self.polynomials.size, self.polynomials.bound
-        factors = [np.full(size, 2 / math.sqrt(bound)), np.full(self._entries - size, 1 / bound)]
+        squares = size * (size + 1) // 2
+        factors = [np.full(size, 2 / math.sqrt(bound)), np.full(squares, 1 / bound)]
         return np.tile(np.concatenate(factors), 2)
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:

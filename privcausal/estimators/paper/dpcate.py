@@ -16,8 +16,8 @@ from privcausal.estimators import bases, dpcate, first_stages, paper, words
 from privcausal.estimators.base import Learner
 from privcausal.estimators.budget import Undeclared, Use
 from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
+from privcausal.features.basis import fourier
 from privcausal.features.design import Design
-from privcausal.features.expansions import fourier
 from privcausal.features.functions import NuisanceTriple
 from privcausal.features.rows import Rows, read_queries
 from privcausal.inference.effects import Effect

@@ -554,7 +554,7 @@ class _Run:
         """Values of a first stage, in the order of `FirstStage.names`."""
         target: vault.Transform
         if stage.target == "treatment":
-            target = vault.TreatmentResidual(functions.Constant(0.0), 0.0)  # T itself.
+            target = vault.OfTreatment("residual", functions.Constant(0.0), 0.0)  # T itself.
             learned = self.regress(key, stage.estimator, target, (0.0, 1.0), filler=0.0)
             return (replace(learned, lo=self.clip, hi=1 - self.clip),)
         if callable(stage.target):

@@ -41,7 +41,12 @@ class _Histograms(HistogramQuery, RawMechanism):
     """
 
     cells: ClassVar[int]
+    what: ClassVar[str]
     weight: str | None
+
+    @property
+    def query(self) -> str:
+        return f"{self.what} of {len(self.variables)} columns"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -76,10 +81,7 @@ class Magnitudes(_Histograms):
     variables: tuple[str, ...]
     weight: str | None = None
     cells: ClassVar[int] = 2 * SIZE_STEPS + 1
-
-    @property
-    def query(self) -> str:
-        return f"magnitudes of {len(self.variables)} columns"
+    what: ClassVar[str] = "magnitudes"
 
     def cell(self, name: str, values: Vector) -> Integers:
         """Cells from the most negative values through zero to the most positive."""
@@ -102,10 +104,7 @@ class Grid(_Histograms):
     ranges: tuple[Interval, ...]
     weight: str | None = None
     cells: ClassVar[int] = FINE_CELLS
-
-    @property
-    def query(self) -> str:
-        return f"grid of {len(self.variables)} columns"
+    what: ClassVar[str] = "grid"
 
     def cell(self, name: str, values: Vector) -> Integers:
         interval = self.ranges[self.variables.index(name)]
@@ -228,50 +227,40 @@ class CellSums(Mechanism):
         return f"{what} by arm in {self.partition.size} cells"
 
     @property
-    def _groups(self) -> int:
-        return 2 * self.partition.size
-
-    @property
     def _sizes(self) -> tuple[int, int, int]:
         """Number of sums or first ends, of counts or second ends, and of squares."""
-        return self._groups, self._groups, 2 if self.squares else 0
+        return 2 * self.partition.size, 2 * self.partition.size, 2 if self.squares else 0
 
     @property
     def _kinds(self) -> tuple[float, float]:
-        """Weights of counts and of squares. The weight of the sums is 1."""
+        """Weights of counts and of squares, if any. The weight of the sums is 1."""
         if self.law == "laplace":
-            return float(CELL_UNIT), SQUARES_WEIGHT
+            return float(CELL_UNIT), SQUARES_WEIGHT * self.squares
         beta2, gamma2 = L2_WEIGHTS[self.neighbors]
-        return float(np.sqrt(beta2)) * CELL_UNIT, float(np.sqrt(gamma2))
+        return float(np.sqrt(beta2)) * CELL_UNIT, float(np.sqrt(gamma2)) * self.squares
 
     @property
     def weights(self) -> Vector:
         count, square = self._kinds
         return np.repeat([1.0, 1.0 if self.form == "ends" else count, square], self._sizes)
 
-    @property
-    def _square_bound(self) -> float:
-        return self._kinds[1] if self.squares else 0.0
-
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
         places = 2.0 if neighbors == "substitute" else 1.0
-        return places * ((2.0 + self._square_bound) * CELL_UNIT + 2.0 * self.rounding)
+        return places * ((2.0 + self._kinds[1]) * CELL_UNIT + 2.0 * self.rounding)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         beta2 = L2_WEIGHTS[self.neighbors][0]
-        row_norm2 = 1.0 + beta2 + self._square_bound**2
+        row_norm2 = 1.0 + beta2 + self._kinds[1] ** 2
         if neighbors == "substitute":
-            return (
-                float(np.sqrt(max(4.0, 2 * row_norm2))) * CELL_UNIT + math.sqrt(2.0) * self.rounding
-            )
+            norm = float(np.sqrt(max(4.0, 2 * row_norm2)))
+            return norm * CELL_UNIT + math.sqrt(2.0) * self.rounding
         return float(np.sqrt(row_norm2)) * CELL_UNIT + self.rounding
 
     @property
     def units(self) -> Vector:
         half = self.outcome.bound
-        first, second = (
-            (0.5 / CELL_UNIT, 0.5 / CELL_UNIT) if self.form == "ends" else (half / CELL_UNIT, 1.0)
-        )
+        ends = (0.5 / CELL_UNIT, 0.5 / CELL_UNIT)
+        first, second = ends if self.form == "ends" else (half / CELL_UNIT, 1.0)
         return np.repeat([first, second, half**2 / CELL_UNIT], self._sizes)
 
     # -- exact sums --------------------------------------------------------------------------
@@ -282,18 +271,15 @@ class CellSums(Mechanism):
         cell = self.partition.cell(batch.rows.frame)
         counted = batch.complete & (cell >= 0) & (cell < self.partition.size)
         arm = (batch.t[counted] == 1).astype(np.int64)
-        at = 2 * cell[counted] + arm
+        group, groups = 2 * cell[counted] + arm, 2 * self.partition.size
         # All sums are whole numbers below 2^53, so float sums are exact in any order.
-        count = np.bincount(at, minlength=self._groups)
-        total = np.bincount(at, x[counted], minlength=self._groups)
+        count = np.bincount(group, minlength=groups)
+        total = np.bincount(group, x[counted], minlength=groups)
         squares = np.bincount(arm, square[counted], minlength=2)
-        return self._entries(count, total, squares)
+        return self.entries(count, total, squares)
 
-    def of_table(self, count: CellArray, steps: Integers) -> Integers:
-        """The sums from a table of cells, shape (cells, 2) each; it has no sums of squares."""
-        return self._entries(count.ravel(), steps.ravel(), np.zeros(2))
-
-    def _entries(self, count: CellArray, total: CellArray, squares: CellArray) -> Integers:
+    def entries(self, count: CellArray, total: CellArray, squares: CellArray) -> Integers:
+        """The sums from counts and sums of x by cell and arm, and sums of x^2 by arm."""
         n, s = count.astype(np.int64), total.astype(np.int64)
         both = [n * CELL_UNIT + s, n * CELL_UNIT - s] if self.form == "ends" else [s, n]
         return np.concatenate([*both, squares.astype(np.int64)[: 2 if self.squares else 0]])
@@ -305,7 +291,7 @@ class CellSums(Mechanism):
 
         Columns are control and treated, in natural units.
         """
-        m = self._groups
+        m = 2 * self.partition.size
         first, second = values[:m], values[m : 2 * m]
         if self.form == "ends":
             half = self.outcome.bound
@@ -315,7 +301,7 @@ class CellSums(Mechanism):
 
     def variances(self, noise_sd: Vector) -> tuple[float, float, float]:
         """Noise variances of a count, of a sum, and of a sum of squares, in natural units."""
-        m = self._groups
+        m = 2 * self.partition.size
         first, second = float(noise_sd[0]) ** 2, float(noise_sd[m]) ** 2
         if self.form == "ends":
             both = first + second
@@ -345,27 +331,22 @@ class ClusterSums(Mechanism):
     nearest: Nearest
     law: str
 
-    @property
-    def query(self) -> str:
-        return f"sums in {self.nearest.size} clusters"
-
-    @property
-    def _columns(self) -> int:
-        return len(self.nearest.variables)
+    label = "sums in {self.nearest.size} clusters"
 
     @property
     def weights(self) -> Vector:
-        count = float(self._columns) if self.law == "laplace" else float(np.sqrt(self._columns))
+        m = len(self.nearest.variables)
+        count = float(m) if self.law == "laplace" else float(np.sqrt(m))
         entries = self.nearest.size * self.nearest.coordinates.size
         return np.repeat([1.0, count * CELL_UNIT], [entries, self.nearest.size])
 
     def sensitivity(self, neighbors: Neighbors) -> float:
-        return (
-            float(np.sqrt((4.0 if neighbors == "substitute" else 2.0) * self._columns)) * CELL_UNIT
-        )
+        change2 = (4.0 if neighbors == "substitute" else 2.0) * len(self.nearest.variables)
+        return float(np.sqrt(change2)) * CELL_UNIT
 
     def l1_sensitivity(self, neighbors: Neighbors) -> float:
-        return (4.0 if neighbors == "substitute" else 2.0) * self._columns * CELL_UNIT
+        rows = 4.0 if neighbors == "substitute" else 2.0
+        return rows * len(self.nearest.variables) * CELL_UNIT
 
     @property
     def units(self) -> Vector:
@@ -459,9 +440,7 @@ class SurvivalCounts(Mechanism):
 
     follow: FollowUp
 
-    @property
-    def query(self) -> str:
-        return f"survival times by arm, {self.follow.bins + 1} bins"
+    label = "survival times by arm, {self.follow.shape[2]} bins"
 
     @cached_property
     def whole(self) -> Integers:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from privcausal.errors import CapabilityError
-from privcausal.features.expansions import Fourier
+from privcausal.features.basis import Fourier
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
 from privcausal.vault.exit import Solution
@@ -129,9 +129,7 @@ class KernelRegression(Solution):
                 f"{RIDGE_CEILING:g}."
             )
 
-    @property
-    def query(self) -> str:
-        return f"kernel weights, m = {self.features.size}"
+    label = "kernel weights, m = {self._size}"
 
     @property
     def units(self) -> Vector:
@@ -161,10 +159,7 @@ class KernelRegression(Solution):
 
     def solve(self, batches: Iterable[Batch]) -> Integers:
         """Weights on the grid, shape (p,)."""
-        return self._on_grid(self._weights(batches))
-
-    def _on_grid(self, values: Vector) -> Integers:
-        return np.rint(values / float(self.units[0])).astype(np.int64)
+        return np.rint(self._weights(batches) / float(self.units[0])).astype(np.int64)
 
     @property
     def smooth(self) -> float:
@@ -227,9 +222,7 @@ class KernelAnswers(KernelRegression):
 
     points: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
 
-    @property
-    def query(self) -> str:
-        return f"effect at {len(self.points)} points"
+    label = "effect at {self._size} points"
 
     @property
     def _size(self) -> int:
@@ -240,7 +233,8 @@ class KernelAnswers(KernelRegression):
 
     def solve(self, batches: Iterable[Batch]) -> Integers:
         """Answers on the grid, shape (d,)."""
-        return self._on_grid(self.points @ self._weights(batches))
+        answers = self.points @ self._weights(batches)
+        return np.rint(answers / float(self.units[0])).astype(np.int64)
 
 
 def proven_lipschitz(bound: float, reach: float, cut: float, rows: float, ridge: float) -> float:

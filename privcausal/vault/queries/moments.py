@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from privcausal.features import basis, expansions
+from privcausal.features import basis
 from privcausal.features.rows import Features, Rows
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
@@ -37,22 +36,6 @@ def grid_rows(features: Features, rows: Rows, weight: Vector, cut: float | None 
     return surely(ints)
 
 
-def _made_rows(
-    features: expansions.Interactions | expansions.RescaledFeatures, rows: Rows
-) -> Matrix:
-    """Same as `grid_rows` at the features' own weights, for features computed as 32-bit floats.
-
-    32-bit floats hold these whole numbers. `row_scale` leaves room for the error of the rows' norm
-    before rounding. Therefore the integer check again fails only on a fault.
-    """
-    values, weight = features.weighted(rows)
-    factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
-    turned, ints = values.T, rows.matrix(features.size)  # Row-major in memory.
-    np.rint(np.multiply(turned, factor, out=turned), out=turned)
-    np.copyto(ints, values)
-    return surely(ints)
-
-
 def surely(ints: Matrix) -> Matrix:
     """Set rows of whole numbers to zero if their norm exceeds the bound."""
     # Sums of whole numbers below 2^53 are exact in any order. Other sums are not below
@@ -71,7 +54,7 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
     numbers of at most 2^TWO_FACTOR, which 32-bit floats hold. Features built for one release are
     not kept.
     """
-    for_one_release = isinstance(features, expansions.RescaledFeatures)
+    for_one_release = isinstance(features, basis.RescaledFeatures)
     if not rows.keeps_matrices or not rows.by_column or for_one_release:
         yield from _fresh(features, rows)
         return
@@ -81,7 +64,8 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
         np.copyto(ints, rows.memo(key, lambda: ints))
         yield slice(0, len(rows)), ints
         return
-    whole = rows.lasting(features.size)
+    size = features.size  # The array is kept with the rows.
+    whole = rows.space.lasting(len(rows), size) if rows.space else rows.singles(size)
     for at, ints in _fresh(features, rows):
         whole[at] = ints
         yield at, ints
@@ -89,11 +73,21 @@ def kept_rows(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
 
 
 def _fresh(features: Features, rows: Rows) -> Iterator[tuple[slice, Matrix]]:
-    if isinstance(features, expansions.Interactions | expansions.RescaledFeatures):
-        for at, part in features.parts(rows):
-            yield at, _made_rows(features, part)
-    else:
+    """The parts of `kept_rows`. Products of features are computed as 32-bit floats.
+
+    32-bit floats hold these whole numbers. `row_scale` leaves room for the error of the rows' norm
+    before rounding. Therefore the integer check again fails only on a fault.
+    """
+    if not isinstance(features, basis.Interactions | basis.RescaledFeatures):
         yield slice(0, len(rows)), grid_rows(features, rows, basis.row_weights(features, rows))
+        return
+    for at, part in features.parts(rows):
+        values, weight = features.weighted(part)
+        factor = (weight * (row_scale(features.size) / features.cut)).astype(np.float32)
+        turned, ints = values.T, part.matrix(features.size)  # Row-major in memory.
+        np.rint(np.multiply(turned, factor, out=turned), out=turned)
+        np.copyto(ints, values)
+        yield at, surely(ints)
 
 
 def row_scale(size: int) -> float:
@@ -131,13 +125,7 @@ class RowProducts(Mechanism):
     def rows(self, batch: Batch) -> Matrix:
         """Vectors u in whole numbers, shape (n, size)."""
 
-    @property
-    def query(self) -> str:
-        return f"moments, p = {self.size}"
-
-    @cached_property
-    def _upper(self) -> tuple[Integers, Integers]:
-        return np.triu_indices(self.size)
+    label = "moments, p = {self.size}"
 
     @property
     def weights(self) -> Vector:
@@ -145,7 +133,8 @@ class RowProducts(Mechanism):
 
     @property
     def units(self) -> Vector:
-        return np.full(len(self._upper[0]), (self.bound / row_scale(self.size)) ** 2)
+        entries = self.size * (self.size + 1) // 2
+        return np.full(entries, (self.bound / row_scale(self.size)) ** 2)
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return (np.sqrt(2.0) if neighbors == "substitute" else 1.0) * PRODUCT_UNIT * PRODUCT_UNIT
@@ -161,7 +150,7 @@ class RowProducts(Mechanism):
         gram = np.zeros((u.shape[1],) * 2)
         gram[:half] = basis.by_rows(u[:, :half], u)
         gram[half:, half - 1 :] = basis.by_rows(u[:, half:], u[:, half - 1 :])
-        return np.asarray(gram[self._upper], np.int64)
+        return np.asarray(gram[np.triu_indices(len(gram))], np.int64)
 
     def matrix(self, values: Vector) -> Matrix:
         """The symmetric matrix of a release's values, shape (size, size)."""
@@ -303,9 +292,7 @@ class SizeHistogram(HistogramQuery, Mechanism):
     edges: Vector
     what: str = "|score|"
 
-    @property
-    def query(self) -> str:
-        return f"histogram of {self.what}"
+    label = "histogram of {self.what}"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -339,25 +326,16 @@ class PolynomialSums(Mechanism):
     leaves room for rounding each entry.
     """
 
-    polynomials: expansions.Polynomials
+    polynomials: basis.Polynomials
     outcome: Outcome
 
-    @property
-    def query(self) -> str:
-        return f"squared loss by arm, p = {self.polynomials.size}"
-
-    @property
-    def _entries(self) -> int:
-        m = self.polynomials.size
-        return m + m * (m + 1) // 2
-
-    @property
-    def _scale(self) -> float:
-        return grid_scale(ONE_FACTOR, 0.5 * self._entries)
+    label = "squared loss by arm, p = {self.polynomials.size}"
 
     @property
     def units(self) -> Vector:
-        return np.full(2 * self._entries, 1.0 / self._scale)
+        m = self.polynomials.size
+        entries = m + m * (m + 1) // 2
+        return np.full(2 * entries, 1.0 / grid_scale(ONE_FACTOR, 0.5 * entries))
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         return self.l1_sensitivity(neighbors)  # An l2 norm is at most the l1 norm.
@@ -370,7 +348,9 @@ class PolynomialSums(Mechanism):
         phi = self.polynomials.of(batch.rows.frame)
         x = np.clip(self.outcome(batch) / self.outcome.bound, -1.0, 1.0)[:, None]
         i, j = np.triu_indices(phi.shape[1])
-        rows = np.rint(np.hstack([x * phi, phi[:, i] * phi[:, j]]) * self._scale).astype(np.int64)
+        entries = np.hstack([x * phi, phi[:, i] * phi[:, j]])
+        scale = grid_scale(ONE_FACTOR, 0.5 * entries.shape[1])
+        rows = np.rint(entries * scale).astype(np.int64)
         arms = [rows[batch.complete & (batch.t == arm)].sum(axis=0) for arm in (0, 1)]
         return np.concatenate(arms)
 
@@ -462,10 +442,7 @@ class OutlierSums(sums.BlockSums):
     at: float
 
     arms = 2
-
-    @property
-    def query(self) -> str:
-        return f"outliers, p = {self.joint.features.size}"
+    label = "outliers, p = {self.joint.features.size}"
 
     @property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:

@@ -148,7 +148,7 @@ class SlopeSums(sums.BlockSums):
     scores: SlopeScores | InstrumentScores
     cut: float
 
-    query = "sums of scores and products"
+    label = "sums of scores and products"
 
     @property
     def blocks(self) -> tuple[sums.QueryBlock, ...]:
@@ -298,7 +298,7 @@ class CohortSums(BlockSums):
     cut: float
     neighbors: Neighbors
 
-    query = "sums by cohort"
+    label = "sums by cohort"
 
     @property
     def arms(self) -> int:

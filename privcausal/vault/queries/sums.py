@@ -1,4 +1,4 @@
-"""Sums of clipped scores and of outcomes by arm, for average effects."""
+"""Sums of clipped scores and of outcomes by arm or cluster, for average effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from privcausal.features.design import Design
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Mask, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch
-from privcausal.vault.exit import ONE_FACTOR, Mechanism, Query, grid_scale
+from privcausal.vault.exit import ONE_FACTOR, Mechanism, Query, Solution, grid_scale
+from privcausal.vault.noise import LIMIT
 from privcausal.vault.transforms import ScoreVector, Transform
 
 # Queries as lists of blocks. They share sensitivity rules, and each rule is proven once.
@@ -74,28 +75,15 @@ class QueryBlock:
             return self.shape
         return *self.shape, self.matrix * (self.matrix + 1) // 2
 
-    def moved(self, neighbors: Neighbors) -> float:
-        """Largest squared change if a row is added, or replaced by a complete row."""
-        twice = 2 * self.added if self.replaced is None else self.replaced
-        return twice if neighbors == "substitute" else self.added
-
-    @property
-    def weights(self) -> Vector:
-        """Weight of each number in the norm, shape (size,)."""
-        entry = np.ones(1) if self.matrix is None else triangle_weights(self.matrix)
-        return np.broadcast_to(np.sqrt(self.weight) * entry, self.entries).ravel()
-
-    def read(self, values: Vector) -> Vector:
-        """The block's part of a release along the last axis, in the block's shape."""
-        shaped = values.reshape((*values.shape[:-1], *self.entries))
-        return shaped if self.matrix is None else symmetric(shaped, self.matrix)
-
 
 def squared_change(blocks: Iterable[QueryBlock], neighbors: Neighbors) -> float:
     """Largest squared norm of the change if a row is added, or replaced by a complete row."""
     by_weight: dict[float, float] = {}  # Unweighted values are small whole numbers.
     for block in blocks:
-        by_weight[block.weight] = by_weight.get(block.weight, 0.0) + block.moved(neighbors)
+        change = block.added
+        if neighbors == "substitute":
+            change = 2 * block.added if block.replaced is None else block.replaced
+        by_weight[block.weight] = by_weight.get(block.weight, 0.0) + change
     return sum(weight * change for weight, change in by_weight.items())
 
 
@@ -135,7 +123,12 @@ class BlockSums(Mechanism):
     @cached_property
     def row_weights(self) -> Vector:
         """Weights of a row's numbers in the norm."""
-        return np.concatenate([block.weights for block in self.blocks])
+        weights = []
+        for block in self.blocks:
+            entry = np.ones(1) if block.matrix is None else triangle_weights(block.matrix)
+            weight = np.sqrt(block.weight) * entry
+            weights.append(np.broadcast_to(weight, block.entries).ravel())
+        return np.concatenate(weights)
 
     @property
     def weights(self) -> Vector:
@@ -180,8 +173,11 @@ class BlockSums(Mechanism):
         ends = np.cumsum([math.prod(block.entries) for block in self.blocks])[:-1]
         if self.arms > 1:
             values = values.reshape(self.arms, -1)
-        parts = zip(self.blocks, np.split(values, ends, axis=-1), strict=True)
-        return tuple(block.read(part) for block, part in parts)
+        parts = []
+        for block, part in zip(self.blocks, np.split(values, ends, axis=-1), strict=True):
+            shaped = part.reshape((*part.shape[:-1], *block.entries))
+            parts.append(shaped if block.matrix is None else symmetric(shaped, block.matrix))
+        return tuple(parts)
 
 
 def symmetric(upper: Vector, size: int) -> Matrix:
@@ -377,7 +373,9 @@ class ScoreSums(BlockSums):
       if w <= 1/2.
 
     `scores` and `cut_share` clip x, x', and q to their ranges, for every row. A, m, and the norm of
-    x are checked for each row, on the floats that are multiplied (`_bounded`).
+    x are checked for each row, on the floats that are multiplied. Float rounding changes a product,
+    and thus the row's norm, by a factor within 2^-50 of one. `grid_scale` covers this change: it
+    takes off one integer of 2^30 beyond the rounding.
     """
 
     scores: Scores
@@ -388,7 +386,7 @@ class ScoreSums(BlockSums):
     slopes: Transform | None = None
     squares: bool = False
 
-    query = "sums of scores"
+    label = "sums of scores"
 
     @cached_property
     def blocks(self) -> tuple[QueryBlock, ...]:
@@ -405,21 +403,17 @@ class ScoreSums(BlockSums):
                 (sums, r.groups), r.group_sets * sums, unit=bounds[list(self.by_group), None]
             ),
         )
-        first = [scores, self._squared] if self.squares else [scores]
+        first = [scores]
+        if self.squares:  # Under substitution, the bound of the scores covers the squares.
+            size = self.scores.size
+            kind = "vector" if size > 1 else "groups" if r.group_sets else "alone"
+            square = FREE_SQUARES[kind] if self.neighbors == "substitute" else ADDED_SQUARES
+            shape, unit = (1 + r.groups,), self.scores.unit**2
+            first.append(QueryBlock(shape, 1.0 + r.group_sets, 0.0, square, unit, matrix=size))
         moved = [squared_change(blocks, self.neighbors) for blocks in (first, rest)]
         # two complete rows have the same count
         weight = float(np.sqrt(MASS_COST * moved[0] / moved[1])) ** 2 if moved[1] else FREE_COUNT
         return *first, *(replace(block, weight=weight) for block in rest)
-
-    @property
-    def _squared(self) -> QueryBlock:
-        """Squares; under substitution, the bound of the scores covers them."""
-        r, size = self.regressors, self.scores.size
-        kind = "vector" if size > 1 else "groups" if r.group_sets else "alone"
-        weight = FREE_SQUARES[kind] if self.neighbors == "substitute" else ADDED_SQUARES
-        return QueryBlock(
-            (1 + r.groups,), 1.0 + r.group_sets, 0.0, weight, self.scores.unit**2, matrix=size
-        )
 
     @property
     def units(self) -> Vector:
@@ -452,20 +446,12 @@ class ScoreSums(BlockSums):
                 of = q1[k - 1] if k else scale
                 yield from (np.multiply(of, member, out=part) for member in g)
 
-        return self.summed(columns, batch.complete, self._bounded(x, a.T, g.T))
-
-    def _bounded(self, x: Matrix, a: Matrix, g: Matrix) -> Mask:
-        """Mark rows with ||x|| <= 1, ||a||^2 <= A, and ||g||^2 <= m, up to float rounding.
-
-        Float rounding changes a product, and thus the row's norm, by a factor within 2^-50 of one.
-        `grid_scale` covers this change: it takes off one integer of 2^30 beyond the rounding.
-        """
-        # False for NaN
-        inside = squared_norm(a) <= self.regressors.norm2 * (1 + 2.0**-40)
+        # Rows with ||x|| <= 1, ||a||^2 <= A, and ||g||^2 <= m, up to float rounding; false for NaN
+        inside = squared_norm(a.T) <= self.regressors.norm2 * (1 + 2.0**-40)
         inside &= squared_norm(x) <= 1 + 2.0**-40
-        if g.shape[1]:
-            inside &= squared_norm(g) <= self.regressors.group_sets
-        return inside
+        if len(g):
+            inside &= squared_norm(g.T) <= self.regressors.group_sets
+        return self.summed(columns, batch.complete, inside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,7 +474,7 @@ class ScoreSquares(BlockSums):
     regressors: Regressors
     meat: bool = False
 
-    query = "sums of squared scores"
+    label = "sums of squared scores"
 
     @cached_property
     def blocks(self) -> tuple[QueryBlock, ...]:
@@ -529,9 +515,7 @@ class ArmHistogram(HistogramQuery, Mechanism):
     what: str
     arm: int = 1
 
-    @property
-    def query(self) -> str:
-        return f"{self.what} by arm, {self.cells} cells"
+    label = "{self.what} by arm, {self.cells} cells"
 
     @property
     def cells(self) -> int:
@@ -624,11 +608,7 @@ class ArmSums(Mechanism):
     neighbors: Neighbors
     squares: bool = True
 
-    query = "sums by arm"
-
-    @property
-    def _squared_weights(self) -> tuple[float, float]:
-        return MASS_WEIGHTS[self.neighbors][self.squares]
+    label = "sums by arm"
 
     @property
     def _kinds(self) -> int:
@@ -637,17 +617,12 @@ class ArmSums(Mechanism):
 
     @property
     def weights(self) -> Vector:
-        kinds = np.sqrt([1.0, *self._squared_weights])[: self._kinds]
+        kinds = np.sqrt([1.0, *MASS_WEIGHTS[self.neighbors][self.squares]])[: self._kinds]
         return np.tile(np.repeat(kinds, 1 + self.groups), 2)
 
     @property
-    def _half(self) -> Vector:
-        """Half the width of each arm's clipping interval, shape (2,)."""
-        return np.array([0.5 * w.width for w in self.windows])
-
-    @property
     def _row_norm2(self) -> float:
-        return (1 + self.group_sets) * (1.0 + sum(self._squared_weights))
+        return (1 + self.group_sets) * (1.0 + sum(MASS_WEIGHTS[self.neighbors][self.squares]))
 
     def sensitivity(self, neighbors: Neighbors) -> float:
         if neighbors == "add_remove":
@@ -657,13 +632,14 @@ class ArmSums(Mechanism):
     @property
     def units(self) -> Vector:
         unit = 1.0 / sum_scale(self.weights, float(np.sqrt(self._row_norm2)))
-        half = self._half
+        half = np.array([0.5 * w.width for w in self.windows])
         kinds = np.stack([half, np.ones(2), half**2], axis=1)[:, : self._kinds]
         return np.repeat(kinds.ravel() * unit, 1 + self.groups)
 
     def integers(self, batch: Batch) -> Integers:
         treated = batch.t == 1
-        middle, half = np.array([w.mid for w in self.windows]), self._half
+        middle = np.array([w.mid for w in self.windows])
+        half = np.array([0.5 * w.width for w in self.windows])
         arm = treated.astype(np.int64)
         x = np.clip((batch.y - middle[arm]) / half[arm], -1.0, 1.0)
 
@@ -684,3 +660,111 @@ class ArmSums(Mechanism):
         """
         sums = values.reshape(2, self._kinds, 1 + self.groups)
         return sums[:, 0], sums[:, 1], sums[:, 2] if self.squares else None
+
+
+# -- squared sums by cluster, for cluster-robust standard errors --------------------------------
+
+CLUSTER_BITS = 12
+"""Bits of a score. Squared sums of clusters with thousands of rows then fit into 62 bits."""
+
+LEAST_CAP = 2.0
+"""Least limit of a cluster's sum, in scores. The proof below needs at least one."""
+
+ONE = 1 << CLUSTER_BITS
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSquares(Solution):
+    """Sums over clusters of the squared sum of a score, for several scores; number of clusters.
+
+    Score j is summed over the rows of place `places[j]`: 0 is all rows, and k is group k - 1. The
+    sum of a cluster is clipped to [-cap, cap], in units of the score's own clipping threshold. No
+    row is dropped, so a cluster may have any number of rows. A cluster is counted if it has a
+    complete row.
+
+    Privacy
+    -------
+    This is not a sum over rows. Let K >= h be the integers of `cap` and of the largest score. The
+    answer is sum_c T_c^2 for each score, with T_c = clip(S_c, -K, K) and the sum S_c of integers in
+    [-h, h] over the rows of cluster c. A row is in at most `most` of the places; a row in more
+    places counts as zero. Rows that are incomplete or lack a cluster also count as zero.
+
+    *Adding or removing a row* changes S_c of one cluster by at most h. Clipping does not increase
+    differences, so T_c changes by at most h, between -K and K. Then T_c^2 changes by at most
+    K^2 - (K - h)^2 = (2K - h) h. This holds for at most `most` scores. If the row is alone in its
+    cluster, T_c was 0, and T_c^2 changes by at most h^2. The number of clusters changes by one in
+    this case only.
+
+    *Replacing a row* removes one row and adds another, perhaps in another cluster. Let M = `most`
+    and let beta be the weight of the number of clusters.
+
+    - If this number stays the same, the answer changes by at most 2 sqrt(M) (2K - h) h.
+    - If it changes by one, either the removed row was alone in its cluster and the new row joins
+      another, or the reverse. The squared change is at most M (h^2 + (2K - h) h)^2 + beta^2, which
+      is M (2 K h)^2 + beta^2.
+
+    The weight beta makes both bounds equal. Replacing a row by one that counts as zero is a
+    removal, with a squared change of at most M h^4 + beta^2, which is smaller because h <= 2 K. For
+    adding or removing, the bounds are sqrt(M) (2K - h) h and the root of M h^4 + beta^2, and beta
+    makes them equal too. Therefore the number of clusters has no cost. beta is positive because
+    K >= 2 h.
+
+    The sum is clipped at 2^62, which does not increase differences either. The proof is for one
+    row. `max_rows` rows of a unit are replaced one by one, so they change the answer by at most
+    `max_rows` times as much.
+    """
+
+    scores: tuple[CutScore, ...]
+    places: tuple[int, ...]
+    most: int
+    cap: float
+    neighbors: Neighbors
+
+    label = "squared cluster sums"
+
+    @property
+    def _cap(self) -> int:
+        """K."""
+        return int(max(self.cap, LEAST_CAP) * ONE)
+
+    @property
+    def units(self) -> Vector:
+        """Natural units of a squared sum, and 1 for the number of clusters."""
+        return np.array([*((score.unit / ONE) ** 2 for score in self.scores), 1.0])
+
+    @property
+    def weights(self) -> Vector:
+        # Largest change of one T_c^2 by a row, and by a row that is alone in its cluster
+        joins, alone = float((2 * self._cap - ONE) * ONE), float(ONE**2)
+        if self.neighbors == "substitute":
+            joins, alone = 2 * joins, joins + alone
+        beta = np.sqrt(self.most * (joins - alone) * (joins + alone)) * (1 - 2.0**-40)
+        return np.array([*np.ones(len(self.scores)), beta])
+
+    def sensitivity(self, neighbors: Neighbors) -> float:
+        rows = 2.0 if neighbors == "substitute" else 1.0
+        return float(rows * np.sqrt(self.most) * float((2 * self._cap - ONE) * ONE))
+
+    def solve(self, batches: Iterable[Batch]) -> Integers:
+        sums = np.zeros((1 + len(self.scores), 0))  # Whole numbers far below 2^53; last, rows.
+        for batch in batches:  # Transforms may divide by zero in rows that do not count.
+            assert batch.cluster is not None
+            inside = np.column_stack([np.ones(len(batch.cluster)), batch.member])[:, self.places]
+            counted = batch.complete & (batch.cluster >= 0)
+            at = np.where(counted, batch.cluster, 0)
+            new = max(int(at.max(initial=-1)) + 1 - sums.shape[1], 0)
+            sums = np.pad(sums, ((0, 0), (0, new)))
+            few = counted & (inside.sum(axis=1) <= self.most)
+            with np.errstate(all="ignore"):
+                rows = [
+                    np.where(few, np.rint(score(batch)[:, 0] * ONE) * member, 0.0)
+                    for score, member in zip(self.scores, inside.T, strict=True)
+                ]
+            for k, values in enumerate((*rows, counted)):
+                sums[k] += np.bincount(at, values, minlength=sums.shape[1])
+        clipped = np.clip(sums[:-1], -self._cap, self._cap).astype(np.int64) ** 2
+        # Exact sums, clipped at 2^62: squares below 2^51 are added in two parts of fewer bits.
+        high, low = clipped >> 20, clipped & ((1 << 20) - 1)
+        parts = zip(high.sum(axis=1).tolist(), low.sum(axis=1).tolist(), strict=True)
+        totals = [min((above << 20) + below, LIMIT) for above, below in parts]
+        return np.array([*totals, int((sums[-1] > 0).sum())], np.int64)

@@ -124,8 +124,11 @@ def read_cells(
         whole = count.astype(np.int64)
         sums = _exact(table, "steps" if stepwise else "sum", at, len(cells))
         if not stepwise:
-            rows = whole.ravel().tolist()
-            sums = [_centred(s, n, outcome) for s, n in zip(sums, rows, strict=True)]
+            # Sums of outcomes minus the midpoint of their bounds, in the nearest whole steps
+            lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
+            rows = zip(sums, whole.ravel().tolist(), strict=True)
+            places = [(2 * Fraction(s) - (lo + hi) * n) / (hi - lo) for s, n in rows]
+            sums = [round(place * (1 << GRID_BITS)) for place in places]
         room = half * (1 + SLACK) + (0.0 if stepwise else SLACK * abs(outcome.mid))
         steps = _within(sums, whole, room / half, outcome)
         total = steps.astype(np.float64) * (half / 2.0**GRID_BITS)
@@ -162,13 +165,6 @@ def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
             "was spent."
         )
     return float(math.ceil(Fraction(last) / half * 2**GRID_BITS) + 1)
-
-
-def _centred(value: Any, count: int, outcome: Interval) -> int:
-    """The sum of `count` outcomes minus the midpoint of their bounds, in the nearest whole step."""
-    lo, hi = Fraction(outcome.lo), Fraction(outcome.hi)
-    place: Fraction = (2 * Fraction(value) - (lo + hi) * count) / (hi - lo)
-    return round(place * (1 << GRID_BITS))
 
 
 def _within(sums: Sequence[int], count: Integers, room: float, outcome: Interval) -> Integers:

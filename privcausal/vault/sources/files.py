@@ -10,7 +10,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -194,6 +194,7 @@ def _r(path: Path) -> tuple[Any, Texts]:
 # -- Parquet and CSV files, and relations ----------------------------------------------------------
 
 SUFFIXES = (".parquet", ".pq", ".csv")
+READ_WHOLE = (".parquet", ".csv", ".feather", ".arrow")
 
 
 class HeldTexts(memory.Memory):
@@ -223,50 +224,30 @@ def read_file(path: Path) -> memory.RowSource:
         The suffix is unknown, or the content does not match the suffix. The reader's own message
         is not shown, because it quotes rows.
     """
-    suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        raise DataError(f"{path.name} cannot be read. {_known(_READERS)}")
+    import pyarrow as pa
+    from pyarrow import csv, feather, parquet
+
+    suffix, table = path.suffix.lower(), None
+    if suffix not in READ_WHOLE:
+        raise DataError(f"{path.name} cannot be read. {_supported(READ_WHOLE)}")
     try:
-        table = _READERS[suffix](path)
+        if suffix == ".parquet":
+            table = parquet.read_table(path, partitioning=None)
+        elif suffix == ".csv":  # every column is text
+            with csv.open_csv(path) as reader:
+                texts = dict.fromkeys(reader.schema.names, pa.large_string())
+            options = csv.ConvertOptions(column_types=texts)
+            table = csv.read_csv(path, convert_options=options)
+        else:
+            table = feather.read_table(path, memory_map=False)
     except Exception:  # any error message may quote a row
-        table = None
+        pass
     if table is None:
         raise DataError(f"{path.name} is not a complete {suffix[1:]} file.")
     if suffix != ".csv":
         return memory.Memory(table)
     check_header(table.column_names, path)
     return HeldTexts(table)
-
-
-def _parquet(path: Path) -> Any:
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path, partitioning=None)
-
-
-def _feather(path: Path) -> Any:
-    import pyarrow.feather
-
-    return pyarrow.feather.read_table(path, memory_map=False)
-
-
-def _csv(path: Path) -> Any:
-    """Read every column as text."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    with csv.open_csv(path) as reader:
-        names = reader.schema.names
-    texts = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string()))
-    return csv.read_csv(path, convert_options=texts)
-
-
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": _parquet,
-    ".csv": _csv,
-    ".feather": _feather,
-    ".arrow": _feather,
-}
 
 
 def check_header(names: Sequence[str], path: Path) -> None:
@@ -321,7 +302,7 @@ def open_relation(relation: Any) -> stored.Stored:
     )
 
 
-def _known(suffixes: Iterable[str]) -> str:
+def _supported(suffixes: Iterable[str]) -> str:
     return (
         f"Supported files end in {', '.join(suffixes)}. Single files may also end in "
         f"{', '.join(LABELLED_FILES)}."
@@ -412,7 +393,7 @@ def _files(text: str) -> list[Path]:
         raise DataError(where)
     suffixes = {p.suffix.lower() for p in files}
     if not suffixes <= set(SUFFIXES):
-        raise DataError(f"{text!r} cannot be read. {_known(SUFFIXES)}")
+        raise DataError(f"{text!r} cannot be read. {_supported(SUFFIXES)}")
     if ".csv" in suffixes and len(suffixes) > 1:
         raise DataError(f"{text!r} contains CSV and Parquet files. Select only one kind.")
     for file in files:
@@ -476,7 +457,7 @@ def _open_csv(files: Sequence[Path], opened: stored.Connections) -> stored.Store
         f"escape='\"', columns={{{columns}}})"
     )
     relation = _opened(lambda: opened.new().sql(scan), files, "CSV")
-    table = stored.Stored(relation, opened, ordered=True, known={})
+    table = stored.Stored(relation, opened, ordered=True, levels={})
     # Counting rows detects a truncated row before any budget is spent.
     _opened(table.size, files, "CSV")
     return table

@@ -47,14 +47,11 @@ def unit_key(value: object, *, mixed: bool = True) -> str | None:
     If `mixed`, values of the column may be of several kinds, and names begin with the kind.
     """
     try:
-        for kinds, kind, text in _KINDS:
-            if isinstance(value, kinds):
-                name = text(value)
-                plain = not mixed or kind == "text" or name is None
-                return name if plain else f"{MARK}{kind} {name}"
+        kind, text = _kind_and_text(value)
     except Exception:  # a value may be any object
-        pass
-    return None
+        return None
+    plain = not mixed or kind == "text" or text is None
+    return text if plain else f"{MARK}{kind} {text}"
 
 
 def text_key(text: str) -> str:
@@ -108,14 +105,6 @@ def _whole(value: Any) -> str:
     return str(number) if number.bit_length() <= 512 else hex(number)
 
 
-def _float(value: Any) -> str | None:
-    if isinstance(value, float):
-        return schema.number_key(float.__float__(value))
-    number = float(value)  # for a long double this is not the exact number
-    exact = number == value or np.isnan(number)
-    return schema.number_key(number) if exact else _ratio(value.as_integer_ratio())
-
-
 def _ratio(pair: tuple[Any, Any]) -> str:
     return "/".join(map(_whole, pair))
 
@@ -132,86 +121,87 @@ def _decimal(value: Decimal) -> str | None:
     return f"{'-' * sign}{short}e{exponent + len(written) - len(short)}"
 
 
-def _instant(value: Any) -> str | None:
-    """Nanoseconds since 1970, on the UTC clock or without a time zone."""
-    if schema.library(value) == "pandas":
-        if value != value:  # noqa: PLR0124  # NaT differs from itself
-            return None
-        clock = _nanoseconds(value.asm8)
-    else:
-        since = value.replace(tzinfo=None, fold=0) - datetime(1970, 1, 1)
-        clock = (since - (value.utcoffset() or timedelta(0))) // timedelta(microseconds=1) * 1000
-    return f"{clock}{'' if value.utcoffset() is None else ' UTC'}"
-
-
-def _clock(value: time) -> str:
-    since = datetime.combine(date(1970, 1, 2), value.replace(tzinfo=None)) - datetime(1970, 1, 1)
-    offset = value.utcoffset()
-    return f"{since - (offset or timedelta(0))}{'' if offset is None else ' UTC'}"
-
-
-def _span(value: Any) -> str | None:
-    if schema.library(value) == "pandas":
-        return None if value != value else str(_nanoseconds(value.asm8))  # noqa: PLR0124
-    return str(value // timedelta(microseconds=1) * 1000)
-
-
 def _nanoseconds(value: Any) -> int:
     """Exact nanoseconds of a pandas time, which counts seconds or fractions of seconds."""
-    unit, _ = np.datetime_data(value.dtype)
-    return int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
+    unit, _ = np.datetime_data(value.asm8.dtype)
+    return int(value.asm8.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
 
 
-def _numpy_time(value: Any) -> str | None:
-    """Count and unit, so that a time in days and a time in hours are different units."""
-    return None if np.isnat(value) else f"{value.dtype} {int(value.astype(np.int64))}"
+def _kind_and_text(value: Any) -> tuple[str, str | None]:  # noqa: PLR0912, PLR0915 - a case a kind
+    """The kind of a value and its text in this kind, or None if the value does not name a unit.
 
+    The order matters: a Python bool is an int, a datetime is a date, and a NumPy span is an int. Of
+    dates, times and UUIDs, only their own libraries' classes count: a subclass may redefine
+    equality. Classes of pandas are recognized by name, because importing pandas takes time.
+    """
+    text: str | None = None
+    match value:
+        case Enum():
+            kind, cls = "enum", type(value)
+            if value._name_ is not None:  # flag values that no member has are without a name
+                text = repr((cls.__module__, cls.__qualname__, value._name_))
+        case str():
+            kind, text = "text", text_key(value)
+        case bool() | np.bool_():
+            kind, text = "bool", str(bool(value))
+        case bytes():
+            kind, text = "bytes", bytes.hex(value)
+        case bytearray():
+            kind, text = "bytearray", bytearray.hex(value)
+        case np.datetime64() | np.timedelta64():  # a time in days differs from a time in hours
+            kind = "numpy"
+            if not np.isnat(value):
+                text = f"{value.dtype} {int(value.astype(np.int64))}"
+        case datetime():  # nanoseconds since 1970, on the UTC clock or without a time zone
+            kind, utc = "datetime", "" if value.utcoffset() is None else " UTC"
+            if schema.library(value) == "datetime":
+                span = value.replace(tzinfo=None, fold=0) - datetime(1970, 1, 1)
+                span -= value.utcoffset() or timedelta(0)
+                text = f"{span // timedelta(microseconds=1) * 1000}{utc}"
+            elif schema.library(value) == "pandas" and value == value:  # noqa: PLR0124 - no NaT
+                text = f"{_nanoseconds(value)}{utc}"
+        case date():
+            kind = "date"
+            if schema.library(value) == "datetime":
+                text = date.isoformat(value)
+        case time():
+            kind, utc = "time", "" if value.utcoffset() is None else " UTC"
+            if schema.library(value) == "datetime":
+                clock = datetime.combine(date(1970, 1, 2), value.replace(tzinfo=None))
+                offset = value.utcoffset() or timedelta(0)
+                text = f"{clock - datetime(1970, 1, 1) - offset}{utc}"
+        case timedelta():
+            kind = "timedelta"
+            if schema.library(value) == "datetime":
+                text = str(value // timedelta(microseconds=1) * 1000)
+            elif schema.library(value) == "pandas" and value == value:  # noqa: PLR0124 - no NaT
+                text = str(_nanoseconds(value))
+        case UUID():
+            kind = "uuid"
+            if schema.library(value) == "uuid":
+                text = f"{value.int:x}"
+        case int() | np.integer():
+            kind, text = "int", _whole(value)
+        case float():
+            kind, text = "float", schema.number_key(float.__float__(value))
+        case np.floating():  # a long double may be no float
+            kind, number = "float", float(value)
+            exact = number == value or np.isnan(number)
+            text = schema.number_key(number) if exact else _ratio(value.as_integer_ratio())
+        case Decimal():
+            kind, text = "decimal", _decimal(value)
+        case Fraction():
+            kind, text = "fraction", _ratio(Fraction.as_integer_ratio(value))
+        case _:
+            kind = "pandas"
+            name = type(value).__name__ if schema.library(value) == "pandas" else ""
+            if name == "Period":
+                text = f"Period {value.freqstr} {value.ordinal}"
+            elif name == "Interval":
+                ends = unit_key(value.left), unit_key(value.right)
+                text = None if None in ends else f"Interval {(value.closed, *ends)!r}"
+    return kind, text
 
-def _member(value: Enum) -> str | None:
-    kind, name = type(value), value._name_
-    # Flag values that no member has are without a name.
-    return None if name is None else repr((kind.__module__, kind.__qualname__, name))
-
-
-def _of(*libraries: str) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
-    """Restrict a text function to these libraries' classes: a subclass may redefine equality."""
-
-    def only(text: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
-        return lambda value: text(value) if schema.library(value) in libraries else None
-
-    return only
-
-
-def _of_pandas(value: Any) -> str | None:
-    """Recognize pandas classes by name, because importing pandas takes time."""
-    kind = type(value).__name__ if schema.library(value) == "pandas" else ""
-    if kind == "Period":
-        return f"Period {value.freqstr} {value.ordinal}"
-    if kind == "Interval":
-        ends = unit_key(value.left), unit_key(value.right)
-        return None if None in ends else f"Interval {(value.closed, *ends)!r}"
-    return None
-
-
-# The order matters: a Python bool is an int, a datetime is a date, and a NumPy span is an int.
-_KINDS: tuple[tuple[Any, str, Callable[[Any], str | None]], ...] = (
-    (Enum, "enum", _member),
-    (str, "text", text_key),
-    (bool | np.bool_, "bool", lambda value: str(bool(value))),
-    (bytes, "bytes", bytes.hex),
-    (bytearray, "bytearray", bytearray.hex),
-    (np.datetime64 | np.timedelta64, "numpy", _numpy_time),
-    (datetime, "datetime", _of("datetime", "pandas")(_instant)),
-    (date, "date", _of("datetime")(date.isoformat)),
-    (time, "time", _of("datetime")(_clock)),
-    (timedelta, "timedelta", _of("datetime", "pandas")(_span)),
-    (UUID, "uuid", _of("uuid")(lambda value: f"{value.int:x}")),
-    (int | np.integer, "int", _whole),
-    (float | np.floating, "float", _float),
-    (Decimal, "decimal", _decimal),
-    (Fraction, "fraction", lambda value: _ratio(Fraction.as_integer_ratio(value))),
-    (object, "pandas", _of_pandas),
-)
 
 AsLabels: TypeAlias = bool | Literal["units"]
 """Whether a column is read as labels. "units" reads exact names of units, one for each value."""

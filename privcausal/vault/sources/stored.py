@@ -36,10 +36,6 @@ BLANKS = {"", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"}
 """Texts in a CSV file that mean a missing value."""
 
 
-def _read(step: Callable[[], Any], failed: str = _UNREADABLE) -> Any:
-    return shielded(step, failed)
-
-
 # Which rows of units are used, found by queries and stored in DuckDB's tables.
 #
 # Python holds one batch at a time, regardless of the number of rows and units. The tables are in
@@ -102,7 +98,7 @@ class Units(Opaque):
         if self._size is None:
             self._find()
             count = "SELECT count(*) FROM units"
-            rows = _read(lambda: self._work.execute(count).fetchall(), _UNSORTED)
+            rows = shielded(lambda: self._work.execute(count).fetchall(), _UNSORTED)
             self._size = int(rows[0][0])
         return self._size
 
@@ -116,7 +112,7 @@ class Units(Opaque):
             units, part = "dealt", "part"
             with closing(self._work.cursor()) as beside:
                 query = "SELECT unit, unit::VARCHAR FROM units"
-                names = _read(lambda: _batches(beside.sql(query)), _UNSORTED)
+                names = shielded(lambda: _batches(beside.sql(query)), _UNSORTED)
                 schema = pa.schema([names.schema.field(0), pa.field("part", pa.int8())])
 
                 def dealt() -> Iterator[Any]:
@@ -140,7 +136,7 @@ class Units(Opaque):
         stored_table(self._work, "marks", ranked, self._names())
         # Copy the marks: closing the work database frees the memory that ranking took.
         copy = self._opened.new()
-        marks = _read(lambda: _batches(self._work.table("marks")), _UNSORTED)
+        marks = shielded(lambda: _batches(self._work.table("marks")), _UNSORTED)
         stored_table(copy, "marks", "FROM given", (marks.schema, marks))
         self._work.close()
         self._work = None
@@ -180,7 +176,7 @@ def stored_table(connection: Any, table: str, query: str, given: Stream) -> None
         connection.unregister("given")
 
     try:
-        _read(step, _UNSORTED)
+        shielded(step, _UNSORTED)
     except DataError:
         if pressed:
             raise KeyboardInterrupt from None
@@ -199,12 +195,12 @@ class Marks(Opaque):
         """The blocks of a whole pass, with the mask and parts of their rows."""
         # a pass may end early, with its answer half read
         with closing(self._connection.cursor()) as cursor:
-            reader = _read(lambda: _batches(cursor.table("marks")), _UNSORTED)
+            reader = shielded(lambda: _batches(cursor.table("marks")), _UNSORTED)
             ahead = np.zeros(0, np.int8)
             for at, columns in blocks:
                 rows = at.stop - at.start
                 while len(ahead) < rows:
-                    batch = _read(lambda: next(reader, None), _UNSORTED)
+                    batch = shielded(lambda: next(reader, None), _UNSORTED)
                     if batch is None:
                         raise Unreadable(_UNSORTED)
                     ahead = np.concatenate([ahead, batch.column(0).to_numpy()])
@@ -222,7 +218,7 @@ class Stored(memory.RowSource):
     """
 
     __slots__ = (
-        "_known", "_labels", "_opened", "_relation", "_size", "_units", "header", "ordered",
+        "_labels", "_levels", "_opened", "_relation", "_size", "_units", "header", "ordered",
     )  # fmt: skip
     held = False
 
@@ -232,12 +228,12 @@ class Stored(memory.RowSource):
         opened: Connections | None = None,
         *,
         ordered: bool,
-        known: Mapping[str, frozenset[str]] | None = None,
+        levels: Mapping[str, frozenset[str]] | None = None,
         columns: Header | None = None,
     ) -> None:
         self._relation = relation
         self._opened = Connections() if opened is None else opened
-        self._known = known  # labels by column, for a table of texts; None: the table has types
+        self._levels = levels  # by column, for a table of texts; None: it has types
         self._labels: dict[str, RawColumn] = {}
         self._size: int | None = None
         self._units: dict[str, Units] = {}
@@ -249,11 +245,11 @@ class Stored(memory.RowSource):
                 raise DataError("Two columns of the data have the same name. Rename one.")
             empty = nw.from_native(relation.limit(0).to_arrow_table(), eager_only=True)
             columns = design.header(empty)
-        self.header: Header = replace(columns, untyped=known is not None)
+        self.header: Header = replace(columns, untyped=levels is not None)
 
     def size(self) -> int:
         if self._size is None:
-            self._size = int(_read(self._count))
+            self._size = int(shielded(self._count, _UNREADABLE))
         return self._size
 
     def _count(self) -> Any:
@@ -276,9 +272,9 @@ class Stored(memory.RowSource):
         """The position and unit's name (or null) of each row; plain types are left unchanged."""
         import pyarrow as pa
 
-        kind = _read(lambda: self._type(unit))
+        kind = shielded(lambda: self._type(unit), _UNREADABLE)
         is_plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_dictionary)
-        plain = self._known is None and any(holds(kind) for holds in is_plain)
+        plain = self._levels is None and any(holds(kind) for holds in is_plain)
         kind = kind if plain else pa.large_string()
         schema = pa.schema([("place", pa.int64()), ("unit", kind)])
 
@@ -332,26 +328,26 @@ class Stored(memory.RowSource):
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
         """Arrow batches of these columns; other columns are never read."""
         columns = ", ".join(map(sql_name, names))
-        reader = _read(lambda: _batches(self._relation.project(columns)))
-        while (batch := _read(lambda: next(reader, None))) is not None:
+        reader = shielded(lambda: _batches(self._relation.project(columns)), _UNREADABLE)
+        while (batch := shielded(lambda: next(reader, None), _UNREADABLE)) is not None:
             yield batch
 
     def _raw(self, name: str, array: Any, as_labels: memory.AsLabels) -> RawColumn:
         # names of units are the texts as written, regardless of declarations
-        if self._known is not None:
-            known = frozenset[str]() if as_labels == "units" else self._known.get(name)
-            array = typed_column(array, known)
+        if self._levels is not None:
+            levels = frozenset[str]() if as_labels == "units" else self._levels.get(name)
+            array = typed_column(array, levels)
         return arrow_column(array, as_labels)
 
     def typed(self, labels: LabelColumns) -> Stored:
         """A table of texts, with types from its formula and schema."""
-        if self._known is None:
+        if self._levels is None:
             return self
-        known = labels(self.header.names)
-        kinds = {n: "text" if n in known else "numeric" for n in self.header.names}
+        levels = labels(self.header.names)
+        kinds = {n: "text" if n in levels else "numeric" for n in self.header.names}
         columns = Header(kinds)  # type: ignore[arg-type]  # two of the literals
         table = Stored(
-            self._relation, self._opened, ordered=self.ordered, known=known, columns=columns
+            self._relation, self._opened, ordered=self.ordered, levels=levels, columns=columns
         )
         table._units = self._units  # closed together with these rows
         return table
@@ -382,16 +378,17 @@ class Lazy(Stored):
         return self._relation.select(name).head(0).collect().to_arrow().schema.field(0).type
 
     def _stream(self, names: Sequence[str]) -> Iterator[Any]:
-        batches = _read(lambda: _collected(self._relation.select(list(names))))
-        while (batch := _read(lambda: next(batches, None))) is not None:
+        query = self._relation.select(list(names))
+
+        def collected() -> Iterator[Any]:
+            if hasattr(query, "collect_batches"):
+                return iter(query.collect_batches(chunk_size=STREAM, engine="streaming"))
+            # Older versions of polars hold the requested columns in memory.
+            return iter(query.collect(engine="streaming").iter_slices(STREAM))
+
+        batches = shielded(collected, _UNREADABLE)
+        while (batch := shielded(lambda: next(batches, None), _UNREADABLE)) is not None:
             yield from batch.to_arrow().to_batches()
-
-
-def _collected(query: Any) -> Iterator[Any]:
-    if hasattr(query, "collect_batches"):
-        return iter(query.collect_batches(chunk_size=STREAM, engine="streaming"))
-    # Older versions of polars hold the requested columns in memory.
-    return iter(query.collect(engine="streaming").iter_slices(STREAM))
 
 
 def _batches(relation: Any) -> Any:
@@ -437,8 +434,8 @@ def texts_of(column: RawColumn) -> Any:
     )
 
 
-def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
-    """An Arrow array of texts, as labels if some are `known`, otherwise as float64."""
+def typed_column(texts: Any, levels: frozenset[str] | None) -> Any:
+    """An Arrow array of texts, as labels if there are `levels`, otherwise as float64."""
     import pyarrow as pa
 
     coded = texts.dictionary_encode()
@@ -446,16 +443,16 @@ def typed_column(texts: Any, known: frozenset[str] | None) -> Any:
     indices = coded.indices
     if indices.null_count:  # an empty field
         indices, words = indices.fill_null(len(words)), [*words, ""]
-    if known is None:
+    if levels is None:
         values = pa.array([number_of(word) for word in words], pa.float64())
     else:  # The labels as written, or as the declared number they mean ("3.0" for 3).
         labels: list[str | None] = []
         for word in words:
             number = label_key(number_of(word))
-            if word in known or (number not in known and word not in BLANKS):
+            if word in levels or (number not in levels and word not in BLANKS):
                 labels.append(word)
             else:
-                labels.append(number if number in known else None)
+                labels.append(number if number in levels else None)
         values = pa.array(labels, pa.large_string())
     return values.take(indices)
 

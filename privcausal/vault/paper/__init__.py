@@ -1,1 +1,0 @@
-"""Mechanisms as printed in their papers; their privacy claims are not proven here."""
