@@ -77,6 +77,15 @@ class TradeOff:
         if not half:
             raise BudgetError("These knots do not define a symmetric convex trade-off function.")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TradeOff) and self._knots() == other._knots()
+
+    def __hash__(self) -> int:
+        return hash(self._knots())
+
+    def _knots(self) -> tuple[bytes, bytes]:
+        return self.level.tobytes(), self.power.tobytes()
+
     @classmethod
     def from_dp(cls, epsilon: float, delta: float = 0.0) -> Self:
         """max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)), exactly (epsilon, delta)-DP.

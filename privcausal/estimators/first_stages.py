@@ -19,6 +19,7 @@ from privcausal.features.rows import Rows
 from privcausal.inference import ranges, tails
 from privcausal.inference.alerts import MOST_AT_END, clipped_share, lacks_arm
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
+from privcausal.inference.effects import Effect
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import (
     LARGEST_USUAL,
@@ -116,8 +117,9 @@ class Fit:
         """The estimate; `population` is None if no marginals were released."""
         vault = self.vault
         nobody = Population(self.schema, {}, np.eye(0), float(vault.size or 0))
-        if averages is not None and self.unlimited:
-            averages = averages.without_limits()
+        if self.unlimited:
+            averages = averages and averages.without_limits()
+            effect = effect.without_bands() if isinstance(effect, Effect) else effect
         return words.Estimate(
             plan=self.plan,
             schema=self.schema,
@@ -190,6 +192,8 @@ class Fit:
         rows = size * self.plan.stage(stage).rows if size is not None and public else None
         column = name, request.schema.get(name), self.schema[name], counts, noise_sd, rows
         outcome = name == request.formula.outcome
+        if outcome and self.unlimited:  # an earlier histogram gave the alert
+            return
         self.note(words.domain_alerts(*column, outcome=outcome))
         if outcome and (clipped := clipped_share(*column[1:])):
             self.unlimited |= clipped[1] > MOST_AT_END

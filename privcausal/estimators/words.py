@@ -445,8 +445,7 @@ POOLED = (
 
 CLIPPED = (
     "About {share:.0%} of the rows have {name} at or near {end:g}, one of its bounds. {intervals} "
-    "Check the bounds and units. If no value can lie beyond, declare pc.Interval({lo:g}, {hi:g}, "
-    "natural=True)."
+    "Check the bounds and units. If no value can lie beyond, declare {natural}."
 )
 
 ALLOCATION = (
@@ -514,7 +513,7 @@ def listed(names: Sequence[str]) -> str:
 
 INTERVALS = (
     "Intervals do not allow for values clipped there.",
-    "Most values may be clipped there, so intervals are infinite.",
+    "Most values may be clipped there, so intervals are infinite or withheld.",
 )
 
 
@@ -561,8 +560,8 @@ def domain_alerts(
             share=share,
             name=listed([name]),
             end=end,
-            lo=declared.lo,
-            hi=declared.hi,
+            natural="[0, 1] for two values, or " * ((declared.lo, declared.hi) == (0, 1))
+            + f"pc.Interval({declared.lo:g}, {declared.hi:g}, natural=True)",
             intervals=INTERVALS[outcome and share > MOST_AT_END],
         )
         return (("clip", text),)

@@ -117,6 +117,10 @@ class Effect:
             pieces.append(replace(piece, additive=additive))
         return replace(self, pieces=tuple(pieces))
 
+    def without_bands(self) -> Effect:
+        """The same effect, with no band."""
+        return Predicted((), self.reach, self)
+
 
 @dataclass(frozen=True, eq=False)
 class Predicted(Effect):
@@ -154,6 +158,9 @@ class Answers(Effect):
 
     def sd(self, rows: Rows) -> Vector:
         return np.asarray(np.append(self.spread, np.nan)[self._at(rows)])
+
+    def without_bands(self) -> Effect:
+        return replace(self, spread=np.full_like(self.spread, np.nan))
 
     def knows(self, rows: Rows) -> Mask:
         """Which rows are at one of the points."""

@@ -155,7 +155,7 @@ def _prices(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
     noise = mechanisms.pop() if len(mechanisms) == 1 else None
     costs = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
     costs += [f"Noise: {noise}."] if noise else []
-    costs += [RHO.format(at_most(view.rho))] if view.rho > 0 else []
+    costs += [RHO.format(at_most(view.rho))] if view.rho else []
     costs += [view.parallel] if view.parallel else []
     budget = tables.budget_grid(view.budget, mechanisms=noise is None)
     parts: list[list[tables.TableBlock]] = [[budget, tables.Prose(tuple(costs))]]

@@ -113,7 +113,7 @@ class FitView:
     kind: Kind
     epsilon: float
     delta: float
-    rho: float  # nan if the fit is priced in pure epsilon
+    rho: float | None  # None if the fit is priced in pure epsilon
     unit_sentence: str  # For whom it holds: ``"One row is one patient."``
     # Three plain sentences: the effect, its uncertainty, and its guarantee
     headline: tuple[str, ...]

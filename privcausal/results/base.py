@@ -538,7 +538,7 @@ class ReleasedFit(Printed):
             "n": np.nan if size is None else size,
             "epsilon": promise.epsilon,
             "delta": promise.delta,
-            "rho": promise.rho,
+            "rho": np.nan if promise.rho is None else promise.rho,
             "neighbors": promise.neighbors,
             "guarantee": promise.kind,
             "alerts": ", ".join(self.alerts),

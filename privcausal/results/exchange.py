@@ -107,8 +107,8 @@ def _sum_of_shapes(estimate: Estimate) -> effects.Effect:
         raise CapabilityError(f"The effect of learner {learner!r} is not a sum of effect curves.")
     if isinstance(effect, effects.Predicted):
         raise CapabilityError(
-            "The effect came from a separate private estimator, so its terms are not available. "
-            "Use privcate(base='dpebm')."
+            "The effect has no terms with bands: most outcomes are at a bound, or it came from a "
+            "separate private estimator. Check the bounds, or use privcate(base='dpebm')."
         )
     if isinstance(effect, effects.Answers):
         raise CapabilityError(

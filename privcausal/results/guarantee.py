@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,8 +23,8 @@ class Guarantee:
     ----------
     epsilon, delta : float
         The requested cost; the fit spent at most this.
-    rho : float
-        The amount spent: mu^2 / 2 if all noise is Gaussian, otherwise zCDP. NaN if the cost is in
+    rho : float or None
+        The amount spent: mu^2 / 2 if all noise is Gaussian, otherwise zCDP. None if the cost is in
         epsilon and delta.
     neighbors : {"substitute", "add_remove"}
     unit : str
@@ -40,7 +39,7 @@ class Guarantee:
 
     epsilon: float
     delta: float
-    rho: float
+    rho: float | None
     neighbors: Neighbors
     unit: str
     kind: Kind
@@ -101,7 +100,7 @@ HANDED_OVER = (
 def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
     trust, budget = plan.request.trust, plan.request.budget
     unit = f"one {trust.protected}"
-    return Guarantee(budget.epsilon, budget.delta, math.nan, trust.neighbors, unit, kind, statement)
+    return Guarantee(budget.epsilon, budget.delta, None, trust.neighbors, unit, kind, statement)
 
 
 def published_doubts(estimate: Estimate) -> tuple[str, ...]:

@@ -287,9 +287,9 @@ def admit(source: Source, plan: Plan) -> None:
     # Each sum computes a Spark DataFrame again, so its plan must be deterministic.
     if isinstance(source.rows, spark.Spark) and not source.rows.repeats(plan.request.read):
         raise CapabilityError(
-            "Spark may compute different rows each time: the plan has a random function, limit, "
-            "sample, window, or function of groups, or is too wide to check. Read files instead, "
-            "written by frame.write.parquet('rows'). No budget was spent."
+            "Spark may compute different rows each time: the plan has a random function, the time, "
+            "limit, sample, window, or function of groups, or is too wide to check. Read files "
+            "instead, written by frame.write.parquet('rows'). No budget was spent."
         )
     _check_size(source.rows, plan)
     # Each part needs some rows. Counting units would require reading rows.

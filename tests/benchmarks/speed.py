@@ -14,7 +14,7 @@ the page.
 - ``a fit of a file``: all of its passes, against one bare pass: reading the same columns with
   DuckDB and the float64 Gram matrix of as many columns as there are features, once before the fit
   and once after.
-- ``ADUM on a file`` against a GROUP BY by hand, in turn: see ``adum_files.py`` too.
+- ``ADUM on a file`` (``cells``) against a GROUP BY by hand, in turn: see ``adum_files.py`` too.
 - ``a fit on Spark``, two local executors, against the same fit of the same file by DuckDB: every
   byte of the two saved fits has to be the same. Skipped, with a reason, without PySpark or Java 17.
 - ``growth``: a fit in rows, columns and groups.
@@ -225,6 +225,10 @@ def files(quick: bool, _: str | None, file: Path | None) -> Iterator[dict[str, A
             "treatment": (0, 1),
         }
         yield over_file(file, [*names, "treatment", "visit"], wide)
+
+
+def cells(_: bool, __: str | None, file: Path | None) -> Iterator[dict[str, Any]]:
+    if file is not None:
         yield adum(file)
 
 
@@ -298,7 +302,7 @@ def start(_: bool, __: str | None, ___: Path | None) -> Iterator[dict[str, Any]]
 
 
 PARTS: dict[str, Callable[[bool, str | None, Path | None], Iterator[dict[str, Any]]]] = {
-    "fit": fits, "growth": growth, "files": files, "spark": spark,
+    "fit": fits, "growth": growth, "files": files, "cells": cells, "spark": spark,
     "start": start,
 }  # fmt: skip
 

@@ -252,7 +252,7 @@ def uplift_view(**changes: object) -> FitView:
     return cate_view(**{
         "title": "Private Uplift by Cell", "effects": None, "gates": None, "shapes": (),
         "uncertainty": (), "cells": cells, "checks": (), "budget": rows.assign(epsilon=1.0),
-        "total": "1.00-DP", "epsilon": 1.0, "delta": 0.0, "rho": float("nan"),
+        "total": "1.00-DP", "epsilon": 1.0, "delta": 0.0, "rho": None,
         "guarantee": ("1-DP, proven.", odds_sentence(1.0, 0.0, "add_remove")),
         "neighbors": "add_remove", **changes,
     })  # fmt: skip

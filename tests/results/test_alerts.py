@@ -263,9 +263,17 @@ def test_intervals_are_infinite_if_most_outcomes_are_at_a_bound(call: str, tmp_p
     if call != "LATE":
         assert (fit.pvalues == 1).all()
         assert fit.wald_test("T = 0" if call == "regress" else "ATE = 0").pvalue == 1
+    assert fit.alerts["clip"].count("'Y' at or near") == 1
+    assert "declare [0, 1] for two values, or pc.Interval(0, 1, natural=True)" in fit.alerts["clip"]
     fit.report(tmp_path / "fit.html")
     fit.save(tmp_path / "fit.json")
-    assert np.isinf(pc.load(tmp_path / "fit.json").conf_int().to_numpy()).all()
+    again = pc.load(tmp_path / "fit.json")
+    assert np.isinf(again.conf_int().to_numpy()).all()
+    for curve in (fit, again) if call == "privcate" else ():
+        band = curve.predict(frame.head(3))  # no band, as if the error of the effect were unknown
+        assert band.pop("estimate").notna().all()
+        assert band.isna().all(axis=None)
+        assert curve.plot_data("effect")["conf_low"].isna().all()
 
 
 def test_ends_that_nature_sets_are_no_clip(tmp_path: Path) -> None:

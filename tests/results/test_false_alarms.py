@@ -72,6 +72,16 @@ def test_all_rows_at_one_bound_are_told() -> None:
         assert domain_alerts("x", bounds, bounds, counts, 5.0)
 
 
+def test_two_values_are_told_from_values_in_another_unit_as_far_as_noise_allows() -> None:
+    """Six noise sds of zeros give no alert, and no zeros give an alert, of 8,000 rows."""
+    rng, bounds = np.random.default_rng(6), Interval(0, 1)
+    for zeros, reported, rate in ((300, True, FALSE_ALARMS["clip"]), (0, False, MISSED_BOUNDS)):
+        rows = np.r_[zeros, np.zeros(47), 8000 - zeros]
+        told = (clipped_share(bounds, bounds, rows + x, 50.0, 8000.0) is not None
+                for x in rng.normal(0, 50.0, (DRAWS, 49)))  # fmt: skip
+        assert sum(alarm == reported for alarm in told) <= most(DRAWS, rate)
+
+
 @pytest.mark.parametrize("share", [0.77, 0.9, 1.0])
 def test_an_outcome_in_other_units_is_reported_in_nearly_all_fits(share: float) -> None:
     """3,000 rows, the others spread inside; the noise of a count is 50 rows, or less."""

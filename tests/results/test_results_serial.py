@@ -155,6 +155,23 @@ def test_a_proven_fit_stays_proven(tmp_path: Any) -> None:
     assert (tmp_path / "again.html").read_bytes() == (tmp_path / "first.html").read_bytes()
 
 
+@pytest.mark.parametrize(("call", "pure"), [(pc.private, False), (pc.privcate, True)])
+def test_a_guarantee_equals_itself_and_that_of_the_file(
+    call: Callable[..., Any], pure: bool, tmp_path: Any
+) -> None:
+    """In pure epsilon there is no rho; a trade-off function is equal if its knots are."""
+    learner = {"learner": "adum"} if pure else {}
+    study = pc.datasets.clinic(2000)
+    fitted = call("recovery ~ programme | age", study.frame, eps=1, bounds=study.bounds, **learner)
+    fitted.save(tmp_path / "fit.json")
+    again = pc.load(tmp_path / "fit.json").guarantee
+    assert fitted.guarantee == fitted.guarantee == again and hash(again) == hash(fitted.guarantee)
+    assert (fitted.guarantee.rho is None) == pure == (fitted.guarantee.trade_off is None)
+    assert np.isnan(fitted.glance()["rho"][0]) == pure
+    half = call("recovery ~ programme | age", study.frame, eps=0.5, bounds=study.bounds, **learner)
+    assert half.guarantee != again and half.guarantee.trade_off != pc.TradeOff.from_gaussian(1.0)
+
+
 def test_a_loaded_fit_draws_and_looks_again(tmp_path: Any) -> None:
     variant("r on gam").save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")

@@ -325,6 +325,8 @@ def by_order(frame: Any) -> dict[str, Any]:
         "function of a pair of groups": frame.groupBy("pid")
         .cogroup(frame.groupBy("pid"))
         .applyInPandas(lambda g, _: g.head(1), frame.schema),
+        "current time": frame.where(f.current_timestamp() > f.lit("2020-01-01").cast("timestamp")),
+        "today": frame.withColumn("Z", f.datediff(f.current_date(), f.lit("2020-01-01"))),
         "limit inside": frame.join(frame.limit(9).select("pid"), "pid", "left_semi"),
     }
 
@@ -338,6 +340,7 @@ def settled(frame: Any) -> dict[str, Any]:
     wide = frame.select("*", *[(f.col("Z") + k).alias(f"Z{k}") for k in range(40)])
     return {
         "rows": frame.where("Z > 3").repartition(4),
+        "a time": frame.where(f.lit("2020-01-01").cast("timestamp").isNotNull()),
         "distinct": frame.distinct(),
         "largest": frame.groupBy("pid").agg(*[f.max(c).alias(c) for c in ("Y", "T", "X1", "Z")]),
         "mean": frame.withColumn("X1", f.avg("X1").over(whole)),

@@ -260,29 +260,39 @@ def repeatable(frame: Any) -> bool:
     and samples, the first or any value of a group, Python functions of a group, and windows that
     number or count rows. These are searched by name in the plan's text, which is all that Connect
     provides. If a plan is truncated where it may hold such an operation, it counts as not
-    repeatable.
+    repeatable. The optimizer replaces the current time by a value, so it is searched in the plan
+    before that.
 
-    A plan cannot show a function wrongly declared deterministic, the current time, rows from an
-    RDD, or a source that changes between reads. It also cannot show that float sums differ in their
-    last digits if the order differs. Write such rows to files first.
+    A plan cannot show a function wrongly declared deterministic, rows from an RDD, or a source that
+    changes between reads. It also cannot show that float sums differ in their last digits if the
+    order differs. Write such rows to files first.
     """
     plan = getattr(frame, "_jdf", None)
     if plan is None:
         text = str(frame._explain_string(mode="extended"))
-        text = text.partition("== Optimized Logical Plan ==")[2]
-        return _repeats(text.partition("== Physical Plan ==")[0])
-    optimised = plan.queryExecution().optimizedPlan()
-    if not optimised.deterministic():
+        analyzed, _, text = text.partition("== Optimized Logical Plan ==")
+        analyzed = analyzed.partition("== Analyzed Logical Plan ==")[2]
+        return _repeats(text.partition("== Physical Plan ==")[0]) and not _reads_clock(analyzed)
+    execution = plan.queryExecution()
+    optimised = execution.optimizedPlan()
+    if not optimised.deterministic() or _reads_clock(_text_of(execution.analyzed())):
         return False
+    return _repeats(_text_of(optimised))
+
+
+def _text_of(plan: Any) -> str:
     # The plan's text with all the fields of each node, if this version of Spark can write it. The
     # arguments are: verbose, a suffix, the maximum number of fields, and one or two more options.
     for more in ((False,), (False, False)):
         try:
-            text = str(optimised.treeString(True, False, 2**31 - 1, *more))
+            return str(plan.treeString(True, False, 2**31 - 1, *more))
         except Exception:  # not available in this version
             continue
-        return _repeats(text)
-    return _repeats(str(optimised.toString()))  # may be truncated, which is detected
+    return str(plan.toString())  # may be truncated, which is detected
+
+
+def _reads_clock(text: str) -> bool:
+    return _CLOCK.search(_COLUMNS.sub("", text)) is not None
 
 
 def _repeats(text: str) -> bool:
@@ -307,6 +317,8 @@ _RANKS = re.compile(
 """Ranks, which are equal for rows that are equal in the order, in spite of their frame."""
 
 _CUT_SHORT = re.compile(r"\.\.\. \d+ more fields")
+
+_CLOCK = re.compile(r"\b(?:now|localtimestamp|current_(?:time|date|timestamp))\(", re.IGNORECASE)
 
 _BY_LOT = re.compile(
     rf"{_NODE}(?:\w*Limit|TakeOrderedAndProject\w*|Offset|Tail|Sample)\b(?<!WindowGroupLimit)"
