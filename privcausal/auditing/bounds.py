@@ -20,11 +20,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from privcausal import api
+from privcausal.accounting import PICO, rho_of
 from privcausal.errors import CapabilityError
 from privcausal.estimators.options import check_whole
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Trust
+from privcausal.request.request import Budget, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.testing import Call, drawn_again, recorded
 from privcausal.typing import Integers, Neighbors, Vector
@@ -382,7 +383,7 @@ def audit_target(
     eps: float,
     delta: float,
     neighbors: Neighbors,
-    rows: int,
+    rows: int | None,
     options: Mapping[str, Any],
 ) -> AuditTarget:
     """The fit of a call, and its invented tables."""
@@ -402,6 +403,9 @@ def audit_target(
             "audit('Y ~ T', estimand='ATT')."
         )
     Trust(neighbors, unit, most)  # raises if an argument is invalid
+    if rows is None:  # more than two groups of three noise sds each, as a fit requires
+        rho = rho_of(Budget(eps, delta).epsilon, delta, gdp=True) / PICO
+        rows = min(max(20, math.ceil(7 / math.sqrt(rho))), 10_000)
     check_whole("rows", rows, 2, 10_000)
     schema = Schema.of(bounds)
     read = CausalFormula.parse if fit in (api.private, api.privcate) else CausalFormula.regression

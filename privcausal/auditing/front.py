@@ -150,7 +150,7 @@ def audit(
     statistic: str | AuditStatistic = "queries",
     trials: int = 10_000,
     level: float = 1e-3,
-    rows: int = 20,
+    rows: int | None = None,
     **options: Any,
 ) -> AuditResult:
     """Lower bounds on the privacy loss of a fit, to compare with its claims.
@@ -189,8 +189,9 @@ def audit(
         Draws on each table. One half chooses the test's threshold, the other half tests it.
     level : float
         Probability that correct code fails, over all lines together (Bonferroni).
-    rows : int
-        Number of ordinary rows, in addition to the odd row.
+    rows : int, optional
+        Number of ordinary rows, in addition to the odd row. By default 20, or as many as a fit with
+        this budget requires.
     **options
         Other options of the fit: base, estimand, unit, max_rows, propensity, groups, control.
 
@@ -445,11 +446,13 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "r, crossfit": {"learner": "r", "base": "linear", "control": Control(split="crossfit")},
     "boosting": {"learner": "s", "base": DPEBM(rounds=10)},
     "kernel": {"learner": estimators.DPCATE(), "base": Kernel(ridge=5.0, functions=20)},
-    "adum": {"learner": "adum", "eps": 1.0},
-    "adum, count and sum": {"learner": estimators.ADUM(release="count_sum", cells=4), "eps": 1.0},
+    "adum": {"learner": "adum", "eps": 1.0, "rows": 20},
+    "adum, count and sum": {
+        "learner": estimators.ADUM(release="count_sum", cells=4), "eps": 1.0, "rows": 20,
+    },
     "adum, gaussian": {"learner": estimators.ADUM(noise="gaussian")},
     "adum, kmeans": {"learner": estimators.ADUM(partition="kmeans", cells=3, rounds=2), "eps": 4.0},
-    "tm": {"learner": "tm", "eps": 1.0},
+    "tm": {"learner": "tm", "eps": 1.0, "rows": 20},
 }  # fmt: skip
 """Calls that together use every additive mechanism, boosting and the kernel."""
 
