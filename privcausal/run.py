@@ -208,7 +208,7 @@ def run(
         )
     schema, undeclared = resolve_domains(request, source.header)
     _check_rest(request, undeclared, quote=not source.header.untyped)
-    vault.check_order(source, request)  # units are counted only in a table that has an order
+    vault.check_row_order(source, request)  # units are counted only in a table that has an order
     size = vault.public_size(source, request)
     request = replace(request, nobs=size if request.trust.unit is None else None)
     said = RowRequest.of(request, learner, base, source.header)

@@ -355,7 +355,7 @@ def admit(source: Source, plan: Plan) -> None:
             "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', "
             "'t' or 'x'. No budget was spent."
         )
-    check_order(source, plan.request)
+    check_row_order(source, plan.request)
     # Each sum computes a Spark DataFrame again, so its plan must be deterministic.
     if isinstance(source.rows, spark.Spark) and not source.rows.repeats(plan.request.read):
         raise CapabilityError(
@@ -368,7 +368,7 @@ def admit(source: Source, plan: Plan) -> None:
         _check_parts(public_size(source, plan.request), plan)
 
 
-def check_order(source: Source, request: Request) -> None:
+def check_row_order(source: Source, request: Request) -> None:
     """Check that rows keep a stable order if the plan needs one.
 
     Parts of the rows and rows of a unit are identified by position, except in panels, which have
