@@ -6,7 +6,8 @@ the rows. Mechanisms and transforms describe the queries that it answers.
 
 # ruff: noqa: I001 - the imports are set like `__all__`
 from privcausal.vault.admission import (
-    Source, check_columns, check_row_order, check_types, from_table, open_source, public_size, typed,
+    Source, check_columns, check_row_order, check_types, from_table, open_source, public_size,
+    typed,
 )  # fmt: skip
 from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
