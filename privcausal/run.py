@@ -213,17 +213,13 @@ def run(
             "Correct or remove them."
         )
     schema, undeclared = resolve_domains(request, source.header)
-    size = vault.public_size(source, request) if request.trust.unit is None else None
-    request = replace(request, nobs=size)
+    vault.check_row_order(source, request)  # units are counted only in a table that has an order
+    size = vault.public_size(source, request)
+    request = replace(request, nobs=size if request.trust.unit is None else None)
     said = RowRequest.of(request, learner, base, source.header)
     plan = learner.plan(request, base, undeclared)
     check_plan(plan, schema, learner.accepted(base).functions)
-    # Counting units requires reading rows, so they are counted for cohorts only. The summary
-    # compares their number with delta.
-    counted = learner.counted(plan)
-    if request.trust.unit is not None and any(counted):
-        size = vault.public_size(source, request)
-    check_rows(plan, undeclared, size, counted)
+    check_rows(plan, undeclared, size, learner.counted(plan))
     warn_of_weak(plan, None if plan.pure else size)
     warn_each(_forewarned(plan, undeclared.labels, quote=not source.header.untyped))
     call, asked = call_text(learner, base, request), question(learner, base, request)
@@ -232,7 +228,7 @@ def run(
             opened = open_vault(source, plan, ledger, accounting.run_name(asked), watch)
         except accounting.BudgetExhaustedError as refused:
             # If units are protected, their number is public and the number of rows is not.
-            rows = vault.public_size(source, request) if request.trust.unit is None else None
+            rows = size if request.trust.unit is None else None
 
             def planner() -> Planner:
                 return Planner(learner, base, request, schema, undeclared, assume(request))

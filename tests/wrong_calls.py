@@ -833,11 +833,15 @@ AUDITS: dict[str, Case] = {
     },
     "statistic": (audit(statistic="best"), CapabilityError, "statistic= must be"),
     "a statistic that fails": (
-        audit(statistic=lambda fit: fit.nothing),
+        audit(statistic=lambda fit: fit.nothing, eps=2),
         CapabilityError,
         "failed with Attr",
     ),
-    "a statistic of text": (audit(statistic=lambda _: "a"), CapabilityError, "failed with Value"),
+    "a statistic of text": (
+        audit(statistic=lambda _: "a", eps=2),
+        CapabilityError,
+        "failed with Value",
+    ),
     "learner": (audit(learner="z"), CapabilityError, "unknown"),
     "an option": (audit(tea=1), CapabilityError, "has no argument tea="),
     "data": (audit(data=_study()), CapabilityError, "has no argument data="),

@@ -23,6 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from privcausal import accounting, api, errors, estimators
+from privcausal.accounting import PICO, rho_of
 from privcausal.accounting.price import epsilon_at
 from privcausal.errors import CapabilityError
 from privcausal.estimators.options import DPEBM, Kernel, check_whole
@@ -31,7 +32,7 @@ from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary
 from privcausal.request.factors import parse_group
 from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Control, Trust
+from privcausal.request.request import Budget, Control, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
 from privcausal.testing import Call, drawn_again, recorded
 from privcausal.typing import Integers, Neighbors, Vector
@@ -351,7 +352,7 @@ def audit_target(
     eps: float,
     delta: float,
     neighbors: Neighbors,
-    rows: int,
+    rows: int | None,
     options: Mapping[str, Any],
 ) -> AuditTarget:
     """The fit of a call, and its invented tables."""
@@ -371,6 +372,9 @@ def audit_target(
             "audit('Y ~ T', estimand='ATT')."
         )
     Trust(neighbors, unit, most)  # raises if an argument is invalid
+    if rows is None:  # more than two groups of three noise sds each, as a fit requires
+        rho = rho_of(Budget(eps, delta).epsilon, delta, gdp=True) / PICO
+        rows = min(max(20, math.ceil(7 / math.sqrt(rho))), 10_000)
     check_whole("rows", rows, 2, 10_000)
     schema = Schema.of(bounds)
     read = CausalFormula.parse if fit in (api.private, api.privcate) else CausalFormula.regression
@@ -620,7 +624,7 @@ def audit(
     statistic: str | AuditStatistic = "queries",
     trials: int = 10_000,
     level: float = 1e-3,
-    rows: int = 20,
+    rows: int | None = None,
     **options: Any,
 ) -> AuditResult:
     """Lower bounds on the privacy loss of a fit, to compare with its claims.
@@ -659,8 +663,9 @@ def audit(
         Draws on each table. One half chooses the test's threshold, the other half tests it.
     level : float
         Probability that correct code fails, over all lines together (Bonferroni).
-    rows : int
-        Number of ordinary rows, in addition to the odd row.
+    rows : int, optional
+        Number of ordinary rows, in addition to the odd row. By default 20, or as many as a fit with
+        this budget requires.
     **options
         Other options of the fit: base, estimand, unit, max_rows, propensity, groups, control.
 
@@ -919,11 +924,13 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "r, crossfit": {"learner": "r", "base": "linear", "control": Control(split="crossfit")},
     "boosting": {"learner": "s", "base": DPEBM(rounds=10)},
     "kernel": {"learner": estimators.DPCATE(), "base": Kernel(ridge=5.0, functions=20)},
-    "adum": {"learner": "adum", "eps": 1.0},
-    "adum, count and sum": {"learner": estimators.ADUM(release="count_sum", cells=4), "eps": 1.0},
+    "adum": {"learner": "adum", "eps": 1.0, "rows": 20},
+    "adum, count and sum": {
+        "learner": estimators.ADUM(release="count_sum", cells=4), "eps": 1.0, "rows": 20,
+    },
     "adum, gaussian": {"learner": estimators.ADUM(noise="gaussian")},
     "adum, kmeans": {"learner": estimators.ADUM(partition="kmeans", cells=3, rounds=2), "eps": 4.0},
-    "tm": {"learner": "tm", "eps": 1.0},
+    "tm": {"learner": "tm", "eps": 1.0, "rows": 20},
 }  # fmt: skip
 """Calls that together use every additive mechanism, boosting and the kernel."""
 

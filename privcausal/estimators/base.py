@@ -95,8 +95,8 @@ class Learner(ABC):
         return budget.make_plan(request, self.name, name, needs, self.top(request), undeclared)
 
     def counted(self, plan: Plan) -> tuple[float, int]:
-        """Noise sd of the count of a cohort, and the number of cohorts; (0, 0) without cohorts."""
-        return 0.0, 0
+        """Noise sd of the count of a group of rows that are compared, and the number of groups."""
+        return budget.count_sd(plan), 2
 
     def top(self, request: Request) -> Mapping[str, float]:
         """Division of rho among the groups of stages, before the user's shares."""

@@ -20,6 +20,7 @@ from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import plan
 from privcausal.request.checks import check_domains
 from privcausal.request.expressions import quoted
+from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Domain, Header, Interval, Levels, Schema
@@ -468,50 +469,69 @@ def noise_sd(fit: plan.Plan, rho: int, change: float, unit: float = 1.0) -> floa
     return float(largest / np.sqrt(2 * rho / accounting.PICO))
 
 
-def check_rows(
-    fit: plan.Plan, undeclared: Undeclared, rows: int | None, counted: tuple[float, int]
-) -> None:
-    """Refuse a fit that noise would hide with this public number of rows, before any charge.
+def count_sd(fit: plan.Plan) -> float:
+    """Noise sd of the counts of two groups of rows, or units, if they used the whole budget.
 
-    Bounds are estimated with `ranges.rows_to_find` rows. A comparison needs two cohorts of more
-    than `FEW_SDS` noise sds each. `counted` is that of the learner.
+    A row that moves changes both. Its Gaussian noise has the sd 1 / sqrt(rho), and its Laplace
+    noise the sd sqrt(8) / epsilon.
+    """
+    rho, epsilon = (part / accounting.PICO for part in (fit.rho, fit.epsilon))
+    return float((rho + epsilon**2 / 8) ** -0.5)
+
+
+def check_rows(
+    fit: plan.Plan, undeclared: Undeclared, size: int | None, counted: tuple[float, int]
+) -> None:
+    """Refuse a fit that noise would hide with this public number of rows or units.
+
+    This is the only such rule, and it comes before any charge. Bounds are estimated with
+    `ranges.rows_to_find` rows. A comparison needs two groups of more than `FEW_SDS` noise sds each,
+    and a mean needs one. `counted` is the learner's noise sd of the count of a group, and number of
+    groups.
 
     Raises
     ------
     BudgetError
-        There are too few rows.
+        There are too few rows or units.
     """
-    if rows is None:
+    if size is None:
         return
-    columns, (sd, cohorts) = len(undeclared.numbers), counted
-    if 0 < rows <= 2 * FEW_SDS * sd:
-        enough = _enough(fit, rows, cohorts * FEW_SDS * sd, "units")
+    columns, (sd, groups), trust = len(undeclared.numbers), counted, fit.request.trust
+    kind = "rows" if trust.unit is None else "units"
+    if 0 < size <= min(groups, 2) * FEW_SDS * sd:
+        what = "cohorts" if isinstance(trust.panel, Staggered) else "groups"
+        which = f"compare any two {what}" if groups > 1 else "estimate a mean"
+        equal = f". For {groups} {what} of equal size, " if groups > 1 else ": "
         raise BudgetError(
-            "The data have too few units to compare any two cohorts with this budget. For "
-            f"{cohorts} cohorts of equal size, {enough}."
+            f"The data have too few {kind} to {which} with this budget{equal}"
+            f"{_enough(fit, size, groups * FEW_SDS * sd, kind)}."
         )
     if not fit.has(MAGNITUDES):
         return
-    change = np.sqrt((2.0 if fit.request.trust.neighbors == "substitute" else 1.0) * columns)
+    change = np.sqrt((2.0 if trust.neighbors == "substitute" else 1.0) * columns)
     needed = rows_to_find(noise_sd(fit, fit.stage(MAGNITUDES).rho, float(change)))
-    if rows < needed:
+    if size < (needed := needed / trust.max_rows):
         raise BudgetError(
-            f"The data have too few rows to estimate bounds of {columns} "
+            f"The data have too few {kind} to estimate bounds of {columns} "
             f"{'column' if columns == 1 else 'columns'} with this budget: "
-            f"{_enough(fit, rows, needed, 'rows')}. Declare the bounds of numeric columns: "
+            f"{_enough(fit, size, needed, kind)}. Declare the bounds of numeric columns: "
             f"bounds={{{undeclared.numbers[0]!r}: (lo, hi), ...}}, and [0, 1] if it has no other "
             "values."
         )
 
 
-def _enough(fit: plan.Plan, rows: int, needed: float, kind: str) -> str:
-    """The number of rows or the epsilon that would do."""
+def _enough(fit: plan.Plan, size: int, needed: float, kind: str) -> str:
+    """The number of rows or units, or the epsilon, that would do."""
     eps, delta = fit.request.budget.epsilon, fit.request.budget.delta
-    enough = accounting.rho_of(eps, delta, fit.gdp) * (needed / max(rows, 1)) ** 2
-    while accounting.rho_of(eps, delta, fit.gdp) < enough and eps < LARGEST_REMEDY:
+
+    def precision(eps: float) -> float:
+        return accounting.rho_of(eps, delta, fit.gdp) if fit.rho else eps**2
+
+    enough = precision(eps) * (needed / max(size, 1)) ** 2
+    while precision(eps) < enough and eps < LARGEST_REMEDY:
         eps = math.ceil(101 * eps) / 100
     remedy = f", or eps={eps:g}" if eps < LARGEST_REMEDY else ""
-    return f"about {needed:,.0f} {kind} are required{remedy}. No budget was spent"
+    return f"about {math.floor(needed) + 1:,} {kind} are required{remedy}. No budget was spent"
 
 
 LARGEST_REMEDY = 32.0

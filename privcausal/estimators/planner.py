@@ -17,7 +17,7 @@ from privcausal.accounting import Release
 from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import Undeclared, check_plan, resolve_domains
+from privcausal.estimators.budget import Undeclared, check_plan, check_rows, resolve_domains
 from privcausal.estimators.instruments import late_limits
 from privcausal.estimators.uplift import ADUM, CellRequest
 from privcausal.estimators.words import Estimate, words_of
@@ -192,9 +192,11 @@ class Planner:
                 "its call. Call pc.plan again with the other n and eps."
             )
         plan = self.plan(epsilon, rows)
+        public = None if self.request.trust.neighbors == "add_remove" else rows
         try:
+            check_rows(plan, self.undeclared, public, self.learner.counted(plan))
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in self.patterns]
-        except BudgetError:  # The fit would fail too: its bounds lack budget.
+        except BudgetError:  # The fit would fail too: it has too few rows for this budget.
             infinite, zero, estimand = np.array([np.inf]), np.zeros(1), plan.request.estimand
             forecast = Forecast(
                 rows=rows,

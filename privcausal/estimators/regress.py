@@ -41,7 +41,7 @@ from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering, fo
 from privcausal.inference.population import GramEstimate
 from privcausal.inference.ranges import LookCounts, outcome_edges, sparse, visible_cells
 from privcausal.inference.regression import likelihoods
-from privcausal.request.plan import StageKey
+from privcausal.request.plan import Plan, StageKey
 from privcausal.request.schema import Interval
 from privcausal.request.terms import ResultTerm
 from privcausal.typing import Matrix, Vector
@@ -1031,6 +1031,10 @@ class LeastSquares(Learner):
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Linear()
+
+    def counted(self, plan: Plan) -> tuple[float, int]:
+        sd, groups = super().counted(plan)  # A mean compares no groups: a row changes one count.
+        return (sd, groups) if plan.request.formula.terms else (sd / np.sqrt(2.0), 1)
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
         looks = {first_stages.OUTCOME_RANGE: outcome_edges}

@@ -6,7 +6,7 @@ the rows. Mechanisms and transforms describe the queries that it answers.
 
 # ruff: noqa: I001 - the imports are set like `__all__`
 from privcausal.vault.admission import (
-    Source, from_table, open_source, public_size, typed,
+    Source, check_row_order, from_table, open_source, public_size, typed,
 )  # fmt: skip
 from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
@@ -60,7 +60,7 @@ __all__ = [
     "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage",
     "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums", "Source", "SurveyWeight",
     "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform", "TransformProduct",
-    "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting",
+    "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting", "check_row_order",
     "file_labels", "from_table", "inspect", "one_blas_thread", "open_source", "open_vault",
     "opening", "paid", "proven_lipschitz", "public_centres", "public_size", "read_cells",
     "read_file", "ridge_price", "simulate", "typed",

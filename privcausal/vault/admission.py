@@ -283,7 +283,7 @@ def admit(source: Source, plan: Plan) -> None:
             "or use learner='adum', or base='gam' or 'linear' with learner 'r', 'dr', 's', "
             "'t' or 'x'. No budget was spent."
         )
-    _check_order(source.rows, plan.request)
+    check_row_order(source, plan.request)
     # Each sum computes a Spark DataFrame again, so its plan must be deterministic.
     if isinstance(source.rows, spark.Spark) and not source.rows.repeats(plan.request.read):
         raise CapabilityError(
@@ -302,12 +302,13 @@ def admit(source: Source, plan: Plan) -> None:
         )
 
 
-def _check_order(rows: memory.RowSource, request: Request) -> None:
+def check_row_order(source: Source, request: Request) -> None:
     """Check that rows keep a stable order if the plan needs one.
 
     Parts of the rows and rows of a unit are identified by position, except in panels, which have
     one row per unit.
     """
+    rows = source.rows
     if request.cluster is not None and not rows.ordered:
         raise CapabilityError(
             "cluster= requires rows in a fixed order in one process, which a Spark DataFrame, a "

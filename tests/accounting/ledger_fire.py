@@ -146,7 +146,7 @@ PLACES = ("before the rows are read", "before noise is drawn", "after noise is d
 
 def killed_within_a_fit(place: str, kills: int) -> int:
     """A fit that dies once it is charged stays charged, once; its name is not charged again."""
-    rows = pd.DataFrame({"Y": [0.1, 0.9] * 20, "T": [0, 0, 1, 1] * 10})
+    rows = pd.DataFrame({"Y": [0.1, 0.9] * 1200, "T": [0, 0, 1, 1] * 600})
     owner, name = {
         PLACES[0]: (passes.Passes, "_assign"),
         PLACES[1]: (noise, "_noisy"),

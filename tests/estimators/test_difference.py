@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +194,34 @@ def test_bounds_that_are_bought_are_used() -> None:
 
 
 def test_an_arm_too_small_to_see_is_told_of() -> None:
-    frame = trial(60)
+    frame = trial(700)
+    frame["T"] = (np.arange(700) < 5).astype(float)
     with seeded_noise(3):
         fit = pc.private("Y ~ T", frame, eps=0.05, bounds=BOUNDS)
     assert half_width(fit.ate.iloc[0]) > 5
     assert "Noise hides how many rows one treatment arm has" in fit.alerts["arm"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda frame, **options: pc.private("Y ~ T", frame, **options),
+        lambda frame, **options: pc.private("Y ~ T | X", frame, **options),
+        lambda frame, **options: pc.regress("Y ~ T + X", frame, **options),
+        lambda frame, **options: pc.privcate("Y ~ T | X", frame, **options),
+        lambda frame, **options: pc.privcate("Y ~ T | X", frame, learner="tm", **options),
+    ],
+)
+def test_a_fit_of_20_rows_is_refused_before_the_charge(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two groups have at most 3 noise sds of rows each: noise hides all possible effects."""
+    ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=9)
+    frame = trial(20).assign(X=0.5)
+    bounds = {**BOUNDS, "X": (0, 1), "T": [0, 1]}
+    with pytest.raises(pc.BudgetError, match="too few rows to compare any two groups"):
+        call(frame, eps=0.5, bounds=bounds, ledger=ledger)
+    assert ledger.history.empty
 
 
 # -- what it shows -----------------------------------------------------------------------------

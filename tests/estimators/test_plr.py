@@ -158,7 +158,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
 
 def test_no_slope_of_an_arm_exceeds_the_width_of_the_bounds() -> None:
     with seeded_noise(1):
-        found = fit("several arms", study("several arms", 300), eps=0.05)
+        found = fit("several arms", study("several arms", 500), eps=0.05)
     assert (np.abs(found.estimate.averages.estimate) + found.bse > 80).any(), "the noise is large"
     assert (found.conf_int().abs() <= 80).all(axis=None)
 

@@ -324,9 +324,9 @@ def test_a_factor_with_many_levels() -> None:
 
 
 def test_noise_that_hides_columns_widens_intervals() -> None:
-    """60 rows at eps = .1: every coefficient has a finite interval, much wider than with 3,000."""
+    """300 rows at eps = .1: every coefficient has a finite interval, much wider than with 3,000."""
     with seeded_noise(3):
-        few = pc.regress("y ~ a + b + C(k)", ROWS.iloc[:60], bounds=BOUNDS, eps=0.1)
+        few = pc.regress("y ~ a + b + C(k)", ROWS.iloc[:300], bounds=BOUNDS, eps=0.1)
         many = pc.regress("y ~ a + b + C(k)", ROWS, bounds=BOUNDS, eps=4)
     assert np.isfinite(few.conf_int()).all(axis=None)
     assert (few.bse > 5 * many.bse).all()
@@ -660,14 +660,14 @@ def test_noise_does_not_count_as_explained() -> None:
     found = []
     for seed in range(15):
         with seeded_noise(seed):
-            few = pc.regress("y ~ a + b", table(40, seed), bounds=BOUNDS, eps=0.3)
+            few = pc.regress("y ~ a + b", table(110, seed), bounds=BOUNDS, eps=0.3)
             found.append(pc.regress("y ~ a + b", table(3000, seed), bounds=BOUNDS, eps=2).rsquared)
         if np.isnan(few.rsquared):
             assert "hidden by noise" in str(few.summary())
     known = smf.ols("y ~ a + b", ROWS).fit().rsquared
     assert np.median(found) == pytest.approx(known, abs=0.05)
     with seeded_noise(1):
-        assert np.isnan(pc.regress("y ~ a + b", table(40, 1), bounds=BOUNDS, eps=0.05).rsquared)
+        assert np.isnan(pc.regress("y ~ a + b", table(500, 1), bounds=BOUNDS, eps=0.05).rsquared)
 
 
 @pytest.mark.parametrize(("n", "eps"), [(40, 1.0), (300, 0.5)])

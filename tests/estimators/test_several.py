@@ -146,7 +146,7 @@ def test_what_results_say(tmp_path: Any) -> None:
 
 
 def test_limits_of_a_mean_are_in_the_bounds_of_the_outcome() -> None:
-    data = study(400).assign(Y=lambda d: d["Y"] + 100)
+    data = study(500).assign(Y=lambda d: d["Y"] + 100)
     with seeded_noise(0):
         limits = fit(data, eps=0.05, bounds=BOUNDS | {"Y": (92, 108)}).conf_int()
     means = limits.loc[["E[Y(a)]", "E[Y(b)]", "E[Y(c)]"]].to_numpy()

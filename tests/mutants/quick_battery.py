@@ -131,7 +131,7 @@ def replay(case: str, relation: str) -> None:
     made = {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.0} | REPLAYS[case]
     made["neighbors"] = relation
     units = made.get("unit") is not None
-    rows = ordinary(150 if made["bounds"] is None else 61, 2)
+    rows = ordinary(150 if units or made["bounds"] is None else 61, 2)
     first = None
     for old, new in ((LOW, HIGH), (LOW, MISSING), (HIGH, HUGE)):
         again = first if new is MISSING else None  # the table of the pair before
@@ -151,7 +151,8 @@ def replay(case: str, relation: str) -> None:
 
 def replay_of_units_in_a_file(relation: str) -> None:
     """Four rows of one unit, of which two count, where DuckDB ranks them."""
-    rows, made = ordinary(61, 2), {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.0}
+    rows = ordinary(150, 2)
+    made = {"formula": FORMULA, "learner": "r", "bounds": BOUNDS, "eps": 1.0}
     ids = [f"u{k // 3}" for k in range(len(rows))]
     one, two = (frame([*rows, *[row] * 4], pid=[*ids, *["x"] * 4]) for row in (LOW, HIGH))
     if relation == "add_remove":
@@ -931,7 +932,7 @@ def charges_stay_when_the_disk_fails() -> None:
 
 def fits_are_charged_before_rows_are_read() -> None:
     """A fit that fails on its rows stays paid for; one that is refused costs nothing."""
-    data = frame(ordinary(30, 1))
+    data = frame(ordinary(300, 1))
 
     def fail(*_: Any) -> None:
         raise ValueError("broken")

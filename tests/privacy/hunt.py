@@ -517,7 +517,7 @@ def _call(rng: Rng, own: Rng, source: str) -> dict[str, Any]:
     if learner == "trial":
         call |= {"learner": "private", "formula": "Y ~ T"}
     call.setdefault("neighbors", str(rng.choice(["substitute", "add_remove"])))
-    call["eps"] = float(rng.choice([0.5, 40.0]))
+    call["eps"] = float(rng.choice([4.0, 400.0]))
     call["bounds"] = _bounds(rng)
     if source == "CSV":  # otherwise refused: a file of texts does not show the labels
         call["bounds"].setdefault("T", [0, 1])

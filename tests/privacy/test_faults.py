@@ -25,7 +25,7 @@ from privcausal import testing
 from privcausal.errors import PrivcausalError
 from privcausal.vault import admission, guard, noise
 
-N = 48
+N = 96
 GUARD = next(c for c in guard._guard.__code__.co_consts if isinstance(c, CodeType))
 """The code of the wrapper that every step on rows runs in."""
 

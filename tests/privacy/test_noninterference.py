@@ -196,7 +196,7 @@ def pairs(kind: str, relation: str) -> Iterator[tuple[Any, Any]]:
     fixed = [(LOW, HIGH), (HIGH, MISSING), (LOW, HUGE)]
     for number in range(PAIRS):
         old, new = fixed[number] if number < 3 else (hostile(rng), hostile(rng))
-        size = int(rng.integers(2, 20))
+        size = int(rng.integers(40, 60))
         yield neighbours(relation, [*ordinary(size, number), old], new)
 
 
@@ -258,7 +258,7 @@ def test_only_released_numbers_tell_neighbours_apart(
 def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from privcausal.vault.queries import moments
 
-    one, two = neighbours("substitute", [*ordinary(9, 1), LOW], HIGH)
+    one, two = neighbours("substitute", [*ordinary(40, 1), LOW], HIGH)
     kept = moments.Cross.integers
     # counted as one of the package's functions
     half = FunctionType((lambda value: value * 0.9).__code__, {"__name__": f"{PACKAGE}.planted"})
@@ -278,7 +278,7 @@ def test_a_loop_as_long_as_the_rows_decide_would_be_found(monkeypatch: pytest.Mo
 def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from privcausal.vault import batch
 
-    one, two = neighbours("substitute", [*ordinary(9, 1), LOW], HIGH)
+    one, two = neighbours("substitute", [*ordinary(40, 1), LOW], HIGH)
     clean = batch.cleaned
 
     def telling(column: Any, domain: Any) -> Any:
@@ -294,7 +294,7 @@ def test_a_log_line_of_a_row_would_be_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_looks_at_the_data(relation: str) -> None:
     """Overlap, balance and uplift: their words, frames and work."""
-    one, two = neighbours(relation, [*ordinary(30, 3), LOW], HIGH)
+    one, two = neighbours(relation, [*ordinary(60, 3), LOW], HIGH)
     for kind, names in (("dr", ("overlap", "balance")), ("cells", ("uplift",))):
         result = fit(call(kind, relation) | {"control": pc.Control(split="full")}, one).result
         for name in names:

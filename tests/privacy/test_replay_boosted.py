@@ -59,9 +59,9 @@ def test_many_pairs(learner: str, relation: str, lot: int) -> None:
     """Rows at corners and with values that are none, in small tables and large budgets."""
     rng = np.random.default_rng([len(learner), len(relation), 17, lot])
     for number in range(PAIRS // LOTS):
-        rows = [*ordinary(int(rng.integers(1, 25)), number), hostile(rng)]
+        rows = [*ordinary(int(rng.integers(40, 64)), number), hostile(rng)]
         options = call(
-            learner=LEARNERS[learner], neighbors=relation, eps=float(rng.choice([0.3, 3.0, 100.0]))
+            learner=LEARNERS[learner], neighbors=relation, eps=float(rng.choice([1.0, 3.0, 100.0]))
         )
         one, two = neighbours(relation, rows, hostile(rng))
         check(Pair(f"pair {number}", options, one, two))
@@ -104,8 +104,8 @@ def test_overlap_weights(relation: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_units(relation: str) -> None:
-    rows = ordinary(40, 4)
-    ids = [f"u{i // 2}" for i in range(40)]
+    rows = ordinary(80, 4)
+    ids = [f"u{i // 2}" for i in range(80)]
     made = call(learner="dr", neighbors=relation, unit="pid", max_rows=2)
     one = frame([LOW, *rows, LOW], pid=["x", *ids, "x"])
     two = frame(rows, pid=ids)

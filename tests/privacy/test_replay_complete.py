@@ -120,7 +120,7 @@ def call(name: str, relation: str, source: str = "memory") -> dict[str, Any]:
 
 
 def tables(name: str, relation: str) -> tuple[Any, Any]:
-    rows = ordinary(150 if name == "bought" else 25, 4)
+    rows = ordinary(150 if name == "bought" else 40, 4)
     if relation == "substitute":
         return frame([*rows, LOW]), frame([*rows, HIGH])
     return frame(rows), frame([*rows, HIGH])
@@ -185,8 +185,8 @@ BY_UNITS += [(n, s) for n, s in FROM if s in ("csv", "parquet") and n in ("r", "
 def test_every_learner_by_units(name: str, source: str, relation: str, tmp_path: Path) -> None:
     """All rows of a unit are others, or there are none: two of them count."""
     made = call(name, relation, source) | {"unit": "pid", "max_rows": 2}
-    rows = ordinary(24, 5)
-    ids = [f"u{i // 2}" for i in range(24)]
+    rows = ordinary(72, 5)
+    ids = [f"u{i // 2}" for i in range(72)]
     one = frame([*rows, LOW, LOW, LOW], pid=[*ids, "x", "x", "x"])
     two = frame([*rows, HIGH, HIGH, HIGH], pid=[*ids, "x", "x", "x"])
     if relation == "add_remove":

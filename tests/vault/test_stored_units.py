@@ -374,7 +374,7 @@ def test_units_and_marks_are_sealed(tmp_path: Path) -> None:
 def test_units_of_a_categorical_column_are_those_that_occur() -> None:
     """A part of a table keeps the categories of the whole; nobody else is in it."""
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"Y": rng.random(40), "T": rng.integers(0, 2, 40)})
-    frame["U"] = pd.Categorical.from_codes(np.arange(40) // 2, [f"u{i}" for i in range(500)])
+    frame = pd.DataFrame({"Y": rng.random(80), "T": rng.integers(0, 2, 80)})
+    frame["U"] = pd.Categorical.from_codes(np.arange(80) // 2, [f"u{i}" for i in range(500)])
     fit = pc.private("Y ~ T", frame, bounds={"Y": (0, 1)}, unit="U", max_rows=2)
-    assert fit.estimate.size == 20
+    assert fit.estimate.size == 40

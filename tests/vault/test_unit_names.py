@@ -294,7 +294,7 @@ def test_units_of_csv_are_what_is_written(bounds: dict[str, Any], tmp_path: Path
 
 # -- one unit moves its own rows alone -------------------------------------------------------------
 
-N = 20
+N = 40
 BOUNDS: dict[str, Any] = {"Y": (0, 1)}
 
 
