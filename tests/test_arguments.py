@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     ),
     "units": (
         lambda **o: pc.regress("Y ~ x", rows(), bounds=BOUNDS, unit="v", **o),
-        {"max_rows": 10, "eps": 0.5}, {"max_rows": np.uint8(10), "eps": Fraction(1, 2)},
+        {"max_rows": 10, "eps": 2.5}, {"max_rows": np.uint8(10), "eps": Fraction(5, 2)},
     ),
     "clusters": (
         lambda most, shares, clip: pc.private(

@@ -285,15 +285,7 @@ class Store:
         They are on the disk when this returns. Other processes cannot write in between.
         """
         with self._refusing(), self._transaction() as (connection, book):
-            marks = ", ".join("?" * (len(_LINE) + 2))
-            command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
-            last = book.hashes[-1]
-            for seq, line in enumerate(decide(book), start=len(book.hashes)):
-                fields = [line[name] for name in _LINE]
-                last = _digest(last, fields, line["gaussian"])
-                connection.execute(command, [seq, last, *fields])
-                if line["gaussian"]:
-                    connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
+            _insert(connection, book, decide(book))
             connection.execute("COMMIT")
             self._advance_head(connection)
 
@@ -427,6 +419,18 @@ def _read_book(connection: sqlite3.Connection, name: str) -> Book:
         dict(zip(_LINE, fields, strict=True), gaussian=seq in gaussian) for seq, _, *fields in rows
     )
     return Book(header, lines, tuple(hashes))
+
+
+def _insert(connection: sqlite3.Connection, book: Book, lines: Sequence[dict[str, Any]]) -> None:
+    marks = ", ".join("?" * (len(_LINE) + 2))
+    command = f"INSERT INTO charges (seq, hash, {', '.join(_LINE)}) VALUES ({marks})"
+    last = book.hashes[-1]
+    for seq, line in enumerate(lines, start=len(book.hashes)):
+        fields = [line[name] for name in _LINE]
+        last = _digest(last, fields, line["gaussian"])
+        connection.execute(command, [seq, last, *fields])
+        if line["gaussian"]:
+            connection.execute("INSERT INTO gaussian VALUES (?)", [seq])
 
 
 def _digest(previous: str, fields: Sequence[Any], gaussian: bool = False) -> str:

@@ -28,8 +28,8 @@ from privcausal.results.guarantee import ledger_line, ledger_summary
 
 RNG = np.random.default_rng(3)
 TABLE = pd.DataFrame(
-    {"Y": RNG.integers(0, 2, 50).astype(float), "T": RNG.integers(0, 2, 50).astype(float),
-     "G": ["a", "b"] * 25}
+    {"Y": RNG.integers(0, 2, 20_000) * 1.0, "T": RNG.integers(0, 2, 20_000) * 1.0,
+     "G": ["a", "b"] * 10_000}
 )  # fmt: skip
 BOUNDS: dict[str, Any] = {"Y": (0, 1), "G": ["a", "b"]}
 RECORD: dict[str, Any] = {
@@ -154,11 +154,11 @@ def test_comparisons_stay_true(start: int) -> None:
 def test_plans_stay_true(asked: Budget) -> None:
     options: dict[str, Any] = {"learner": "adum"} if not asked.delta else {"delta": asked.delta}
     formula = "Y ~ T" if asked.delta else "Y ~ T | C(G)"
-    plan = pc.plan(formula, n=50, eps=asked.epsilon, bounds=BOUNDS, **options)
+    plan = pc.plan(formula, n=20_000, eps=asked.epsilon, bounds=BOUNDS, **options)
     assert check_text(str(plan), asked, asked) >= ({"delta"} if asked.delta else set())
-    (line,) = re.findall(r"^50 +([\d.e-]+) ", str(plan), re.M)
+    (line,) = re.findall(r"^20,000 +([\d.e-]+) ", str(plan), re.M)
     assert asked.epsilon <= float(line) <= 1.001 * asked.epsilon
-    spent = plan.planner.plan(asked.epsilon, 50)
+    spent = plan.planner.plan(asked.epsilon, 20_000)
     least = Budget(spent.epsilon / 1e12, 0.0) if spent.pure else asked
     least = Budget(least.epsilon * (1 - 1e-9), least.delta)  # a plan spends a little less
     assert "epsilon" in check_text(str(plan.checklist()), least, asked)

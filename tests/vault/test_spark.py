@@ -373,7 +373,7 @@ def test_what_depends_on_the_order_of_rows_is_refused(frame: Any, tmp_path: Path
     assert [kind for kind, rows in kept.items() if not Spark(rows).repeats(["Y", "T"])] == []
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
     for kind in ("limit", "any row of a unit"):
-        with pytest.raises(CapabilityError, match="random function, limit"):
+        with pytest.raises(CapabilityError, match="random function, the time, limit"):
             pc.private(FORMULA, made[kind], bounds=BOUNDS, ledger=ledger)
     assert ledger.history.empty
 

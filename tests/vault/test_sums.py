@@ -276,7 +276,7 @@ def test_a_query_of_polars_gives_the_fit_of_its_frame(tmp_path: Any) -> None:
 
 def test_a_query_that_fails_midway_stays_paid_for(tmp_path: Any) -> None:
     ledger = pc.Ledger(tmp_path / "ledger.db", "study", eps=5)
-    query = pl.LazyFrame({"Y": ["1", "77310"], "T": [0, 1]}).with_columns(
+    query = pl.LazyFrame({"Y": ["1", "77310"] * 50, "T": [0, 1] * 50}).with_columns(
         X1=pl.col("Y").str.replace("77310", "secret").cast(pl.Float64), Y=pl.col("T")
     )
     with pytest.raises(DataError, match="Not all rows could be read") as caught:
