@@ -311,7 +311,7 @@ ROWS = (
     Mutant(
         "outcomes not centred", "vault.transforms:Outcome.__call__",
         " - 0.5 * (self.lo + self.hi)", "",
-        "vault/test_transforms.py::test_the_bound_is_the_largest_value",
+        "mutants/test_killers.py::test_outcomes_are_centred",
     ),
     Mutant(
         "a stage may be released twice", "vault.vault:Vault._take",
@@ -387,13 +387,13 @@ WORDS = (
     Mutant(
         "panics go through the guard", "vault.guard:_guard",
         "except BaseException as error:", "except Exception as error:",
-        "vault/test_closed.py::test_a_panic_ends_in_constant_words",
+        "mutants/test_killers.py::test_panics_are_told_in_constant_words",
     ),
     Mutant(
         "an exit carries a value", "vault.guard:_guard",
         "except SystemExit:\n            refused = SystemExit(1)",
         "except SystemExit as stop:\n            refused = stop",
-        "vault/test_closed.py::test_an_exit_stays_one_and_carries_nothing",
+        "mutants/test_killers.py::test_panics_are_told_in_constant_words",
     ),
     Mutant(
         "connections left open", "vault.admission:Source.__exit__",
@@ -458,7 +458,7 @@ LOADED = (
     Mutant(
         "errors of the package's own keep their words", "vault.guard:guarded",
         "(step), Unreadable)", "(step), PrivcausalError)",
-        "privacy/test_loaded.py::test_every_failure_on_rows_is_told_in_the_same_words",
+        "mutants/test_killers.py::test_failures_on_rows_are_told_in_one_way",
     ),
     Mutant(
         "a least number of rows is asked of a private one", "vault.admission:_check_size",
@@ -467,7 +467,7 @@ LOADED = (
     ),
     Mutant(
         "a table of no rows has no block", "vault.sources.memory:at_least_one",
-        "if empty:", "if False:", "privacy/test_empty.py::test_no_rows_look_like_one[polynomials]",
+        "if empty:", "if False:", "mutants/test_killers.py::test_no_rows_are_rows_too",
     ),
     Mutant(
         "a classifier of one class, or of no rows", "vault.paper.niu:PublishedEBM."
@@ -550,7 +550,7 @@ LEDGER = (
     Mutant(
         "parallel parts promise what the cheapest does", "accounting.tradeoff:TradeOff.minimum",
         "if not functions:", "functions = functions[:1]\n    if not functions:",
-        "accounting/test_tradeoff.py::test_the_better_part_does_not_help",
+        "accounting/test_tradeoff.py::test_niu_theorem_6_lies_below_every_part",
     ),
     Mutant(
         "the cap is not asked", "accounting.ledger:Ledger._check_cap",
@@ -575,7 +575,7 @@ LEDGER = (
     Mutant(
         "charges not committed", "accounting.store:Store.append",
         "execute(\"COMMIT\")", "execute(\"ROLLBACK\")",
-        "accounting/test_ledger.py::test_it_is_there_again_when_reopened",
+        "mutants/test_killers.py::test_charges_are_on_the_disk_when_they_return",
     ),
     Mutant(
         "a charge undone where its head cannot be written", "accounting.store:Store.append",
@@ -669,7 +669,7 @@ NETWORKS = (
     Mutant(
         "a coarse grid that is told to be fine", "estimators.dpcate:_weights",
         "vault.PrivateNetwork.grid", "2.0**40",
-        "vault/test_network.py::test_the_noise_is_what_the_accountant_asked_for",
+        "mutants/test_killers.py::test_networks_tell_their_grid",
     ),
     Mutant(
         "a row replaced costs as much as one removed",

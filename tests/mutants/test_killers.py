@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,9 +17,9 @@ from scipy.stats import binom
 
 import privcausal as pc
 from privcausal import testing
-from privcausal.accounting import rho_of
+from privcausal.accounting import price, rho_of
 from privcausal.auditing import mu_bound
-from privcausal.errors import FormulaError, PrivcausalError
+from privcausal.errors import CapabilityError, DataError, FormulaError, PrivcausalError
 from privcausal.estimators.budget import as_coded
 from privcausal.features import design
 from privcausal.features.design import Design
@@ -29,6 +30,7 @@ from privcausal.request.formula import CausalFormula
 from privcausal.request.partition import LevelAxis
 from privcausal.request.schema import Schema
 from privcausal.vault import ArmHistogram, CellSums, OfCovariates, Outcome, open_source, open_vault
+from privcausal.vault.guard import guarded
 from privcausal.vault.paper.niu import PublishedEBM
 from privcausal.vault.passes import Passes
 from privcausal.vault.sources import spark
@@ -187,6 +189,69 @@ def test_units_of_a_file_stay_apart(tmp_path: Path) -> None:
         pa.parquet.write_table(made, files[-1])
     call: dict[str, Any] = {"formula": "Y ~ T", "learner": "private", "bounds": {"Y": (0, 1)}}
     check(Pair("Parquet", call | {"eps": 1.0, "unit": "id", "max_rows": 1}, *files))
+
+
+def ended(error: BaseException) -> BaseException | None:
+    """How a step on rows ends that fails; it is guarded here, after a fault was planted."""
+
+    @guarded
+    def step() -> None:
+        raise error
+
+    try:
+        step()
+    except BaseException as stopped:
+        return stopped
+    return None
+
+
+def test_failures_on_rows_are_told_in_one_way() -> None:
+    kinds = (CapabilityError, DataError, ValueError)
+    assert len({repr(ended(kind("row 17"))) for kind in kinds}) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(BaseException, PrivcausalError), (SystemExit, SystemExit)]
+)
+def test_panics_are_told_in_constant_words(kind: Any, expected: Any) -> None:
+    """A panic of polars is no Exception; and an exit carries no value."""
+    stopped = ended(kind("Alice"))
+    assert isinstance(stopped, expected)
+    assert "Alice" not in str(stopped)
+
+
+def test_networks_tell_their_grid() -> None:
+    """The slack is that of the grid on which a step's sum moves by the clipping norm."""
+    price.multiplier_for_replaced.cache_clear()
+    data = pd.DataFrame({"Y": [0.0, 1.0] * 10, "T": [0, 0, 1, 1] * 5, "X": np.linspace(0, 1, 20)})
+    call: dict[str, Any] = {"bounds": {"Y": (0, 1), "X": (0, 1)}, "eps": 4.0}
+    slack = mock.Mock(wraps=price.rounding_slack)
+    with mock.patch.object(price, "rounding_slack", slack), testing.recorded() as recorder:
+        pc.privcate("Y ~ T | X", data, learner="dpcate", base=pc.bases.NN(epochs=1), **call)
+    queries = [c.query for c in recorder.calls if c.query.name.startswith("network")]
+    grids = [call.args for call in slack.call_args_list]  # also by what converts whole plans
+    assert queries
+    for query in queries:
+        assert (len(query.weights), query.sensitivity / 2 / 4) in grids
+        assert query.scale >= query.sensitivity / 2 / 4 >= 2.0**28
+
+
+def test_outcomes_are_centred() -> None:
+    """Half their range bounds them, wherever they lie."""
+    rows: Any = SimpleNamespace(y=np.array([99.0, 99.5, 100.0]))
+    assert (np.abs(Outcome(99.0, 100.0)(rows)) <= Outcome(99.0, 100.0).bound).all()
+
+
+def test_no_rows_are_rows_too() -> None:
+    """What stacks its blocks answers for a table without any."""
+    bounds = BOUNDS | {"Y": pc.Binary()}
+    pc.paper.tm("Y ~ T | X1", table(30).iloc[:0], bounds=bounds, neighbors="add_remove")
+
+
+def test_charges_are_on_the_disk_when_they_return(tmp_path: Path) -> None:
+    ledger = pc.Ledger(tmp_path / "study.db", "study", eps=2)
+    pc.private("Y ~ T", table(30), bounds={"Y": (-2, 3)}, eps=0.1, ledger=ledger)
+    assert pc.Ledger.open(tmp_path / "study.db").fits == 1
 
 
 RELATION = "+- Relation [id#1L,g#2,first(y)#3,... 9 more fields] parquet"
