@@ -7,13 +7,13 @@ declared, no treated row, one row only: each gives a result, because a refusal w
 from __future__ import annotations
 
 import contextlib
-import datetime
 import re
 import sqlite3
 import textwrap
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,14 @@ from text_type import TEXT
 from wrong_calls import (
     BOUNDS,
     CANARY,
+    CASES,
+    FIRST,
     FORMULA,
     RARE,
-    Case,
     N,
     _study,
     ate,
-    bounds,
     cate,
-    families,
     study,
     tried,
 )
@@ -43,470 +42,12 @@ from privcausal import testing
 from privcausal.accounting import store
 from privcausal.errors import (
     BudgetError,
-    CapabilityError,
     DataError,
     FormulaError,
     LedgerError,
     PrivcausalWarning,
     SchemaError,
 )
-
-BUDGET: dict[str, Case] = {
-    **{
-        f"eps {eps!r}": (cate(eps=eps), BudgetError, "eps must be a finite number above 0")
-        for eps in (0, 0.0, -1, -1e-300, np.nan, np.inf, -np.inf, "1", None, True, [1.0], 1 + 0j)
-    },
-    **{
-        f"delta {delta!r}": (ate(delta=delta), BudgetError, r"delta must be a number in \(0, 1\)")
-        for delta in (0, 1, 1.5, -1e-5, np.nan, np.inf, "1e-5", None, False)
-    },
-    "eps too small to count": (ate(eps=1e-9), BudgetError, "epsilon must be a number from"),
-    "shares above one": (
-        cate(control=pc.Control(shares={"nuisance": 0.7, "effect": 0.6})),
-        BudgetError,
-        "shares must sum to 1",
-    ),
-    "shares below one": (
-        cate(
-            control=pc.Control(
-                shares={"bounds": 0.1, "nuisance": 0.1, "effect": 0.1, "average": 0.1}
-            )
-        ),
-        BudgetError,
-        "shares must sum to 1",
-    ),
-    "a share of text": (
-        cate(control=pc.Control(shares={"effect": "half"})),
-        BudgetError,
-        "number from 0 to 1",
-    ),
-    "a negative share": (
-        cate(control=pc.Control(shares={"effect": -0.1})),
-        BudgetError,
-        "number from 0 to 1",
-    ),
-    "a share of nan": (
-        cate(control=pc.Control(shares={"effect": np.nan})),
-        BudgetError,
-        "number from 0 to 1",
-    ),
-    "an unknown share": (
-        cate(control=pc.Control(shares={"tea": 0.1})),
-        BudgetError,
-        "shares= cannot contain 'tea'. The shares of this fit are 'nuisance', 'effect', "
-        "'average'.$",
-    ),
-    "a share that private has not": (
-        ate(control=pc.Control(shares={"averages": 0.1})),
-        BudgetError,
-        "shares= cannot contain 'averages'. The shares of this fit are 'nuisance', 'effect'.$",
-    ),
-    "no share for all there is": (
-        ate("Y ~ T", control=pc.Control(shares={"effect": 0})),
-        BudgetError,
-        "shares must leave a budget for this fit, which uses only 'effect'.$",
-    ),
-    "shares as a list": (
-        cate(control=pc.Control(shares=[0.5, 0.5])),
-        BudgetError,
-        "shares= must be a dict",
-    ),
-    "max_rows without unit": (cate(max_rows=2), BudgetError, "max_rows= requires unit="),
-    **{
-        f"max_rows {k!r}": (cate(unit="pid", max_rows=k), BudgetError, "whole number from 1")
-        for k in (0, -1, 1.5, "2", True, 10**6)
-    },
-}
-
-SCHEMA: dict[str, Case] = {
-    "reversed": (ate(bounds=bounds(X1=(10, 0))), SchemaError, r"must come first\. Write \(0, 10\)"),
-    "equal": (ate(bounds=bounds(X1=(1, 1))), SchemaError, "Both bounds"),
-    "infinite": (ate(bounds=bounds(X1=(0, np.inf))), SchemaError, "must be finite"),
-    "nan": (ate(bounds=bounds(X1=(np.nan, 1))), SchemaError, "must be finite"),
-    "too wide": (ate(bounds=bounds(X1=(-1e30, 1e30))), SchemaError, "wider"),
-    "too narrow": (ate(bounds=bounds(X1=(0, 1e-200))), SchemaError, "too narrow"),
-    "three ends": (ate(bounds=bounds(X1=(0, 1, 2))), SchemaError, "pair"),
-    "dates": (
-        ate(bounds=bounds(X1=(datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)))),
-        SchemaError,
-        "convert dates to numbers",
-    ),
-    "numbers for texts": (
-        ate(data=study(G=pd.Series(["a", "b"] * (N // 2), dtype=TEXT)), bounds=bounds(G=[0, 1])),
-        SchemaError,
-        "contains text, but its declared labels are numbers",
-    ),
-    "texts for numbers": (
-        ate(bounds=bounds(T=["no", "yes"])),
-        SchemaError,
-        "contains numbers, but its declared",
-    ),
-    "units without a number of rows": (
-        ate(unit="pid"),
-        BudgetError,
-        r"Write unit='pid', max_rows=5",
-    ),
-    "text ends": (ate(bounds=bounds(X1=("0", "1"))), SchemaError, "The bounds are text"),
-    "one number": (ate(bounds=bounds(X1=5)), SchemaError, "A domain must be"),
-    "an ambiguous list": (ate(bounds=bounds(X1=[0, 10])), SchemaError, "interval or two labels"),
-    "a list of bounds": (ate(bounds=[(0, 1)]), SchemaError, "must be a dict"),
-    "no label": (ate(bounds=bounds(G=[])), SchemaError, "No level"),
-    "labels alike": (ate(bounds=bounds(G=["1", 1])), SchemaError, "have the same text"),
-    "a missing label": (ate(bounds=bounds(G=["a", None])), SchemaError, "missing"),
-    "one label of treatment": (
-        ate("Y ~ arm | X1", bounds=bounds(arm=["no"])),
-        SchemaError,
-        "must be binary",
-    ),
-    "three labels of treatment": (
-        cate("Y ~ arm | X1", bounds=bounds(arm=["no", "yes", "maybe"])),
-        SchemaError,
-        "must be binary",
-    ),
-    "a range of treatment": (ate(bounds=bounds(T=(0, 2))), SchemaError, "must be binary"),
-    "text treatment": (ate("Y ~ arm | X1"), SchemaError, "Declare its two labels"),
-    "text outcome": (ate("arm ~ T | X1"), SchemaError, "Declare its two labels"),
-    "three labels of outcome": (
-        ate("G ~ T | X1", bounds=bounds(G=["a", "b", "c"])),
-        SchemaError,
-        "two labels",
-    ),
-    "text with numeric bounds": (
-        ate(data=study().astype({"G": TEXT}), bounds=bounds(G=(0, 1))),
-        SchemaError,
-        "contains text",
-    ),
-    "numbers of a text outcome": (
-        ate("arm ~ T | X1", study().astype({"arm": TEXT}), bounds=bounds(arm=(0, 1))),
-        SchemaError,
-        "contains text",
-    ),
-    **{
-        f"propensity {p!r}": (ate(propensity=p), SchemaError, "propensity must be a number in")
-        for p in (0, 1, 1.2, -0.1, np.nan, np.inf, True, [0.5])
-    },
-    "propensity column undeclared": (ate(propensity="P"), SchemaError, "requires declared bounds"),
-    "propensity column too wide": (
-        ate(propensity="P", bounds=bounds(P=(0, 0.9))),
-        SchemaError,
-        r"must be inside \(0, 1\)",
-    ),
-    "propensity column above one": (
-        ate(propensity="P", bounds=bounds(P=(0.1, 1))),
-        SchemaError,
-        r"must be inside \(0, 1\)",
-    ),
-    "unit in the formula": (
-        ate(unit="G", max_rows=2),
-        SchemaError,
-        "cannot also be in the formula",
-    ),
-    "log without bounds": (cate("Y ~ T | log(P)"), SchemaError, "Declare bounds within"),
-    "levels of numbers": (
-        cate("Y ~ T | C(X1)"),
-        SchemaError,
-        r"C\(X1\) requires levels, but 'X1' has numeric bounds. Declare its levels",
-    ),
-    "levels of numbers in a product": (
-        ate("Y ~ T | G:C(X1)"),
-        SchemaError,
-        r"C\(X1\) requires levels",
-    ),
-    "a split of a difference in means": (
-        ate("Y ~ T", control=pc.Control(split="crossfit")),
-        CapabilityError,
-        "no nuisance models",
-    ),
-    "a reference nobody declared": (
-        cate("Y ~ T | C(G, ref='z')"),
-        SchemaError,
-        "not a declared level",
-    ),
-}
-
-GROUPS: dict[str, Case] = {
-    "numeric group": (cate(groups=["X1"]), SchemaError, "X1 >= 65"),
-    "undeclared level": (cate(groups=["G == z"]), SchemaError, "undeclared level"),
-    "order of levels": (cate(groups=["G >= a"]), SchemaError, "compare with a number"),
-    "number for a level": (cate(groups=["G >= 5"]), SchemaError, "use == or !="),
-    "undeclared column": (cate(groups=["P >= 0.5"]), SchemaError, "declared domain"),
-    "no such column": (cate(groups=["nope"]), DataError, "not in the data"),
-    "half a comparison": (cate(groups=["X1 >="]), SchemaError, "must have the form"),
-    "text for a number": (cate(groups=["X1 >= old"]), SchemaError, "compare with a number"),
-    "infinite": (cate(groups=["X1 >= inf"]), SchemaError, "finite"),
-    "a number": (cate(groups=[5]), SchemaError, "column names or comparisons"),
-    "empty": (cate(groups=[""]), SchemaError, "column names or comparisons"),
-    "no list": (cate(groups=5), CapabilityError, "a list of column names"),
-}
-
-UNKNOWN: dict[str, Case] = {
-    "learner": (cate(learner="z"), CapabilityError, "Learner 'z' is unknown. Choose one of 'r'"),
-    "learner of another type": (cate(learner=5), CapabilityError, "Learner of type int"),
-    "class that takes arguments": (
-        cate(learner=pc.learners.TwoStage),
-        CapabilityError,
-        r"Call it: learner=pc.learners.TwoStage\(...\).$",
-    ),
-    "base of one learner": (
-        cate(learner="dpcate", base=pc.bases.Kernel),
-        CapabilityError,
-        r"Call it: base=pc.bases.Kernel\(\).$",
-    ),
-    "class of a base in the other's place": (
-        cate(learner=pc.bases.DPEBM),
-        CapabilityError,
-        r"Call it: base=pc.bases.DPEBM\(\).$",
-    ),
-    "base for a learner": (
-        cate(learner=pc.bases.Gam()),
-        CapabilityError,
-        r"is a base, not a learner. Write base=pc.bases.Gam\(",
-    ),
-    "learner for a base": (
-        cate(base=pc.learners.S()),
-        CapabilityError,
-        r"is a learner, not a base. Write learner=pc.learners.S\(",
-    ),
-    "a class of neither": (cate(learner=dict), CapabilityError, "Learner of type type"),
-    "a class that cannot be called": (
-        cate(base=pc.bases.Base),
-        CapabilityError,
-        "is unknown. Choose",
-    ),
-    "base": (ate(base="forest"), CapabilityError, "Base 'forest' is unknown. Choose one of 'gam'"),
-    "base of another type": (ate(base=None), CapabilityError, "Base of type NoneType"),
-    "estimand": (
-        ate(estimand="MEAN"),
-        CapabilityError,
-        "estimand='MEAN' is unknown. Choose one of 'ATE', 'ATT', 'ATO'",
-    ),
-    "estimand of another type": (ate(estimand=5), CapabilityError, "a name or a list of names"),
-    "estimand None": (ate(estimand=None), CapabilityError, "a name or a list of names"),
-    "estimands that are none": (ate(estimand=[]), CapabilityError, "estimand"),
-    "estimand by covariates": (ate(estimand="CATE"), CapabilityError, "is not an average effect"),
-    "an estimand the paper does not know": (
-        lambda ledger: pc.paper.private("Y ~ T | X1", {}, estimand="ATO", ledger=ledger),
-        CapabilityError,
-        r"private\(\) has no argument estimand=",
-    ),
-    "neighbors": (ate(neighbors="swap"), CapabilityError, "'substitute', 'add_remove'"),
-    "an option that moved": (
-        ate(split="disjoint"),
-        CapabilityError,
-        r"Write control=pc.Control\(split=...\)\.$",
-    ),
-    "a mode that moved": (cate(mode="paper"), CapabilityError, "pc.paper, which has a function"),
-    "control of another type": (ate(control={"split": "full"}), CapabilityError, "pc.Control"),
-    "column": (ate("Y ~ T | X7"), FormulaError, "Column 'X7' is not in the data"),
-    "outcome": (ate("Z ~ T | X1"), FormulaError, "Column 'Z' is not in the data"),
-    "treatment": (ate("Y ~ Z | X1"), FormulaError, "Column 'Z' is not in the data"),
-    "unit": (ate(unit="person", max_rows=2), DataError, "'person' is not in the data"),
-    "propensity column": (
-        ate(propensity="Q", bounds=bounds(Q=(0.1, 0.9))),
-        DataError,
-        "'Q' is not in the data",
-    ),
-}
-
-local_secret = "a local variable"
-
-FORMULAS: dict[str, Case] = {
-    "no treatment": (ate("Y"), FormulaError, "start with an outcome and ~"),
-    "nothing after ~": (ate("Y ~ "), FormulaError, "treatment is missing"),
-    "nothing before ~": (ate(" ~ T | X1"), FormulaError, "outcome is missing"),
-    "empty": (ate(""), FormulaError, "start with an outcome"),
-    "no text": (ate(5), FormulaError, "A formula must be text"),  # type: ignore[arg-type]
-    "two outcomes": (ate("Y + X1 ~ T"), FormulaError, "one column name"),
-    "two treatments": (ate("Y ~ T + X1"), FormulaError, "one column name"),
-    "outcome on the right": (ate("Y ~ T | X1 + Y"), FormulaError, "also on the right"),
-    "outcome in a function": (ate("Y ~ T | log(Y + 1)"), FormulaError, "also on the right"),
-    "outcome among controls": (ate("Y ~ T | X1 | Y"), FormulaError, "also on the right"),
-    "treatment on the right": (ate("Y ~ T | X1:T"), FormulaError, "among the covariates"),
-    "itself": (ate("Y ~ Y | X1"), FormulaError, "both outcome and treatment"),
-    "a call": (ate("Y ~ T | __import__('os').getcwd()"), FormulaError, "."),
-    "an attribute": (ate("Y ~ T | X1.__class__"), FormulaError, "."),
-    "a subscript": (ate("Y ~ T | I(X1[0])"), FormulaError, "Subscripts"),
-    "braces": (ate("Y ~ T | {local_secret}"), FormulaError, "never run"),
-    "a local variable": (ate("Y ~ T | local_secret"), FormulaError, "not in the data"),
-    "a local variable in I": (ate("Y ~ T | I(X1 * local_secret)"), FormulaError, "not in the data"),
-    "a lambda": (ate("Y ~ T | (lambda: 1)()"), FormulaError, "."),
-    "a lag": (ate("Y ~ T | lag(X1, 1)"), FormulaError, "values of its own row only"),
-    "numpy's pole": (ate("Y ~ T | np.log(X1)"), FormulaError, "not finite everywhere"),
-    "numpy's sort": (ate("Y ~ T | np.sort(X1)"), FormulaError, "could use other rows"),
-    "no intercept": (ate("Y ~ T | X1 - 1"), FormulaError, "intercept cannot be removed"),
-    "four parts": (ate("Y ~ T | X1 | G | P"), FormulaError, "one ~ and at most two"),
-    "division by zero": (ate("Y ~ T | I(X1 / 0)"), FormulaError, "divides by zero"),
-    "a bracket": (ate("Y ~ T | log(X1"), FormulaError, "is not closed"),
-    "10,000 levels": (
-        ate(bounds=bounds(G=[f"level {k}" for k in range(10_000)])),
-        CapabilityError,
-        "more than 1,000 columns",
-    ),
-    "a product of many levels": (
-        cate(
-            "Y ~ T | C(G)*C(arm)",
-            bounds=bounds(G=[*map(str, range(40))], arm=[*map(str, range(40))]),
-        ),
-        CapabilityError,
-        "more than 1,000 columns",
-    ),
-    "too many terms": (ate("Y ~ T | (X1 + P + G)**9"), FormulaError, "."),
-    "a smooth of levels": (ate("Y ~ T | s(G)", bounds={"Y": (0, 1)}), SchemaError, "text"),
-}
-
-DATA: dict[str, Case] = {
-    "empty": (ate(data=_study().iloc[:0]), DataError, "no rows"),
-    "a list": (ate(data=[[1.0, 2.0]]), DataError, "cannot be read"),
-    "an array": (ate(data=np.ones((3, 3))), DataError, "cannot be read"),
-    "None": (ate(data=5), DataError, "cannot be read"),
-    "a path": (ate(data="data.csv"), DataError, "does not exist"),
-    "ragged": (ate(data={"Y": np.ones(2), "T": np.ones(1)}), DataError, "of equal length"),
-    "two dimensions": (
-        ate(data={"Y": np.ones((2, 2)), "T": np.ones(2)}),
-        DataError,
-        "one-dimensional",
-    ),
-    "a number as column": (
-        ate(data={"Y": 5, "T": 1}),
-        DataError,
-        "has no data type. Pass np.array",
-    ),
-    # the values of a list would decide its type, and one row could change that
-    "lists": (ate(data={"Y": [0.5, 1], "T": [0, 1]}), DataError, "has no data type. Pass np.array"),
-    "a column twice": (
-        ate(data=pd.concat([_study(), _study()[["X1"]]], axis=1)),
-        DataError,
-        "'X1' appears twice",
-    ),
-    "a number as name": (ate(data=_study().rename(columns={"X1": 1})), DataError, "must be text"),
-    "a number as key": (ate(data={1: [1.0], "T": [1]}), DataError, "must be text"),
-    "two levels of names": (
-        ate(data=pd.concat({"a": _study()}, axis=1)),
-        DataError,
-        "must be text",
-    ),
-    "dates": (ate("Y ~ T | day"), DataError, "cannot be read. Convert"),
-    "dates as unit": (ate(unit="day", max_rows=2), DataError, "cannot be read. Convert"),
-    "complex numbers": (
-        ate("Y ~ T | Z", data=_study().assign(Z=1j)),
-        DataError,
-        "cannot be read. Convert",
-    ),
-    "a unit that is no name": (ate(unit=5), BudgetError, "name of a column"),
-}
-
-CODED = {"T": _study()["T"].to_numpy() + 1}
-WIDE = {f"Z{i}": np.arange(N) for i in range(4)}  # beside P, and the text of G
-
-
-def moved(first: Any, second: Any, **options: Any) -> Callable[[Any], Any]:
-    """A call with these arguments by position."""
-    return lambda ledger: pc.private(first, second, ledger=ledger, **options)
-
-
-MISTAKES: dict[str, Case] = {
-    **{
-        f"bounds of {key}": (
-            ate("Y ~ T | X1", bounds={key: (0, 1), "X1": (0, 10)}),
-            SchemaError,
-            f"'{key}', which is not in the data, but none for 'Y'",
-        )
-        for key in ("y", "YY", "outcome", "X")
-    },
-    "bounds of a label": (
-        ate(bounds={"Y": (0, 1), "X1": (0, 10), "Ward": ["a", "b"]}),
-        SchemaError,
-        "'Ward', which is not in the data, but none for 'G'. Correct the key",
-    ),
-    "the nearest of two": (
-        ate("Y ~ T | X1 + P", bounds={"Y": (0, 1), "x_1": (0, 10)}),
-        SchemaError,
-        "'x_1', which is not in the data, but none for 'X1'",
-    ),
-    "bounds of a treatment": (
-        ate(bounds=bounds(t=["no", "yes"])),
-        SchemaError,
-        "'t', which is not in the data, but none for 'T'",
-    ),
-    "a dot of many": (
-        ate("Y ~ T | .", study(**WIDE).drop(columns=["day", "arm", "pid"]), bounds={"Y": (0, 1)}),
-        SchemaError,
-        "'.' includes 7 columns without a declared domain .'X1', 'G', 'P', 'Z0', 'Z1', ...",
-    ),
-    "a dot of dates": (ate("Y ~ T | ."), DataError, "'day' has a type .* days since"),
-    "data first": (
-        moved(study(), FORMULA),
-        CapabilityError,
-        "the formula first and the data second",
-    ),
-    "a path first": (
-        moved("rows.csv", FORMULA),
-        CapabilityError,
-        "formula first and the data second",
-    ),
-    "data first by name": (
-        lambda ledger: pc.privcate(data=FORMULA, formula=study(), ledger=ledger),
-        CapabilityError,
-        r"privcate\('Y ~ T \| X', data\)",
-    ),
-    "bounds by position": (
-        lambda ledger: pc.private(FORMULA, study(), BOUNDS, ledger=ledger),
-        CapabilityError,
-        "accepts only formula and data by position",
-    ),
-    "data and bounds": (
-        moved(FORMULA, BOUNDS, bounds=study()),
-        SchemaError,
-        "bounds= must be a dict",
-    ),
-    "data of a plan": (
-        lambda ledger: pc.plan(FORMULA, study()),
-        CapabilityError,
-        "accepts only formula by position",
-    ),
-    "levels of a number, bounds of a text": (
-        ate(bounds=bounds(X1=[0, 10], G=(0, 1))),
-        SchemaError,
-        r"Write \(0, 10\) for an interval",
-    ),
-    **{
-        f"a 0/1 group {name}": (
-            ate(formula, bounds=declared, groups=["B"], data=study(B=_study()["T"])),
-            SchemaError,
-            r"bounds=\{'B': \[0, 1\]\}",
-        )
-        for name, formula, declared in (
-            ("undeclared", FORMULA, BOUNDS),
-            ("to be bought", "Y ~ T | X1 + B", BOUNDS),
-            ("of an interval", "Y ~ T | X1 + B", BOUNDS | {"B": (0, 1)}),
-        )
-    },
-    "treatment 1 or 2": (
-        ate(data=study(**CODED), bounds=bounds(T=(1, 2))),
-        SchemaError,
-        r"the reference first: bounds=\{'T': \['1', '2'\]\}",
-    ),
-    "treatment [1, 2]": (
-        ate(data=study(**CODED), bounds=bounds(T=[1, 2])),
-        SchemaError,
-        r"\['1', '2'\] for two labels",
-    ),
-}
-
-CASES: dict[str, Case] = {
-    f"{kind}: {name}": case
-    for kind, cases in (
-        ("budget", BUDGET),
-        ("schema", SCHEMA),
-        ("groups", GROUPS),
-        ("unknown", UNKNOWN),
-        ("formula", FORMULAS),
-        ("data", DATA),
-        ("mistakes", MISTAKES),
-        *families(),
-    )
-    for name, case in cases.items()
-}
 
 
 @pytest.fixture(scope="module")
@@ -517,10 +58,11 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_the_catalogue_is_long() -> None:
     """Wrong calls of every kind, each once; and its messages say something."""
     assert len(CASES) >= 600
+    assert len(FIRST) >= 40
     kinds = {name.partition(":")[0]: 0 for name in CASES}
-    for name, (_, _, message) in CASES.items():
+    for name, case in CASES.items():
         kinds[name.partition(":")[0]] += 1
-        assert message
+        assert case.words
     assert len(kinds) == 21
     assert min(kinds.values()) >= 10
 
@@ -528,9 +70,8 @@ def test_the_catalogue_is_long() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_calls_are_refused_before_anything_is_spent(name: str, ledger: Any) -> None:
     found = tried(CASES[name], ledger)
-    _, kind, message = CASES[name]
-    assert isinstance(found.error, kind)
-    assert re.search(message, str(found.error))
+    assert isinstance(found.error, CASES[name].error)
+    assert re.search(CASES[name].words, str(found.error))
     assert found.charged == 0
     assert found.seconds < 10
     assert not found.shows_a_row
@@ -538,6 +79,44 @@ def test_wrong_calls_are_refused_before_anything_is_spent(name: str, ledger: Any
     assert found.is_as_stated(CASES[name])
     if not name.startswith("command"):  # where argparse prints the usage above
         assert len(textwrap.wrap(str(found.error), 80)) <= 3
+
+
+@pytest.fixture(scope="module")
+def first() -> dict[str, Any]:
+    """What a new user has at hand."""
+    rng, n = np.random.default_rng(0), 200
+    df = pd.DataFrame(
+        {
+            "Y": rng.random(n),
+            "T": rng.integers(0, 2, n),
+            "age": rng.uniform(18, 95, n),
+            "ward": pd.array(rng.choice(["a", "b", "c"], n), TEXT),
+            "arm": rng.choice(["no", "yes"], n),
+            "id": np.arange(n) // 2,
+            "date": pd.Timestamp("2020-01-01"),
+            "post": np.arange(n) % 2,
+        }
+    )
+    bounds = {"Y": (0, 1), "age": (18, 95), "ward": ["a", "b", "c"]}
+    fit = pc.private("Y ~ T | age", df, bounds=bounds)
+    cate = pc.privcate("Y ~ T | age", df, bounds=bounds)
+    return {"pc": pc, "np": np, "df": df, "bounds": bounds, "fit": fit, "cate": cate}
+
+
+@pytest.mark.parametrize("call", FIRST)
+def test_a_first_mistake_is_answered_by_what_to_write(
+    call: str, first: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In at most three lines, and for nothing."""
+    monkeypatch.chdir(tmp_path)
+    ledger = pc.Ledger("watched.db", "study", eps=100)
+    names = ("private", "privcate", "regress", "did")
+    charged = {name: partial(getattr(pc, name), ledger=ledger) for name in names}
+    with pytest.raises((pc.PrivcausalError, AttributeError)) as refused:
+        eval(call, first | charged)
+    assert str(refused.value) == FIRST[call]
+    assert len(textwrap.wrap(FIRST[call], 80)) <= 3
+    assert ledger.fits == 0
 
 
 def told_first(formula: str, data: Any, tmp_path: Path, **options: Any) -> list[str]:

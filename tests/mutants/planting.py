@@ -1,7 +1,8 @@
-"""A mutant: one change of the package's source, in force within a block.
+"""A mutant: one change of the package's source, in force within a block, or while tests run.
 
-Functions are not replaced but given other code, so that every name under which one was imported
-means the changed one, as it would after an edit of the file.
+As a plugin of pytest this plants what the environment names, and tells how it was found. Functions
+are not replaced but given other code, so that every name under which one was imported means the
+changed one, as it would after an edit of the file.
 """
 
 from __future__ import annotations
@@ -10,24 +11,34 @@ import __future__
 import ast
 import importlib
 import inspect
+import json
+import os
+import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+
+import pytest
 
 from privcausal.auditing.audits import Departure
 from privcausal.errors import PrivcausalError
 
 _FLAGS = __future__.annotations.compiler_flag
 
+TESTS = Path(__file__).resolve().parents[1]
+PLANTED, FOUND = "PRIVCAUSAL_PLANTED", "found by the first: "
+OPTIONS = ("-o", "addopts=", "-n", "0", "-x", "-q", "-p", "no:cacheprovider", "-p", "planting")
+
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` written as `new` once in the source of `target`; the check `killer` must then fail.
+    """`old` written as `new` once in the source of `target`; the test `killer` must then fail.
 
     Attributes
     ----------
@@ -35,46 +46,64 @@ class Mutant:
         The fault in words.
     target : str
         ``"vault.exit:Exit.noise_query"``, below the package's name.
-    killer : tuple
-        A check's function and its arguments.
+    killer : str
+        The node of a test below the folder of tests; where it has cases, one is enough.
     """
 
     name: str
     target: str
     old: str
     new: str
-    killer: tuple[Callable[..., None], Any]
-
-    @property
-    def words(self) -> str:
-        """Which check, in words."""
-        check, *arguments = self.killer
-        return " ".join([check.__name__.replace("_", " "), *map(str, arguments)])
-
-    def check(self) -> None:
-        check, *arguments = self.killer
-        check(*arguments)
+    killer: str
 
     def killed(self) -> str | None:
         """How it was found, or None where it lives. Any other error is a mutant that is none."""
-        with planted(self):
-            try:
-                self.check()
-            except AssertionError:
-                return "failed"
-            except Departure:
-                return "departed"
-            except PrivcausalError:
-                return "refused"
-        return None
+        done = run(self.killer, {PLANTED: json.dumps([self.target, self.old, self.new])})
+        if done.returncode == pytest.ExitCode.OK:
+            return None
+        how = done.stdout.rpartition(FOUND)[2].split("\n")[0]
+        if done.returncode != pytest.ExitCode.TESTS_FAILED or how in BROKEN:
+            said = done.stdout[-2000:] + done.stderr[-2000:]
+            raise ValueError(f"{self.name} is no mutant: {said}")
+        return how
+
+
+BROKEN = ("NameError", "AttributeError")
+"""What a change raises that cannot run."""
+
+
+def run(node: str, planted: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a test in a process of its own, until its first failure."""
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *OPTIONS, str(TESTS / node)], cwd=TESTS.parent,
+        env=os.environ | {"PYTHONPATH": path, "PRIVCAUSAL_ALL": "1"} | (planted or {}),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if PLANTED in os.environ:
+        planting = planted(*json.loads(os.environ[PLANTED]))
+        planting.__enter__()
+        config.add_cleanup(lambda: planting.__exit__(None, None, None))
+
+
+def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
+    words = {AssertionError: "failed", pytest.fail.Exception: "failed"}
+    words |= {Departure: "departed", PrivcausalError: "refused"}
+    if call.excinfo is not None:
+        error = call.excinfo.type
+        how = next((words[kind] for kind in words if issubclass(error, kind)), error.__name__)
+        print(f"\n{FOUND}{how}")
 
 
 @contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
+def planted(target: str, old: str, new: str) -> Iterator[None]:
     """Within this block the package is the mutant."""
-    function = _function(_find(mutant.target))
+    function = _function(_find(target))
     code = function.__code__
-    function.__code__ = _changed(function, mutant.old, mutant.new)
+    function.__code__ = _changed(function, old, new)
     _forget()
     try:
         yield
