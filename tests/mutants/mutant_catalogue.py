@@ -688,7 +688,7 @@ NETWORKS = (
         "the same coins for each step", "vault.noise:OperatingSystem.coins",
         "np.frombuffer(os.urandom(size), np.uint8)",
         "np.random.default_rng(1).integers(0, 256, size, np.uint8)",
-        "vault/test_noise.py::test_a_coin_is_64_bits_against_the_rate[0.5]",
+        "vault/test_noise.py::test_coins_have_their_rate_and_are_fresh",
     ),
 )  # fmt: skip
 
