@@ -19,7 +19,13 @@ from privcausal import accounting, errors, vault
 from privcausal.accounting.charge import PICO
 from privcausal.estimators import Learner
 from privcausal.estimators.bases import AnyBase
-from privcausal.estimators.budget import check_plan, check_rows, levels, resolve_domains
+from privcausal.estimators.budget import (
+    check_plan,
+    check_rows,
+    levels,
+    resolve_domains,
+    whole_covariates,
+)
 from privcausal.estimators.planner import LEAST_EPSILON, Planner, Record, RowRequest
 from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
@@ -212,6 +218,7 @@ def run(
             f"bounds= has entries that are not in the data and were ignored: {_some(strange)}. "
             "Correct or remove them."
         )
+    request = whole_covariates(request, source.header)
     schema, undeclared = resolve_domains(request, source.header)
     vault.check_row_order(source, request)  # units are counted only in a table that has an order
     size = vault.public_size(source, request)

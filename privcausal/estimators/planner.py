@@ -364,7 +364,7 @@ class RowRequest:
     """What a fit of rows was asked.
 
     `kinds` are the public types of the columns without a declared domain. `integers` are those of
-    them, those that form cells, and those with bounds (0, 1), which have an integer type.
+    them and of those that form cells, which have an integer type.
     """
 
     request: Request
@@ -379,10 +379,9 @@ class RowRequest:
         # Other types decide nothing, and a missing value may change the type of a column.
         formula = request.formula
         cells = formula.effect_variables if isinstance(learner, ADUM) else ()
-        two = [n for n in formula.variables if request.schema.get(n) == Interval(0.0, 1.0)]
         integers = tuple(
             n
-            for n in dict.fromkeys((*undeclared, *cells, *two))
+            for n in dict.fromkeys((*undeclared, *cells))
             if n in header.integers and n not in formula.coded
         )
         return cls(request, learner, base, {n: header.kinds[n] for n in undeclared}, integers)

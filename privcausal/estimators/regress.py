@@ -741,17 +741,13 @@ def _first_step(state: first_stages.FitState) -> _FirstStep:
     scaled = replace(state, features=features, weights=None)
     shrunk = first_stages.shrunken_gram(scaled, moments.gram, moments.sd)
     # The feature of the first term is whitened last if it has one column of two values, as a
-    # treatment has. Whole numbers within (0, 1) are two values.
+    # treatment has.
     formula, focus = request.formula, None
     first = next((t.name for t in (*formula.modifiers, *formula.controls)), None)
     owners = [columns[block.column] for block in features.blocks]
     places = [j for j, column in enumerate(owners, 1) if column.term == first]
     if len(places) == 1:
-        treatment = owners[places[0] - 1]
-        name = treatment.variable or ""
-        whole = name in state.undeclared.integers
-        binary = whole and request.schema.get(name) == Interval(0.0, 1.0)
-        focus = places[0] if binary or treatment.kind == "indicator" else None
+        focus = places[0] if owners[places[0] - 1].kind == "indicator" else None
     fit = first_fit(moments, shrunk, usual, spread, focus)
     eta = Additive(features, fit.coef, mean)
     far = float(np.abs(fit.coef) @ features.ends)  # eta is not clipped to the outcome's bounds
