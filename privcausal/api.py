@@ -710,10 +710,10 @@ def from_cells(
         if ledger is not None:
             raise CapabilityError("A noisy table has no further cost. Remove ledger=.")
         warn_each(accounting.weak_promise(budget.epsilon, budget.delta, None))
-        request = replace(request, noise=noise).told(table)
+        request = replace(request, noise=noise).with_table(table)
         estimate, call = uplift.from_noisy(request), cells_call(request, noise)
         return with_warnings(results.CateResult(estimate, Record(request, {}), call))
-    request = request.told(table)
+    request = request.with_table(table)
     plan = request.plan()
     warn_of_weak(plan, None)
     vault = open_vault(

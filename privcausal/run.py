@@ -244,7 +244,7 @@ def run(
         # The matrices are small; using several BLAS threads makes the fit five times slower. A
         # likelihood that underflows counts as zero, whatever the caller's numpy.seterr says.
         stopped: errors.PrivcausalError | None = None
-        with vault.one_blas_thread(), np.errstate(under="ignore"):
+        with vault.single_blas_thread(), np.errstate(under="ignore"):
             try:
                 estimate = vault.paid(learner.fit)(plan, opened, schema, undeclared, base)
             except (errors.BudgetError, errors.CapabilityError, errors.SchemaError) as error:

@@ -278,7 +278,7 @@ def sizes_of_scores(
     return Use(stage, weight, why, _sized, *when), Use(
         stage, 0.01,
         "With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1.",
-        lambda request, base: not _sized(request, base), budget.known, *when,
+        lambda request, base: not _sized(request, base), budget.known_propensity, *when,
     )  # fmt: skip
 
 
@@ -550,7 +550,7 @@ def _counts(
     parts, noise_sd = np.split(release.value, len(histograms)), float(release.noise_sd[0])
     counts = [histogram.split(part) for histogram, part in zip(histograms, parts, strict=True)]
     for by_arm, share, histogram in zip(counts, declared, histograms, strict=False):
-        fit.look_at_arms(by_arm.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
+        fit.check_arms(by_arm.sum(axis=1), noise_sd * first.cells**0.5, share, histogram.arm)
     return counts, noise_sd
 
 

@@ -178,7 +178,7 @@ class CateLearner(EffectLearner):
             return finish(state, effect, learned.shown, None, learned.notes)
         # the averages, from doubly robust scores with this effect and these nuisances
         counts = first_stages.outcome_histogram(state, averages_of.AVERAGE_RANGE)
-        state = first_stages.look_at_outcome(state, counts)
+        state = first_stages.with_outcome_look(state, counts)
         scored = WeightedNuisances(learned.nuisances, learned.remainder)
         if learned.pilot is not None:
             scored = weighed(state, learned.partials, learned.nuisances, learned.pilot, STAGES[1])

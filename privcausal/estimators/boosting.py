@@ -20,7 +20,7 @@ from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
-from privcausal.estimators.budget import Use, for_products, learned, products
+from privcausal.estimators.budget import Use, for_products, learned_propensity, products
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
 from privcausal.estimators.options import DPEBM
@@ -138,7 +138,7 @@ class BoostingSession:
         edges = np.linspace(-outcome.bound, outcome.bound, OUTCOME_CELLS + 1)
         release = state.release(BOOSTED_SIZES, ArmHistogram(outcome, edges[1:-1], "outcome"))
         arms, sd = release.value.reshape(2, OUTCOME_CELLS), float(release.noise_sd[0])
-        state.look_for(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
+        state.check_empty_arm(arms.sum(axis=1), sd * np.sqrt(OUTCOME_CELLS))
         counts, sd = arms.sum(axis=0), sd * np.sqrt(2.0)
         middle, half = 0.5 * (outcome.lo + outcome.hi), float(edges[-1])
         seen = np.where(counts >= cuts.TAIL * sd, np.maximum(counts, 0.0), 0.0)
@@ -374,7 +374,7 @@ _PRODUCTS = (
 )  # fmt: skip
 _WEIGHTING = (
     Use(PROPENSITY, 0.15, "It only weights the arms, so its errors matter least. By hand.",
-        learned),
+        learned_propensity),
     Use(BOOSTED_SIZES, 0.03, "As for learner 'r', in a larger group. By hand."),
 )  # fmt: skip
 
@@ -391,7 +391,7 @@ MEAN_FIRST = (
 
 TWO_STAGES = (
     Use(PROPENSITY, 0.25, "Its errors times the outcome's errors bias the effect. By hand.",
-        learned),
+        learned_propensity),
     Use(BOOSTED_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
     Use(nu.OUTCOME, 0.67, "As for learner 'r': its errors widen the residual's range. By hand."),
     *_PRODUCTS,

@@ -136,12 +136,12 @@ def wide(request: Request, _: PrivateBase) -> bool:
     return request.horizon is None and (domain is None or isinstance(domain, Interval))
 
 
-def learned(request: Request, _: PrivateBase) -> bool:
+def learned_propensity(request: Request, _: PrivateBase) -> bool:
     """Whether the propensity is unknown."""
     return request.propensity is None
 
 
-def known(request: Request, _: PrivateBase) -> bool:
+def known_propensity(request: Request, _: PrivateBase) -> bool:
     """Whether the propensity is known."""
     return request.propensity is not None
 
@@ -161,7 +161,7 @@ def weighted(request: Request, _: PrivateBase) -> bool:
 
 def products(request: Request, base: PrivateBase) -> bool:
     """Whether products of terms are learned, by the base and for one unknown propensity."""
-    two = learned(request, base) and one_contrast(request, base)
+    two = learned_propensity(request, base) and one_contrast(request, base)
     return two and base.interactions and len(request.formula.terms) > 1
 
 

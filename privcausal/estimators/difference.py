@@ -235,7 +235,7 @@ class DifferenceInMeans(Learner):
         return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
 
     def run(self, fit: Fit) -> words.Estimate:
-        fit.buy_bounds()
+        fit.estimate_bounds()
         request, schema = fit.request, fit.schema
         groups = resolve_groups(request.groups, schema)
         fit.vault.set_layout(schema, (), groups)
@@ -259,16 +259,16 @@ class DifferenceInMeans(Learner):
             noise = fit.noise_sd(DIFFERENCE_SUMS, change, unit) / (0.5 * bounds.width)
             counts, cell_sd = cells.split(release.value), float(release.noise_sd[0])
             outcome = request.formula.outcome
-            fit.look_at(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
+            fit.check_domain(outcome, counts.sum(axis=0), np.sqrt(2.0) * cell_sd, WINDOW)
             anywhere = request.tails == "any"
             window = trial_window(counts, cell_sd, bounds, noise, anywhere=anywhere)
         sums = replace(sums, windows=(window.interval, window.interval))
         release = fit.release(DIFFERENCE_SUMS, sums)
         value, sd = sums.split(release.value), sums.split(release.noise_sd)
         rows, count_sd = value[1][:, 0], float(sd[1][:, 0].max())
-        fit.look_for(rows, count_sd)
+        fit.check_empty_arm(rows, count_sd)
         if isinstance(request.propensity, float):
-            fit.look_at_arms(rows, count_sd, (request.propensity,) * 2)
+            fit.check_arms(rows, count_sd, (request.propensity,) * 2)
         arms, identities = arm_totals(value, sd, partitions(groups, schema, request.needed))
         places = tuple(g.place for g in groups)
         estimate = estimate_difference(request.terms, places, arms, identities, window, bounds)

@@ -179,13 +179,13 @@ class Fit:
         """Noise sd of a sum at the stage's budget, if one row changes the sum by `change` units."""
         return budget.noise_sd(self.plan, self.plan.stage(stage).rho, change, unit)
 
-    def look_for(self, arms: Vector, noise_sd: float) -> None:
+    def check_empty_arm(self, arms: Vector, noise_sd: float) -> None:
         """Note whether an arm may be empty, from noisy counts of the arms."""
         if lacks_arm(arms, noise_sd):
             panel = self.plan.request.trust.panel
             self.alerts["arm"] = words.UNSEEN_ARM if panel is None else words.PANEL_ARM
 
-    def look_at(self, name: str, counts: Vector, noise_sd: float, stage: StageKey) -> None:
+    def check_domain(self, name: str, counts: Vector, noise_sd: float, stage: StageKey) -> None:
         """Compare a released histogram of a column with the column's declared domain."""
         request, size = self.plan.request, self.vault.size
         public = size is not None and request.trust.unit is None
@@ -198,11 +198,11 @@ class Fit:
         if outcome and (clipped := clipped_share(*column[1:])):
             self.unlimited |= clipped[1] > MOST_AT_END
 
-    def look_at_arms(
+    def check_arms(
         self, counts: Vector, noise_sd: float, declared: tuple[float, float], number: int = 1
     ) -> None:
         """Note whether noisy counts outside and inside an arm contradict its `declared` share."""
-        self.look_for(counts, noise_sd)
+        self.check_empty_arm(counts, noise_sd)
         if "arm" in self.alerts or "allocation" in self.alerts:
             return
         name, arms = self.plan.request.formula.assigned, self.plan.request.arms
@@ -214,10 +214,10 @@ class Fit:
         for code, text in alerts:
             self.alerts[code] = " ".join(filter(None, (self.alerts.get(code), text)))
 
-    def buy_bounds(self) -> None:
+    def estimate_bounds(self) -> None:
         """Complete the schema with privately estimated bounds and levels, and with scores."""
         request, numbers = self.plan.request, self.undeclared.numbers
-        domains: dict[str, Any] = {**self._buy_intervals(numbers)} if numbers else {}
+        domains: dict[str, Any] = {**self._estimate_intervals(numbers)} if numbers else {}
         # levels of text columns, by selection
         public = self.vault.size if request.trust.unit is None else None
         pooled, least = dict[str, float](), 0
@@ -272,11 +272,11 @@ class Fit:
             assert isinstance(domain, Interval)
             narrowed[name] = ranges.effective_range(c, sd, domain, len(names), whole=slope)
             if slope:  # these values are not clipped to that range
-                self.look_at(name, c, sd, COLUMN_RANGES)
+                self.check_domain(name, c, sd, COLUMN_RANGES)
                 narrowed[name] = Transformed(narrowed[name].lo, narrowed[name].hi, domain)
         self.schema = self.schema.with_columns(narrowed)
 
-    def _buy_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
+    def _estimate_intervals(self, names: tuple[str, ...]) -> dict[str, Interval]:
         """Bounds of the columns: magnitudes first, then a grid within them."""
         request, outcome = self.plan.request, self.plan.request.formula.outcome
         trust, weight = request.trust, request.weights
@@ -495,7 +495,7 @@ def prepare(
 
     `looks` are later histograms of the outcome. They need no separate pass over the rows.
     """
-    fit.buy_bounds()
+    fit.estimate_bounds()
     request, formula = fit.request, fit.request.formula
     budget.check_features(request, fit.schema, fit.base.functions)
     terms = (*formula.modifiers, *formula.controls)
@@ -586,7 +586,7 @@ def _population(fit: Fit, design: Design, looks: Mapping[StageKey, Mechanism]) -
     probabilities: dict[str, Vector] = {}
     for name, c in zip(variables, counts, strict=False):
         domain = schema[name]
-        fit.look_at(name, c, sd, MARGINALS)
+        fit.check_domain(name, c, sd, MARGINALS)
         if isinstance(domain, Interval):
             probabilities[name] = interval_probabilities(c, sd, count)
         else:
@@ -610,11 +610,11 @@ def outcome_histogram(state: FitState, stage: StageKey) -> accounting.Release | 
         return None
     release = state.release(stage, state.queries[stage])
     name = state.request.formula.outcome
-    state.look_at(name, release.value, float(release.noise_sd[0]), stage)
+    state.check_domain(name, release.value, float(release.noise_sd[0]), stage)
     return release
 
 
-def look_at_outcome(state: FitState, release: accounting.Release | None) -> FitState:
+def with_outcome_look(state: FitState, release: accounting.Release | None) -> FitState:
     """The state with the summary of a histogram of the outcome, if one was released."""
     if release is None:
         return state

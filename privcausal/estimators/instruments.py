@@ -346,14 +346,14 @@ class LocalAverage(private.AverageLearner):
         *SLOPE_USES,
         Use(*SIZES),
         DOSES,
-        Use(instrument_stages, 0.31, "As the treatment. By hand.", budget.learned),
+        Use(instrument_stages, 0.31, "As the treatment. By hand.", budget.learned_propensity),
         Use(nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. "
             "Random laws."),
     )  # fmt: skip
 
     def run(self, fit: first_stages.Fit) -> Estimate:
         request, formula = fit.request, fit.request.formula
-        state = replace(private.looked(fit), floor=0.0)
+        state = replace(private.prepared(fit), floor=0.0)
         state, instruments, treatments, e, squares = _nuisances(state)
         squares = np.maximum(squares, LEAST_INSTRUMENT).tolist()
         rows, domain = max(state.population.count, 1.0), fit.schema[formula.treatment]

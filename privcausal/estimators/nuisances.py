@@ -133,7 +133,7 @@ def clipped(state: FitState, partials: Folds) -> tuple[FitState, Folds]:
     pairs = [p.pair for p in partials if p.pair is not None]
     share = 0.5 + float(np.mean([phi.mean(axis=0) @ pair.mean[0] for pair in pairs]))
     noise = float(np.sqrt(pairs[0].e.error[0, 0])) / max(float(pairs[0].e.gram[0, 0]), 1e-9)
-    state.look_for(np.array([1 - share, share]), noise)
+    state.check_empty_arm(np.array([1 - share, share]), noise)
     lower = floored(state, share, noise)
     if lower is state:
         return state, partials

@@ -22,7 +22,7 @@ from privcausal.estimators.budget import (
     ROW_WEIGHTS,
     Use,
     for_products,
-    learned,
+    learned_propensity,
     products,
     weighted,
     wide,
@@ -95,7 +95,7 @@ NUISANCE_USES = (
     Use(GRAM, 0.14, "The Gram matrix tolerates noise, because it is shrunken to the population's. "
         "Sketch."),
     Use(nu.TREATMENT, 0.07, "Less than for the outcome, because e(x) is known to vary little. "
-        "Sketch.", learned),
+        "Sketch.", learned_propensity),
     Use(nu.OUTCOME, 0.25, "Its errors widen the residual product's range, and thereby all later "
         "noise. Sketch."),
     Use(interactions.INTERACTION_SIZES, for_products(0.01),

@@ -28,7 +28,7 @@ from privcausal.request.plan import CAUTIOUS, Assumptions, Plan
 from privcausal.request.request import COHORTS, Request
 from privcausal.request.schema import Binary, ColumnKind, Header, Interval, Transformed
 from privcausal.typing import Vector
-from privcausal.vault import Vault, one_blas_thread, simulate
+from privcausal.vault import Vault, simulate, single_blas_thread
 
 LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
 
@@ -253,7 +253,7 @@ class Planner:
             plan = replace(plan, request=replace(plan.request, formula=formula, schema=schema))
         vault = simulate(plan, rows, self.assumed, mirrored=mirrored)
         # As in a fit, the matrices are too small for several BLAS threads.
-        with warnings.catch_warnings(), one_blas_thread():
+        with warnings.catch_warnings(), single_blas_thread():
             warnings.simplefilter("ignore")  # A fit's warnings are about its own rows.
             estimate = self.learner.fit(plan, vault, schema, self.undeclared, self.base)
         averages = estimate.averages

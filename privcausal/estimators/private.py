@@ -17,7 +17,7 @@ from privcausal.estimators.averages import RequestedAverage, Target, requested_a
 from privcausal.estimators.budget import (
     Use,
     for_products,
-    learned,
+    learned_propensity,
     one_contrast,
     products,
     several_arms,
@@ -142,7 +142,7 @@ OUTCOME_LOOK = (
 )  # fmt: skip
 UNKNOWN_TREATMENT = Use(
     nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. Random "
-    "laws.", learned, one_contrast,
+    "laws.", learned_propensity, one_contrast,
 )  # fmt: skip
 UNKNOWN_PROPENSITY = (
     UNKNOWN_TREATMENT,
@@ -206,22 +206,23 @@ class Private(AverageLearner):
         CLUSTER_USE,
         SURVIVAL_USE,
         *averages.sizes_of_scores(AVERAGE_STAGES[0], 0.10, "The maximum clipping bias falls with "
-            "its noise; 0.16 and 0.07 gave wider intervals. Library.", learned)[:1],  # not counts
+            "its noise; 0.16 and 0.07 gave wider intervals. Library.",
+            learned_propensity)[:1],  # not counts
         *averages.sizes_of_scores(AVERAGE_STAGES[0], budget.by_nobs(0.20, 0.06, 2000.0), "With "
             "0.10, intervals of skewed outcomes in trials of 1,000 rows cover 90% in place of 93%; "
-            "less from n eps = 2,000 on.", budget.known),
+            "less from n eps = 2,000 on.", budget.known_propensity),
         Use(first_stages.OUTCOME_RANGE, budget.by_nobs(0.40, 0.20, 2000.0), "With 0.18, intervals "
             "in trials of 500 rows are up to 70% wider; less from n eps = 2,000 on.", budget.wide,
-            budget.known),
-        Use(*OUTCOME_LOOK, learned),
-        Use(arm_stages, 0.31, "As for two arms.", learned, several_arms),
+            budget.known_propensity),
+        Use(*OUTCOME_LOOK, learned_propensity),
+        Use(arm_stages, 0.31, "As for two arms.", learned_propensity, several_arms),
         Use(partial(arm_stages, what="residual moments"), 0.06, "As for two arms.", several_arms),
         *UNKNOWN_PROPENSITY,
         EFFECT_GRAM,
     )  # fmt: skip
 
     def run(self, fit: first_stages.Fit) -> Estimate:
-        state = looked(fit)  # ranges, survey weights, marginals, basis, outcome range
+        state = prepared(fit)  # ranges, survey weights, marginals, basis, outcome range
         if fit.request.arms:
             requested, notes = arm_effects(state, AVERAGE_STAGES[1])
             estimate = averages.averages(state, requested, AVERAGE_STAGES)
@@ -243,7 +244,7 @@ class Private(AverageLearner):
         return learners.finish(state, None, functions, estimate, notes)
 
 
-def looked(fit: first_stages.Fit) -> first_stages.FitState:
+def prepared(fit: first_stages.Fit) -> first_stages.FitState:
     """The stages before the Gram; outcomes are clipped to their detected range.
 
     Most scores of survival times may have one value, that of rows followed to the horizon. Their
@@ -258,5 +259,5 @@ def looked(fit: first_stages.Fit) -> first_stages.FitState:
         spread = score_variance(fit.request, fit.curves)
         least = (NARROW * bounds.width) ** 2
         return replace(state, window=MeanWindow(bounds, 1.0, max(spread, least)))
-    state = first_stages.look_at_outcome(nu.windowed(state, release, outcome_edges), release)
+    state = first_stages.with_outcome_look(nu.windowed(state, release, outcome_edges), release)
     return replace(state, window=None) if state.look is not None and state.look.lone else state

@@ -643,7 +643,7 @@ def _outcome_scale(state: first_stages.FitState) -> tuple[float, float, bool]:
     name, rows = state.request.formula.outcome, _rows(state)
     release = state.release(stage, state.queries[stage])
     counts, noise_sd = release.value, float(release.noise_sd[0])
-    state.look_at(name, counts, noise_sd, stage)
+    state.check_domain(name, counts, noise_sd, stage)
     hidden = noise_sd / rows
     if not isinstance(state.schema[name], Interval):
         least = max(RAREST, 0.5 * hidden)

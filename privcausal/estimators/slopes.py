@@ -86,7 +86,7 @@ class PartiallyLinear(private.AverageLearner):
 
     def run(self, fit: first_stages.Fit) -> Estimate:
         request = fit.request
-        state, parts, share, (lost, doubt) = _nuisances(private.looked(fit))
+        state, parts, share, (lost, doubt) = _nuisances(private.prepared(fit))
         rows = max(state.population.count, 1.0)
         unit = width_of(fit.schema[request.formula.treatment])
         model = rows * share

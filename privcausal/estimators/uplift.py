@@ -244,7 +244,7 @@ class ADUM(EffectLearner):
     # -- fitting -----------------------------------------------------------------------------
 
     def run(self, fit: Fit) -> words.Estimate:
-        fit.buy_bounds()
+        fit.estimate_bounds()
         schema, request = fit.schema, fit.request
         fit.vault.set_layout(schema, (), ())
         partition = self._partition(fit)
@@ -544,7 +544,7 @@ class CellRequest:
         assert isinstance(arms, Binary)
         return read_cells(frame, self.names, arms, self.outcome, noisy=noisy)
 
-    def told(self, table: CellTable) -> CellRequest:
+    def with_table(self, table: CellTable) -> CellRequest:
         """The request with what is public of its table."""
         if self.noise is None:
             return replace(self, rounding=table.rounding)

@@ -43,7 +43,7 @@ from privcausal.request.plan import Plan
 from privcausal.request.request import Budget, Clusters, Queries, Request, Trust
 from privcausal.request.schema import Interval, Levels, Schema
 from privcausal.typing import Vector
-from privcausal.vault import Replay, one_blas_thread
+from privcausal.vault import Replay, single_blas_thread
 
 FORMAT, VERSION, ENTRIES = "privcausal fit", 2, 10
 
@@ -139,7 +139,11 @@ def load_content(path: str | os.PathLike[str]) -> tuple[Estimate, Record, str, s
         )
     content = None
     try:
-        with warnings.catch_warnings(action="ignore"), one_blas_thread(), np.errstate(all="ignore"):
+        with (
+            warnings.catch_warnings(action="ignore"),
+            single_blas_thread(),
+            np.errstate(all="ignore"),
+        ):
             content = _computed(document)
     except Exception:  # Any error in the content means that the file is damaged.
         raise DataError(f"{name} is damaged.") from None

@@ -12,7 +12,7 @@ from privcausal.vault.check_data import Findings, inspect
 from privcausal.vault.estimators import Declared, DeclaredFit, Estimators, GivenFunction, RowMap
 from privcausal.vault.exit import Mechanism
 from privcausal.vault.guard import opening, paid
-from privcausal.vault.passes import one_blas_thread
+from privcausal.vault.passes import single_blas_thread
 from privcausal.vault.published import (
     Affine, ExactRidge, PrintedCells, Process, PublishedAnswers, PublishedAte, PublishedCurve,
     PublishedEBM, PublishedLogits, PublishedProcess, Ridge, SecondStage, TanhNetwork, Weight,
@@ -47,21 +47,22 @@ from privcausal.vault.transforms import (
 from privcausal.vault.vault import Vault, open_vault
 
 __all__ = [
-    "BINS", "MOST_COUNT", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans", "ArmScore",
-    "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold", "CellSums",
-    "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore", "Declared",
-    "DeclaredFit", "Estimators", "ExactRidge", "Findings", "FollowUp", "GivenFunction", "Gram",
-    "Grid", "ImputedEffect", "Influence", "InstrumentScores", "KernelAnswers", "KernelRegression",
-    "LabelSelection", "Magnitudes", "Marginals", "Mechanism", "OfArm", "OfCovariates",
-    "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize", "PolynomialSums",
-    "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers", "PublishedAte",
-    "PublishedCurve", "PublishedEBM", "PublishedLogits", "PublishedProcess", "RegressionInfluence",
-    "RegressionMoments", "RegressionRow", "Regressors", "Replay", "ResidualMoments",
-    "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage",
-    "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums", "Source", "SurveyWeight",
-    "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform", "TransformProduct",
-    "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting", "check_row_order",
-    "file_labels", "from_table", "inspect", "one_blas_thread", "open_source", "open_vault",
-    "opening", "paid", "proven_lipschitz", "public_centres", "public_size", "read_cells",
-    "read_file", "ridge_price", "simulate", "typed",
+    "BINS", "MOST_COUNT", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans",
+    "ArmScore", "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold",
+    "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore",
+    "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings", "FollowUp",
+    "GivenFunction", "Gram", "Grid", "ImputedEffect", "Influence", "InstrumentScores",
+    "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes", "Marginals",
+    "Mechanism", "OfArm", "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual",
+    "OutlierSums", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process",
+    "PublishedAnswers", "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits",
+    "PublishedProcess", "RegressionInfluence", "RegressionMoments", "RegressionRow",
+    "Regressors", "Replay", "ResidualMoments", "ResidualProduct", "Ridge", "RowMap",
+    "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
+    "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore",
+    "TanhNetwork", "Transform", "TransformProduct", "TreatedScore", "Vault", "Weight",
+    "WeightedScore", "Weighting", "check_row_order", "file_labels", "from_table", "inspect",
+    "open_source", "open_vault", "opening", "paid", "proven_lipschitz", "public_centres",
+    "public_size", "read_cells", "read_file", "ridge_price", "simulate", "single_blas_thread",
+    "typed",
 ]  # fmt: skip

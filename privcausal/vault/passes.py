@@ -329,7 +329,7 @@ class Passes(Opaque):
         return self._rows.sums(job, BATCH, trust.unit, trust.max_rows, order)
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
+def single_blas_thread() -> AbstractContextManager[object]:
     """Let the linear algebra of this process use one thread within the block."""
     limit: AbstractContextManager[object]
     limit = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
@@ -356,7 +356,7 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
         yield from map(step, blocks)
         return
     # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
-    with warnings.catch_warnings(), one_blas_thread(), ThreadPoolExecutor(threads - 1) as pool:
+    with warnings.catch_warnings(), single_blas_thread(), ThreadPoolExecutor(threads - 1) as pool:
         # Threads share the warning filters. A late reset would leave all warnings off.
         warnings.simplefilter("ignore")
         waiting: deque[Future[T]] = deque()
