@@ -285,12 +285,19 @@ class ArmSizes:
         return float(self.edges[seen[-1]]) if len(seen) else 0.0
 
     def beyond(
-        self, rows: float, *, anywhere: bool = False, sparse: bool = False, usual: float = 0.0
+        self,
+        rows: float,
+        *,
+        anywhere: bool = False,
+        sparse: bool = False,
+        usual: float = 0.0,
+        shifts: Vector | float = 0.0,
     ) -> Callable[[Vector], tuple[Matrix, Matrix]]:
         """Means over all `rows` of (|score| - cut)+ and of min(|score|, cut)^2, for cuts (C,).
 
         Both have shape (R, C); the first includes an allowance. `usual` is the usual mean square of
-        sizes, if it is not 0. See `tails.size_law` for the rest.
+        sizes, if it is not 0. Sizes of arm a may be `shifts[a]` larger on one side than they are
+        on both, by an error of the arm's mean outcome. See `tails.size_law` for the rest.
         """
         kinds = np.array(self.kinds or (1,) * len(self.counts))
         groups = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
@@ -309,12 +316,16 @@ class ArmSizes:
             for group, share in zip(groups, shares, strict=True)
         ]
 
+        arms = list(self.arms or (0,) * len(self.counts))
+        shift = (np.zeros(max(arms) + 1) + shifts)[arms]
+
         def means(cuts: Vector) -> tuple[Matrix, Matrix]:
             over, square = np.zeros((2, len(kinds), len(cuts)))
             for group, share, law in zip(groups, shares, laws, strict=True):
                 for row, excess, clipped in zip(group, law.over, law.kept, strict=True):
                     factor = float(self.factors[row])
-                    over[row] = share * np.interp(cuts * factor, law.at, excess) / factor
+                    near = np.maximum(cuts * factor - shift[row], 0.0)
+                    over[row] = share * np.interp(near, law.at, excess) / factor
                     square[row] = share * np.interp(cuts * factor, law.at, clipped) / factor**2
             return over, square
 
@@ -441,6 +452,7 @@ def score_cut(
     *,
     anywhere: bool = False,
     movable: bool = False,
+    doubt: float = 0.0,
 ) -> Cut:
     """The thresholds of the narrowest interval.
 
@@ -460,6 +472,9 @@ def score_cut(
         Whether hidden scores may have any size.
     movable : bool
         Whether the two thresholds may be at different distances from zero.
+    doubt : float
+        Sd of the first effect, which centers the scores. An arm's mean outcome has this error times
+        the share of the other arms.
     """
     largest = float(extremes.largest.max())
     scaled = look is None or look.scaled
@@ -482,7 +497,8 @@ def score_cut(
     if sizes.reach > np.sqrt(2.0) * end:
         grown = UNFORESEEN * sizes.reach / end
     largest = min(grown * largest, float((sizes.edges[-1] / sizes.factors).max()))
-    beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual)
+    shifts = doubt * extremes.unit * (1 - extremes.shares)
+    beyond = sizes.beyond(rows, anywhere=anywhere, sparse=sparse, usual=usual, shifts=shifts)
     start = NEAREST * float(np.sqrt(beyond(np.array([largest]))[1].sum()))
     # amounts among zeros: what is detected of them is not clipped
     start = max(start, look.reach * extremes.unit if look and sparse else 0.0)
