@@ -77,7 +77,8 @@ def run(node: str, planted: dict[str, str] | None = None) -> subprocess.Complete
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     return subprocess.run(
         [sys.executable, "-m", "pytest", *OPTIONS, str(TESTS / node)], cwd=TESTS.parent,
-        env=os.environ | {"PYTHONPATH": path, "PRIVCAUSAL_ALL": "1"} | (planted or {}),
+        env=os.environ | {"PYTHONPATH": path, "PRIVCAUSAL_ALL": "1", "PRIVCAUSAL_PART": ""}
+        | (planted or {}),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 

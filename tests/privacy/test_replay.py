@@ -621,7 +621,7 @@ def skeleton(value: Any) -> Any:
 def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
     """Without frozen answers: names, shapes, types and lines are those of the call."""
     documents, frames = [], []
-    for rows in ([*ordinary(N, 7), LOW], [HUGE, MISSING] * 20, [LOW]):
+    for rows in ([*ordinary(N, 7), LOW], [HUGE, MISSING] * 20, [LOW] * 40):
         options = {k: v for k, v in call(groups=["G"]).items() if k != "learner"}
         formula = options.pop("formula")
         if learner == "private":
@@ -649,7 +649,9 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from privcausal.vault.exit import Mechanism
     from privcausal.vault.queries import moments
 
-    one, two = neighbours("substitute", [*ordinary(N, 2), LOW], HIGH)
+    # inside the bounds of the covariates, where rows have their full weight
+    inside = {"X1": 0.0, "X2": 5.0, "G": "a"}
+    one, two = neighbours("substitute", [*ordinary(N, 2), LOW | inside], HIGH | inside)
     pair = Pair("planted", call(), one, two)
     check(pair)
     with monkeypatch.context() as patch:

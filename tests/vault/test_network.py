@@ -242,7 +242,7 @@ def test_at_kinks_one_row_moves_a_step_by_its_own_gradients(n: int, new: dict[st
     names = [f"x{k}" for k in range(KINKS)]
     formula = "Y ~ T | " + " + ".join(names)
     call: dict[str, Any] = {
-        "learner": "dpcate", "base": NN(epochs=1), "propensity": 0.5,
+        "learner": "dpcate", "base": NN(epochs=1), "propensity": 0.5, "eps": 60,
         "bounds": {"Y": (-1, 1)} | dict.fromkeys(names, (-1, 1)),
     }  # fmt: skip
     moves = []
