@@ -178,6 +178,7 @@ def check(pair: Pair, *, texts: bool = False, first: Fit | None = None) -> Repor
     one = fit(pair.call, pair.held(pair.one)) if first is None else first
     two = fit(pair.call, pair.held(pair.two), aligned(pair, one.calls))
     report = Report(one)
+    assert one.error is None or one.error[0] != "BudgetError", one.error  # it would say nothing
     assert (one.error, len(one.calls)) == (two.error, len(two.calls)), pair.name
     loss = pure = 0.0
     for a, b in zip(one.calls, two.calls, strict=True):
@@ -246,6 +247,8 @@ BOUNDS: dict[str, Any] = {"Y": (-2, 3), "X1": (-1, 1), "X2": (0, 10), "G": ["a",
 ROW: dict[str, Any] = {"Y": 0.5, "T": 1.0, "X1": 0.0, "X2": 5.0, "G": "a", "P": 0.4}
 LOW: dict[str, Any] = {"Y": -2.0, "T": 0.0, "X1": -1.0, "X2": 0.0, "G": "a", "P": 0.2}
 HIGH: dict[str, Any] = {"Y": 3.0, "T": 1.0, "X1": 1.0, "X2": 10.0, "G": "c", "P": 0.7}
+INSIDE: dict[str, Any] = {"X1": 0.0, "X2": 5.0, "G": "a"}
+"""Covariates with which a row has its full weight."""
 MISSING: dict[str, Any] = dict.fromkeys(ROW, np.nan) | {"G": None}
 HUGE: dict[str, Any] = {"Y": 1e308, "T": 1.0, "X1": -np.inf, "X2": 77310.4142, "G": "z", "P": 9.0}
 

@@ -20,6 +20,7 @@ from replay_helpers import (
     FORMULA,
     HIGH,
     HUGE,
+    INSIDE,
     LOW,
     MISSING,
     ROUNDING,
@@ -124,15 +125,16 @@ def test_units(learner: str, split: str, relation: str) -> None:
     ids = [f"u{i // 3}" for i in range(N)]
     options = call(
         learner=learner, base=BASE_OF[split], control=pc.Control(split=split), neighbors=relation,
-        unit="pid", max_rows=2,
+        unit="pid", max_rows=2, eps=4.0,
     )  # fmt: skip
-    one = frame([LOW, *rows, LOW], pid=["x", *ids, "x"])
-    if relation == "substitute":
-        # a unit of another name has another coin, but of the same law; here it keeps its own
-        two = frame([*rows[:9], *[HIGH] * 4, *rows[9:]], pid=[*ids[:9], *["x"] * 4, *ids[9:]])
-    else:
-        two = frame(rows, pid=ids)
-    check(Pair("unit", options, one, two))
+    for low, high in ((LOW, HIGH), (LOW | INSIDE, HIGH | INSIDE)):
+        one = frame([low, *rows, low], pid=["x", *ids, "x"])
+        if relation == "substitute":
+            # a unit of another name has another coin, but of the same law; here it keeps its own
+            two = frame([*rows[:9], *[high] * 4, *rows[9:]], pid=[*ids[:9], *["x"] * 4, *ids[9:]])
+        else:
+            two = frame(rows, pid=ids)
+        check(Pair("unit", options, one, two))
     if split == "full":
         nobody = frame([*rows, HIGH], pid=[*ids, None])
         check(Pair("a row of nobody", options, frame(rows, pid=ids), nobody))
@@ -438,7 +440,7 @@ def test_kernel(score: str, split: str, relation: str) -> None:
     if relation == "substitute":
         squared = made | {"base": pc.bases.Kernel(loss="squared", functions=20)}
         check(Pair("squared loss", squared, one, two))
-    units = made | {"unit": "pid", "max_rows": 2}
+    units = made | {"unit": "pid", "max_rows": 2, "eps": 4.0}
     check(Pair("units", units, *(d.assign(pid=np.arange(len(d)) // 2) for d in (one, two))))
 
 
@@ -503,8 +505,8 @@ def corner_pairs(relation: str) -> list[tuple[str, dict[str, Any], list[Any], An
         ("outlier", {}, [*rows, LOW], HUGE),
         ("all equal", {}, [ROW] * 40, HIGH),
         ("all missing but one", {}, [MISSING] * 40, ROW),
-        ("one row", {}, [LOW], HIGH),
-        ("two rows", {}, [LOW, HIGH], HUGE),
+        ("one row", {"eps": 100.0}, [LOW], HIGH),
+        ("two rows", {"eps": 100.0}, [LOW, HIGH], HUGE),
         ("known propensity", {"propensity": "P", "bounds": BOUNDS | {"P": (0.2, 0.7)}}, rows, HIGH),
         ("known number", {"propensity": 0.3}, rows, LOW),
         ("no covariates", {"formula": "Y ~ T"}, rows, HIGH),
@@ -649,9 +651,7 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from privcausal.vault.exit import Mechanism
     from privcausal.vault.queries import moments
 
-    # inside the bounds of the covariates, where rows have their full weight
-    inside = {"X1": 0.0, "X2": 5.0, "G": "a"}
-    one, two = neighbours("substitute", [*ordinary(N, 2), LOW | inside], HIGH | inside)
+    one, two = neighbours("substitute", [*ordinary(N, 2), LOW | INSIDE], HIGH | INSIDE)
     pair = Pair("planted", call(), one, two)
     check(pair)
     with monkeypatch.context() as patch:
