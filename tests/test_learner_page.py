@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import pkgutil
 import re
-from functools import lru_cache
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,19 @@ import pytest
 
 import privcausal as pc
 from privcausal import estimators
-from privcausal.estimators import R, averages, base
 from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
-from privcausal.request.formula import CausalFormula
-from privcausal.request.request import Budget, Request
-from privcausal.request.schema import Schema
 from privcausal.testing import seeded_noise
 
 PAGES = Path(__file__).parents[1] / "vignettes"
+sys.path.insert(0, str(PAGES))
+
+import constants  # noqa: E402
+import execute  # noqa: E402
+from constants import USES, least, shown  # noqa: E402
+
 TEXT = (PAGES / "explanation" / "r-learner-steps.md").read_text(encoding="utf-8")
-CONSTANTS = (PAGES / "reference" / "constants.md").read_text(encoding="utf-8")
-USES = (base.CATE_MARGINALS, *R.uses, *averages.AVERAGE_USES)
+CONSTANTS = f"\n{constants.text()}"
 MODULES = [
     importlib.import_module(found.name)
     for found in pkgutil.walk_packages(estimators.__path__, "privcausal.estimators.")
@@ -44,44 +44,15 @@ def rows(text: str) -> list[list[str]]:
     return [row for k, row in enumerate(cells) if k not in heads and k - 1 not in heads]
 
 
-def shown(value: Any) -> str:
-    return ", ".join(f"{v:g}" for v in (value if isinstance(value, tuple) else (value,)))
-
-
-@lru_cache(maxsize=64)
-def reasons(path: str, inside: str = "") -> dict[str, str]:
-    """The docstring after each constant of a module, or of a class in it."""
-    body = ast.parse(Path(path).read_text(encoding="utf-8")).body
-    if inside:
-        (body,) = (n.body for n in body if isinstance(n, ast.ClassDef) and n.name == inside)
-    found = {}
-    for node, text in pairwise(body):
-        targets = getattr(node, "targets", [getattr(node, "target", None)])
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            names = (n.id for t in targets if t for n in ast.walk(t) if isinstance(n, ast.Name))
-            found |= dict.fromkeys(names, " ".join(str(text.value.value).split()))
-    return found
-
-
-def held(values: Any) -> dict[str, list[str]]:
-    why = reasons(inspect.getfile(type(values)), type(values).__name__)
-    names = [name for name in dir(values) if not name.startswith("_")]
-    return {name: [shown(getattr(values, name)), why[name]] for name in names}
-
-
 TABLES = {part.splitlines()[0]: rows(part) for part in CONSTANTS.split("\n## ")[1:]}
 
 
-def test_priors_are_those_of_the_code() -> None:
+def test_every_prior_has_a_value_and_a_reason() -> None:
     found = {name.strip("`"): rest for name, *rest in TABLES["Priors and allowances"]}
-    assert found == held(PRIORS)
-
-
-def least(use: Use) -> float:
-    """Its weight, or the least weight if it depends on the number of rows."""
-    formula, schema = CausalFormula.parse("Y ~ T | X"), Schema({"Y": (0, 1), "X": (0, 1)})
-    request = Request(formula, schema, Budget(1.0))
-    return use.weight(request) if callable(use.weight) else use.weight
+    assert set(found) == {name for name in dir(PRIORS) if not name.startswith("_")}
+    for name, (value, why) in found.items():
+        assert value == shown(getattr(PRIORS, name))
+        assert why.endswith("."), name
 
 
 def test_weights_are_those_of_the_code() -> None:
@@ -110,8 +81,14 @@ def test_other_constants_are_those_of_the_code(row: list[str]) -> None:
     module, _, names = place.strip("`").partition(":")
     code = importlib.import_module(f"privcausal.{module}")
     assert value == ", ".join(shown(getattr(code, name)) for name in names.split(", "))
-    assert code.__file__ is not None
-    assert {reasons(code.__file__)[name] for name in names.split(", ")} == {why}
+    assert why.endswith(".")
+
+
+def test_the_page_shows_the_tables() -> None:
+    page = PAGES / "reference" / "constants.md"
+    text = execute.shown(page, page.read_text(encoding="utf-8"))
+    assert CONSTANTS in text
+    assert "```" not in text
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
 """Run the code blocks of a page, for the tests and for the site, which shows their output.
 
 All ```` ```python ```` blocks of a page run in one namespace, in order, in an empty folder. The
-site shows the printed output and the figures below each block. A block may contain two comments:
+site shows the printed output and the figures below each block. A block may contain three comments:
 
 ``# figure: words``
     Alternative text of the figures that the block draws. Every figure needs one.
+``# output: markdown``
+    The printed text is part of the page, and the block is not shown.
 ``# needs: module``
     The block runs only if this module, or R package, is installed.
 
@@ -37,6 +39,7 @@ On a throttled core it takes 35.
 """
 
 BLOCK = re.compile(r"^```(?P<language>python|R)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
+MADE = "# output: markdown\n"
 ALT, NEEDS = (re.compile(rf"^# {word}: (.+)$", re.MULTILINE) for word in ("figure", "needs"))
 
 
@@ -57,6 +60,8 @@ class Shown:
         """The text that the site shows below the block."""
         if self.missing is not None:
             return f"\n*Not run here: it needs the package {self.missing}.*\n"
+        if MADE in self.code:
+            return f"\n{self.printed}\n"
         parts = [f"\n```text\n{self.printed.rstrip()}\n```\n"] if self.printed.strip() else []
         alt = escape(" ".join(ALT.findall(self.code)), quote=True)
         for figure in self.figures:
@@ -140,6 +145,8 @@ def shown(page: Path, text: str) -> str:
     for block in run(page, {}):
         # the alternative text is for the figure, not for those who read the code
         code = re.sub(r"^# figure: .+\n", "", text[start : block.end], flags=re.MULTILINE)
+        if MADE in block.code:
+            code = text[start : block.end].removesuffix(f"```python\n{block.code}```\n")
         parts += [code, block.markdown]
         start = block.end
     return "".join([*parts, text[start:]])

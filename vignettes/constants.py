@@ -1,0 +1,167 @@
+"""The tables of the page of constants, from the code: values, and docstrings as reasons.
+
+``python vignettes/constants.py`` prints them. The site shows them when it is built.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from privcausal.estimators import R, averages, base
+from privcausal.estimators.budget import Use
+from privcausal.inference.priors import PRIORS
+from privcausal.request.formula import CausalFormula
+from privcausal.request.request import Budget, Request
+from privcausal.request.schema import Schema
+
+USES = (base.CATE_MARGINALS, *R.uses, *averages.AVERAGE_USES)
+PLACES = """\
+estimators.budget:TOP_BOUNDS
+estimators.budget:TOP_NUISANCE
+estimators.budget:TOP_EFFECT
+estimators.budget:TOP_AVERAGE
+estimators.budget:LABELS_DELTA
+estimators.budget:MARGINALS_WEIGHT, MOST_MARGINALS
+estimators.budget:PRODUCT_ROWS
+estimators.first_stages:RANGE_CELLS
+vault.queries.moments:BINS
+inference.population:SIZE
+inference.population:MARGINAL_CENTRES, MARGINAL_SPREADS
+inference.population:NARROWEST_MARGINAL, WIDEST_MARGINAL
+inference.population:UNIFORM_ODDS
+inference.population:ALL_NOISE
+inference.population:HIDDEN
+inference.population:LEAST_EIGENVALUE
+inference.ranges:LUCKY
+inference.ranges:SHARE_BEYOND
+inference.ranges:LOOK_BINS
+inference.ranges:CENTRES, SPREADS
+inference.ranges:STANDS_OUT
+inference.ranges:TAILS
+inference.regression:FIXED_POINT_ROUNDS
+inference.regression:FAR_VARIANCE, FAR_NOISE
+inference.regression:TRIED
+features.basis:PRODUCT_SDS
+estimators.interactions:CURVES
+estimators.interactions:ADDITIVE
+inference.cuts:SHAPE_OCTAVES
+inference.cuts:SHAPE_CUTS
+inference.cuts:TAIL, COMPANY, LONE
+inference.cuts:NEAR_BINS
+inference.cuts:RESIDUAL_SCALES
+estimators.orthogonal:LEAST_RMS
+estimators.orthogonal:ERROR_POINTS
+inference.confounding:NEGLIGIBLE
+inference.regression:PRIOR_SCALES
+inference.regression:MIXTURE_ROUNDS, MIXTURE_STEPS
+inference.regression:KEPT
+estimators.r:HIDING
+estimators.averages:FACTORS
+inference.ranges:PARTS, OCTAVES
+inference.ranges:POINT
+inference.ranges:MOSTLY
+inference.cuts:SCORE_HALF_OCTAVES
+inference.ranges:INDEX
+inference.ranges:ERROR
+inference.ranges:LUCK, CELLS_APART
+inference.ranges:RUNS
+inference.ranges:MERGE_RATIO
+inference.ranges:CUTS
+inference.cuts:SIGNED_HALF_OCTAVES
+inference.ranges:FEW_OUTSIDE, OUTSIDE_SDS
+inference.cuts:UNFORESEEN
+inference.cuts:NEAREST
+inference.tails:SCALES
+inference.tails:START_SDS, LEAST_START
+inference.tails:MISFIT
+inference.tails:TAIL_SDS, LONG_TAIL_SDS
+inference.tails:LONG_FROM
+inference.tails:OUTLIER
+inference.tails:SIZE_SD, SPARSE_SIZE_SD
+inference.tails:SHOWN_SIZE_SD
+inference.tails:COMMON
+inference.tails:LEAST_COUNT_SDS
+inference.tails:HIDDEN_MORE
+inference.tails:SCALE_CELLS
+inference.tails:CORE_CELLS, LEAST_CELLS
+vault.queries.sums:ADDED_SQUARES
+vault.queries.sums:MASS_COST
+inference.averages:FEW_SDS
+inference.averages:FAR_BOUND
+inference.cuts:LEAST_KEPT
+"""
+"""Modules with the names of constants, one row of the table each."""
+
+
+def shown(value: Any) -> str:
+    return ", ".join(f"{v:g}" for v in (value if isinstance(value, tuple) else (value,)))
+
+
+def least(use: Use) -> float:
+    """Its weight, or the least weight if it depends on the number of rows."""
+    formula, schema = CausalFormula.parse("Y ~ T | X"), Schema({"Y": (0, 1), "X": (0, 1)})
+    request = Request(formula, schema, Budget(1.0))
+    return use.weight(request) if callable(use.weight) else use.weight
+
+
+@lru_cache(maxsize=64)
+def reasons(path: str, inside: str = "") -> dict[str, str]:
+    """The docstring after each constant of a module, or of a class in it."""
+    body = ast.parse(Path(path).read_text(encoding="utf-8")).body
+    if inside:
+        (body,) = (n.body for n in body if isinstance(n, ast.ClassDef) and n.name == inside)
+    found = {}
+    for node, text in pairwise(body):
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            names = (n.id for t in targets if t for n in ast.walk(t) if isinstance(n, ast.Name))
+            found |= dict.fromkeys(names, " ".join(str(text.value.value).split()))
+    return found
+
+
+def weights() -> list[list[str]]:
+    return [[use.stage, shown(least(use)), use.why] for use in USES]
+
+
+def priors() -> list[list[str]]:
+    """In the order of the code. A constant without a reason is a KeyError."""
+    why = reasons(inspect.getfile(type(PRIORS)), type(PRIORS).__name__)
+    names = sorted((n for n in dir(PRIORS) if not n.startswith("_")), key=list(why).index)
+    return [[f"`{name}`", shown(getattr(PRIORS, name)), why[name]] for name in names]
+
+
+def others() -> list[list[str]]:
+    found = []
+    for place in PLACES.splitlines():
+        module, _, names = place.partition(":")
+        code = importlib.import_module(f"privcausal.{module}")
+        why = {reasons(inspect.getfile(code))[name] for name in names.split(", ")}
+        values = ", ".join(shown(getattr(code, name)) for name in names.split(", "))
+        found.append([f"`{place}`", values, *why])
+    return found
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in r] for r in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def text() -> str:
+    """The tables in Markdown, each below its heading."""
+    parts = [
+        "## Weights of the stages", table(["stage", "weight", "reason"], weights()),
+        "## Priors and allowances", table(["name", "value", "reason"], priors()),
+        "## Thresholds, grids and guards", table(["place", "value", "reason"], others()),
+    ]  # fmt: skip
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(text())
