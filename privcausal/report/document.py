@@ -131,7 +131,7 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     third = SECTIONS[2] if view.treatment else "Assumptions"
     fifth = "Methods" if public else SECTIONS[4]
     noises = {name for name in view.budget["mechanism"] if name}
-    notes = [note for note in view.notes if note not in view.reading]
+    notes = [note for note in view.notes if note not in (*view.reading, *view.assumptions)]
     facts = list[tuple[str, str, str]]()
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]

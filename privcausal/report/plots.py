@@ -63,9 +63,8 @@ def interval_picture(view: FitView) -> Picture | None:
         return None
     bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
     words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
-    caption = f"{tables.confidence(view.alpha)} confidence interval by source."
-    if view.more:
-        caption += " All sources include allowances for clipping and for noisy models."
+    allowances = "All sources include allowances for clipping and for noisy models."
+    caption = allowances if view.more else ""
     of = "the overall effect" if effect.name == "overall" else effect.name
     title, height = f"Uncertainty of {of}", 1.1 + 0.42 * len(bars)
     plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
