@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,6 +18,7 @@ from privcausal.report.formats import grid_html
 from privcausal.report.tables import FitView
 
 if TYPE_CHECKING:
+    import pandas as pd
     from jinja2 import Environment
 
 # A paragraph on methods and privacy for a paper, with its references.
@@ -78,12 +79,9 @@ def methods_text(view: FitView) -> str:
 Audience: TypeAlias = Literal["technical", "public"]
 
 SECTIONS = (
-    "In brief", "How certain is the result?", "Who benefits?", "How is privacy protected?",
-    "How was the privacy budget spent?", "Can we read this as cause and effect?", "Methods",
-    "Reproduce", "Glossary",
+    "The result", "Who benefits?", "Can we read this as cause and effect?",
+    "How is privacy protected?", "Methods and code", "Glossary",
 )  # fmt: skip
-
-OF_A_REGRESSION = (*SECTIONS[:5], "Assumptions", *SECTIONS[6:])
 
 BELIEFS = (0.01, 0.1, 0.5, 0.9)
 """Prior beliefs for which the report shows the largest possible change."""
@@ -128,9 +126,12 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
         choices = ", ".join(get_args(Audience))
         raise CapabilityError(f"audience={audience!r} is not available. Choices: {choices}.")
     public = audience == "public"
-    sections = SECTIONS if view.treatment else OF_A_REGRESSION
     varied = view.shapes or view.gates is not None or view.cells is not None
-    third = "Who benefits?" if varied else "Estimates"
+    second = view.second or (SECTIONS[1] if varied else "Estimates")
+    third = SECTIONS[2] if view.treatment else "Assumptions"
+    fifth = "Methods" if public else SECTIONS[4]
+    noises = {name for name in view.budget["mechanism"] if name}
+    notes = [note for note in view.notes if note not in (*view.reading, *view.assumptions)]
     facts = list[tuple[str, str, str]]()
     if view.effects is not None and len(view.effects):
         row = view.effects.iloc[view.lead]
@@ -151,68 +152,83 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
         "view": view,
         "public": public,
         "alert": tables.ALERTS[view.kind],
-        "sections": (*sections[:2], view.third or third, *sections[3:]),
+        "sections": (SECTIONS[0], second, third, SECTIONS[3], fifth, SECTIONS[5]),
         "facts": facts,
         "level": tables.confidence(view.alpha),
-        "interval": tables.interval_sentence(view),
-        "errors": tables.error_text(*view.errors) if view.uncertainty else "",
+        "noise": noises.pop() if len(noises) == 1 else "",
         "pictures": {
             "interval": plots.interval_picture(view),
             "shapes": plots.shape_pictures(view),
             "groups": plots.gate_picture(view),
             "gains": plots.gain_picture(view),
             "budget": None if public else plots.budget_picture(view),
-            "attack": plots.attack_picture(view),
+            "attack": None if public else plots.attack_picture(view),
         },
         "hidden_shapes": len(view.shapes) - len(view.shapes[: plots.MOST_SHAPES]),
         "grids": _grids(view, public=public),
-        "notes": [tables.first_sentence(note) for note in view.notes] if public else view.notes,
-        "figures": [
-            (c.sentence, plots.check_picture(c, f"figure{i}", grid), grid)
-            for i, c in enumerate(view.figures)
-            for grid in [tables.plain_grid(c.caption, c.frame)]
-        ],
-        "checks": [
-            (c.sentence, plots.check_picture(c, f"check{i}"), tables.plain_grid(c.caption, c.frame))
-            for i, c in enumerate(view.checks)
-        ],
+        "notes": [tables.first_sentence(note) for note in notes] if public else notes,
+        "figures": _blocks(
+            view.figures, "figure", None if public and view.treatment else view.effects
+        ),
+        "checks": _blocks(view.checks, "check", None),
         "call": [tables.clean(line) for line in view.call.split("\n")],
     }
     return page.render(context)
 
 
-PLAIN_WORDS = {
-    "nuisances": "confounding",
-    "error of the nuisance models": "error of the adjustment for confounding",
+MEANINGS = {
+    "sampling": "a different group of people could have been in the data",
+    "privacy": "random noise limits what the results can reveal about any one person",
+    "nuisances": "the adjustment for confounding was itself estimated from noisy numbers",
 }
-"""Simpler names of sources of uncertainty, for the public edition."""
+"""Sources of uncertainty, in words that need no other knowledge."""
+
+PLAIN_WORDS = {"nuisances": "confounding", "nuisance": "adjustment for confounding"}
+"""Simpler names of sources of uncertainty and stages, for the public edition."""
+
+
+def _blocks(
+    checks: Sequence[tables.Check], ident: str, below: pd.DataFrame | None
+) -> list[tuple[object, ...]]:
+    """Sentence, picture and table of each. The picture has the table, if it is not `below`."""
+    blocks = list[tuple[object, ...]]()
+    for i, check in enumerate(checks):
+        grid = tables.plain_grid(check.caption, check.frame)
+        said = below is not None and all(
+            set(inner) <= set(outer)
+            for inner, outer in zip(check.frame.axes, below.axes, strict=True)
+        )
+        picture = plots.check_picture(check, f"{ident}{i}", None if said else grid)
+        blocks.append((check.sentence, picture, grid))
+    return blocks
 
 
 def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]:
     def grid_of(frame: Any, grid: Callable[..., tables.TableGrid]) -> tables.TableGrid | None:
         return None if frame is None or not len(frame) else grid(frame, view.alpha)
 
-    shares = map(tables.share_percent, tables.price_frame(view.budget)["share"])
+    shares = tables.stage_shares(view.budget)
     words = PLAIN_WORDS if public else {}
     sources = [
-        s._replace(label=words.get(s.label, s.label), meaning=words.get(s.meaning, s.meaning))
+        s._replace(label=words.get(s.label, s.label), meaning=MEANINGS.get(s.label, s.meaning))
         for s in view.uncertainty
     ]
     effects, slopes = view.effects, None
     if view.treatment and effects is not None:
         effects, slopes = effects.iloc[: view.averages], effects.iloc[view.averages :]
     return {
-        "effects": grid_of(effects, partial(tables.effect_grid, caption=view.third or "Effects")),
+        "effects": grid_of(effects, partial(tables.effect_grid, caption=view.second or "Effects")),
         "slopes": grid_of(slopes, tables.slope_grid),
         "groups": grid_of(view.gates, tables.gate_grid),
         "cells": grid_of(view.cells, tables.cell_grid),
         "sources": tables.source_grid(sources, packed=False) if sources else None,
-        "budget": tables.budget_grid(view.budget),
         "shares": tables.filled(  # of the cost, for readers who do not use rho
             "Privacy budget by step",
-            tables.labelled_names("stage", view.budget["stage"], "step"),
-            tables.labelled_names("query", view.budget["query"], "query of the data"),
-            (tables.TableColumn("share", words="share of the cost"), shares),
+            tables.labelled_names("stage", (words.get(s, s) for s in shares), "step"),
+            (
+                tables.TableColumn("share", words="share of the cost"),
+                map(tables.share_percent, shares.values()),
+            ),
         ),
         "odds": tables.filled(  # the largest change in a belief about one person
             f"Belief that {tables.ODDS[view.neighbors]}, as odds",
@@ -227,7 +243,6 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
             ),
         ),
         "settings": _pair_grid("Settings", (*view.left, *view.right)),
-        "versions": _pair_grid("Software", view.versions),
     }
 
 

@@ -63,10 +63,10 @@ def interval_picture(view: FitView) -> Picture | None:
         return None
     bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
     words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
-    caption = f"{tables.confidence(view.alpha)} confidence interval by source."
-    if view.more:
-        caption += " All sources include allowances for clipping and for noisy models."
-    title, height = f"Uncertainty of {effect.name}", 1.1 + 0.42 * len(bars)
+    allowances = "All sources include allowances for clipping and for noisy models."
+    caption = allowances if view.more else ""
+    of = "the overall effect" if effect.name == "overall" else effect.name
+    title, height = f"Uncertainty of {of}", 1.1 + 0.42 * len(bars)
     plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
     return _picture("interval", caption, height, plot, f"{words}{'; '.join(bars.index)}.")
 
@@ -89,9 +89,10 @@ def shape_pictures(view: FitView) -> list[Picture]:
             tables.labelled_names(shape.name, points),
             *tables.scaled(frame, heads, (frame["high"] - frame["low"]) / 4),
         )
-        words = f"Effect by {tables.clean(shape.name)}: {tables.shape_line(shape)}"
+        words = tables.shape_line(shape)
         plot = partial(effect_plot, [shape], ylim=limits)
-        svg = _draw(f"shape{i}", words, (PANEL, 2.55), plot)
+        alternative = f"Effect by {tables.clean(shape.name)}: {words}"
+        svg = _draw(f"shape{i}", alternative, (PANEL, 2.55), plot)
         pictures.append(Picture(svg, words, grid))
     return pictures
 
@@ -119,12 +120,8 @@ def gate_picture(view: FitView) -> Picture | None:
         f"Average effects of {len(gates)} groups with {tables.confidence(view.alpha)} intervals. "
         f"The estimates range from {low} to {high}. The table below shows all numbers."
     )
-    caption = (
-        f"{view.grouped}. Thin line: {tables.confidence(view.alpha)} interval. Thick "
-        "line: interval from sampling alone."
-    )
-    plot = partial(gate_plot, gates, alpha=view.alpha, title=view.grouped)
-    return _picture("groups", caption, 1.2 + 0.3 * len(gates), plot, words)
+    plot = partial(gate_plot, gates, alpha=view.alpha, title="")
+    return _picture("groups", "", 1.0 + 0.3 * len(gates), plot, words)
 
 
 def gain_picture(view: FitView) -> Picture | None:
@@ -177,19 +174,19 @@ ALARMS = (0.01, 0.05, 0.1, 0.25, 0.5)
 """Shares of false alarms in the table; all are points of the curve."""
 
 
-def check_picture(check: Check, ident: str, grid: tables.TableGrid | None = None) -> Picture | None:
-    """A figure with its table, or a diagnostic's own plot, whose table is printed below."""
+def check_picture(check: Check, ident: str, grid: tables.TableGrid | None) -> Picture | None:
+    """The plot of a block with its table, and its caption if that is not the title of the plot."""
     if check.draw is None or sum(check.rows) > MOST_BARS:
         return None
     height = 0.3 + 0.3 * sum(check.rows) + 0.9 * len(check.rows) if check.rows else check.height
     words = f"{tables.clean(check.caption)}: {tables.clean(check.sentence)}"
     svg = _draw(ident, words, (WIDE, height), check.draw, check.rows[1:] and check.rows)
-    below = "" if grid else " The table below shows the numbers."
-    return Picture(svg, f"{check.caption}.{below}", grid)
+    titled = svg.count(escape(tables.clean(check.caption))) > 1  # once for screen readers
+    return Picture(svg, "" if titled else f"{check.caption}.", grid)
 
 
 def budget_picture(view: FitView) -> Picture | None:
-    """The cost of each release."""
+    """The cost of each release, with the table of all releases."""
     if view.budget.empty:
         return None
     lines = view.budget.iloc[:MOST_BARS]
@@ -200,8 +197,9 @@ def budget_picture(view: FitView) -> Picture | None:
         f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
-    caption = f"Cost of each release in {currency}, and its share of the total."
-    return _picture("budget", caption, 1.2 + 0.3 * len(lines), partial(budget_plot, lines), words)
+    grid = tables.budget_grid(view.budget, mechanisms=view.budget["mechanism"].nunique() > 2)
+    height = 1.2 + 0.3 * len(lines)
+    return _picture("budget", "", height, partial(budget_plot, lines), words, grid)
 
 
 def _picture(
@@ -353,7 +351,7 @@ def titles(ax: Axes, title: str, below: str) -> None:
         color=GREY,
         **AS_TYPED,
     )
-    note.set_in_layout(False)  # A long name must not shrink the panel.
+    note.set_in_layout(not title)  # A long name must not shrink the panel.
 
 
 AXIS_WIDTH = 40
@@ -371,11 +369,14 @@ def _names_width(ax: Axes) -> float:
 
 
 def _wrapped(text: str, most: float) -> str:
-    """Text on at most two lines of about `most` characters, broken between words."""
-    width = max(int(most), 12)
-    lines = textwrap.wrap(text, width, break_long_words=False) or [""]
+    """Text on at most two lines of about `most` characters, broken between words.
+
+    Not within ``p = 4`` or ``1 to 2``.
+    """
+    width, kept = max(int(most), 12), re.sub(r" (=|to) (?=[-\d])", "\xa0\\1\xa0", text)
+    lines = textwrap.wrap(kept, width, break_long_words=False) or [""]
     parts = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]
-    return "\n".join(tables.cut(line, width) for line in parts)
+    return "\n".join(tables.cut(line, width) for line in parts).replace("\xa0", " ")
 
 
 def xlabel(ax: Axes, text: str) -> None:

@@ -128,7 +128,7 @@ class FitView:
     cells: pd.DataFrame | None = None
     shapes: tuple[Shape, ...] = ()
     figures: tuple[Check, ...] = ()  # Only this kind of fit has them; before the tables
-    third: str = ""  # Title of the report's third section, if not its usual one
+    second: str = ""  # Title of the report's second section, if not its usual one
     grouped: str = "Average effect by group"  # Title of the groups in that section
     variation: str = ""  # A sentence on whether the effect varies by `shapes`
     # Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
@@ -142,6 +142,7 @@ class FitView:
     ledger: str | None = None  # ``"Ledger 'rhc': 1.91 of 2 left."``
     averages: int = 1  # Number of leading `effects` that are not slopes
     notes: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()  # Notes that `assumptions` say in full
     serious: int = 0  # Number of leading notes that the fit also warned about
     assumptions: tuple[str, ...] = ()
     robustness: str = ""  # How strong an unmeasured confounder would have to be
@@ -633,11 +634,13 @@ def source_grid(
     both = (f"se {e} ({share} of variance)" for e, share in zip(errors, shares, strict=True))
     columns: list[Filled] = [(TableColumn("standard error"), errors)]
     columns.append((TableColumn("share of variance"), shares))
-    if packed:
-        columns = [labelled_names("standard error, share of variance", both)]
-    first, last = labelled_names("source", frame.index), labelled_names("meaning", frame["meaning"])
     caption = f"Sources of uncertainty{of}"
-    return filled(caption, first, *columns, last, frame=frame, headed=not packed)
+    if not packed:  # Three columns fit a narrow page.
+        names = labelled_names("source", (f"{s.label}: {s.meaning}" for s in sources))
+        return filled(caption, names, *columns, frame=frame)
+    first, last = labelled_names("source", frame.index), labelled_names("meaning", frame["meaning"])
+    columns = [labelled_names("standard error, share of variance", both)]
+    return filled(caption, first, *columns, last, frame=frame, headed=False)
 
 
 def budget_grid(budget: pd.DataFrame, *, mechanisms: bool = True) -> TableGrid:

@@ -71,7 +71,7 @@ def view_of(
         cells=None if cells is None else frames.cell_table(cells, z),
         gains=None if cells is None else frames.gain_frame(cells, z),
         shapes=shapes,
-        third={"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, ""),
+        second={"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, ""),
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
         variation=looks.variation(result, alpha) if shapes else "",
         uncertainty=_sources(result),
@@ -90,9 +90,10 @@ def view_of(
         rho=promise.rho,
         neighbors=promise.neighbors,
         unit_sentence=persons,
-        headline=(*_finding(result, alpha), _protected(promise)),
+        headline=(*_finding(result, alpha, condition(description)), _protected(promise)),
         notes=_notes(result, description),
         serious=len(result.alerts),
+        reading=() if request.estimand == "OLS" else description.reading,
         assumptions=description.assumptions,
         robustness=robustness,
         methods=description.methods,
@@ -323,7 +324,25 @@ NO_LIMITS = (
 )
 
 
-def _finding(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
+CONDITIONS = {
+    "No unmeasured confounding": "the covariates include all common causes of treatment and "
+    "outcome",
+    "Conditional parallel trends": "the treated would otherwise have changed like untreated "
+    "units with the same covariates",
+    "Parallel trends": "the treated would otherwise have changed like the untreated",
+    "Exclusion": "the instrument is as good as random and acts only through the treatment",
+}
+"""Short forms of the assumptions that make a difference a causal effect, by their first words."""
+
+
+def condition(description: estimators.Description) -> str:
+    """``", if ..."``: the assumption behind a finding; empty if treatment was randomized."""
+    first = next(iter(description.assumptions), "").partition(":")[0].partition(" (")[0]
+    return f", if {CONDITIONS[first]}" if first in CONDITIONS else ""
+
+
+def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str, ...]:
+    """Sentences on the effect and its uncertainty; `only_if` ends the claim of an effect."""
     estimate = result.estimate
     request = estimate.plan.request
     outcome = measured(request) or outcome_name(request, estimate.schema)
@@ -334,9 +353,11 @@ def _finding(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
     if request.estimand == "OLS":
         error = tables.error_text(row["std_error"], row["se_sampling"])
         terms = ", ".join(map(str, request.formula.terms)) or "a constant"
+        value, low, high = tables.interval(row)
+        limits = f"{tables.confidence(alpha)} interval {low} to {high}"
         return (
             f"{outcome} was regressed on {terms}.",
-            f"The standard error of {row.name} is {error}.",
+            f"The coefficient of {row.name} is {value} ({limits}). Its standard error is {error}.",
         )
     if request.estimand == COHORTS:
         treatment = "treatment"
@@ -354,7 +375,7 @@ def _finding(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         treatment = f"{treatment} {request.arms[1]} instead of {request.arms[0]}"
     value, low, high = tables.interval(row, digits=2)
     level = tables.confidence(alpha)
-    limits = f"with {level} confidence, the true effect is between {low} and {high}."
+    limits = f"with {level} confidence, the true effect is between {low} and {high}"
     significant = row["conf_low"] * row["conf_high"] > 0
     if np.isnan(row["conf_low"]):
         none = f"no effect of {treatment} on {outcome} is compatible with all instruments."
@@ -366,12 +387,12 @@ def _finding(result: base.ReleasedFit, alpha: float) -> tuple[str, ...]:
         )
     if significant:
         verb = "raises" if row["estimate"] > 0 else "lowers"
-        first = f"{population}, {treatment} {verb} {outcome} by {value.lstrip('-')}."
-        second = f"{limits[:1].upper()}{limits[1:]} {noise}"
+        first = f"{population}, {treatment} {verb} {outcome} by {value.lstrip('-')}{only_if}."
+        second = f"{limits[:1].upper()}{limits[1:]}. {noise}"
     else:  # The direction of the effect is not established.
         population = f"{population[:1].lower()}{population[1:]}"
         first = f"The data do not show whether {treatment} raises or lowers {outcome} {population}."
-        second = f"The estimate is {value}; {limits} {noise}"
+        second = f"The estimate is {value}; {limits}{only_if}. {noise}"
     sentences, treatment = [first, second], request.formula.treatment
     names = [f"{treatment} {arm} instead of {request.arms[0]}" for arm in request.arms[2:]]
     for place, name in enumerate([*names, *request.averages[1:]], 1):  # not covered above

@@ -124,7 +124,7 @@ def test_reports_stay_true(asked: Budget, audience: Any) -> None:
     power = fit._view().attack
     if power is not None:
         shown = re.findall(r">(\d+)%</th><td[^>]*>([\d.]+)%</td>", page)
-        assert len(shown) == 5
+        assert len(shown) == (5 if audience == "technical" else 0)
         for alarms, most in shown:
             assert float(most) >= 100 * power["power"][int(alarms)] - 1e-12
 
