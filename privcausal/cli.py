@@ -75,26 +75,21 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> N
         _say(f"warning: {message}")
 
 
-_SPEC_HELP = """\
+_FIT_HELP = """\
+example: privcausal fit spec.toml data.csv --report fit.html --save fit.json
+
 spec file:
   formula = "visit ~ mailed | age + C(region) | income"
-  eps = 1.0            # and other arguments of the call: learner, groups, unit, ...
+  eps = 1.0            # and other arguments of the call: groups, unit, ...
   task = "privcate"    # or "private" (estimand = "ATT", or a list), "regress",
                        # or "did" (with unit, time, and periods; or also cohort)
   complete = false     # true: the columns used cannot have missing values
-
+  learner = "adum"     # or {name = "adum", cells = 4}; the same for base
+  control = {split = "crossfit"}  # further settings, as in pc.Control
   [bounds]             # public domains; part of the budget estimates any others
   visit = ["0", "1"]   # two values
   age = [18, 95]       # a range
   region = ["N", "S"]
-
-  [learner]            # or learner = "adum"; the same for [base]
-  name = "adum"
-  cells = 4            # as in pc.learners.ADUM(cells=4)
-
-  [control]            # further settings, as in pc.Control
-  split = "crossfit"
-
   [ledger]             # the path is relative to the folder of the spec file
   path = "study.db"
   dataset = "mailing"
@@ -255,9 +250,9 @@ def _learner(job: FileCall) -> str:
 def _report(chosen: argparse.Namespace) -> None:
     from privcausal.results import load
 
-    _check_distinct(chosen.fit, chosen.out)
-    fit = load(chosen.fit)
-    _write(partial(fit.report, audience=chosen.audience), chosen.out, "report")
+    out = chosen.out or chosen.fit.with_suffix(".html")
+    _check_distinct(chosen.fit, out)
+    _write(partial(load(chosen.fit).report, audience=chosen.audience), out, "report")
 
 
 def _ledger(chosen: argparse.Namespace) -> None:
@@ -443,7 +438,9 @@ _SUMMARY = {
 }
 
 _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[str, Any]]] = {
-    "demo": (_demo, "fit simulated data and write a report", {}, {
+    "demo": (_demo, "fit simulated data and write a report", {
+        "epilog": "example: privcausal demo --rows 10000 --eps 0.5",
+    }, {
         "--out": {
             "type": _page, "default": Path("report.html"), "metavar": "HTML",
             "help": "write the report to this file (default: report.html)",
@@ -455,10 +452,10 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
     }),
     "fit": (
         _fit, "run the fit that a spec file describes",
-        {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _SPEC_HELP}, {
+        {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _FIT_HELP}, {
         "spec": {"type": _input, "help": "TOML file; see below"},
         "data": {
-            "type": _input, "help": "data file: .parquet, .feather, .csv, .dta, .sav or .rds",
+            "type": _input, "help": "a .parquet, .feather, .csv, .dta, .sav or .rds file",
         },
         "--report": {"type": _page, "metavar": "HTML", "help": "write a report to this file"},
         "--save": {"type": _output, "metavar": "JSON", "help": "save the fit to this file"},
@@ -469,7 +466,9 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
             "help": "show a progress bar on stderr (default: only in a terminal)",
         },
     }),
-    "plan": (_plan, "forecast the width of intervals, without data", {}, {
+    "plan": (_plan, "forecast the width of intervals, without data", {
+        "epilog": "example: privcausal plan spec.toml --n 5000 --eps 0.5 1 2",
+    }, {
         "spec": {"type": _input, "help": "TOML file; see privcausal fit --help"},
         "--n": {"type": int, "nargs": "+", "help": "one or more numbers of rows"},
         "--eps": {
@@ -497,15 +496,22 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
         },
         "--summary": _SUMMARY,
     }),
-    "report": (_report, "write the HTML report of a saved fit", {}, {
+    "report": (_report, "write the HTML report of a saved fit", {
+        "epilog": "example: privcausal report fit.json",
+    }, {
         "fit": {"type": _input, "help": "a fit saved as JSON"},
-        "out": {"type": _page, "metavar": "HTML", "help": "write the report to this file"},
+        "out": {
+            "type": _page, "nargs": "?", "metavar": "HTML",
+            "help": "write the report to this file (default: beside the fit, ending in .html)",
+        },
         "--audience": {
             "choices": ["technical", "public"], "default": "technical",
             "help": "public omits coefficients, settings and code (default: technical)",
         },
     }),
-    "ledger": (_ledger, "check a ledger and show its remaining budget", {}, {
+    "ledger": (_ledger, "check a ledger and show its remaining budget", {
+        "epilog": "example: privcausal ledger study.db",
+    }, {
         "verify": {
             "nargs": "?", "choices": ["verify"], "help": "only check that the ledger is intact",
         },
@@ -518,6 +524,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
             "description": "Simulate two neighboring tables and test how well the released output "
             "distinguishes them. The claim is refuted if it does so better than the guarantee "
             "allows. No data are read and no budget is spent.",
+            "epilog": "example: privcausal audit spec.toml --trials 50000",
         }, {
         "spec": {
             "type": _input, "nargs": "?",
@@ -532,6 +539,8 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], str, dict[str, Any], dict[
         "--fits": {"action": "store_true", "help": "draw whole fits instead of single queries"},
         "--summary": _SUMMARY,
     }),
-    "selftest": (_selftest, "test noise, accounting and ledgers on this machine", {}, {}),
+    "selftest": (_selftest, "test noise, accounting and ledgers on this machine", {
+        "epilog": "example: privcausal selftest",
+    }, {}),
 }  # fmt: skip
 """The commands: function, line of help, further options of the parser, and arguments."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -236,6 +237,46 @@ def test_report_of_a_saved_fit(here, capsys):
     assert cli.main(["report", "f.json", "c", "--audience", "public"]) == 0
     assert len((here / "c").read_bytes()) < len((here / "b").read_bytes())
     assert "Wrote the report to c" in capsys.readouterr().err
+
+
+def test_a_report_without_a_name_is_beside_the_fit(here, capsys):
+    (here / "fits").mkdir()
+    assert cli.main(["fit", "ate.toml", "data.parquet", "--save", "fits/f.json"]) == 0
+    capsys.readouterr()
+    assert cli.main(["report", "fits/f.json"]) == 0
+    assert capsys.readouterr().err == "privcausal: Wrote the report to fits/f.html\n"
+    assert (here / "fits" / "f.html").read_text().startswith("<!DOCTYPE html>")
+    (here / "fits" / "f.json").rename(here / "fits" / "g.html")
+    before = (here / "fits" / "g.html").read_bytes()
+    assert cli.main(["report", "fits/g.html"]) == cli.WRONG_INPUT
+    assert "would overwrite" in capsys.readouterr().err
+    assert (here / "fits" / "g.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", cli._COMMANDS)
+def test_help_fits_on_a_screen_and_has_an_example(command, here, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([command, "--help"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 80
+    example = re.search(rf"^example: privcausal ({command}\b.*)$", text, re.M)
+    assert example is not None
+    (here / "fit.json").touch()
+    assert cli._parser().parse_args(example[1].split()).run is cli._COMMANDS[command][0]
+
+
+def test_the_spec_file_of_the_help_is_read(tmp_path):
+    spec = cli._FIT_HELP.partition("spec file:\n")[2]
+    (tmp_path / "spec.toml").write_text(spec)
+    job = cli._read_job(tmp_path / "spec.toml")
+    assert (job.task, job.ledger["dataset"]) == ("privcate", "mailing")
+    assert job.options["control"] == pc.Control(split="crossfit")
+    own = spec.replace('learner = "adum"  ', 'learner = {name = "adum", cells = 4}')
+    (tmp_path / "spec.toml").write_text(own)
+    learner = cli._read_job(tmp_path / "spec.toml").options["learner"]
+    assert learner == pc.learners.ADUM(cells=4)
 
 
 def test_version_and_help():

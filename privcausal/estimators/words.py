@@ -131,8 +131,8 @@ SUMS = (
     "noise (OpenDP); all further steps are post-processing."
 )
 MISSING = (
-    "Rows with a missing value were excluded; the number of complete rows is reported with noise "
-    "(± two standard deviations)."
+    "Rows with a missing value were excluded; the number of complete rows is reported with noise, "
+    "whose standard deviation (noise sd) is shown."
 )
 TOGETHER = (
     "The scores of all estimands were clipped separately and released as one vector. The shape of "
@@ -296,12 +296,15 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return (ALLOWANCE,)
     if request.tails == "any":
         return (ANY_TAIL,)
-    kinds = {"difference": "outcomes", "cohorts": "paths"}
-    clipped = kinds.get(estimate.plan.learner, "scores")
-    rarer = f"Undetected {clipped} are assumed to thin out as the detected ones do."
-    return rarer, ALLOWANCE
+    kinds = {"difference": "outcomes", "cohorts": "outcome paths"}
+    clipped = kinds.get(estimate.plan.learner, "contributions of single rows")
+    return RARER.format(clipped), ALLOWANCE
 
 
+RARER = (
+    "Noise can hide a few extreme {}. They are assumed to become rarer with size as the visible "
+    "ones do."
+)
 ALLOWANCE = "The maximum bias is an allowance chosen on public data sets. It is not a proven bound."
 
 

@@ -100,9 +100,10 @@ class Printed(Strict):
 
 
 def summarize(view: FitView, *, full: bool = False) -> Summary:
-    """The summary of a fit: one page, or with `full` every release and complete notes.
+    """The summary of a fit: a card, or with `full` everything about it.
 
-    Its parts are the head, estimates, uncertainty, budget, guarantee, and notes.
+    The card has four lines of facts, the estimates, alerts, budget, and guarantee. The full summary
+    adds sources of uncertainty, every release, the meaning of the guarantee, and complete notes.
     """
     # The average, then groups, then slopes, which are the least informative alone. If the fit has
     # effect curves, only the full summary shows slopes. Slopes are not shrunken, but the curves
@@ -120,37 +121,58 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     estimates: list[list[tables.TableBlock]] = [
         [grid(frame, view.alpha)] for frame, grid in grids if frame is not None and len(frame)
     ]
-    if view.adjustment:
-        estimates[0].append(tables.Prose((view.adjustment,)))
+    below = (view.adjustment, *(() if full else (view.region,)))
+    if any(below) and estimates:
+        estimates[0].append(tables.Prose(tuple(filter(None, below))))
     if view.shapes:
         lead = (view.variation,) if view.variation else ()
-        lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in view.shapes)
+        shown = view.shapes if full or view.varies else ()
+        lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in shown)
         estimates.append([tables.Prose((*lead, *lines), "Effect by modifier")])
-    prices = _prices(view, full)
-    if view.guarantee:
-        label = "" if view.kind == "none" else "Privacy: "
-        prices.append([tables.Prose((f"{label}{' '.join(view.guarantee)}",))])
-    head = [tables.Pairs("The analysis", view.left, view.right)]
-    parts = (head, _ruled(estimates), _ruled(prices), _notes(view, full))
+    promise = " ".join(view.guarantee if full else view.promise)
+    private = tables.Prose((f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",))
+    left, right = view.left, view.right
+    if full:
+        numbered = " ".join(f"[{i}] {note}" for i, note in enumerate(view.notes, 1))
+        notes = [tables.Prose((f"Notes: {numbered}",) if numbered else ())]
+        ends = [_ruled([*_prices(view), [private]]), notes]
+    else:
+        complete = [fact for fact in left if fact[0] == tables.COMPLETE]
+        left = tuple(fact for fact in left if fact[0] not in (*LATER, tables.COMPLETE))
+        right = (*right[:2], *complete)
+        alerts = (tables.first_sentence(note) for note in view.notes[: view.serious])
+        lines = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in alerts)
+        ends = [
+            [tables.Prose((*lines, *_cost(view))), private, tables.Prose((MORE,), console=True)]
+        ]
+    head = [tables.Pairs("The analysis", left, right)]
+    parts = (head, _ruled(estimates), *ends)
     blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
     return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
 
 
-def _prices(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
-    """Sources of the uncertainty, and the cost: a line each, or tables."""
+LATER = ("Periods", "Instrument", "Treated (noisy)", "Outcome bounds")
+"""Facts that only the full summary shows."""
+
+ALERT_WIDTH = 150
+"""Maximum characters of an alert on the card: two lines."""
+
+
+def _cost(view: FitView) -> tuple[str, ...]:
+    """One line: how the budget was divided, and what is left of it."""
+    stages = tables.stage_shares(view.budget)
+    shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
+    parts = [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
+    line = " ".join([*parts, *([view.ledger.split(REST)[0]] if view.ledger else [])])
+    return (line,) if line else ()
+
+
+def _prices(view: FitView) -> list[list[tables.TableBlock]]:
+    """Tables of the sources of the uncertainty, and of the cost."""
     terms = [] if view.effects is None else [str(term) for term in view.effects.index]
     of = f" of {terms[view.lead]}" if len(terms) > 1 else ""
-    remarks = [line for line in (view.bias, view.tails) if line]
-    if not full:
-        lines, stages = [], tables.stage_shares(view.budget)
-        if view.uncertainty:
-            lines += [f"Std err{of}: {tables.error_text(*view.errors)}.", *remarks]
-        if view.gates is not None and len(view.gates):
-            lines.append("Sampling: the standard error of each group from sampling alone.")
-        shares = (f"{SHOWN.get(k, k)} {tables.share_percent(s)}" for k, s in stages.items())
-        lines += [f"Budget: {', '.join(shares)}."] if len(stages) > 1 else []
-        lines += [view.ledger] if view.ledger else []
-        return [[tables.Prose(tuple(lines))]] if lines else []
+    grouped = view.gates is not None and len(view.gates)
+    remarks = [line for line in (view.bias, view.tails, SAMPLING if grouped else "") if line]
     mechanisms = {str(name) for name in view.budget["mechanism"] if name}
     noise = mechanisms.pop() if len(mechanisms) == 1 else None
     costs = [f"Cost of this fit: {view.total}." + (f"  {view.ledger}" if view.ledger else "")]
@@ -165,9 +187,11 @@ def _prices(view: FitView, full: bool) -> list[list[tables.TableBlock]]:
     return parts
 
 
-SHOWN = {"nuisance": "nuisance models"}
+SHOWN = {"nuisance": "models for adjustment"}
 """Display names of stages."""
 
+SAMPLING = "Sampling: the standard error of each group from sampling alone."
+REST = " More remains than"
 
 RHO = "rho is the cost in zero-concentrated DP, rounded up. All releases cost {}."
 
@@ -179,28 +203,7 @@ def _ruled(parts: list[list[tables.TableBlock]]) -> list[tables.TableBlock]:
     ]
 
 
-def _notes(view: FitView, full: bool) -> list[tables.TableBlock]:
-    """Complete notes in one paragraph, or the first sentence of each note on a line.
-
-    Serious notes take at most two lines, the second a count if needed.
-    """
-    if full:
-        numbered = [f"[{i}] {note}" for i, note in enumerate(view.notes, 1)]
-        return [tables.Prose((f"Notes: {' '.join(numbered)}",) if numbered else ())]
-    brief = [tables.first_sentence(note) for note in view.notes]
-    serious, others = brief[: view.serious], list(dict.fromkeys(brief[view.serious :]))
-    width = NOTE_WIDTH if len(serious) > 1 else 2 * NOTE_WIDTH
-    lines = [shorten(sentence, width, placeholder=" ...") for sentence in serious]
-    if len(lines) > 2:
-        lines = [lines[0], f"{len(lines) - 1} more alerts: see fit.alerts."]
-    numbered = [f"[{i}] {note}" for i, note in enumerate([*lines, *others], 1)]
-    return [tables.Prose(tuple(numbered)), tables.Prose((MORE,), console=True)]
-
-
-NOTE_WIDTH = 73
-"""Maximum characters of a note on one line, after its number; a summary has thirty lines."""
-
-MORE = "For all releases and full notes, use summary(full=True)."
+MORE = "summary(full=True) has the meaning, the releases, and the assumptions."
 
 # -- several fits in one table ---------------------------------------------------------------------
 
@@ -216,7 +219,7 @@ BELOW: dict[str, str] = {
     "p_value": "p-values in parentheses",
 }
 
-FACT = 16
+FACT = 19
 """Maximum characters of a fact about a fit (a column's name); `Comparison.stats` has it all."""
 
 

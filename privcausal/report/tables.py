@@ -110,6 +110,7 @@ class FitView:
     budget: pd.DataFrame
     total: str  # ``"(0.5, 1e-05)-DP"``
     guarantee: tuple[str, ...]  # Sentences; `tables.odds_sentence` writes the sentence on odds
+    promise: tuple[str, ...]  # The same without the sentence on its meaning
     kind: Kind
     epsilon: float
     delta: float
@@ -131,12 +132,14 @@ class FitView:
     second: str = ""  # Title of the report's second section, if not its usual one
     grouped: str = "Average effect by group"  # Title of the groups in that section
     variation: str = ""  # A sentence on whether the effect varies by `shapes`
+    varies: bool = True  # False if that sentence says that noise hides any variation
     # Expected gain of treating the cells with the largest effect first: share, gain, conf_low,
     # conf_high, random
     gains: pd.DataFrame | None = None
     uncertainty: tuple[VarianceSource, ...] = ()  # Parts of the standard error in row `lead`
     bias: str = ""  # That row's maximum bias from clipping, and how its interval allows for it
     adjustment: str = ""  # How far adjustment moved the estimate, and what noise hides of it
+    region: str = ""  # A confidence set that is not one interval
     tails: str = ""  # Assumption behind the maximum bias of clipped scores
     parallel: str = ""  # One line on costs in brackets, if there are any
     ledger: str | None = None  # ``"Ledger 'rhc': 1.91 of 2 left."``
@@ -313,8 +316,11 @@ def with_labels(view: FitView, labels: Labels, names: Labels = MappingProxyType(
     )
 
 
-BIAS_OF = re.compile(r"(?<=Max bias of ).*?(?= from clipping)")
+BIAS_OF = re.compile(r"(?<=this can bias ).*?(?=, its interval )")
 """The term whose bias a summary tells."""
+
+COMPLETE = "Complete cases"
+"""Label of the noisy number of complete rows."""
 
 
 # Text: functions that make untrusted text safe to print, and sentences shared by fits.

@@ -18,7 +18,7 @@ from privcausal.results.exchange import ForMaketables, stat_text
 from privcausal.results.fits import Result
 from privcausal.results.frames import check_alpha, quantile
 from privcausal.results.guarantee import price_text
-from privcausal.results.view import COMPLETE, outcome_name
+from privcausal.results.view import outcome_name
 
 Facts = dict[str, str]
 
@@ -153,7 +153,7 @@ def _private(
         "Estimator": short if plan.base == "none" else f"{short} / {plan.base}",
         "Estimand": ", ".join(plan.request.estimands),
         # Other packages count complete rows; their number is released if rows may be incomplete.
-        "n": dict(view.left).get(COMPLETE) or stat_text(fit, "N") or "private",
+        "n": dict(view.left).get(tables.COMPLETE) or stat_text(fit, "N") or "private",
         "ε": stat_text(fit, "epsilon") or "",
         "δ": stat_text(fit, "delta") or "",
         "Neighboring data": stat_text(fit, "neighbors") or "",

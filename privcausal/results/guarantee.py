@@ -253,5 +253,7 @@ def ledger_line(ledger: accounting.Ledger | None) -> str | None:
     except LedgerError as error:  # the fit is paid for, and keeps its result
         return f"Ledger {ledger.dataset!r} was charged, and cannot be read now: {error}"
     left, less, cap = at_least(remaining), at_least(max(simple, 0.0)), at_most(ledger.epsilon)
-    why = f", not {less}: {LESS}" if remaining > simple and left != less else ""
-    return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining{why}."
+    why = (
+        f" More remains than {less}, because {LESS}." if remaining > simple and left != less else ""
+    )
+    return f"Ledger {ledger.dataset!r}: epsilon {left} of {cap} remaining.{why}"

@@ -30,6 +30,7 @@ def view_of(
     estimate, plan, promise = result.estimate, result.plan, result.guarantee
     request, z = plan.request, frames.quantile(alpha)
     trust, averages, words = request.trust, estimate.averages, words_of(request)
+    region = _region(averages, z, alpha) if words.in_set and averages is not None else ""
     description = estimators.describe(estimate)
     cohorts = request.estimand == COHORTS
     outcome = outcome_name(request, estimate.schema)
@@ -59,6 +60,7 @@ def view_of(
     if averages is not None and not bare:
         sensitivity = looks.sensitivity_of(result, alpha)
         robustness = "" if sensitivity.randomised else sensitivity.sentence
+    variation = looks.variation(result, alpha) if shapes else ""
     return tables.FitView(
         title="Private Average Treatment Effects" if len(request.averages) > 1 else words.title,
         outcome=measured(request) or outcome,
@@ -73,9 +75,11 @@ def view_of(
         shapes=shapes,
         second={"OLS": "Coefficients", COHORTS: "Effects over time"}.get(request.estimand, ""),
         grouped="Effects by cohort and period" if cohorts else "Average effect by group",
-        variation=looks.variation(result, alpha) if shapes else "",
+        variation=variation,
+        varies=variation != looks.FLAT,
         uncertainty=_sources(result),
-        bias=_interval_sentence(result, z, alpha),
+        bias=f"{_interval_sentence(result, z)} {region}".strip(),
+        region=region,
         adjustment=_adjustment(averages),
         tails=" ".join(tails(estimate)),
         parallel=BRACKETS * brackets,
@@ -83,6 +87,7 @@ def view_of(
         total=total,
         ledger=result.ledger_line,
         guarantee=_promise(result),
+        promise=_promise(result, meaning=False),
         attack=attack,
         kind=promise.kind,
         epsilon=promise.epsilon,
@@ -125,9 +130,6 @@ BRACKETS = (
     "is already charged (parallel composition)."
 )
 
-COMPLETE = "Complete (noisy)"
-"""Label of the noisy number of complete rows."""
-
 
 def _header(
     result: base.ReleasedFit, description: estimators.Description, outcome: str
@@ -151,11 +153,11 @@ def _header(
         left.append(("Treatment", f"{formula.treatment}{arms}"))
     if formula.instruments:
         left.append(("Instrument", " + ".join(formula.instruments)))
-    # The noisy number of complete rows with two noise sds, and the share of treated.
+    # The noisy number of complete rows with the sd of its noise, and the share of treated.
     complete = list[tables.Pair]()
     size, sd = complete_rows(estimate)
     if sd > 0:
-        complete.append((COMPLETE, f"{size:,.0f} ± {2 * sd:,.0f}"))
+        complete.append((tables.COMPLETE, f"{size:,.0f} (noise sd {tables.number(sd, 2)})"))
         if averages is not None and not np.isnan(averages.treated):
             complete.append(("Treated (noisy)", f"{averages.treated:.0%}"))
     rows = "Observations" if trust.unit is None else "Units"
@@ -164,7 +166,7 @@ def _header(
         left.append((rows, f"{bound}{estimate.size:,}"))
         left += [] if schema.complete else complete
     elif complete:
-        left += [(f"{rows} (noisy)", complete[0][1]), *complete[1:]]
+        left += [(rows, complete[0][1]), *complete[1:]]
     else:
         left.append((f"{rows} (noisy)", f"{estimate.population.count:,.0f}"))
     if outcome == formula.effect_on:
@@ -249,23 +251,31 @@ def _sources(result: base.ReleasedFit) -> tuple[tables.VarianceSource, ...]:
     )
 
 
-def _interval_sentence(result: base.ReleasedFit, z: float, alpha: float) -> str:
+def _interval_sentence(result: base.ReleasedFit, z: float) -> str:
     """How the first interval allows for bias, or how the interval of a LATE is made."""
     averages, lead = result.estimate.averages, result._lead
     if averages is None:
         return ""
     if words_of(result.plan.request).in_set:
-        parts = late_set(averages, z)
-        method = "The interval inverts the test of Anderson and Rubin, so it need not be symmetric."
-        closed = len(parts) == 1 and np.isfinite(parts[0]).all()
-        return method if closed else f"{method} {set_words(parts, alpha)}"
+        return "The interval inverts the test of Anderson and Rubin, so it need not be symmetric."
     if not 0 < averages.clipping[lead] < np.inf or not 0 < averages.sd[lead] < np.inf:
         return ""
     several = len(averages.terms) + len(averages.groups) > 1
-    of = f" of {averages.names[lead]}" if several else ""
+    of = averages.names[lead] if several else "the estimate"
     factor, normal = f"{averages.half_widths(z)[lead] / averages.sd[lead]:.2f}", f"{z:.2f}"
-    use = f"to cover it, the interval uses {factor} std err, not {normal}"
-    return "" if factor == normal else f"Max bias{of} from clipping: {use}."
+    if factor == normal:
+        return ""
+    return (
+        f"Max bias: the influence of extreme rows was limited (clipped). Because this can bias "
+        f"{of}, its interval extends {factor} standard errors to each side, not {normal}."
+    )
+
+
+def _region(averages: AverageEstimate, z: float, alpha: float) -> str:
+    """The confidence set of a LATE, if it is not one bounded interval."""
+    parts = late_set(averages, z)
+    closed = len(parts) == 1 and np.isfinite(parts[0]).all()
+    return "" if closed else set_words(parts, alpha)
 
 
 def set_words(parts: Sequence[tuple[float, float]], alpha: float) -> str:
@@ -282,13 +292,16 @@ def part_words(low: float, high: float) -> str:
     return f"above {ends[0]}" if np.isinf(high) else f"from {ends[0]} to {ends[1]}"
 
 
-def _promise(result: base.ReleasedFit) -> tuple[str, ...]:
+def _promise(result: base.ReleasedFit, *, meaning: bool = True) -> tuple[str, ...]:
+    """The guarantee with its caveats, and with its meaning for a person if asked for."""
     promise = result.guarantee
     if promise.kind == "none":
         return (promise.statement,)
     change = guarantee.neighboring(promise.neighbors, promise.unit)
-    head = f"{promise.short}. Neighboring data sets: {change}."
+    head = f"{promise.short}, {change}."
     weak = weak_promise(promise.epsilon, promise.delta, result.estimate.size)
+    if promise.kind == "proven" and not meaning:
+        return (head, *weak)
     if promise.kind == "proven" and promise.trade_off is not None:
         # Maximum success rate of a guess between two neighboring tables.
         row = promise.unit == "one row"
@@ -314,7 +327,8 @@ def _promise(result: base.ReleasedFit) -> tuple[str, ...]:
         why: tuple[str, ...] = (guarantee.HANDED_OVER,)
         if result.plan.stages:
             why = guarantee.published_doubts(result.estimate)
-        return (head, *why, f"If the claim is true, the following holds. {odds}", *weak)
+        odds = f"If the claim is true, the following holds. {odds}"
+        return (head, *why, *([odds] if meaning else []), *weak)
     return head, odds, *weak
 
 

@@ -141,8 +141,8 @@ def test_without_noise_tm_is_least_squares(degree: int) -> None:
 def test_tm_says_what_it_is_for_two_values() -> None:
     frame = study().assign(Y=lambda d: (d["Y"] > 0).astype(int))
     made = fit("tm", frame, bounds={"Y": pc.Binary(), "X": (-1, 1)})
-    assert "the regressions are linear" in " ".join(str(made.summary()).split())
-    assert "the regressions are linear" not in " ".join(str(fit("tm").summary()).split())
+    assert "the regressions are linear" in " ".join(str(made.summary(full=True)).split())
+    assert "the regressions are linear" not in " ".join(str(fit("tm").summary(full=True)).split())
 
 
 BINARY: dict[str, Any] = {"Y": pc.Binary(), "X": (-1, 1), "G": ["a", "b"]}

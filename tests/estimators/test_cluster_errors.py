@@ -179,7 +179,7 @@ def test_a_regression_has_the_errors_of_statsmodels(assigned: str) -> None:
     np.testing.assert_allclose(found.params, expected.params[found.bse.index], atol=1e-3)
     np.testing.assert_allclose(alone.bse, robust.bse, rtol=1e-3)
     assert "Equal variances" not in str(found.summary(full=True))
-    assert "Std err clustered by" in str(found.summary())
+    assert "Std err clustered by" in str(found.summary(full=True))
 
 
 def test_a_weighted_regression_has_the_errors_of_statsmodels() -> None:
@@ -279,7 +279,7 @@ def test_output_names_the_clusters_and_files_keep_them(tmp_path: Any) -> None:
     found.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     assert again.estimate.averages.clusters == found.estimate.averages.clusters
-    for text in (str(found.summary()), str(again.summary())):
+    for text in (str(found.summary(full=True)), str(again.summary(full=True))):
         assert "Std err clustered by:          village" in text
     assert "Liang and Zeger 1986" in again.methods
     assert "no cluster has more than 12 rows" in " ".join(str(again.summary(full=True)).split())

@@ -172,7 +172,7 @@ def test_outcomes_of_two_values(kind: str) -> None:
     labelled = frame.assign(Y=coded(frame["Y"]), T=frame["T"].map({0: "off", 1: "on"}))
     fit = noiseless(labelled, "Y ~ T", bounds=others | bounds | {"T": ["off", "on"]})
     assert fit.params["ATT"] == pytest.approx(ols.params["T"], abs=1e-6)
-    head = fit.summary().tables[0]["value"]
+    head = fit.summary(full=True).tables[0]["value"]
     assert (head["Dep. variable"], head["Outcome bounds"]) == ("change in Y", "[-1, 1]")
 
 
@@ -189,7 +189,7 @@ def test_text_periods_and_levels_that_are_bought() -> None:
     assert fit.params["ATT"] == pytest.approx(1.0, abs=0.2)
     again = noiseless(frame, "Y ~ T | C(G)", periods=None, bounds=fit.schema)  # which is declared
     assert "bounds" not in set(again.budget["stage"])
-    head = again.summary().tables[0]["value"]
+    head = again.summary(full=True).tables[0]["value"]
     assert (head["Dep. variable"], head["Outcome bounds"]) == ("change in Y", "[-15, 15]")
 
 

@@ -229,7 +229,7 @@ def test_a_fit_of_20_rows_is_refused_before_the_charge(
 
 def test_the_summary_says_what_it_is() -> None:
     fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS)
-    text = " ".join(str(fit.summary()).split())
+    text = " ".join(str(fit.summary(full=True)).split())
     assert "Estimator: difference in means" in text
     assert "Nuisance models: none" in text
     assert "requires randomized treatment" in text
@@ -256,7 +256,7 @@ def test_under_add_remove_the_count_is_noisy() -> None:
     with seeded_noise(1):
         fit = pc.private("Y ~ T", trial(), eps=1, bounds=BOUNDS, neighbors="add_remove")
     head = fit.summary().tables[0]["value"]
-    assert abs(int(head["Observations (noisy)"].split()[0].replace(",", "")) - 800) < 200
+    assert abs(int(head["Observations"].split()[0].replace(",", "")) - 800) < 200
     assert fit.glance()["n"].isna().all()
 
 

@@ -278,7 +278,7 @@ def test_without_covariates_all_three_are_the_difference_in_means() -> None:
             found.append(fit(estimand, study(800, reach=0.0), formula="Y ~ T"))
     assert found[0].params.iloc[0] == found[1].params.iloc[0] == found[2].params.iloc[0]
     assert found[0].bse.iloc[0] == found[1].bse.iloc[0] == found[2].bse.iloc[0]
-    said = [" ".join(str(f.summary()).split()) for f in found]
+    said = [" ".join(str(f.summary(full=True)).split()) for f in found]
     same = "Without covariates, ATE, ATT, and ATO are equal."
     assert [same in text for text in said] == [False, True, True]
 
@@ -307,7 +307,7 @@ LIMITS = {"ATE": "[0.10, 0.90]", "ATT": "[0.03, 0.90]", "ATO": "[0.03, 0.97]"}
 def test_a_fit_says_what_it_estimates(estimand: str, tmp_path: Any) -> None:
     with seeded_noise(1):
         fitted = fit(estimand, study(500), groups=["X1 >= 0"])
-    text = str(fitted.summary())
+    text = str(fitted.summary(full=True))
     assert TITLES[estimand] in text
     assert f"Estimand:                          {estimand}\n" in text
     assert f"clipped to {LIMITS[estimand]}" in text
@@ -316,7 +316,7 @@ def test_a_fit_says_what_it_estimates(estimand: str, tmp_path: Any) -> None:
     fitted.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     assert again.params.equals(fitted.params)
-    assert str(again.summary()) == text
+    assert str(again.summary(full=True)) == text
     fitted.report(tmp_path / "r.html")
     assert TITLES[estimand].strip() in (tmp_path / "r.html").read_text()
 

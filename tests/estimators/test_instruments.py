@@ -85,7 +85,7 @@ def test_the_effect_is_found_and_named() -> None:
     with seeded_noise(1):
         found = fit(study(20_000, 1), eps=4)
     assert abs(found.params["LATE"] - 1) < 5 * found.bse["LATE"]
-    text = str(found.summary())
+    text = str(found.summary(full=True))
     assert "Z1 + Z2 + Z3" in text and "First-stage F" in text and "Instruments agree" in text
     assert len(found.confidence_set()) == 1
     assert found.pvalues["LATE"] < 1e-4
@@ -119,7 +119,7 @@ def test_an_instrument_that_is_a_combination_of_others(more: str, of: dict[str, 
     for name in more.split(" + "):
         assert np.isnan(other.params[f"first stage[{name}]"])
         assert other.bse[f"first stage[{name}]"] == np.inf
-    assert "Instruments agree" in str(other.summary())
+    assert "Instruments agree" in str(other.summary(full=True))
     with seeded_noise(4):
         noisy = fit(data, f"{FORMULA} + {more}", bounds=BOUNDS | of, eps=4)
     assert noisy.alerts["collinear"] == other.alerts["collinear"]

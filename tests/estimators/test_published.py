@@ -321,7 +321,7 @@ def test_no_noise_scale_leaves(fitted: Any, tmp_path: Path) -> None:
     """gamma is an exact function of the rows: neither it nor a share of variance may be told."""
     assert fitted.budget["noise_sd"].isna().all() and fitted.budget["sensitivity"].isna().all()
     assert fitted.ate["se_sampling"].isna().all()
-    assert "one variance" in str(fitted.summary())
+    assert "one variance" in str(fitted.summary(full=True))
     with recorded(0) as noise:
         fit = paper(study())
     fit.save(tmp_path / "fit.json")

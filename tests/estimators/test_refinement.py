@@ -66,7 +66,7 @@ def test_a_product_is_found_and_named() -> None:
     assert max(sizes, key=lambda name: abs(sizes[name])) == "X1:X2"
     assert sizes["X1:X2"] == pytest.approx(8 / 12, abs=0.1)  # 8 sd(X1) sd(X2)
     assert mean_square(fit) < 0.03
-    assert "X1:X2 (sd 0." in " ".join(fit.summary().as_text().split())
+    assert "X1:X2 (sd 0." in " ".join(fit.summary(full=True).as_text().split())
 
 
 def test_without_interactions_there_are_none() -> None:
@@ -79,7 +79,7 @@ def test_without_interactions_there_are_none() -> None:
 def test_products_that_are_not_there_are_left_out() -> None:
     fit = fitted(16_000, product=False)
     assert products(fit) == []
-    assert "products of modifiers" not in " ".join(fit.summary().as_text().split())
+    assert "products of modifiers" not in " ".join(fit.summary(full=True).as_text().split())
 
 
 @pytest.mark.slow

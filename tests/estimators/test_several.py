@@ -123,7 +123,7 @@ def test_without_covariates_and_noise_it_is_the_difference_in_means() -> None:
         (data.groupby("T")["Y"].var() / data.groupby("T").size()).to_numpy() @ [1, 1, 0]
     )
     assert np.sqrt(found.estimate.averages.sampling[0, 0]) == pytest.approx(plain, rel=0.05)
-    assert "Causal reading requires randomized treatment" in str(found.summary())
+    assert "Causal reading requires randomized treatment" in str(found.summary(full=True))
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_known_shares_come_back_and_are_told(tmp_path: Any) -> None:
     assert again.estimate.plan.request.propensity == SHARES
     assert str(again.summary()) == str(found.summary())
     assert "propensity={'a': 0.5, 'b': 0.25, 'c': 0.25}" in found.call
-    assert "a 0.5, b 0.25, c 0.25" in str(found.summary())
+    assert "a 0.5, b 0.25, c 0.25" in str(found.summary(full=True))
     planned = pc.plan(FORMULA, n=3000, bounds=BOUNDS, propensity=SHARES, outcome_sd=1.8, r2=2 / 3)
     widths = []
     for seed in range(4):

@@ -144,7 +144,7 @@ def test_intervals_cover_where_noise_is_large(formula: str) -> None:
 def test_results(tmp_path: Path) -> None:
     with seeded_noise(3):
         found = fit(TIMED + " | X", estimand="risk")
-    text = str(found.summary())
+    text = str(found.summary(full=True))
     assert "Surv(days, died)" in text
     assert "Independent censoring" in text
     assert "Horizon:" in text
@@ -161,7 +161,7 @@ def test_results(tmp_path: Path) -> None:
     found.report(tmp_path / "report.html")
     found.save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
-    assert str(again.summary()) == text
+    assert str(again.summary(full=True)) == text
     pd.testing.assert_frame_equal(again.survival(0.1), curves)
     names = {"pc": pc, "data": trial()}
     with seeded_noise(3):

@@ -199,7 +199,7 @@ def outputs(fit: Any, folder: Path) -> Iterator[tuple[str, bytes | str]]:
     yield "JSON", asked(lambda: kept_as(fit.save, folder / "fit.json"))
     if (folder / "fit.json").exists():
         yield "loaded", repr(pc.load(folder / "fit.json").estimate)
-    summary = fit.summary()
+    summary = fit.summary(full=True)
     yield "text", str(summary)
     yield "LaTeX", summary.as_latex()
     yield "HTML", summary.as_html()
@@ -366,7 +366,7 @@ def test_the_search_would_find_it() -> None:
     with testing.seeded_noise(3):
         fit = fitted("r")
     object.__setattr__(fit.estimate, "notes", (f"largest outcome {NUMBER:.0f}",))
-    assert found_in(str(fit.summary()))
+    assert found_in(str(fit.summary(full=True)))
     object.__setattr__(fit.estimate, "kept", {"rows": [rows()]})
     assert any(found_in(value, LONG) for _, value in reachable(fit))
 
@@ -608,7 +608,7 @@ def test_nothing_is_printed_logged_or_warned(kind: str, capfd: pytest.CaptureFix
             with Written() as written:
                 with testing.seeded_noise(3):
                     fit = fitted(kind)
-                str(fit.summary())
+                str(fit.summary(full=True))
     finally:
         logging.getLogger().removeHandler(handler)
         for logger, level in zip(loggers, levels, strict=True):

@@ -372,7 +372,7 @@ def test_arrays_with_hooks_are_read_as_plain_ones() -> None:
     for data in (plain, hooked):
         with testing.seeded_noise(1):
             fit = pc.private("Y ~ T | X1 + C(X2)", data, bounds=BOUNDS, base="linear")
-        documents.append(str(fit.summary()))
+        documents.append(str(fit.summary(full=True)))
     assert documents[0] == documents[1]
 
 
@@ -394,7 +394,7 @@ def test_what_hangs_on_a_frame_is_left_behind() -> None:
     data.attrs["note"] = LABEL
     data.index.name = data.columns.name = LABEL
     fit = pc.private("Y ~ T | X1 + C(X2)", data, bounds=BOUNDS, base="linear")
-    outputs = (repr(fit), str(fit.summary()), fit.summary().as_html())
+    outputs = (repr(fit), str(fit.summary(full=True)), fit.summary().as_html())
     assert not [text for text in outputs if LABEL in text]
     assert LABEL.encode() not in pickle.dumps(fit)
 

@@ -167,7 +167,7 @@ def outside(result: Any, folder: Path) -> dict[str, Any]:
     for audience in ("technical", "public"):
         result.report(folder / "fit.html", audience)
         found[audience] = (folder / "fit.html").read_bytes()
-    summary = result.summary()
+    summary = result.summary(full=True)
     found |= {"text": str(summary), "LaTeX": summary.as_latex(), "HTML": summary.as_html()}
     found |= {"repr": repr(result), "notebook": result._repr_html_()}
     compared = pc.compare([result], groups=True)

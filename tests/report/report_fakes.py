@@ -87,9 +87,10 @@ def ate_view(**changes: object) -> FitView:
         "total": "(0.5, 1e-05)-DP",
         "ledger": "Ledger 'rhc': epsilon 1.91 of 2 remaining.",
         "guarantee": (
-            "(0.5, 1e-05)-DP, proven. Neighboring data sets: one row replaced.",
+            "(0.5, 1e-05)-DP, proven, one row replaced.",
             odds_sentence(0.5, 1e-5, "substitute"),
         ),
+        "promise": ("(0.5, 1e-05)-DP, proven, one row replaced.",),
         "attack": attack(),
         "kind": "proven",
         "epsilon": 0.5,
@@ -191,8 +192,8 @@ def cate_view(**changes: object) -> FitView:
         ),
         "gates": gates(),
         "shapes": shapes(),
-        "bias": "Max bias of ATE from clipping: to cover it, the interval uses 2.00 std err, not "
-        "1.96.",
+        "bias": "Max bias: the influence of extreme rows was limited (clipped). Because this can "
+        "bias ATE, its interval extends 2.00 standard errors to each side, not 1.96.",
         "uncertainty": (
             VarianceSource("sampling", 0.0092, 0.58, "random sampling of rows"),
             VarianceSource("privacy", 0.0079, 0.42, "noise added for privacy"),
@@ -207,9 +208,10 @@ def cate_view(**changes: object) -> FitView:
         "total": "(0.84, 1e-05)-DP",
         "ledger": None,
         "guarantee": (
-            "(0.84, 1e-05)-DP, proven. Neighboring data sets: one customer replaced.",
+            "(0.84, 1e-05)-DP, proven, one customer replaced.",
             odds_sentence(0.84, 1e-5, "substitute"),
         ),
+        "promise": ("(0.84, 1e-05)-DP, proven, one customer replaced.",),
         "kind": "proven",
         "epsilon": 0.84,
         "delta": 1e-5,
@@ -254,6 +256,7 @@ def uplift_view(**changes: object) -> FitView:
         "uncertainty": (), "cells": cells, "checks": (), "budget": rows.assign(epsilon=1.0),
         "total": "1.00-DP", "epsilon": 1.0, "delta": 0.0, "rho": None,
         "guarantee": ("1-DP, proven.", odds_sentence(1.0, 0.0, "add_remove")),
+        "promise": ("1-DP, proven.",),
         "neighbors": "add_remove", **changes,
     })  # fmt: skip
 
@@ -274,8 +277,9 @@ def hostile_view(kind: str = "proven") -> FitView:
         right=tuple(("Label", name) for name in HOSTILE[:6]),
         effects=view.effects.set_axis(names), gates=view.gates.set_axis(list(HOSTILE[4:])),
         shapes=shapes_, budget=view.budget.assign(query=list(HOSTILE[:5]), stage=HOSTILE[6]),
-        total=text, ledger=text, guarantee=(text, text), unit_sentence=text, headline=(text,) * 3,
-        notes=HOSTILE, assumptions=HOSTILE, methods=HOSTILE, call=text, kind=kind,
+        total=text, ledger=text, guarantee=(text, text), promise=(text,),
+        unit_sentence=text, headline=(text,) * 3,
+        notes=HOSTILE, serious=2, assumptions=HOSTILE, methods=HOSTILE, call=text, kind=kind,
         uncertainty=tuple(VarianceSource(name, 0.01, 0.5, name) for name in HOSTILE[:2]),
         versions=tuple((name, name) for name in HOSTILE),
         checks=(Check(HOSTILE[0], HOSTILE[1], pd.DataFrame({HOSTILE[0]: [1.0]}, [HOSTILE[2]])),),

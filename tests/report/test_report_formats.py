@@ -119,7 +119,7 @@ def test_not_private_is_first_and_last_in_every_format(make: Callable[..., FitVi
     for text in (summary.as_html(), summary.as_latex(), summary._repr_html_()):
         assert text.count("NOT PRIVATE") == 2
         assert text.index("NOT PRIVATE") < text.index("Private")
-        assert text.rindex("NOT PRIVATE") > text.rindex("Propensity")
+        assert text.rindex("NOT PRIVATE") > text.rindex("Estimand")
 
 
 def test_published_says_so_and_proven_says_nothing() -> None:
@@ -149,13 +149,13 @@ def test_shapes_are_checked() -> None:
 
 
 def test_empty_parts_leave_no_trace() -> None:
-    bare = ate_view(effects=None, uncertainty=(), guarantee=(), notes=(), ledger=None,
+    bare = ate_view(effects=None, uncertainty=(), notes=(), ledger=None,
                     budget=ate_view().budget.iloc[:0])  # fmt: skip
     text = str(summarize(bare))
     assert "estimate" not in text
     assert "\n\n" not in text
-    assert len(summarize(bare, full=True).table.blocks) == 7
-    assert len(summarize(bare).table.blocks) == 5
+    assert len(summarize(bare, full=True).table.blocks) == 9
+    assert len(summarize(bare).table.blocks) == 6
 
 
 def test_a_long_table_in_latex_is_several_between_which_a_page_may_end() -> None:

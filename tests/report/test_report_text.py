@@ -55,12 +55,37 @@ def test_text_keeps_to_its_columns(name: str) -> None:
     assert fits(str(summarize(VIEWS[name](), full=True)))
 
 
-def test_an_average_takes_thirty_lines_at_most() -> None:
-    text = str(summarize(ate_view()))
-    assert len(text.splitlines()) <= 30
-    assert "Std err: 0.0224; up to 0.0136 from sampling." in text.splitlines()
-    first = "[1] The number of rows, the bounds, and the clipping limits are public inputs;"
-    assert first in text.splitlines()
+def test_the_card_of_an_average_has_what_a_reader_needs() -> None:
+    lines = str(summarize(ate_view())).splitlines()
+    assert len(lines) <= 22
+    assert lines[-2:] == [
+        "Privacy: (0.5, 1e-05)-DP, proven, one row replaced.",
+        "summary(full=True) has the meaning, the releases, and the assumptions.",
+    ]
+    full = " ".join(str(summarize(ate_view(), full=True)).split())
+    for words in (
+        "sampling se 0.0136", "[1] The number of rows, the bounds, and the clipping limits are",
+        "[2] Causal reading", "If someone believes 50:50", "Propensity: clipped",
+    ):  # fmt: skip
+        assert words in full
+        assert words not in " ".join(" ".join(lines).split())
+
+
+def test_every_alert_is_on_the_card_in_full_words() -> None:
+    alerts = [f"Problem {i} of these data is serious. Its reason is long." for i in range(4)]
+    lines = str(summarize(ate_view(notes=(*alerts, "A note."), serious=4))).splitlines()
+    assert [line for line in lines if line.startswith("Alert: ")] == [
+        f"Alert: Problem {i} of these data is serious." for i in range(4)
+    ]
+    assert "A note." not in lines
+
+
+def test_curves_that_noise_hides_are_only_in_the_full_summary() -> None:
+    view = cate_view(variation="Noise hides it.", varies=False)
+    assert "Noise hides it." in str(summarize(view))
+    assert "income: " not in str(summarize(view))
+    assert "income: " in str(summarize(view, full=True))
+    assert "income: " in str(summarize(cate_view(variation="It varies.")))
 
 
 def test_head_is_the_mock_up() -> None:

@@ -22,15 +22,16 @@ def test_what_the_bound_of_cut_scores_rests_on_is_printed(tmp_path: Any) -> None
     with seeded_noise(1):
         fitted = pc.private("Y ~ T | X1", data, bounds={"Y": (-40, 40), "X1": (0, 1)})
     assert fitted.estimate.averages.clipping[0] > 0
-    said = "Undetected scores are assumed to thin out as the detected ones do."
-    assert said in " ".join(str(fitted).split())
+    said = "Noise can hide a few extreme contributions of single rows."
+    assert said in " ".join(str(fitted.summary(full=True)).split())
     path = tmp_path / "report.html"
     fitted.report(path)
     assert said in path.read_text()
     assert said in " ".join(fitted._view().methods)
     with seeded_noise(1):
         plain = pc.private("Y ~ T", data, bounds={"Y": (-40, 40)})
-    assert said.replace("scores", "outcomes") in " ".join(str(plain).split())
+    shown = " ".join(str(plain.summary(full=True)).split())
+    assert said.replace("contributions of single rows", "outcomes") in shown
 
 
 @pytest.mark.parametrize("formula", ["Y ~ T", "Y ~ T | X1"])
@@ -46,8 +47,9 @@ def test_without_a_condition_intervals_are_wider_and_say_so(formula: str, tmp_pa
     fits["any"].save(tmp_path / "fit.json")
     again = pc.load(tmp_path / "fit.json")
     for fitted in (fits["any"], again):
-        assert "Undetected scores" not in str(fitted)
-        said = "makes no assumption about tails" in str(fitted)
+        text = " ".join(str(fitted.summary(full=True)).split())
+        assert "Noise can hide" not in text
+        said = "makes no assumption about tails" in text
         assert said == (fitted.estimate.averages.clipping[0] > 0)
 
 
@@ -118,7 +120,8 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     with seeded_noise(1):
         fitted = pc.private("Y ~ T | X1", data, bounds={"X1": (0, 1)}, propensity=0.5)
     assert fitted.estimate.averages.clipping[0] == 0
-    assert "Undetected scores" not in str(fitted) + " ".join(fitted._view().methods)
+    shown = " ".join(f"{fitted.summary(full=True)} {fitted._view().methods}".split())
+    assert "Noise can hide" not in shown
 
 
 @pytest.mark.slow
@@ -134,16 +137,12 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
         assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.2)
         assert row["std_error"] > 1.3 * row["se_sampling"]
     told = re.compile(r"(\d\.\d{3}); up to (\d\.\d{3}) from sampling")
-    view, shown = fit._view(), fit.summary()
-    for text in (
-        str(shown),
-        shown.as_latex(),
-        shown.as_markdown(),
-        shown.as_html(),
-        *view.headline[1:2],
-    ):
-        whole, alone = map(float, told.search(text).groups())  # type: ignore[union-attr]
-        assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)
+    view, shown = fit._view(), fit.summary(full=True)
+    whole, alone = map(float, told.search(view.headline[1]).groups())  # type: ignore[union-attr]
+    assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)
+    for text in (str(shown), shown.as_latex(), shown.as_markdown(), shown.as_html()):
+        found = re.search(r"sampling\W+se (\d\.\d{3})", re.sub("<[^>]*>", "", text))
+        assert float(found[1]) == pytest.approx(row["se_sampling"], abs=6e-4)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("clipping", "remainder"), [(1.0, 0.1), (0.1, 2.0), (0.1, 0.1)])

@@ -95,14 +95,15 @@ def test_a_proven_summary_says_all_that_matters(make: Any) -> None:
     ):  # fmt: skip
         assert words in " ".join(text.split()), words
     short = str(fit.summary())
-    for words in ("Neighboring data:", "Std err", "Budget: ", "Privacy: (20, 1e-05)-DP"):
+    for words in ("Budget: ", "Privacy: (20, 1e-05)-DP, proven, one row replaced."):
         assert words in short, words
 
 
 def test_units_and_private_sizes_are_said() -> None:
     assert "Units:" in str(variant("units").summary())
-    assert "Observations (noisy):" in str(variant("add_remove").summary())
-    assert "some estimated privately" in str(variant("bought bounds").summary())
+    assert re.search(r"Observations: +\d+ \(noise sd ", str(variant("add_remove").summary()))
+    assert "Bounds were estimated privately" in str(variant("bought bounds").summary())
+    assert "some estimated privately" in str(variant("bought bounds").summary(full=True))
 
 
 def test_summary_in_three_formats(fitted: Any) -> None:

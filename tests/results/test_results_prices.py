@@ -96,13 +96,15 @@ def test_outputs_of_a_fit_stay_true(asked: Budget, tmp_path: Path) -> None:
         "summary": str(fit.summary()), "full": str(fit.summary(full=True)),
         "latex": fit.summary().as_latex(), "html": fit.summary().as_html(),
         "markdown": fit.summary().as_markdown(), "label": fit.label().as_text(),
+        "full html": fit.summary(full=True).as_html(),
+        "full markdown": fit.summary(full=True).as_markdown(),
         "record": (tmp_path / "record.yaml").read_text(encoding="utf-8"),
         "headline": " ".join(fit._view().headline), "methods": " ".join(fit._view().methods),
     }  # fmt: skip
     for name, text in outputs.items():
         said = check_text(text, least, asked, right)
         assert name == "methods" or price in said, name
-        if name in ("summary", "full", "html", "markdown", "label"):
+        if name in ("full", "full html", "full markdown", "label"):
             assert ("guess" if asked.delta else "odds") in said, name
     spent = re.search(r"used: rho = ([\d.e-]+) of ([\d.e-]+) \(", fit.guarantee.statement)
     if asked.delta:

@@ -508,7 +508,7 @@ def test_no_output_holds_the_canary(session: Any, tmp_path: Path) -> None:
     for fit in fits:
         fit.save(tmp_path / "fit.json")
         fit.report(tmp_path / "fit.html")
-        texts = [repr(fit), str(fit.summary()), fit.summary().as_html(), str(fit.plan)]
+        texts = [repr(fit), str(fit.summary(full=True)), fit.summary().as_html(), str(fit.plan)]
         texts += [(tmp_path / name).read_text() for name in ("fit.json", "fit.html")]
         assert not [t for t in texts if label in t or "77310.4" in t]
     for wrong in (
