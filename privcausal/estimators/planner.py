@@ -40,7 +40,7 @@ ANCHORS = tuple(160 * ANCHOR_RATIO**k for k in range(4))
 """Numbers of rows of the simulated fits at eps 1 that all ranges of half-widths follow from."""
 
 RANGES = {
-    False: {"bounds": (0.4, 1.7), "outcome_sd": (0.6, 1.5), "like": (0.7, 1.3)},
+    False: {"bounds": (0.35, 2.79), "outcome_sd": (0.59, 1.55), "like": (0.6, 1.41)},
     True: {"bounds": (0.1, 2.64), "outcome_sd": (0.62, 2.6), "like": (0.57, 1.52)},
 }
 """Ends of the range of half-widths over the forecast, for averages (False) and regressions (True),
@@ -185,6 +185,8 @@ class Planner:
         try:
             self._check(rows, plan)
             fits = [self._simulated(rows, plan, mirrored=mirrored) for mirrored in (False, True)]
+            if fits[0][1].names != fits[1][1].names:
+                raise BudgetError("Noise decides which labels are found.")
         except BudgetError:  # The fit would fail too: it has too few rows for this budget.
             infinite, zero, estimand = np.array([np.inf]), np.zeros(1), plan.request.estimand
             forecast = Forecast(
