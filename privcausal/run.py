@@ -335,7 +335,7 @@ def _with_plan(
     asked: float,
     rows: int | None,
 ) -> accounting.BudgetExhaustedError:
-    """Add to the refusal the planned half-width of a fit that the ledger can still pay for.
+    """Add to the refusal the planned half-widths of a fit that the ledger can still pay for.
 
     `asked` is the epsilon of the refused fit, and its planner may fail. `rows` is the public number
     of rows. If it is private (None), no plan is made.
@@ -345,12 +345,15 @@ def _with_plan(
         return refused
     try:
         fits = planner()
-        smaller, now = (float(fits.at(rows, e).half_width(0.05)[0]) for e in (left, asked))
+        smaller, now = (
+            " to ".join(tables.number(end, 2) for end in fits.first(rows, e, 0.05))
+            for e in (left, asked)
+        )
     except errors.PrivcausalError:  # no plan can be made, so return the refusal unchanged
         return refused
     return accounting.BudgetExhaustedError(
         f"{refused} At eps={as_typed(left)} the planned 95% half-width is "
-        f"{tables.number(smaller, 2)} ({tables.number(now, 2)} at eps={as_typed(asked)}).",
+        f"{smaller} ({now} at eps={as_typed(asked)}) in about 80% of fits.",
         refused.requested, refused.remaining, refused.payable,
     )  # fmt: skip
 

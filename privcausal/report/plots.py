@@ -782,8 +782,8 @@ def plan_plot(
     Parameters
     ----------
     plan : DataFrame
-        Columns n, eps, half-width, sampling (the half-width without privacy noise), and planned.
-        Planned points are the requested points, and are marked.
+        Columns n, eps, half-width from, half-width to, sampling (without privacy noise), and
+        planned. Planned points are the requested points, and are marked.
     by : {"eps", "n"}
         The horizontal axis; both axes are logarithmic.
     """
@@ -794,7 +794,8 @@ def plan_plot(
     for number, value in enumerate(values):
         line = plan[plan[other] == value]
         color, marker = LINES[number % len(LINES)]
-        x, width = finite(line[by]), finite(line["half-width"])
+        x, width = finite(line[by]), finite(line["half-width to"])
+        ax.fill_between(x, finite(line["half-width from"]), width, color=color, alpha=0.12, lw=0)
         name = f"n = {value:,.0f}" if other == "n" else f"eps = {at_most(value)}"
         ax.plot(x, width, color=color, linewidth=1.8, zorder=3)
         planned = line["planned"].to_numpy(dtype=bool)
@@ -819,7 +820,7 @@ def plan_plot(
     ax.set_xlabel("epsilon" if by == "eps" else "number of rows n")
     ax.set_ylabel(f"half-width of the {tables.confidence(alpha)} interval")
     ax.legend(frameon=False, fontsize=9, loc="upper right", labelcolor=INK)
-    titles(ax, "Planned half-width", "dashed: without privacy noise")
+    titles(ax, "Planned half-width", "shaded: in about 80% of fits; dashed: without privacy noise")
     return ax
 
 

@@ -146,7 +146,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
             [tables.Prose((*lines, *_cost(view))), private, tables.Prose((MORE,), console=True)]
         ]
     head = [tables.Pairs("The analysis", left, right)]
-    parts = (head, _ruled(estimates), *ends)
+    parts: list[Any] = [head, _ruled(estimates), *ends]
     blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
     return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -326,12 +326,6 @@ USUAL = PopulationShape(
 )
 """Medians of the columns of public data sets with bounds from codebooks."""
 
-CAUTIOUS = PopulationShape(
-    mean=0.2, sd=0.08, ones=0.05, correlation=0.5, confounding=0.3, tail=1.0, next_level=1.6
-)
-"""Narrow and skewed columns, a rare reference level, a skewed outcome, and strong confounding. In 9
-of 10 of these data sets, fits have narrower intervals."""
-
 CLUSTER_CORRELATION = 0.1
 """Assumed correlation within clusters: common in schools, and high for health outcomes."""
 
@@ -369,6 +363,8 @@ class Assumptions:
     like: Mapping[str, Any] = field(default_factory=dict, compare=False)
     # Correlation of the rows' influences on the estimate within a cluster of declared clusters
     icc: float = CLUSTER_CORRELATION
+    # What says the outcome's scale: its "bounds", "outcome_sd", or public rows ("like")
+    known: str = "bounds"
 
     def __post_init__(self) -> None:
         most = 0.5 * self.width
@@ -384,11 +380,6 @@ class Assumptions:
             raise CapabilityError("icc must be a number from 0 to 1.")
         if not (is_number(self.treated) and 0.01 <= self.treated <= 0.99):
             raise CapabilityError("treated must be a number from 0.01 to 0.99.")
-
-    @property
-    def worst(self) -> Assumptions:
-        """The largest outcome variance within the bounds, with no variance explained."""
-        return replace(self, outcome_sd=0.5 * self.width, r2=0.0)
 
 
 def assume(
@@ -416,6 +407,7 @@ def assume(
     name, arm = request.formula.outcome, request.formula.assigned
     domain = request.schema.get(name)
     public = {} if like is None else _public_rows(request, like)
+    known = "like" if name in public else "bounds" if outcome_sd is None else "outcome_sd"
     if domain is None:
         if outcome_sd is None or not (is_number(outcome_sd) and 0 < outcome_sd < math.inf):
             raise CapabilityError(
@@ -423,7 +415,7 @@ def assume(
                 f"bounds={{{name!r}: (lo, hi)}}, or pass outcome_sd=."
             )
         width = SPREADS_PER_RANGE * outcome_sd
-        return Assumptions(width, outcome_sd, r2, treated, like=public, icc=icc)
+        return Assumptions(width, outcome_sd, r2, treated, like=public, icc=icc, known=known)
     width, usual = 1.0, 0.5
     if isinstance(domain, Interval):
         coded = (domain.lo, domain.hi) == (0.0, 1.0)
@@ -435,7 +427,7 @@ def assume(
         share = float(np.mean(_numbers(public[arm], request.schema.get(arm))))
         treated = min(max(share, 0.01), 0.99)
     sd = usual if outcome_sd is None else outcome_sd
-    return Assumptions(width, sd, r2, treated, like=public, icc=icc)
+    return Assumptions(width, sd, r2, treated, like=public, icc=icc, known=known)
 
 
 def _public_rows(request: Request, like: pd.DataFrame) -> dict[str, Any]:

@@ -392,9 +392,9 @@ def checklist(
         total = math.hypot(sampling, row["se_privacy"], row["se_nuisances"])
         precision = (
             f"With {row['n']:,.0f} rows{at}, the expected {level:.0%} interval of the average "
-            f"effect is the estimate +/- {row['half-width']:.3g}, or +/- {row['cautious']:.3g} by "
-            f"a cautious forecast. The expected standard error is {total:.3g}; {sampling:.3g} from "
-            "sampling alone."
+            f"effect is the estimate +/- {row['half-width from']:.3g} to "
+            f"{row['half-width to']:.3g} (in about 80% of fits). The simulated standard error is "
+            f"{total:.3g}; {sampling:.3g} from sampling alone."
         )
         statement = guarantee.statement.replace("Budget used:", "Budget of a fit:")
         answers.append(

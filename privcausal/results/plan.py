@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -26,14 +25,13 @@ from privcausal.estimators.planner import (
 from privcausal.prices import DELTA_DIGITS, as_typed, at_most
 from privcausal.report import plots, tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.plan import CAUTIOUS, LEVELS, WITH_EVENT, Plan
+from privcausal.request.plan import LEVELS, WITH_EVENT, Plan
 from privcausal.request.request import COHORTS
 from privcausal.request.schema import Interval, Levels
 from privcausal.results.disclosure import checklist
 from privcausal.results.frames import budget_lines, check_alpha
 from privcausal.results.guarantee import neighboring
 from privcausal.results.view import outcome_name
-from privcausal.typing import Vector
 
 Points = tuple[tuple[int, float], ...]
 
@@ -45,6 +43,9 @@ CURVE_REACH = 4.0
 
 PRIVACY_WEIGHTS = (0.25, 0.5, 0.75)
 """Weights of privacy in the utility curve."""
+
+ENDS = ("half-width from", "half-width to")
+"""Columns of the range of half-widths."""
 
 _KINDS = ("eps", "n", "utility")
 
@@ -125,10 +126,6 @@ class PlanResult(Printed):
     question : Question
     points : tuple of (n, eps)
         The rows of `table`.
-    cautious : Planner
-        Plans for the cautious population.
-    worst : Planner or None
-        Plans for the most variable outcome within its bounds; None if `outcome_sd` was given.
 
     Examples
     --------
@@ -141,8 +138,6 @@ class PlanResult(Printed):
     planner: Planner
     question: Question
     points: Points
-    cautious: Planner
-    worst: Planner | None = None
 
     def __post_init__(self) -> None:
         for n, eps in self.points:  # Refuse points that cannot be planned here, not when printing.
@@ -150,10 +145,7 @@ class PlanResult(Printed):
         if self.planner.assumed.like:  # All forecasts are made here, and no row is kept.
             for n, eps in self.points:
                 self._row(n, eps)
-                self.planner.at(n, MOST_EPSILON)
-            for name in ("planner", "cautious", "worst"):
-                planner = getattr(self, name)
-                object.__setattr__(self, name, planner and planner.without_rows())
+            object.__setattr__(self, "planner", self.planner.without_rows())
 
     # -- numbers -----------------------------------------------------------------------------
 
@@ -161,68 +153,57 @@ class PlanResult(Printed):
     def table(self) -> pd.DataFrame:
         """Forecasts for the average effect, one row per n and epsilon.
 
-        Columns: n eps delta rho half-width cautious detectable se_sampling se_privacy se_nuisances
-        max_bias. If no `outcome_sd` was given, the column worst_case has the
-        cautious half-width for the most variable outcome within its bounds.
+        Columns: n, eps, delta, rho, half-width from, half-width to, detectable, se_sampling,
+        se_privacy, se_nuisances, max_bias.
 
-        `cautious` is the largest half-width of the simulated fits. One of these has skewed columns
-        and outcomes, strong correlations, and strong confounding. Use it to choose a budget.
+        The half-width is a range that holds in about 80% of fits. Use its upper end to choose a
+        budget. Neither end grows with n or eps.
 
-        `detectable` is the smallest effect whose interval excludes zero with the requested power,
-        if clipping causes no bias. `max_bias` bounds the bias from clipping, and the half-width
-        allows for it. `se_sampling` is the standard error from sampling alone. An interval is
-        infinite if the fit would detect nothing. In pure epsilon, rho is NaN.
+        `detectable` is the smallest effect whose interval, at the upper end, excludes zero with the
+        requested power, if clipping causes no bias. `max_bias` bounds the bias from clipping, and
+        the half-width allows for it. `se_sampling` is the standard error from sampling alone. These
+        parts are from one simulated fit, so they may grow a little. An interval is infinite if the
+        fit would detect nothing. In pure epsilon, rho is NaN.
 
         Examples
         --------
-        >>> plan.table["half-width"].is_monotonic_decreasing
+        >>> plan.table["half-width to"].is_monotonic_decreasing
         True
         """
         return pd.DataFrame([self._row(n, eps) for n, eps in self.points])
 
     def _row(self, n: int, eps: float) -> dict[str, float]:
-        forecast, alpha = self.planner.at(n, eps), self.question.alpha
-        lead, half = forecast.lead, forecast.first(alpha)
-        variance = float(forecast.variance[lead])
+        planner, question = self.planner, self.question
+        forecast, falling = planner.at(n, eps), planner.falling(n, eps)
+        least, most = planner.first(n, eps, question.alpha)
+        lead, more = forecast.lead, float(norm.ppf(question.power))
+        detectable = falling.half_width(question.alpha) + more * np.sqrt(falling.variance)
         pure = forecast.plan.pure
-        row = {
+        return {
             "n": n, "eps": eps, "delta": 0.0 if pure else forecast.plan.request.budget.delta,
-            "rho": np.nan if pure else forecast.plan.rho / accounting.PICO, "half-width": half,
-            "cautious": float(self._cautious(n, eps)[lead]),
-            "detectable": half + float(norm.ppf(self.question.power) * np.sqrt(variance)),
+            "rho": np.nan if pure else forecast.plan.rho / accounting.PICO,
+            "half-width from": least, "half-width to": most,
+            "detectable": planner.ends[1] * float(detectable[falling.lead]),
             "se_sampling": float(np.sqrt(forecast.sampling[lead])),
             "se_privacy": float(np.sqrt(forecast.privacy[lead])),
             "se_nuisances": float(np.sqrt(forecast.nuisances[lead])),
             "max_bias": float(forecast.bias[lead]),
         }  # fmt: skip
-        if self.worst is not None:
-            row["worst_case"] = max(self.worst.at(n, eps).first(alpha), row["cautious"])
-        return row
-
-    def _cautious(self, n: int, eps: float) -> Vector:
-        """Cautious half-widths of the terms; infinite for terms that this fit cannot estimate."""
-        forecast, cautious = (planner.at(n, eps) for planner in (self.planner, self.cautious))
-        alpha = self.question.alpha
-        widths = dict(zip(cautious.terms, cautious.widest(alpha).tolist(), strict=True))
-        widest = [widths.get(term, np.inf) for term in forecast.terms]
-        return np.maximum(forecast.widest(alpha), widest)
 
     @property
     def terms(self) -> pd.DataFrame:
-        """n eps term half-width cautious: the average effect, slopes of the projection, and groups.
+        """The ranges of the average effect, slopes of the projection, and groups.
 
         Examples
         --------
         >>> plan.terms.columns.tolist()
-        ['n', 'eps', 'term', 'half-width', 'cautious']
+        ['n', 'eps', 'term', 'half-width from', 'half-width to']
         """
         rows = []
         for n, eps in self.points:
-            forecast = self.planner.at(n, eps)
-            widths = forecast.half_width(self.question.alpha).tolist()
-            cautious = self._cautious(n, eps).tolist()
-            rows += [(n, eps, *term) for term in zip(forecast.terms, widths, cautious, strict=True)]
-        return pd.DataFrame(rows, columns=["n", "eps", "term", "half-width", "cautious"])
+            forecast, ends = self.planner.half_widths(n, eps, self.question.alpha)
+            rows += [(n, eps, *term) for term in zip(forecast.terms, *ends.tolist(), strict=True)]
+        return pd.DataFrame(rows, columns=["n", "eps", "term", *ENDS])
 
     @property
     def budget(self) -> pd.DataFrame:
@@ -326,8 +307,8 @@ class PlanResult(Printed):
         ----------
         kind : {"eps", "n", "utility"}
             "eps": half-width against epsilon, a line per n. "n": half-width against n, a line per
-            epsilon. "utility": the weighted utility of privacy and precision against epsilon, for
-            the first n.
+            epsilon. Lines are the upper ends of the ranges. "utility": the weighted utility of
+            privacy and precision against epsilon, for the first n.
         weights : sequence of float
             Weights of privacy in the utility, from 0 to 1.
 
@@ -361,14 +342,14 @@ class PlanResult(Printed):
         Returns
         -------
         DataFrame
-            ``"eps"`` and ``"n"``: n eps half-width sampling (the half-width without privacy noise)
-            planned (whether it is a row of `table`). ``"utility"``: n eps weight privacy precision
-            utility.
+            ``"eps"`` and ``"n"``: n, eps, half-width from, half-width to, sampling (the upper end
+            without privacy noise), planned (whether it is a row of `table`). ``"utility"``: n eps
+            weight privacy precision utility.
 
         Examples
         --------
         >>> plan.plot_data("eps").columns.tolist()
-        ['n', 'eps', 'half-width', 'sampling', 'planned']
+        ['n', 'eps', 'half-width from', 'half-width to', 'sampling', 'planned']
         """
         if kind not in _KINDS:
             kinds = ", ".join(map(repr, _KINDS))
@@ -384,7 +365,7 @@ class PlanResult(Printed):
             )
         curve = self._curve("eps")
         privacy = 1 - np.tanh(curve["eps"] / 2)
-        precision = np.minimum(curve["sampling"] / curve["half-width"], 1.0)
+        precision = np.minimum(curve["sampling"] / curve["half-width to"], 1.0)
         parts = {"n": curve["n"], "eps": curve["eps"], "privacy": privacy, "precision": precision}
         frames = [
             pd.DataFrame({**parts, "weight": w, "utility": w * privacy + (1 - w) * precision})
@@ -399,12 +380,11 @@ class PlanResult(Printed):
             epsilons |= {float(f"{e:.3g}") for e in _between(epsilons, LEAST_EPSILON, MOST_EPSILON)}
         else:
             sizes |= {round(n) for n in _between(sizes, LEAST_ROWS, MOST_PLANNED_ROWS)}
-        rows, points = [], sorted(product(sizes, epsilons))
-        for n, eps in sorted(self.points) if self.planner.has_no_rows else points:
-            width = self.planner.at(int(n), eps).first(self.question.alpha)
-            free = self.planner.at(int(n), MOST_EPSILON).first(self.question.alpha)
-            rows.append((int(n), eps, width, free, (int(n), eps) in self.points))
-        return pd.DataFrame(rows, columns=["n", "eps", "half-width", "sampling", "planned"])
+        rows, alpha, ends = [], self.question.alpha, self.planner.first
+        for n, eps in sorted(product(sizes, epsilons)):
+            _, free = ends(int(n), MOST_EPSILON, alpha)
+            rows.append((int(n), eps, *ends(int(n), eps, alpha), free, (n, eps) in self.points))
+        return pd.DataFrame(rows, columns=["n", "eps", *ENDS, "sampling", "planned"])
 
     # -- text ------------------------------------------------------------------------------
 
@@ -499,8 +479,6 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
         "n": tables.TableColumn("n", "left"),
         "eps": tables.TableColumn("eps"),
         "half-width": tables.TableColumn("half-width", words=f"half-width of the {level} interval"),
-        "cautious": tables.TableColumn("cautious", words="half-width in the widest simulated fit"),
-        "worst_case": tables.TableColumn("worst", words="cautious, most variable outcome"),
         "detectable": tables.TableColumn(
             "detectable", words=f"smallest effect detected with {power} power"
         ),
@@ -513,24 +491,16 @@ def _grid(result: PlanResult, frame: pd.DataFrame) -> tables.TableGrid:
     }
     if not result.planner.has_nuisances:
         del heads["se_nuisances"]
-    number: dict[str, Callable[[float], str]] = {"n": "{:,.0f}".format, "eps": at_most}
-    columns = [
-        (
-            head,
-            [*map(number.get(name, partial(tables.number, digits=3)), frame[name].astype(float))],
-        )
-        for name, head in heads.items()
-        if name in frame
+    texts = {
+        name: [tables.number(v, 2 if name in ENDS else 3) for v in column.astype(float)]
+        for name, column in frame.items()
+    }
+    texts |= {"n": [f"{n:,.0f}" for n in frame["n"]], "eps": [at_most(e) for e in frame["eps"]]}
+    texts["half-width"] = [
+        a if a == b else f"{a} - {b}" for a, b in zip(*(texts[end] for end in ENDS), strict=True)
     ]
-    if len(columns) > WIDEST:  # printed in two parts, whose lines have one label
-        (_, rows), (_, eps), *columns = columns
-        label = tables.TableColumn("n, eps", "left")
-        columns.insert(0, (label, [f"{n}, {e}" for n, e in zip(rows, eps, strict=True)]))
+    columns = [(head, texts[name]) for name, head in heads.items()]
     return tables.filled("Planned intervals", *columns, frame=frame)
-
-
-WIDEST = 9
-"""Columns that fit in one line of text."""
 
 
 def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
@@ -543,24 +513,20 @@ def _reading(result: PlanResult, frame: pd.DataFrame) -> tuple[str, ...]:
     if question.sought:
         lines.append(
             f"{question.sought} is close to the smallest value with a half-width of at most "
-            f"{tables.point_text(question.width or 0.0)}. The cautious half-width may be larger."
+            f"{tables.point_text(question.width or 0.0)} at the upper end of the range."
         )
     nuisances = result.planner.has_nuisances
     errors = "nuisances: standard errors from sampling, privacy noise, and the nuisance models"
     lines.append(
         f"half-width: half the width of the {tables.confidence(question.alpha)} interval of "
-        f"{effect}; cautious: half-width in the widest simulated fit, for the choice of a "
-        f"budget; detectable: smallest effect detected with "
-        f"{tables.share_percent(question.power)} power; sampling, privacy"
+        f"{effect}, a range that holds in about 80% of fits; detectable: smallest effect detected "
+        f"with {tables.share_percent(question.power)} power at the upper end; sampling, privacy"
         + (f", {errors}" if nuisances else ": standard errors from sampling and privacy noise")
         + "; max bias: maximum bias from clipping."
     )
-    if result.worst is not None:
-        lines.append(
-            "worst: cautious half-width for the most variable outcome within its bounds. To plan "
-            "for your outcome, give outcome_sd=."
-        )
-    if not np.isfinite(frame["half-width"]).all():
+    if result.planner.assumed.known == "bounds":
+        lines.append("The range is narrower if you give outcome_sd= or, better, like=.")
+    if not np.isfinite(frame["half-width to"]).all():
         lines.append("inf: no finite interval. Plan more rows or more budget.")
     return tuple(lines)
 
@@ -574,7 +540,7 @@ def _assumed(result: PlanResult) -> list[str]:
     spread = tables.point_text(assumed.outcome_sd)
     noun = "outcome" if request.horizon is None else "time"
     outcome = f"the {noun} has standard deviation {spread}{within}"
-    if result.worst is not None:
+    if assumed.known == "bounds":
         share = assumed.outcome_sd / assumed.width
         outcome += f" ({'a quarter' if share < 0.5 else 'half'} of its range)"
     if has_covariates:
@@ -598,18 +564,6 @@ def _assumed(result: PlanResult) -> list[str]:
     if resampled:
         listed = ", ".join(tables.clean(name) for name in resampled)
         parts.append(f"the values of {listed} are resampled from like=")
-    cautious = "in the cautious fit, the outcome is skewed"
-    if has_covariates:
-        cautious += (
-            f", invented covariates have a mean of {CAUTIOUS.mean:.0%}, a standard deviation of "
-            f"{CAUTIOUS.sd:.0%}, correlations of {CAUTIOUS.correlation:g} and rare first levels"
-        )
-        if formula.treatment:
-            cautious += (
-                f", and an unknown propensity explains {CAUTIOUS.confounding:.0%} of the variance "
-                "of the treatment"
-            )
-    parts.append(cautious)
     parts.append("no value is missing")
     for names, kind in (
         (planner.undeclared.numbers, "numeric; bounds"),

@@ -108,7 +108,7 @@ def test_its_fit_comes_back_from_a_file_whole(fit: Any, tmp_path: Any) -> None:
 def test_it_can_be_planned(registered: None) -> None:
     plan = pc.plan(STUDY.formula, bounds=STUDY.bounds, n=2000, learner="nought")
     assert "Estimator: nought-learner" in words(plan.summary())
-    assert np.isfinite(plan.table["half-width"]).all()
+    assert np.isfinite(plan.table["half-width to"]).all()
 
 
 def test_a_learner_without_a_name_here_is_described_as_most_are(fit: Any) -> None:

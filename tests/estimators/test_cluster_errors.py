@@ -297,7 +297,7 @@ def test_the_plan_has_the_stages_of_the_fit(formula: str) -> None:
     widths = []
     for icc in (0.0, 0.1, 0.3):
         plan = pc.plan(formula, n=len(data), eps=4.0, outcome_sd=1.0, icc=icc, **options)
-        widths.append(float(plan.table["half-width"].iloc[0]))
+        widths.append(float(plan.table["half-width to"].iloc[0]))
     assert widths[0] < widths[1] < widths[2]
     assert "each village has 12 rows, whose influences have a correlation of 0.3" in " ".join(
         str(plan).split()

@@ -343,13 +343,13 @@ def test_it_can_be_planned(estimand: str, formula: str) -> None:
     text = str(plan.summary())
     assert f"Plan of a {TITLES[estimand]}" in text
     assert f"Estimand:                          {estimand}\n" in text
-    assert 0.02 < plan.table["half-width"].item() < 1
+    assert 0.02 < plan.table["half-width to"].item() < 1
 
 
 def test_a_plan_that_finds_nothing_names_its_estimand() -> None:
     plan = pc.plan(FORMULA, n=10, eps=0.01, outcome_sd=1.0, estimand="ATT")
     assert plan.terms["term"].tolist() == ["ATT"]
-    assert np.isinf(plan.terms["half-width"]).all()
+    assert np.isinf(plan.terms["half-width to"]).all()
 
 
 def test_a_learner_of_effects_by_covariates_has_no_other_average() -> None:

@@ -397,10 +397,10 @@ def test_an_event_study_is_planned() -> None:
                 fit = pc.did("Y ~ 1", units(n, seed), eps=eps, bounds=SHAPE, **PLANNED)
             widths.append(fit.estimate.averages.half_widths(1.959964))
         assert plan.terms["term"].tolist() == list(fit.estimate.averages.names)
-        ratio = np.median(widths, axis=0) / plan.terms["half-width"]
+        ratio = np.median(widths, axis=0) / (plan.terms["half-width to"] / plan.planner.ends[1])
         assert ratio.between(0.75, 1.33).all()
-        assert plan.table["half-width"][0] == plan.terms["half-width"].iloc[-1]
-        assert (plan.table["cautious"] >= plan.table["half-width"]).all()
+        assert plan.table["half-width to"][0] == plan.terms["half-width to"].iloc[-1]
+        assert (plan.table["half-width to"] > plan.table["half-width from"]).all()
     text = " ".join(str(plan.summary()).split())
     assert "Plan of a Private Event Study" in text
     assert "interval of the overall effect" in text

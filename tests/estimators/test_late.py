@@ -170,7 +170,7 @@ def test_what_results_say(kind: str, tmp_path: Any) -> None:
             with pytest.raises(pc.CapabilityError, match="LATE is a ratio"):
                 test(hypothesis)
     plan = pc.plan(FORMULA, n=5000, bounds=DECLARED[kind], estimand="LATE")
-    assert (plan.table["half-width"] > 0).all()
+    assert (plan.table["half-width from"] > 0).all()
     for refused in (lambda: found.contrast("LATE"), found.sensitivity):
         with pytest.raises(pc.errors.CapabilityError):
             refused()
@@ -246,9 +246,8 @@ def test_a_plan_is_infinite_where_the_set_is() -> None:
     plan = pc.plan(
         FORMULA, n=400, eps=[0.1, 0.3, 1, 4, 16], bounds=DECLARED["numbers"], estimand="LATE"
     )
-    half = plan.table["half-width"].to_numpy()
+    half = plan.table["half-width to"].to_numpy()
     assert np.isinf(half[0])
     assert np.isfinite(half[-1])
     assert (np.diff(half[np.isfinite(half)]) <= 0).all()
-    assert (plan.table["cautious"] >= half).all()
     assert "no finite interval" in " ".join(str(plan.summary()).split())

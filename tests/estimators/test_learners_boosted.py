@@ -250,7 +250,7 @@ def test_it_draws_and_reports(tmp_path: Any) -> None:
 @pytest.mark.slow
 def test_a_plan_rehearses_it() -> None:
     plan = pc.plan(FORMULA, n=2000, eps=1.0, learner="dr", base=QUICK, bounds=BOUNDS)
-    assert 0 < plan.table["half-width"].iloc[0] < 5
+    assert 0 < plan.table["half-width to"].iloc[0] < 5
     assert plan.passes > 3 * 40
 
 

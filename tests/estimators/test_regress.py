@@ -134,7 +134,7 @@ def test_a_plan_has_rows_where_a_term_jumps(terms: str) -> None:
         pc.plan(f"y ~ {term}", n=5000, eps=5, bounds=POINT_BOUNDS, learner="regress").table
         for term in (terms, "I(month >= 6)")
     ]
-    assert widths[0]["half-width"].item() < 2 * widths[1]["half-width"].item()
+    assert widths[0]["half-width to"].item() < 2 * widths[1]["half-width to"].item()
 
 
 def test_effects_at_a_point_are_those_of_its_rows() -> None:
@@ -620,7 +620,7 @@ def test_a_plan_has_the_noise_of_the_fit() -> None:
         fit = pc.regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=4)
     assert plan.budget["rho"].tolist() == fit.budget["rho"].tolist()
     assert "interval of a;" in " ".join(str(plan).split())
-    assert np.isfinite(plan.table["half-width"]).all()
+    assert np.isfinite(plan.table["half-width to"]).all()
 
 
 def test_files_and_engines_give_the_same_numbers(tmp_path: Path) -> None:

@@ -293,7 +293,9 @@ def test_a_plan_is_near_the_fit(estimand: Any) -> None:
         TIMED + " | X", n=2000, eps=[1, 4], estimand=estimand, horizon=100, bounds=bounds
     )
     assert "60% of the times end with the event" in " ".join(str(plan).split())
-    for planned, eps in zip(plan.table["half-width"], (1, 4), strict=True):
+    for planned, eps in zip(
+        plan.table["half-width to"] / plan.planner.ends[1], (1, 4), strict=True
+    ):
         low, high = fit(TIMED + " | X", estimand=estimand, eps=eps).conf_int().iloc[0]
         assert 0.5 < 2 * planned / (high - low) < 2
 

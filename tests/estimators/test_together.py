@@ -193,7 +193,7 @@ def test_a_plan_takes_the_list() -> None:
     plan = pc.plan("Y ~ T | X1 + X2", n=3000, estimand=["ATE", "ATT", "OR"], bounds=bounds)
     alone = pc.plan("Y ~ T | X1 + X2", n=3000, estimand="ATE", bounds=bounds)
     assert "ATE, ATT, OR" in str(plan)
-    assert 1 <= plan.table["half-width"].item() / alone.table["half-width"].item() <= 1.2
+    assert 1 <= plan.table["half-width to"].item() / alone.table["half-width to"].item() <= 1.2
 
 
 @pytest.mark.parametrize(

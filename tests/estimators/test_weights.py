@@ -227,7 +227,7 @@ def test_a_plan_knows_public_weights() -> None:
     call: dict[str, Any] = {"n": 8000, "eps": 4, "bounds": BOUNDS, "weights": "w"}
     even = pc.plan(FORMULA, **call, like=pd.DataFrame({"w": np.ones(100)}))
     public = pc.plan(FORMULA, **call, like=survey(1000)[["w"]])
-    assert 1.1 < public.table["half-width"][0] / even.table["half-width"][0] < 3
+    assert 1.1 < public.table["half-width to"][0] / even.table["half-width to"][0] < 3
 
 
 # -- refusals and parts --------------------------------------------------------------------------

@@ -63,7 +63,8 @@ def test_effect_plot_takes_axes() -> None:
 FOREST = ["estimate", "conf_low", "conf_high", "std_error", "se_sampling"]
 CURVE = pd.DataFrame({"share": [0, 0.5, 1], "gain": [0, 0.2, 0.3], "random": [0, 0.15, 0.3],
                       "conf_low": [0, 0.1, 0.2], "conf_high": [0, 0.3, 0.4]})  # fmt: skip
-PLAN = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0], "half-width": [0.2, 0.05],
+PLAN = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0], "half-width from": [0.1, 0.04],
+                     "half-width to": [0.2, 0.05],
                      "sampling": [0.03, 0.03], "planned": [True, False]})  # fmt: skip
 UTILITY = pd.DataFrame({"n": 5000, "eps": [0.1, 1.0, 4.0], "weight": 0.5,
                         "utility": [0.3, 0.5, 0.4]})  # fmt: skip

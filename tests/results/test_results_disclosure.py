@@ -229,8 +229,10 @@ def test_the_checklist_answers_from_the_plan() -> None:
     assert "Budget of a fit: " in flat
     assert "Public: the declared domains" in flat
     assert "Public: the number of rows" in " ".join(str(planned().checklist()).split())
-    width = planned().table["half-width"].iloc[0]
-    assert f"+/- {width:.3g}, or +/- " in " ".join(str(planned().checklist()).split())
+    least, most = planned().table[["half-width from", "half-width to"]].iloc[0]
+    assert f"+/- {least:.3g} to {most:.3g} (in about 80% of fits)" in " ".join(
+        str(planned().checklist()).split()
+    )
     pure = pc.plan("cost ~ mailed | ward", n=2000, eps=2, bounds=BOUNDS, learner="adum")
     assert "Pure DP: epsilon 2." in str(pure.checklist())
     for head in EVIDENCE:
@@ -243,9 +245,9 @@ def test_a_checklist_of_several_fits_says_what_is_the_same_once() -> None:
     flat = " ".join(str(plan.checklist()).split())
     assert "epsilon 1, delta 1e-05." in flat
     assert "epsilon 2, delta 1e-05." in flat
-    for eps, width in zip((1, 2), plan.table["half-width"], strict=True):
+    for eps, width in zip((1, 2), plan.table["half-width to"], strict=True):
         assert f"at eps = {eps}, the expected 95% interval of the average effect" in flat
-        assert f"+/- {width:.3g}, or +/- " in flat
+        assert f" to {width:.3g} (in about 80% of fits)" in flat
     assert flat.count("Public: the number of rows") == flat.count("The noise is the same") == 1
 
 
