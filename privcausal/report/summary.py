@@ -140,10 +140,10 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         complete = [fact for fact in left if fact[0] == tables.COMPLETE]
         left = tuple(fact for fact in left if fact[0] not in (*LATER, tables.COMPLETE))
         right = (*right[:2], *complete)
-        alerts = (tables.first_sentence(note) for note in view.notes[: view.serious])
-        lines = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in alerts)
+        firsts = (tables.first_sentence(note) for note in view.notes[: view.serious])
+        alerts = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in firsts)
         ends = [
-            [tables.Prose((*lines, *_cost(view))), private, tables.Prose((MORE,), console=True)]
+            [tables.Prose((*alerts, *_cost(view))), private, tables.Prose((MORE,), console=True)]
         ]
     head = [tables.Pairs("The analysis", left, right)]
     parts = (head, _ruled(estimates), *ends)
