@@ -130,7 +130,9 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in shown)
         estimates.append([tables.Prose((*lead, *lines), "Effect by modifier")])
     promise = " ".join(view.guarantee if full else view.promise)
-    private = tables.Prose((f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",))
+    private: tables.TableBlock = tables.Prose(
+        (f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",)
+    )
     left, right = view.left, view.right
     ends: list[list[tables.TableBlock]]
     if full:
