@@ -39,7 +39,7 @@ ANCHOR_RATIO = 16
 ANCHORS = tuple(160 * ANCHOR_RATIO**k for k in range(4))
 """Numbers of rows of the simulated fits at eps 1 that all ranges of half-widths follow from."""
 
-RANGES = {
+RANGE_ENDS = {
     False: {"bounds": (0.35, 2.79), "outcome_sd": (0.59, 1.55), "like": (0.6, 1.41)},
     True: {"bounds": (0.1, 2.64), "outcome_sd": (0.62, 2.6), "like": (0.57, 1.52)},
 }
@@ -261,7 +261,7 @@ class Planner:
     @property
     def ends(self) -> tuple[float, float]:
         """Factors of a forecast that give the ends of the range."""
-        return RANGES[self.request.estimand == "OLS"][self.assumed.known]
+        return RANGE_ENDS[self.request.estimand == "OLS"][self.assumed.known]
 
     def half_widths(self, rows: int, epsilon: float, alpha: float) -> tuple[Forecast, Matrix]:
         """A forecast, and the ends of the range of half-widths, shape (2, m)."""

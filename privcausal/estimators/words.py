@@ -298,10 +298,10 @@ def tails(estimate: Estimate) -> tuple[str, ...]:
         return (ANY_TAIL,)
     kinds = {"difference": "outcomes", "cohorts": "outcome paths"}
     clipped = kinds.get(estimate.plan.learner, "contributions of single rows")
-    return RARER.format(clipped), ALLOWANCE
+    return HIDDEN_SIZES.format(clipped), ALLOWANCE
 
 
-RARER = (
+HIDDEN_SIZES = (
     "Noise can hide a few extreme {}. They are assumed to become rarer with size as the visible "
     "ones do."
 )

@@ -130,28 +130,31 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
         lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in shown)
         estimates.append([tables.Prose((*lead, *lines), "Effect by modifier")])
     promise = " ".join(view.guarantee if full else view.promise)
-    private = tables.Prose((f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",))
+    private: tables.TableBlock = tables.Prose(
+        (f"{'' if view.kind == 'none' else 'Privacy: '}{promise}",)
+    )
     left, right = view.left, view.right
+    ends: list[list[tables.TableBlock]]
     if full:
         numbered = " ".join(f"[{i}] {note}" for i, note in enumerate(view.notes, 1))
         notes = [tables.Prose((f"Notes: {numbered}",) if numbered else ())]
         ends = [_ruled([*_prices(view), [private]]), notes]
     else:
-        complete = [fact for fact in left if fact[0] == tables.COMPLETE]
-        left = tuple(fact for fact in left if fact[0] not in (*LATER, tables.COMPLETE))
+        complete = tuple(fact for fact in left if fact[0] == tables.COMPLETE)
+        left = tuple(fact for fact in left if fact[0] not in (*ON_FULL, tables.COMPLETE))
         right = (*right[:2], *complete)
-        alerts = (tables.first_sentence(note) for note in view.notes[: view.serious])
-        lines = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in alerts)
+        firsts = (tables.first_sentence(note) for note in view.notes[: view.serious])
+        alerts = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in firsts)
         ends = [
-            [tables.Prose((*lines, *_cost(view))), private, tables.Prose((MORE,), console=True)]
+            [tables.Prose((*alerts, *_cost(view))), private, tables.Prose((MORE,), console=True)]
         ]
-    head = [tables.Pairs("The analysis", left, right)]
-    parts: list[Any] = [head, _ruled(estimates), *ends]
+    head: list[tables.TableBlock] = [tables.Pairs("The analysis", left, right)]
+    parts = [head, _ruled(estimates), *ends]
     blocks = [block for part in parts if part for block in (tables.Rule("="), *part)]
     return Summary(tables.Table(view.title, tuple(blocks), tables.ALERTS[view.kind]))
 
 
-LATER = ("Periods", "Instrument", "Treated (noisy)", "Outcome bounds")
+ON_FULL = ("Periods", "Instrument", "Treated (noisy)", "Outcome bounds")
 """Facts that only the full summary shows."""
 
 ALERT_WIDTH = 150

@@ -619,7 +619,7 @@ def test_a_plan_has_the_noise_of_the_fit() -> None:
     with seeded_noise(1):
         fit = pc.regress("y ~ a + b", ROWS, bounds=BOUNDS, eps=4)
     assert plan.budget["rho"].tolist() == fit.budget["rho"].tolist()
-    assert "interval of a;" in " ".join(str(plan).split())
+    assert "interval of a," in " ".join(str(plan).split())
     assert np.isfinite(plan.table["half-width to"]).all()
 
 
