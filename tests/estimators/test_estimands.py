@@ -377,7 +377,7 @@ def test_the_clip_follows_a_rare_treatment() -> None:
     e = few.nuisances["propensity"](rare())
     assert e.mean() == pytest.approx(0.03, abs=0.01)
     assert abs(few.params["ATE"] - 0.5) < 4 * few.bse["ATE"]
-    assert f"{few.estimate.clip:.4f}" in str(few)
+    assert f"{few.estimate.clip:.4f}" in str(few.summary(full=True))
 
 
 def test_a_known_propensity_keeps_its_bounds_where_it_is_a_covariate_too() -> None:

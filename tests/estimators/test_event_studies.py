@@ -389,7 +389,7 @@ def test_two_numbers_are_labels_of_cohorts() -> None:
 
 def test_an_event_study_is_planned() -> None:
     """Half-widths of the overall effect and of the effects by cohort, beside those of fits."""
-    for n, eps in ((1000, 1.0), (4000, 4.0)):
+    for n, eps in ((2000, 2.0), (4000, 4.0)):
         plan = pc.plan("Y ~ 1", n=n, eps=eps, bounds=SHAPE, outcome_sd=1.5, r2=0.5, **PLANNED)
         widths = []
         for seed in range(3):
