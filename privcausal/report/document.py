@@ -130,7 +130,8 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
     second = view.second or (SECTIONS[1] if varied else "Estimates")
     third = SECTIONS[2] if view.treatment else "Assumptions"
     fifth = "Methods" if public else SECTIONS[4]
-    noises = {name for name in view.budget["mechanism"] if name}
+    noises = {*view.budget["mechanism"]} - {""}
+    below = None if public and view.treatment else view.effects
     notes = [note for note in view.notes if note not in (*view.reading, *view.assumptions)]
     facts = list[tuple[str, str, str]]()
     if view.effects is not None and len(view.effects):
@@ -167,9 +168,7 @@ def render_report(view: FitView, audience: Audience = "technical") -> str:
         "hidden_shapes": len(view.shapes) - len(view.shapes[: plots.MOST_SHAPES]),
         "grids": _grids(view, public=public),
         "notes": [tables.first_sentence(note) for note in notes] if public else notes,
-        "figures": _blocks(
-            view.figures, "figure", None if public and view.treatment else view.effects
-        ),
+        "figures": _blocks(view.figures, "figure", below),
         "checks": _blocks(view.checks, "check", None),
         "call": [tables.clean(line) for line in view.call.split("\n")],
     }
@@ -194,10 +193,8 @@ def _blocks(
     blocks = list[tuple[object, ...]]()
     for i, check in enumerate(checks):
         grid = tables.plain_grid(check.caption, check.frame)
-        said = below is not None and all(
-            set(inner) <= set(outer)
-            for inner, outer in zip(check.frame.axes, below.axes, strict=True)
-        )
+        inside = [] if below is None else zip(check.frame.axes, below.axes, strict=True)
+        said = below is not None and all({*part} <= {*whole} for part, whole in inside)
         picture = plots.check_picture(check, f"{ident}{i}", None if said else grid)
         blocks.append((check.sentence, picture, grid))
     return blocks
@@ -224,11 +221,8 @@ def _grids(view: FitView, *, public: bool) -> dict[str, tables.TableGrid | None]
         "sources": tables.source_grid(sources, packed=False) if sources else None,
         "shares": tables.filled(  # of the cost, for readers who do not use rho
             "Privacy budget by step",
-            tables.labelled_names("stage", (words.get(s, s) for s in shares), "step"),
-            (
-                tables.TableColumn("share", words="share of the cost"),
-                map(tables.share_percent, shares.values()),
-            ),
+            tables.labelled_names("step", (words.get(s, s) for s in shares)),
+            (tables.TableColumn("share of the cost"), map(tables.share_percent, shares.values())),
         ),
         "odds": tables.filled(  # the largest change in a belief about one person
             f"Belief that {tables.ODDS[view.neighbors]}, as odds",

@@ -63,8 +63,7 @@ def interval_picture(view: FitView) -> Picture | None:
         return None
     bars = nested(effect, view.uncertainty).rename_axis(view.outcome if view.treatment else None)
     words = f"The estimate is {tables.interval_sentence(view)}. Intervals by source: "
-    allowances = "All sources include allowances for clipping and for noisy models."
-    caption = allowances if view.more else ""
+    caption = "All sources include allowances for clipping and for noisy models." * view.more
     of = "the overall effect" if effect.name == "overall" else effect.name
     title, height = f"Uncertainty of {of}", 1.1 + 0.42 * len(bars)
     plot = partial(coef_plot, bars, alpha=view.alpha, title=title)
@@ -91,8 +90,8 @@ def shape_pictures(view: FitView) -> list[Picture]:
         )
         words = tables.shape_line(shape)
         plot = partial(effect_plot, [shape], ylim=limits)
-        alternative = f"Effect by {tables.clean(shape.name)}: {words}"
-        svg = _draw(f"shape{i}", alternative, (PANEL, 2.55), plot)
+        name = tables.clean(shape.name)
+        svg = _draw(f"shape{i}", f"Effect by {name}: {words}", (PANEL, 2.55), plot)
         pictures.append(Picture(svg, words, grid))
     return pictures
 
@@ -197,7 +196,7 @@ def budget_picture(view: FitView) -> Picture | None:
         f"{stage} {text} ({tables.share_percent(share)})" for stage, text, share in costs
     )
     words = f"Bars show the cost of each release in {currency}: {tables.clean(spent)}."
-    grid = tables.budget_grid(view.budget, mechanisms=view.budget["mechanism"].nunique() > 2)
+    grid = tables.budget_grid(view.budget, mechanisms=len({*view.budget["mechanism"]} - {""}) > 1)
     height = 1.2 + 0.3 * len(lines)
     return _picture("budget", "", height, partial(budget_plot, lines), words, grid)
 
@@ -369,10 +368,7 @@ def _names_width(ax: Axes) -> float:
 
 
 def _wrapped(text: str, most: float) -> str:
-    """Text on at most two lines of about `most` characters, broken between words.
-
-    Not within ``p = 4`` or ``1 to 2``.
-    """
+    """Text on at most two lines of about `most` characters, not broken in ``p = 4``, ``1 to 2``."""
     width, kept = max(int(most), 12), re.sub(r" (=|to) (?=[-\d])", "\xa0\\1\xa0", text)
     lines = textwrap.wrap(kept, width, break_long_words=False) or [""]
     parts = lines[:2] if len(lines) < 3 else [lines[0], " ".join(lines[1:])]

@@ -15,7 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fakes import HOSTILE, ate_view, cate_view, hostile_view, shapes, uplift_view
+from report_fakes import (
+    ASSUMPTIONS,
+    HOSTILE,
+    ate_view,
+    cate_view,
+    hostile_view,
+    shapes,
+    uplift_view,
+)
 
 from privcausal.errors import CapabilityError
 from privcausal.report.document import SECTIONS, render_report, template_root
@@ -306,3 +314,24 @@ def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
     shutil.copytree(Path(str(template_root())), package / "templates")
     done = run()
     assert done.stdout.strip() == str(package / "templates"), done.stderr
+
+
+@pytest.mark.slow
+def test_notes_that_the_assumptions_say_are_not_said_again() -> None:
+    reading = "Causal reading requires overlap."
+    shown = ate_view(notes=("A note.", reading, ASSUMPTIONS[0]), reading=(reading,))
+    page = render_report(shown)
+    assert "A note." in page
+    assert reading not in page
+    assert page.count(ASSUMPTIONS[0]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["discrete Gaussian", "discrete Laplace"])
+def test_the_noise_of_each_release_is_named(other: str) -> None:
+    """Once if all releases have the same, even if none is free; otherwise in each line."""
+    budget = ate_view().budget.iloc[1:].copy()
+    budget.iloc[0, budget.columns.get_loc("mechanism")] = other
+    page = render_report(ate_view(budget=budget))
+    assert ("All noise is discrete Gaussian." in page) == (other == "discrete Gaussian")
+    assert f">{other}</td>" in page or other == "discrete Gaussian"

@@ -181,3 +181,30 @@ def test_the_headline_gives_a_direction_only_where_the_interval_has_one(
     assert says in first
     assert ("The estimate is" in second) == (not shift)
     assert "-" not in first
+
+
+@pytest.mark.parametrize(
+    ("formula", "options", "ends"),
+    [
+        ("Y ~ T", {}, ""),
+        ("Y ~ T | X", {"propensity": 0.5}, ""),
+        ("Y ~ T | X", {}, ", if the covariates include all common causes of treatment and outcome"),
+        ("Y ~ T | X | T ~ Z", {"estimand": "LATE"}, " and acts only through the treatment"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("effect", [0, 5])
+def test_an_effect_is_claimed_with_its_assumption(
+    formula: str, options: dict[str, Any], ends: str, effect: float
+) -> None:
+    """In the sentence of the effect; if it has no direction, in the sentence of its interval."""
+    rng = np.random.default_rng(8)
+    x, z = rng.random(4000), rng.integers(0, 2, 4000)
+    arm = np.where(rng.random(4000) < 0.9, z, 1 - z)
+    frame = pd.DataFrame({"T": arm, "Z": z, "X": x, "Y": 5 + x + effect * arm})
+    with seeded_noise(2):
+        fit = pc.private(formula, frame, eps=4, bounds={"Y": (0, 12), "X": (0, 1)}, **options)
+    first, second = fit._view().headline[:2]
+    claim = first if effect else second.split(". ")[0] + "."
+    assert ("raises Y by" in first) == bool(effect)
+    assert claim.endswith(f"{ends}.")
+    assert (" if " in claim) == bool(ends)
