@@ -137,7 +137,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     ends: list[list[tables.TableBlock]]
     if full:
         numbered = " ".join(f"[{i}] {note}" for i, note in enumerate(view.notes, 1))
-        notes = [tables.Prose((f"Notes: {numbered}",) if numbered else ())]
+        notes: list[tables.TableBlock] = [tables.Prose((f"Notes: {numbered}",) if numbered else ())]
         ends = [_ruled([*_prices(view), [private]]), notes]
     else:
         complete = tuple(fact for fact in left if fact[0] == tables.COMPLETE)
