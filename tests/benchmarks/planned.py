@@ -7,8 +7,8 @@ the share treated. Fits are made with seeded noise, on fresh data each.
 ``--public`` plans the public data sets of `everyday_laws.py` and the regressions of `regress.py`
 instead, from bounds alone, from facts, and from the public rows themselves (`like`). It finds the
 ends of the ranges (`planner.RANGE_ENDS`) on the building halves: the quantiles of half-widths of
-fits over forecasts at the level that holds 80% of a set left out. It counts how many half-widths of the
-reporting halves the ranges hold.
+fits over forecasts at the level that holds 80% of a set left out. It counts how many half-widths of
+the reporting halves the ranges hold.
 """
 
 from __future__ import annotations
