@@ -163,8 +163,9 @@ def test_glance_is_one_row(fitted: Any) -> None:
 def test_a_private_size_is_not_shown() -> None:
     row = variant("add_remove").glance().iloc[0]
     assert np.isnan(row["n"])
-    text = variant("add_remove").summary(full=True).as_text()
-    assert f"{SIZE:,}" not in text.split("Observations (noisy):")[1][:30]
+    for full in (False, True):
+        text = variant("add_remove").summary(full=full).as_text()
+        assert f"{SIZE:,}" not in text.split("Observations:")[1][:30]
     assert variant("units").glance()["n"].item() == SIZE / 2, "units are public, rows are not"
 
 
