@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 
-from planting import Mutant, planted
+from planting import planted
 
 from privcausal.auditing import CASES, AuditResult, audit_case
 from privcausal.typing import Neighbors
@@ -72,8 +72,7 @@ def audited(case: str, relation: Neighbors, told: str, trials: int) -> list[Row]
         found = audit_case(case, relation, trials=trials, level=level)
     else:
         law, by = NARROW[case]
-        fault = Mutant("", f"vault.noise:_{law}", "scale=scale", f"scale=scale / {by}", (print,))
-        with planted(fault):
+        with planted(f"vault.noise:_{law}", "scale=scale", f"scale=scale / {by}"):
             found = audit_case(case, relation, trials=trials, level=level)
     return [_row(case, relation, told, line) for line in _lines(found)]
 
