@@ -31,6 +31,7 @@ from privcausal.features.design import transformed
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.request import checks
+from privcausal.request.checks import first_names
 from privcausal.request.formula import CausalFormula
 from privcausal.request.plan import Plan, Stage, assume
 from privcausal.request.request import (
@@ -215,8 +216,8 @@ def run(
     # Other names may belong to other tables that share this schema.
     if strange := [n for n in strange if get_close_matches(n, source.header.names, 1, 0.75)]:
         errors.warn(
-            f"bounds= has entries that are not in the data and were ignored: {_some(strange)}. "
-            "Correct or remove them."
+            "bounds= has entries that are not in the data and were ignored: "
+            f"{first_names(strange)}. Correct or remove them."
         )
     request = whole_covariates(request, source.header)
     schema, undeclared = resolve_domains(request, source.header)
@@ -292,14 +293,14 @@ def _used(plan: Plan, left: Sequence[Stage], ledger: accounting.Ledger | None) -
 def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[str]:
     """Warnings issued before any charge: the columns taken by ``.``, and the cost of levels."""
     if rest := plan.request.formula.rest:
-        yield f"'.' expands to {len(rest)} columns{f': {_some(rest)}' if quote else ''}."
+        yield f"'.' expands to {len(rest)} columns{f': {first_names(rest)}' if quote else ''}."
     bought = [plan.stage(key) for key in map(levels, labels) if plan.has(key)]
     if bought:
         share = sum(stage.rho for stage in bought) / plan.rho
         delta = sum(stage.delta for stage in bought) / PICO
         example = repr(labels[0] if quote else "ward")
         yield (
-            f"The levels of {_some(labels) if quote else 'text columns'} will be estimated "
+            f"The levels of {first_names(labels) if quote else 'text columns'} will be estimated "
             f"privately, at {share:.1%} of the budget and {at_most(delta, 1)} of delta. If they "
             f"are public, declare them at no cost: bounds={{{example}: ['a', 'b']}}."
         )
@@ -308,14 +309,9 @@ def _forewarned(plan: Plan, labels: Sequence[str], *, quote: bool) -> Iterator[s
     unsure = [name for name in formula.variables if name not in known]
     if unsure and not quote:
         yield (
-            f"The file has no column types. These columns are read as numbers: {_some(unsure)}. If "
-            "a column holds labels, declare them, or write C(column)."
+            "The file has no column types. These columns are read as numbers: "
+            f"{first_names(unsure)}. If a column holds labels, declare them, or write C(column)."
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name[:20]) for name in names[:5])
-    return shown + (", ..." if len(names) > 5 else "")
 
 
 LONGEST_WARNING = 3 * 80 - len("PrivcausalWarning: ")  # characters of three lines

@@ -30,7 +30,7 @@ from privcausal.estimators.options import DPEBM, Kernel, check_whole
 from privcausal.prices import as_typed, at_least, at_most
 from privcausal.report import tables
 from privcausal.report.summary import Printed, Summary
-from privcausal.request.factors import parse_group
+from privcausal.request.factors import group_columns
 from privcausal.request.formula import CausalFormula
 from privcausal.request.request import Budget, Control, Trust
 from privcausal.request.schema import Binary, Domain, Interval, Levels, Schema
@@ -422,9 +422,7 @@ def _domains(
     parsed: CausalFormula, schema: Schema, options: Mapping[str, Any]
 ) -> dict[str, Domain]:
     """The declared domain of each column; treatment and the like are 0/1 unless declared."""
-    groups = options.get("groups", ())
-    texts = [groups] if isinstance(groups, str) else groups
-    of_groups = [column for text in texts for column in parse_group(text).columns]
+    of_groups = group_columns(options.get("groups", ()))
     options_named = [name for name in options.values() if isinstance(name, str) and name in schema]
     domains: dict[str, Domain] = {}
     for name in dict.fromkeys([*parsed.variables, *options_named, *of_groups]):

@@ -20,7 +20,7 @@ from privcausal.prices import DELTA_DIGITS, at_most
 from privcausal.request import plan
 from privcausal.request.checks import check_domains
 from privcausal.request.expressions import quoted
-from privcausal.request.factors import parse_group
+from privcausal.request.factors import group_columns
 from privcausal.request.panels import Staggered
 from privcausal.request.plan import Stage
 from privcausal.request.request import Request
@@ -247,8 +247,8 @@ def whole_covariates(request: Request, header: Header) -> Request:
     4%. Outcomes stay numbers, because the histogram of a rare outcome narrows its scores.
     """
     formula = request.formula
-    fixed = {column for text in request.groups for column in parse_group(text).columns}
-    fixed |= {*formula.coded, formula.outcome, str(request.propensity)}
+    fixed = {*group_columns(request.groups), *formula.coded, formula.outcome}
+    fixed.add(str(request.propensity))
     fixed |= set(request.queries.columns) if request.queries is not None else set()
     columns = {
         name: Binary([False, True] if header.kinds[name] == "bool" else [0, 1])

@@ -35,7 +35,7 @@ from privcausal.inference.population import (
     weight_edges,
 )
 from privcausal.inference.priors import PRIORS
-from privcausal.request.factors import Group, parse_group, resolve_groups
+from privcausal.request.factors import Group, group_columns, resolve_groups
 from privcausal.request.plan import Plan, StageKey
 from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
@@ -345,7 +345,7 @@ def ranged(request: Request, schema: Schema) -> tuple[str, ...]:
     terms = (*formula.modifiers, *formula.controls)
     factors = [f for t in terms for f in t.factors]
     fixed = {v for f in factors if f.options and f.kind != "smooth" for v in f.variables}
-    fixed |= {name for text in request.groups for name in parse_group(text).columns}
+    fixed |= {*group_columns(request.groups)}
     if isinstance(request.propensity, str):  # a known propensity must not change
         fixed.add(request.propensity)
     names = dict.fromkeys((*(v for f in factors for v in f.variables), *_of_slopes(request)))

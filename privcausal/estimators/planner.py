@@ -35,8 +35,8 @@ LEAST_ROWS, MOST_PLANNED_ROWS = 10, 10**9
 LEAST_EPSILON, MOST_EPSILON = 1e-3, 64.0
 """Range of the search for the epsilon that gives a requested width."""
 
-ANCHOR_RATIO = 16
-ANCHORS = tuple(160 * ANCHOR_RATIO**k for k in range(4))
+ANCHOR_RATIO = 4
+ANCHORS = tuple(160 * ANCHOR_RATIO**k for k in range(7))
 """Numbers of rows of the simulated fits at eps 1 that all ranges of half-widths follow from."""
 
 RANGE_ENDS = {
@@ -239,7 +239,9 @@ class Planner:
         nothing = np.full_like(last.parts, np.inf)
         known = [nothing]
         for n, anchor in zip(ANCHORS, anchors, strict=True):
-            known.append(anchor.parts * _scale(n) if anchor.terms == last.terms else nothing)
+            parts = anchor.parts * _scale(n) if anchor.terms == last.terms else nothing
+            # without an interval, some parts of a term are infinite and others are missing
+            known.append(np.where(np.isfinite(parts).all(axis=0), parts, np.inf))
         relative = epsilon if plan.pure else float(np.sqrt(plan.rho / last.plan.rho))
         place = 1 + float(np.log(relative * rows / ANCHORS[0]) / np.log(ANCHOR_RATIO))
         try:

@@ -551,6 +551,12 @@ def check_groups(
         )
 
 
+def first_names(names: Sequence[str]) -> str:
+    """The first five names, each with at most 20 characters."""
+    shown = ", ".join(repr(name[:20]) for name in names[:5])
+    return shown + (", ..." if len(names) > 5 else "")
+
+
 MOST_BOUGHT = 5
 """Maximum number of columns taken by ``.`` whose domains may be estimated. A user who names no
 covariate may have overlooked an identifier or a text column, and each domain costs budget."""
@@ -562,8 +568,8 @@ def check_rest(
     """The columns that ``.`` denotes have domains, but for a few."""
     estimated = [name for name in request.formula.rest if name in (*numbers, *labels)]
     if len(estimated) > MOST_BOUGHT:
-        shown = ", ".join(repr(name[:20]) for name in estimated[:5])
         raise SchemaError(
             f"'.' includes {len(estimated)} columns without a declared domain"
-            f"{f' ({shown}, ...)' if quote else ''}. Declare their domains, or name the covariates."
+            f"{f' ({first_names(estimated)})' if quote else ''}. Declare their domains, or name "
+            "the covariates."
         )

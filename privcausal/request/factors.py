@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -58,6 +58,12 @@ class Group:
     def bare(self) -> bool:
         """Whether it is a column name, for all levels of the column."""
         return self.parts[0].value == ""
+
+
+def group_columns(groups: str | Iterable[Any]) -> tuple[str, ...]:
+    """Columns of these groups, each once, in order of first use."""
+    texts = (groups,) if isinstance(groups, str) else groups
+    return expressions.unique(name for text in texts for name in parse_group(text).columns)
 
 
 def parse_group(text: Any) -> Group:

@@ -14,7 +14,7 @@ from datetime import date
 from typing import Any, Literal
 
 from privcausal.errors import CapabilityError, FormulaError, SchemaError
-from privcausal.request.factors import parse_group
+from privcausal.request.factors import group_columns
 from privcausal.request.formula import CausalFormula
 from privcausal.request.schema import Binary, ColumnKind, Domain, Interval, Levels, Schema
 
@@ -111,9 +111,7 @@ def check_panel_columns(
     """
     if not all(isinstance(name, str) and name for name in (time, unit, *more)):
         raise SchemaError("unit=, time= and cohort= must be column names.")
-    listed = (groups,) if isinstance(groups, str) else groups
-    of_groups = {name for text in listed for name in parse_group(text).columns}
-    if of_groups & {unit, time, formula.outcome, formula.treatment}:
+    if {*group_columns(groups)} & {unit, time, formula.outcome, formula.treatment}:
         raise SchemaError(
             "did() takes groups from the first period of each unit. groups= cannot use the unit, "
             "time, outcome or treatment column."

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, get_args
 
 from privcausal.errors import BudgetError, CapabilityError, SchemaError, is_number, named
-from privcausal.request.factors import parse_group
+from privcausal.request.factors import group_columns
 from privcausal.request.formula import CausalFormula
 from privcausal.request.panels import Panel, Staggered
 from privcausal.request.schema import Interval, Levels, Schema
@@ -471,8 +471,7 @@ class Request:
     def columns(self) -> tuple[str, ...]:
         """All columns of a row of the table."""
         extra = [self.trust.unit] if self.trust.unit else []
-        extra += [column for text in self.groups for column in parse_group(text).columns]
-        every = dict.fromkeys([*self.needed, *extra])
+        every = dict.fromkeys([*self.needed, *extra, *group_columns(self.groups)])
         return tuple(name for name in every if name not in self.wide)
 
     @property

@@ -389,7 +389,7 @@ def test_two_numbers_are_labels_of_cohorts() -> None:
 
 def test_an_event_study_is_planned() -> None:
     """Half-widths of the overall effect and of the effects by cohort, beside those of fits."""
-    for n, eps in ((2000, 2.0), (4000, 4.0)):
+    for n, eps in ((1000, 1.0), (4000, 4.0)):
         plan = pc.plan("Y ~ 1", n=n, eps=eps, bounds=SHAPE, outcome_sd=1.5, r2=0.5, **PLANNED)
         widths = []
         for seed in range(3):
@@ -397,8 +397,11 @@ def test_an_event_study_is_planned() -> None:
                 fit = pc.did("Y ~ 1", units(n, seed), eps=eps, bounds=SHAPE, **PLANNED)
             widths.append(fit.estimate.averages.half_widths(1.959964))
         assert plan.terms["term"].tolist() == list(fit.estimate.averages.names)
-        ratio = np.median(widths, axis=0) / (plan.terms["half-width to"] / plan.planner.ends[1])
+        usual = np.median(widths, axis=0)
+        ratio = pd.Series(usual / plan.planner.at(n, eps).half_width(0.05))
         assert ratio.between(0.75, 1.33).all()
+        assert (plan.terms["half-width from"] <= usual).all()
+        assert (usual <= plan.terms["half-width to"]).all()
         assert plan.table["half-width to"][0] == plan.terms["half-width to"].iloc[-1]
         assert (plan.table["half-width to"] > plan.table["half-width from"]).all()
     text = " ".join(str(plan.summary()).split())

@@ -287,17 +287,23 @@ def test_cells_hold_the_ends_and_zero_alone() -> None:
     assert not set(at) & set(np.searchsorted(borders, near, side="left"))
 
 
-@pytest.mark.parametrize("doubt", [1.0, pytest.param(0.0, marks=pytest.mark.xfail(strict=True))])
-def test_the_allowance_covers_a_first_effect_that_is_off(doubt: float) -> None:
-    """The scores of an arm then lie on one side: on average over 20 seeded draws, it is enough."""
+def test_the_allowance_covers_a_first_effect_that_is_off() -> None:
+    """The scores of an arm then lie on one side: on average over 20 seeded draws, it is enough.
+
+    Without the doubt about that effect it is not.
+    """
     rng, at, share = np.random.default_rng(2), extremes(0.1), np.array([0.9, 0.1])
-    sign, lost, allowed = np.array([-1.0, 1.0]), [], []
+    sign = np.array([-1.0, 1.0])
+    lost: dict[float, list[float]] = {0.0: [], 1.0: []}
+    allowed: dict[float, list[float]] = {0.0: [], 1.0: []}
     for seed in range(20):
         t = (rng.random(ROWS) < share[1]).astype(int)
         score = sign[t] * (rng.normal(size=ROWS) + ((1 - share) * sign)[t]) / share[t]
         counts = signed(score, t, at, seed)
-        cut = score_cut(at, 13.0 / ROWS, counts, SEEN, ROWS, movable=True, doubt=doubt)
-        clipped = np.clip(score - cut.middle, -cut.at, cut.at) + cut.middle
-        lost.append(abs((score - clipped).mean()))
-        allowed.append(cut.bias)
-    assert np.mean(allowed) > np.mean(lost)
+        for doubt in (0.0, 1.0):
+            cut = score_cut(at, 13.0 / ROWS, counts, SEEN, ROWS, movable=True, doubt=doubt)
+            clipped = np.clip(score - cut.middle, -cut.at, cut.at) + cut.middle
+            lost[doubt].append(abs((score - clipped).mean()))
+            allowed[doubt].append(cut.bias)
+    assert np.mean(allowed[1.0]) > np.mean(lost[1.0])
+    assert np.mean(allowed[0.0]) < np.mean(lost[0.0])
