@@ -236,7 +236,8 @@ class Fit:
             elif rest > FEW_SDS * noise + words.RARE * (public or 0):
                 pooled[name] = rest / (public or 1)
                 least = max(least, query.threshold(release.charge.noise_sd))
-        self.note(words.pooled_alert(pooled, least))
+        if pooled:
+            self.note(words.pooled_alert(pooled, least))
         self.schema = self.schema.with_columns(domains)
         if request.horizon is None:
             return

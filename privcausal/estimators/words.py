@@ -522,8 +522,6 @@ INTERVALS = (
 
 def pooled_alert(pooled: Mapping[str, float], least: int) -> Alerts:
     """Alert on estimated levels, with the share of the rows that lack them, infinite if unknown."""
-    if not pooled:
-        return ()
     shares = [f"about {x:.0%}" if x < np.inf else "an unknown share" for x in pooled.values()]
     first = next(iter(pooled))[:LONGEST_NAME]
     lacking = ", ".join(shares[:MOST_NAMES])
