@@ -167,7 +167,7 @@ _HINTS = {
         "For cross-fitting over two folds, write control=pc.Control(split='crossfit').",
     ),
 }
-"""Keywords of other packages for which this package has no keyword, and the advice for each."""
+"""Keywords of other packages that this package lacks, with advice for each."""
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

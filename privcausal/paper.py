@@ -236,7 +236,7 @@ def dpcate(
     Parameters
     ----------
     queries : data frame, optional
-        Public points at which the effect is released (Theorem 1). Without them, Algorithm 2 answers
+        The effect is released at these public points (Theorem 1). Without them, Algorithm 2 answers
         one point after another and keeps a secret state.
     weight : {"overlap", "one", "treated", "control", "entropy"}
         lambda(pi) of Eqs. 3 to 6: pi (1 - pi), which is the R-learner; 1, the DR-learner; pi; 1 -

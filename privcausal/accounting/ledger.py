@@ -148,7 +148,7 @@ class Ledger(Strict):
 
     @property
     def delta(self) -> float:
-        """The cap on the total delta, at which the total epsilon is stated."""
+        """The cap on the total delta; the total epsilon is stated for it."""
         return float(self._header["delta"])
 
     @property

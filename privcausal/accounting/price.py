@@ -83,7 +83,7 @@ MOST_PATTERNS = 4096
 """Maximum number of loss combinations of pure mechanisms to average over; beyond, epsilons add."""
 
 DELTA_ROUNDING = 1e-11
-"""Relative amount by which a delta is raised. Its factors are accurate to about 1e-13 each if the
+"""A delta is raised by this relative amount. Its factors are accurate to about 1e-13 each if the
 exponent a^2 / 2 of their size is below 1,000. Beyond that, delta is below the smallest float."""
 
 
@@ -167,7 +167,7 @@ def gaussian_delta(epsilon: Vector, mu: float) -> Vector:
 
 
 def delta_of(epsilon: float, rho: int, events: int, pure: tuple[int, ...] = ()) -> float:
-    """An upper bound of the delta with which releases are (epsilon, delta)-DP together.
+    """An upper bound of delta, so that releases are (epsilon, delta)-DP together.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ Fractional orders between small ones could save up to 3% of the noise. They are 
 their series are not finite sums."""
 
 EPSILON_ROUNDING = 1e-9
-"""Relative amount by which divergences, and then epsilon, are raised. Both are float sums with
+"""Divergences, and then epsilon, are raised by this relative amount. Both are float sums with
 almost no cancellation. Logarithms of factorials make them inaccurate by about 1e-11 of their size.
 """
 
@@ -301,7 +301,7 @@ def epsilon_of_steps(multiplier: float, delta: float, rate: float, steps: int) -
 def multiplier_for_replaced(
     epsilon: float, delta: float, rate: float, steps: int, coordinates: int, grid: float
 ) -> float:
-    """Noise sd per clipping norm, 1/4 or more, at which *replacing* a row is (epsilon, delta)-DP.
+    """Noise sd per clipping norm, 1/4 or more, that makes *replacing* a row (epsilon, delta)-DP.
 
     Parameters
     ----------

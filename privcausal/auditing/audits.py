@@ -185,7 +185,7 @@ def _ratio(noisy: Any, first: Call, second: Call, differs: Any) -> Vector:
 Measure = Literal["mu", "epsilon"]
 
 QUANTILE_CUTS = 200
-"""Number of quantiles of the first half at which a threshold is tried."""
+"""So many quantiles of the first half are tried as thresholds."""
 
 
 def mu_bound(one: Vector, two: Vector, level: float, cut: float | None = None) -> float:

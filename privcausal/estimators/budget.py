@@ -200,7 +200,7 @@ def by_nobs(most: float, least: float, rows: float) -> Callable[[Request], float
 
 
 def for_marginals(least: float) -> Callable[[Request], float]:
-    """The weight at which the noise of a histogram's cell is about 6% of the rows, or `least`.
+    """The weight that makes the noise of a histogram's cell about 6% of the rows, or `least`.
 
     A row changes a cell of each column, so that the squared noise, relative to the rows, grows with
     the number of columns over (n eps)^2. The spread of a column whose bounds are at five standard
@@ -240,7 +240,7 @@ class Undeclared:
 
 
 def whole_covariates(request: Request, header: Header) -> Request:
-    """The request, in which covariates of whole numbers with bounds (0, 1) have two values.
+    """The request, with two values for covariates of whole numbers that have bounds (0, 1).
 
     Their other values are missing. Two values need fewer features than a range of numbers: over
     117 everyday laws at eps = 1, intervals of regressions are 19% narrower and those of averages

@@ -23,7 +23,7 @@ MIN_CLUSTERS = 30.0
 """Number of clusters below which a result warns: standard errors are then too small."""
 
 ASSUMED_CORRELATION = 0.1
-"""Correlation within clusters for which `cluster_cap` clips few sums. By hand."""
+"""With this correlation within clusters, `cluster_cap` clips few sums. By hand."""
 
 CAP_SDS = 2.5
 """Limit of a cluster's sum, in its standard deviations at that correlation. By hand."""

@@ -156,7 +156,7 @@ FAILING = 1
 """Bound, in units of 1e-12, for the probability that there are more rows than `_most` returns."""
 
 OTHER_HALF = 200
-"""Number of rows by which one half may exceed four times the other half; see `_most`."""
+"""One half may exceed four times the other half by this number of rows; see `_most`."""
 
 NETWORK_USES = (
     Use(first_stages.MARGINALS, 0.06, "The only stage for the nuisances. By hand."),

@@ -307,7 +307,7 @@ OUTLIER_SDS = 4.0
 """Outliers are looked for beyond the last size with this many noise sds of them."""
 
 OUTLIER_REACH = 1.5
-"""Squared leverage at which rows are clipped in the sums of outliers, in units of Q."""
+"""Rows are clipped at this squared leverage in the sums of outliers, in units of Q."""
 
 LEAST_PULL, MOST_PULL = 0.15, 0.4
 """Prior sd of the mean of a coefficient's direction among outliers. The second is for outcomes that
@@ -388,7 +388,7 @@ LEVERAGE_GAP, GAP_ALONG = 0.2, 0.3
 the fit. Public data."""
 
 LEVERS = (1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-"""Squared leverages h at which rows may be clipped, in units of Q."""
+"""Rows may be clipped at these squared leverages h, in units of Q."""
 
 FIRST_WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 """Weights of the second step that are tried. The first step has the rest."""

@@ -284,7 +284,7 @@ _LINE = 4097  # grid points for the range of a function of one variable
 _SQUARE, _CUBE, _MORE = 129, 33, 17  # points per variable, for two, three and more variables
 MOST_ENTRIES, MOST_WORK = 1 << 27, 1 << 32
 """Maximum entries of a design's largest table on a grid (a gigabyte), and of all its tables."""
-_JUMP = 1 / 256  # largest share of an axis at which a jump is a point: one fine bin
+_JUMP = 1 / 256  # a jump is a point up to this share of an axis: one fine bin
 SINGULAR = 1e-9
 """Singular value, relative to the largest, of columns that differ by rounding only. By hand."""
 _GRID = 257  # prime, so that any stride gives a variable the same uniform distribution

@@ -613,7 +613,7 @@ def covering(
 
 
 BIAS_RATIOS = np.r_[np.linspace(0.0, 5.0, 101), FAR_BOUND]
-"""Ratios of bias and standard error at which `folded_quantile` is exact."""
+"""`folded_quantile` is exact at these ratios of bias and standard error."""
 
 
 def folded_quantile(ratio: Vector) -> Vector:

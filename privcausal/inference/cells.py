@@ -394,7 +394,7 @@ def bound(
 def by_bound(
     rows: float, epsilon: float, lipschitz: float, sigma: float, width: float, most: int
 ) -> int:
-    """Number of groups with the least bound, among those for which the bound holds (Corollary 1).
+    """Number of groups with the least bound, if the bound holds for them (Corollary 1).
 
     If noise dominates, the number grows like sqrt(n epsilon), as the derivatives 4 L / p^3 and
     2 (24 D)^2 p / (n epsilon)^2 then balance. (Section 2.4.2 prints n epsilon, which does not

@@ -611,7 +611,7 @@ def check_within(fine: LookCounts, largest: float, name: str) -> None:
 
 
 def rows_to_find(noise_sd: float) -> float:
-    """Rows with which the size of a usual column is detected, positive and negative together."""
+    """So many rows show the size of a usual column, positive and negative together."""
     return (COARSE_STANDS_OUT + ROOM) * float(np.sqrt(2.0)) * noise_sd / USUAL_SHARE
 
 

@@ -84,7 +84,7 @@ SECTIONS = (
 )  # fmt: skip
 
 BELIEFS = (0.01, 0.1, 0.5, 0.9)
-"""Prior beliefs for which the report shows the largest possible change."""
+"""The report shows the largest possible change of these prior beliefs."""
 
 INSTEAD = {
     ".docx": "fit.summary().to_word('{stem}.docx')",

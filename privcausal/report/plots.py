@@ -892,7 +892,7 @@ def sensitivity_plot(
     frame : DataFrame
         Columns strength (0 to 1), low, high, conf_low, conf_high.
     robustness : Series
-        Strengths at which the interval and the estimate reach zero; each is marked.
+        Strengths that move the interval and the estimate to zero; each is marked.
     """
     ax = axes_of(ax, height=3.4)
     calm(ax, across="y")

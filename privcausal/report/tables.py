@@ -1,4 +1,4 @@
-"""The plain values that a fit shows, their text, and the tables from which formats are written.
+"""The plain values that a fit shows, their text, and the tables that all formats write.
 
 A view holds only released values, public values, and values computed from released ones. Names in a
 view (columns, levels, groups) are untrusted text. Code that prints names must clean and escape
@@ -348,7 +348,7 @@ ODDS = {
 
 
 def clean(text: object) -> str:
-    r"""Text on one line in which every character is visible.
+    r"""Text on one line, with every character visible.
 
     White space becomes a blank. Control characters, direction characters and half characters become
     escapes (``\x1b``). A name can therefore neither break a layout nor imitate another name.

@@ -262,7 +262,7 @@ def check_treatment(request: Request) -> None:
 
 
 MOST_CODES = 10
-"""Maximum width of numeric bounds for which an error suggests that a number codes two arms."""
+"""An error suggests that a number codes two arms if its bounds are at most this wide."""
 
 
 def check_arms(request: Request, role: str, name: str, *, allowed: object) -> None:

@@ -390,7 +390,8 @@ class Schema(Strict):
         ``{"lo": 18, "hi": 95}``, ``{"labels": ["N", "S"], "other": true}`` and
         ``{"labels": ["N", "S"], "ref": "N"}``. Two labels with a `ref` are a `Binary`; more labels
         are levels, the `ref` first. The lists ``[0, 1]`` and ``[False, True]`` are the 0/1 coding.
-        Any other list of two numbers is refused, because it could be an interval or two labels.
+        Any other list of two numbers is refused, because it could be an interval or two labels. A
+        covariate of type bool or whole numbers with bounds ``(0, 1)`` has these two values, too.
     complete
         Whether you declare that the used columns cannot have missing values.
 

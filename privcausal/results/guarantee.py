@@ -104,7 +104,7 @@ def _guarantee(plan: Plan, kind: Kind, statement: str) -> Guarantee:
 
 
 def published_doubts(estimate: Estimate) -> tuple[str, ...]:
-    """Assumptions behind a published claim, and cases in which it is known to fail."""
+    """Assumptions behind a published claim, and known cases where it fails."""
     least, size = estimate.plan.least_rows, estimate.size
     doubts = describe(estimate).doubts
     if size is not None and size < least:

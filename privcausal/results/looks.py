@@ -42,7 +42,7 @@ VARIES = "The effect varies with {names} by more than noise can explain (level {
 
 
 def variation(result: ReleasedFit, alpha: float) -> str:
-    """One sentence on the modifiers with which the effect detectably varies.
+    """One sentence on modifiers, if the effect detectably varies with them.
 
     Slopes are tested by their intervals, and each factor's groups by Cochran's (1954) Q. All tests
     share `VARIATION_LEVEL`. Biases from clipping take their worst-case values. Curves are not

@@ -57,7 +57,7 @@ NOISES = {(True, False): "real", (False, False): "test", (False, True): "none"}
 """Names of the noise in files, by whether it is real and whether it is zero."""
 
 TOLERANCE = 0.01
-"""Standard errors by which results may differ between computers, whose last bits may differ."""
+"""Results may differ by so many standard errors between computers, whose last bits may differ."""
 
 
 @dataclasses.dataclass(frozen=True)

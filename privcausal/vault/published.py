@@ -156,7 +156,7 @@ def noise_scale(size: int, stage: Stage) -> float:
 
 HALF_DIFFERENCE = 1.0 / 256.0
 """Half the width of a central difference, as a share of a variable's range. It is one of the fine
-bins on which additive bases are tabulated, so that their steps have a slope too."""
+bins of additive bases, so that their steps have a slope too."""
 
 CLIMBS = 10
 """Number of starts to improve, as in the paper."""

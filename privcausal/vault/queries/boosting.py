@@ -125,7 +125,7 @@ class Boosting(BoostedRegression):
 
     @property
     def axes(self) -> int:
-        """Number of axes on which a row has a leaf; without covariates, one for the constant."""
+        """Number of axes with a leaf for each row; without covariates, one for the constant."""
         return max(len(self.bins.axes) + int(self.with_treatment), 1)
 
     @property

@@ -18,7 +18,7 @@ from privcausal.vault.guard import Opaque
 from privcausal.vault.transforms import Transform
 
 SOLVER_TOLERANCE = 2.0**-10
-"""T: gradient norm at which the solver ends, in units of L and up to rounding.
+"""T: the solver ends at this gradient norm, in units of L and up to rounding.
 
 It adds to the sensitivity (see `KernelRegression`).
 """
@@ -27,7 +27,7 @@ BITS = 20
 """Each sensitivity over sqrt(p) is divided into 2^BITS grid steps of a weight."""
 
 RIDGE_FLOOR, RIDGE_CEILING = 1e-6, 1e18
-"""Range of ridges for which weights, their grid, and the solver stay well within float range."""
+"""For ridges in this range, weights, their grid, and the solver stay well within float range."""
 
 BLOCK = 1 << 10
 """Rows per block. The order of sums is fixed and does not depend on the batches. A block stays in

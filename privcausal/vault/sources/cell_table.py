@@ -136,7 +136,7 @@ def read_cells(
 
 
 def _check_digits(table: Any, outcome: Interval, *, stepwise: bool) -> float:
-    """The extra steps by which a sum may change beyond its rows; raises if there are too many."""
+    """A sum may change by these steps beyond its rows; raises if there are too many."""
     import narwhals as nw
 
     used = ("count", "steps" if stepwise else "sum")
