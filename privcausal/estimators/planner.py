@@ -40,8 +40,8 @@ ANCHORS = tuple(160 * ANCHOR_RATIO**k for k in range(7))
 """Numbers of rows of the simulated fits at eps 1 that all ranges of half-widths follow from."""
 
 RANGE_ENDS = {
-    False: {"bounds": (0.35, 2.79), "outcome_sd": (0.59, 1.55), "like": (0.6, 1.41)},
-    True: {"bounds": (0.1, 2.64), "outcome_sd": (0.62, 2.6), "like": (0.57, 1.52)},
+    False: {"bounds": (0.35, 2.92), "outcome_sd": (0.6, 1.73), "like": (0.66, 1.65)},
+    True: {"bounds": (0.07, 1.85), "outcome_sd": (0.32, 2.89), "like": (0.57, 1.33)},
 }
 """Ends of the range of half-widths over the forecast, for averages (False) and regressions (True),
 by what says the outcome's scale (`Assumptions.known`). Quantiles on the building half of public
