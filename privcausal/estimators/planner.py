@@ -45,7 +45,7 @@ RANGE_ENDS = {
 }
 """Ends of the range of half-widths over the forecast, for averages (False) and regressions (True),
 by what says the outcome's scale (`Assumptions.known`). Quantiles on the building half of public
-data sets, at the level that held 80% of the half-widths of fits of a set left out."""
+data sets, at the level that held 80% of the half-widths on data sets not used for it."""
 
 PRECISION = 0.004
 """Relative tolerance of the search, finer than the three reported digits."""
@@ -148,7 +148,7 @@ class Planner:
         return cls(learner, base, request, schema, undeclared, assumed)
 
     def without_rows(self) -> Planner:
-        """The forecasts so far, with the names of the columns of public rows but no values."""
+        """The forecasts already made, with the names of the columns of public rows but no values."""
         names = dict.fromkeys(self.assumed.like)
         return replace(self, assumed=replace(self.assumed, like=names))
 
@@ -413,7 +413,7 @@ def _search(
 
 @dataclass(frozen=True, eq=False)
 class RowRequest:
-    """What a fit of rows was asked.
+    """The request of a fit.
 
     `kinds` are the public types of the columns without a declared domain. `integers` are those of
     them and of those that form cells, which have an integer type.

@@ -110,12 +110,12 @@ class FitView:
     budget: pd.DataFrame
     total: str  # ``"(0.5, 1e-05)-DP"``
     guarantee: tuple[str, ...]  # Sentences; `tables.odds_sentence` writes the sentence on odds
-    promise: tuple[str, ...]  # The same without the sentence on its meaning
+    promise: tuple[str, ...]  # The guarantee, without its meaning
     kind: Kind
     epsilon: float
     delta: float
     rho: float | None  # None if the fit is priced in pure epsilon
-    unit_sentence: str  # For whom it holds: ``"One row is one patient."``
+    unit_sentence: str  # The protected unit: ``"One row is one patient."``
     # Three plain sentences: the effect, its uncertainty, and its guarantee
     headline: tuple[str, ...]
     call: str  # Python code that reproduces the fit

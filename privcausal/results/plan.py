@@ -54,7 +54,7 @@ _KINDS = ("eps", "n", "utility")
 class Question:
     """Numbers of rows and epsilons, or the half-width that determines one of them.
 
-    The empty one of `rows` and `epsilons` is found. Intervals are at level 1 - alpha, and
+    If `rows` or `epsilons` is empty, it follows from `width`. Intervals are at level 1 - alpha, and
     detectable effects are computed for `power`.
     """
 
@@ -101,7 +101,7 @@ class Question:
 
     @property
     def sought(self) -> str:
-        """``"eps"`` or ``"n"``, whichever is to be found; empty if both are given."""
+        """``"eps"`` or ``"n"`` if it follows from the half-width, otherwise empty."""
         if self.width is None:
             return ""
         return "eps" if self.rows else "n"
@@ -157,13 +157,13 @@ class PlanResult(Printed):
         se_privacy, se_nuisances, max_bias.
 
         The half-width is a range that holds in about 80% of fits. Use its upper end to choose a
-        budget. Neither end grows with n or eps.
+        budget. Both ends fall, or stay, as n or eps grows.
 
         `detectable` is the smallest effect whose interval, at the upper end, excludes zero with the
         requested power, if clipping causes no bias. `max_bias` bounds the bias from clipping, and
         the half-width allows for it. `se_sampling` is the standard error from sampling alone. These
-        parts are from one simulated fit, so they may grow a little. An interval is infinite if the
-        fit would detect nothing. In pure epsilon, rho is NaN.
+        parts are from one simulated fit, so they may grow a little. The half-width is infinite if a
+        fit would be refused. In pure epsilon, rho is NaN.
 
         Examples
         --------
@@ -279,7 +279,7 @@ class PlanResult(Printed):
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """How much of the adjustment for covariates noise hides; empty if nothing is learned."""
+        """How much of the adjustment for covariates noise hides; empty without nuisances."""
         shares = [self.planner.at(n, eps).hidden for n, eps in self.points]
         if not np.isfinite(shares).all():
             return ()

@@ -62,7 +62,7 @@ NOISE = (
     Mutant(
         "one draw for all coordinates", "vault.noise:_noisy",
         "(whole), np.float64) / factor", "([0])[0] / factor + exact[at])",
-        "vault/test_noise.py::test_noise_is_on_a_grid_of_two_to_a_power[0.001]",
+        "vault/test_noise.py::test_noise_is_normal[0-30.0]",
     ),
     Mutant(
         "a noise scale of zero accepted", "vault.noise:_checked",

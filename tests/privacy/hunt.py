@@ -610,7 +610,7 @@ def hunted(number: int) -> str:
             return SOURCES[case.source](case.types, {n: table[n] for n in case.types})
 
         pair = Pair(case.words, case.call, case.one, case.two, held=held)
-        found = check(pair)
+        found = check(pair, refusable=True)
         if found.error is None and case.look is not None:
             same_look(pair, found.fit, case.look)
     return found.error or "fitted"

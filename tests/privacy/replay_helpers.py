@@ -169,16 +169,19 @@ class Report:
         return None if self.fit.error is None else self.fit.error[0]
 
 
-def check(pair: Pair, *, texts: bool = False, first: Fit | None = None) -> Report:
+def check(
+    pair: Pair, *, texts: bool = False, first: Fit | None = None, refusable: bool = False
+) -> Report:
     """Replay `pair`; raises AssertionError where the second fit departs from the first.
 
     With `texts` also what is printed is compared, and not only what is saved. `first` is the fit
     of the first table where it was made already: several neighbours of one table need it once.
+    Fits that are refused for want of budget show nothing, and fail unless they are `refusable`.
     """
     one = fit(pair.call, pair.held(pair.one)) if first is None else first
     two = fit(pair.call, pair.held(pair.two), aligned(pair, one.calls))
     report = Report(one)
-    assert one.error is None or one.error[0] != "BudgetError", one.error  # it would say nothing
+    assert refusable or one.error is None or one.error[0] != "BudgetError", one.error
     assert (one.error, len(one.calls)) == (two.error, len(two.calls)), pair.name
     loss = pure = 0.0
     for a, b in zip(one.calls, two.calls, strict=True):

@@ -141,7 +141,7 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
     whole, alone = map(float, told.search(view.headline[1]).groups())  # type: ignore[union-attr]
     assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)
     for text in (str(shown), shown.as_latex(), shown.as_markdown(), shown.as_html()):
-        found = re.search(r"sampling\W+se (\d\.\d{3})", re.sub("<[^>]*>", "", text))
+        found = re.search(r"sampling\W+se (\d\.\d{3})", re.sub("<[^>]*>", " ", text))
         assert float(found[1]) == pytest.approx(row["se_sampling"], abs=6e-4)  # type: ignore[index]
 
 
