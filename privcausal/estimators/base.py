@@ -365,6 +365,9 @@ HIDDEN_ADJUSTMENT = (
     "interval allows for it. Use more rows or budget, or fewer covariates."
 )
 MOSTLY_HIDDEN = 0.5  # Share from which there is an alert: most of the adjustment is not made
+MOST_DIFFERENT = 2.0
+"""If two estimates of the plain difference are further apart, in standard errors, it is not shown:
+in 3% to 6% of the fits on public data sets, most of them with poor overlap."""
 
 
 def with_adjustment(
@@ -376,7 +379,9 @@ def with_adjustment(
     """The averages, with what adjustment did, and with what strong interactions would do."""
     alerts = state.alerts
     alerts |= product_alert(state, parts, estimate, term)
-    removed, hidden = nu.adjustment(state, parts)
+    removed, hidden, differs = nu.adjustment(state, parts, float(estimate.estimate[0]))
+    if not differs <= MOST_DIFFERENT * float(np.sqrt(estimate.cov[0, 0])):
+        removed = np.nan
     if hidden > MOSTLY_HIDDEN and "arm" not in alerts:
         alerts["adjustment"] = HIDDEN_ADJUSTMENT.format(share=hidden)
     strong = nu.strong_interactions(state, parts, term)

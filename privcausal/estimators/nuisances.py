@@ -546,25 +546,41 @@ def strong_interactions(state: FitState, parts: Sequence[FoldFit], term: ResultT
     return float(np.mean(biases or [np.nan]))
 
 
-def adjustment(state: FitState, parts: Sequence[FoldFit]) -> tuple[float, float]:
-    """The estimated confounding that was removed, and the share that noise hides; NaN if unknown.
+def adjustment(
+    state: FitState, parts: Sequence[FoldFit], effect: float
+) -> tuple[float, float, float]:
+    """The estimated confounding that was removed, the share that noise hides, and how much a second
+    estimate of the first differs from it; NaN if unknown.
 
-    A difference in means exceeds a constant effect by Cov(e, b) / (P(T = 1) P(T = 0)) for the
-    baseline b. The result is the mean over folds.
+    A difference in means exceeds a constant effect tau by Cov(e, b) / (P(T = 1) P(T = 0)) for the
+    baseline b = Y - tau T. The second estimate is from the released moments and not from synthetic
+    rows: beta_e' Cov(phi, b) + Cov(phi, T)' beta_b - beta_e' Cov(phi) beta_b, which leaves out the
+    product of both errors only. The results are means over folds.
     """
     shares = []
     for part in parts:
         if part.pair is None or not state.features.blocks:
             break
+        e, y = part.pair.mean
+        b, gram, with_t = y - effect * e, part.pair.e.gram, part.pair.e.cross
+        with_b, count = part.pair.y.cross - effect * with_t, float(gram[0, 0])
         cov = np.cov(state.rows.phi(state.features), rowvar=False, bias=True)
-        removed, hidden = part.pair.confounding(cov), part.pair.hidden(cov)
+        removed, hidden = float(e @ cov @ b), part.pair.hidden(cov)
+        # the first feature is 1
+        share, means = 0.5 + float(with_t[0]) / count, gram[0] / count
+        again = e @ (with_b - means * with_b[0]) + b @ (with_t - means * with_t[0])
+        again -= e @ (gram - np.outer(means, gram[0])) @ b
+        differs = abs(removed - again / count)
         if part.beyond is not None:
             features, pair = part.beyond
-            removed += pair.confounding(np.cov(state.rows.phi(features), rowvar=False, bias=True))
-        treated = float(np.mean(part.e(state.rows)))
-        shares.append((removed / (treated * (1 - treated)), hidden))
-    removed, hidden = np.mean(shares, axis=0) if shares else (np.nan, np.nan)
-    return float(removed), float(hidden)
+            e, y = pair.mean
+            cov = np.cov(state.rows.phi(features), rowvar=False, bias=True)
+            removed += float(e @ cov @ (y - effect * e))
+        visible = count > 0 and 0 < share < 1
+        both = share * (1 - share) if visible else np.nan
+        shares.append((removed / both, hidden, differs / both))
+    removed, hidden, differs = np.mean(shares, axis=0) if shares else np.full(3, np.nan)
+    return float(removed), float(hidden), float(differs)
 
 
 STRONG = 2.0

@@ -417,13 +417,17 @@ def _finding(result: base.ReleasedFit, alpha: float, only_if: str) -> tuple[str,
 
 def _adjustment(averages: AverageEstimate | None) -> str:
     """How far adjustment for covariates moved the first average, and what noise hides of it."""
-    if averages is None or not np.isfinite(averages.unadjusted):
+    if averages is None or not np.isfinite(averages.hidden):
         return ""
-    values = tables.alike([averages.unadjusted, float(averages.estimate[0])], averages.sd[0])
+    moved = ""
+    if np.isfinite(averages.unadjusted):
+        values = tables.alike([averages.unadjusted, float(averages.estimate[0])], averages.sd[0])
+        moved = (
+            f"Adjustment for covariates moved the estimate from about {values[0]} to {values[1]}. "
+        )
     return (
-        f"Adjustment for covariates moved the estimate from about {values[0]} to {values[1]}. "
-        f"Noise hides about {averages.hidden:.0%} of what adjustment could do; the interval allows "
-        "for it."
+        f"{moved}Noise hides about {averages.hidden:.0%} of what adjustment could do; the interval "
+        "allows for it."
     )
 
 

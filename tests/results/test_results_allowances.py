@@ -124,6 +124,34 @@ def test_where_nothing_is_cut_nothing_is_said() -> None:
     assert "Noise can hide" not in shown
 
 
+def test_the_plain_difference_is_estimated_if_the_effect_is_large() -> None:
+    """Cov(e, E[Y | x]) also holds the effect times Var(e), which is no confounding."""
+    study = pc.datasets.clinic(5000)
+    plain = study.frame.groupby("programme")["recovery"].mean().diff().iloc[-1]
+    with seeded_noise(2):
+        fit = pc.private(study.formula, study.frame, bounds=study.bounds, eps=4)
+    assert fit.params["ATE"] - plain > 1.5
+    assert fit.estimate.averages.unadjusted == pytest.approx(plain, abs=0.4)
+    assert "Adjustment for covariates moved the estimate from about 4." in str(fit.summary())
+
+
+def test_a_plain_difference_that_two_estimates_do_not_share_is_not_shown() -> None:
+    """Few treated rows, unlike all others: a quarter of the difference would be missing."""
+    rng, treated = np.random.default_rng(0), np.arange(30_000) < 400
+    base = np.where(treated, rng.gamma(0.3, 6, 30_000), rng.gamma(2.2, 7, 30_000).clip(max=26))
+    hidden = treated & (rng.random((2, 30_000)) < 0.7)
+    a, b = (np.where(hidden, 0, base + 2 * rng.normal(size=(2, 30_000)))).clip(0, 30)
+    y = (0.42 * a + 0.45 * b + 1.5 * treated + 4 * rng.normal(size=30_000) + 2).clip(0, 30)
+    data = pd.DataFrame({"Y": y, "T": treated * 1, "a": a, "b": b})
+    limits = {"Y": (0, 30), "T": [0, 1], "a": (0, 30), "b": (0, 30)}
+    with seeded_noise(1):
+        fit = pc.private("Y ~ T | a + b", data, bounds=limits, eps=10)
+    shown = str(fit.summary())
+    assert "moved the estimate" not in shown
+    assert "of what adjustment could do" in shown
+    assert "Poor overlap" in shown
+
+
 @pytest.mark.slow
 def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
     """Within a fifth, for noise changes the weights, and beside the whole in every output."""
