@@ -61,3 +61,18 @@ def test_average_by_other_splits(learner: str, split: str) -> None:
     fitted = large_fit(learner, "linear", split)
     assert abs(fitted.params["ATE"] - TRUE_ATE) < 4 * fitted.bse["ATE"]
     assert fitted.bse["ATE"] < 0.0075
+
+
+@pytest.mark.parametrize("learner", ["r", "dr", "x"])
+def test_the_average_has_what_few_rows_cannot_use_for_tau(learner: Any) -> None:
+    """And what a known propensity saves; from n eps = 4,000 on tau(x) has its whole share."""
+    shares: dict[Any, Any] = {}
+    for n, known in ((500, {}), (2000, {}), (4000, {}), (50_000, {}), (4000, {"propensity": 0.5})):
+        bounds = {"Y": (0, 10), "T": [0, 1], "X": (0, 1)}
+        plan = pc.plan("Y ~ T | X", bounds=bounds, learner=learner, n=n, eps=1, **known)
+        rho = plan.budget.groupby("stage")["rho"].sum()
+        shares[n, bool(known)] = rho / rho.sum()
+    average = [shares[n, False]["average"] for n in (500, 2000, 4000, 50_000)]
+    assert average[0] > average[1] > average[2] == pytest.approx(average[3])
+    assert shares[4000, True]["average"] > average[2]
+    assert shares[4000, True]["effect"] == pytest.approx(shares[4000, False]["effect"])
