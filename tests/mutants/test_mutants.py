@@ -41,7 +41,8 @@ def mutant(**changed: Any) -> Mutant:
     fields: dict[str, Any] = {
         "name": "test", "target": "accounting.charge:pico",
         "old": "return math.ceil(exact(amount) * PICO)", "new": "return 7",
-        "killer": "accounting/test_charge.py::test_pico_reads_a_float_as_the_decimal_a_person_typed",
+        "killer": "accounting/test_charge.py::"
+        "test_pico_reads_a_float_as_the_decimal_a_person_typed",
     }  # fmt: skip
     return Mutant(**fields | changed)
 
