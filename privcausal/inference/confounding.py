@@ -155,9 +155,11 @@ class RegressionPair:
     def hidden(self, cov: Matrix) -> float:
         """Share of the confounding that noise hides: the part that the fit does not remove.
 
-        A doubly robust mean leaves the product of both errors. For each regression, the variance of
-        the unknown part of its function is divided by that of the whole function, fitted or as
-        usual. The result is the root of the product of both shares. `cov` is Cov(phi), (p, p).
+        A doubly robust mean leaves the product of both errors. A coefficient that is shrunken by the
+        factor k has the error 1 - k times its size, so the share of a product that is left is the
+        product of both 1 - k. For each regression, 1 - k is estimated by the variance of the
+        unknown part of its function over that of the whole function, fitted or as usual. `cov` is
+        Cov(phi), (p, p).
         """
         p, (mean, whole), share = len(self.shared), self._whole, 1.0
         for at, prior in ((slice(p), self.e.prior), (slice(p, None), self.y.prior)):
@@ -165,7 +167,7 @@ class RegressionPair:
             share *= left / max(
                 float(mean[at] @ cov @ mean[at]) + left, float(prior @ np.diag(cov))
             )
-        return float(np.sqrt(share))
+        return share
 
     @property
     def e_cov(self) -> Matrix:
