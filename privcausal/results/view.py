@@ -422,8 +422,7 @@ def _adjustment(averages: AverageEstimate | None) -> str:
     values = tables.alike([averages.unadjusted, float(averages.estimate[0])], averages.sd[0])
     return (
         f"Adjustment for covariates moved the estimate from about {values[0]} to {values[1]}. "
-        f"Noise hides about {averages.hidden:.0%} of what adjustment could do; the interval allows "
-        "for it."
+        f"Noise hides about {averages.hidden:.0%} of their confounding; the interval allows for it."
     )
 
 

@@ -136,7 +136,7 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
         row = fit.ate.iloc[0]
         assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.2)
         assert row["std_error"] > 1.3 * row["se_sampling"]
-    told = re.compile(r"(\d\.\d{3}); up to (\d\.\d{3}) from sampling")
+    told = re.compile(r"(\d\.\d{3}) \(at most (\d\.\d{3}) from sampling alone")
     view, shown = fit._view(), fit.summary(full=True)
     whole, alone = map(float, told.search(view.headline[1]).groups())  # type: ignore[union-attr]
     assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)
