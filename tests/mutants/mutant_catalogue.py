@@ -324,7 +324,7 @@ CELLS = (
     Mutant(
         "sums of floats taken to be exact", f"{_BOX}.cells:CellSums.l1_sensitivity",
         " + 2.0 * self.rounding", "",
-        "privacy/test_sums_in_cells.py::test_no_row_moves_a_rounded_sum_by_more_than_stated",
+        "privacy/test_sums_in_cells.py::test_no_row_moves_a_rounded_sum_of_many_tables",
     ),
     Mutant(
         "the last digit of sums is that of one outcome", "vault.sources.cell_table:_check_digits",
