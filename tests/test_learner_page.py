@@ -101,8 +101,6 @@ def test_stages_are_those_of_a_fit() -> None:
     stages = {stage.name: stage.rho for stage in fit.estimate.plan.stages}
     whole = sum(stages.values())
     table = {row[0]: row for row in rows(TEXT)}
-    weights = {use.stage: shown(least(use)) for use in reversed(USES)}
-    assert all(row[-2] == weights[name] for name, row in table.items())
     asked = [f"{r.charge.stage}: " for r in fit.estimate.releases]
     assert [name.split(": ")[0] + ": " for name in table] == asked
     narrative = (PAGES / "explanation" / "r-learner.md").read_text(encoding="utf-8")

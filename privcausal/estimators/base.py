@@ -329,8 +329,8 @@ beyond additive functions stay below 0.95.
 """
 
 NUISANCE_NOTE = (
-    "Nuisance estimation error is {share:.0%} of the variance of the {estimand}. Use more rows or "
-    "budget, fewer covariates, or a known propensity. If confounding is unusually "
+    "Errors of the models for adjustment cause {share:.0%} of the variance of the {estimand}. Use "
+    "more rows or budget, fewer covariates, or a known propensity. If confounding is unusually "
     "strong, the interval undercovers."
 )
 

@@ -155,11 +155,10 @@ class RegressionPair:
     def hidden(self, cov: Matrix) -> float:
         """Share of the confounding that noise hides: the part that the fit does not remove.
 
-        A doubly robust mean leaves the product of both errors. A coefficient that is shrunken by the
-        factor k has the error 1 - k times its size, so the share of a product that is left is the
-        product of both 1 - k. For each regression, 1 - k is estimated by the variance of the
-        unknown part of its function over that of the whole function, fitted or as usual. `cov` is
-        Cov(phi), (p, p).
+        A doubly robust mean leaves the product of both errors. A coefficient that is shrunken by
+        the factor k has an error of 1 - k times its size, so the product of both 1 - k is left.
+        For each regression, 1 - k is the variance of the unknown part of its function over that of
+        the whole function, fitted or as usual. `cov` is Cov(phi), (p, p).
         """
         p, (mean, whole), share = len(self.shared), self._whole, 1.0
         for at, prior in ((slice(p), self.e.prior), (slice(p, None), self.y.prior)):

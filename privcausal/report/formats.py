@@ -247,17 +247,17 @@ def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
         case tables.Pairs():
             yield r"\begin{tabular}{@{}lr@{\quad}lr@{}}"
             yield r"\toprule"
-            sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
-            for pairs in zip_longest(*sides, fillvalue=("", "")):
+            short, long = _facts(block)
+            for pairs in short:
                 cells = ((_label(label), escape_latex(value)) for label, value in pairs)
                 yield _tex_row(chain(*cells))
-            for label, value in (p for p in (*block.left, *block.right) if len(p[1]) > LONG):
+            for label, value in long:
                 # Group the paragraph, because \raggedright would redefine the row's \\.
                 text = rf"{{\raggedright {escape_latex(value)}\par}}"
                 yield rf"{_label(label)} & \multicolumn{{3}}{{p{{0.7\linewidth}}}}{{{text}}} \\"
             yield from (r"\bottomrule", r"\end{tabular}\par\smallskip")
         case tables.TableGrid():
-            yield rf"\emph{{{escape_latex(block.caption)}}}\par"
+            yield rf"\smallskip\emph{{{escape_latex(block.caption)}}}\par"
             # A page cannot break within a tabular.
             for start in range(0, max(len(block.rows), 1), TABLE_ROWS):
                 breaks = tuple(b - start for b in block.breaks if start < b < start + TABLE_ROWS)
@@ -270,6 +270,13 @@ def _tex_lines(block: tables.TableBlock) -> Iterator[str]:
             for paragraph in block.paragraphs:
                 yield POWER.sub(_power, escape_latex(paragraph)) + r"\par"
             yield r"\end{minipage}\par\smallskip"
+
+
+def _facts(block: tables.Pairs) -> tuple[list[tuple[tables.Pair, ...]], list[tables.Pair]]:
+    """The rows of short facts, and the long facts."""
+    sides = [[p for p in side if len(p[1]) <= LONG] for side in (block.left, block.right)]
+    long = [p for p in (*block.left, *block.right) if len(p[1]) > LONG]
+    return list(zip_longest(*sides, fillvalue=("", ""))), long
 
 
 def _label(label: str) -> str:
@@ -328,11 +335,15 @@ def render_html(table: tables.Table) -> str:
     for block in table.blocks:
         match block:
             case tables.Pairs():
-                parts += ["<table>", f"<caption>{escape_html(block.caption)}</caption>"]
-                for index in range(max(len(block.left), len(block.right))):
-                    pairs = [side[index] for side in (block.left, block.right) if index < len(side)]
+                parts += ['<table class="facts">']
+                parts += [f"<caption>{escape_html(block.caption)}</caption>"]
+                short, long = _facts(block)
+                for pairs in short:
                     cells = (_named(label) + _html_cell(value, "right") for label, value in pairs)
                     parts.append(f"<tr>{''.join(cells)}</tr>")
+                for label, value in long:
+                    cell = f'<td colspan="3">{escape_html(value)}</td>'
+                    parts.append(f"<tr>{_named(label)}{cell}</tr>")
                 parts.append("</table>")
             case tables.TableGrid():
                 parts.append(grid_html(block))
@@ -352,6 +363,7 @@ border-bottom: 2px solid #333; margin: 0.6em 0; font-variant-numeric: tabular-nu
 .privcausal-summary th, .privcausal-summary td { padding: 0.25em 0.7em; border-left: 0; \
 border-right: 0; background: none; }
 .privcausal-summary tbody th { font-weight: normal; }
+.privcausal-summary .facts th { font-weight: normal; white-space: nowrap; }
 .privcausal-summary tbody + tbody { border-top: 1px solid #333; }
 </style>"""
 """Rules above, below and under the head, without vertical rules, as in print."""
@@ -374,14 +386,15 @@ def grid_html(grid: tables.TableGrid) -> str:
         if place in grid.breaks:
             rows += ["</tbody>", "<tbody>"]
         cells = "".join(map(_html_cell, values, sides))
-        # A row without a name continues the row above.
-        rows.append(f"<tr>{_named(name) if name else '<td></td>'}{cells}</tr>")
+        rows.append(f"<tr>{_named(name)}{cells}</tr>")
     caption = f"<caption>{escape_html(grid.caption)}</caption>"
     head = f"<thead><tr>{heads}</tr></thead>"
     return "\n".join(["<table>", caption, head, "<tbody>", *rows, "</tbody>", "</table>"])
 
 
 def _named(name: str) -> str:
+    if not name:  # continues the row above
+        return "<td></td>"
     return f'<th scope="row"{SIDES["left"]}>{escape_html(name)}</th>'
 
 

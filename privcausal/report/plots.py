@@ -976,7 +976,7 @@ def event_plot(
     ax.set_ylim(bottom, top + 0.2 * (top - bottom))  # room for the legend
     ax.legend(framealpha=1, edgecolor="none", fontsize=9, loc="upper left", ncols=2, labelcolor=INK)
     level = tables.confidence(alpha)
-    label = f"thick: {level}; thin: {level} for all together; vertical line: treatment"
+    label = f"thick: {level}; thin: {level} for all together; line: treatment"
     titles(ax, "Effect by time since treatment", label)
     return ax
 
@@ -1012,7 +1012,7 @@ def survival_plot(
     xlabel(ax, time)
     ax.set_ylabel("probability of no event")
     ax.legend(frameon=False, fontsize=9, labelcolor=INK)
-    area = "; between the curves: difference of means" if mean else ""
+    area = "; between: difference of means" if mean else ""
     reading = f"bands: {tables.confidence(alpha)} simultaneous{area}"
     titles(ax, "Survival by arm, not adjusted", reading)
     below: dict[str, Any] = {

@@ -124,7 +124,8 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     below = (view.adjustment, *(() if full else (view.region,)))
     if any(below) and estimates:
         estimates[0].append(tables.Prose(tuple(filter(None, below))))
-    if view.shapes:
+    one = view.cells is not None and len(view.shapes) == 1  # its effects are those of the cells
+    if view.shapes and (full or not one):
         lead = (view.variation,) if view.variation else ()
         shown = view.shapes if full or view.varies else ()
         lines = (f"{tables.clean(shape.name)}: {tables.shape_line(shape)}" for shape in shown)
@@ -142,7 +143,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     else:
         complete = tuple(fact for fact in left if fact[0] == tables.COMPLETE)
         left = tuple(fact for fact in left if fact[0] not in (*ON_FULL, tables.COMPLETE))
-        right = (*right[:2], *complete)
+        right = (*right[:2], *(fact for fact in right if fact[0] == "Horizon"), *complete)
         firsts = (tables.first_sentence(note) for note in view.notes[: view.serious])
         alerts = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in firsts)
         ends = [

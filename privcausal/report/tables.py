@@ -428,12 +428,12 @@ TURN = 0.25
 
 
 def error_text(std_error: float, se_sampling: float) -> str:
-    """A standard error beside its part from sampling: ``0.0290; up to 0.0130 from sampling``.
+    """A standard error beside its part: ``0.0290 (at most 0.0130 from sampling alone)``.
 
     Sampling variances are noisy, and raised by their noise.
     """
     total, sampling = alike([std_error, se_sampling], std_error)
-    return f"{total}; up to {sampling} from sampling"
+    return f"{total} (at most {sampling} from sampling alone)"
 
 
 def interval_sentence(view: FitView) -> str:

@@ -453,10 +453,10 @@ class AteResult(Result):
         if "set" not in pictures:
             return ()
         strength = instruments.instrument_tests(self._averages).strength
-        captions = {
-            "set": set_words(self.confidence_set(alpha), alpha),
-            "first stage": f"F statistic of the first stage: {strength:.1f} (noisy).",
-        }
+        captions = {"first stage": f"F statistic of the first stage: {strength:,.1f} (noisy)."}
+        parts = self.confidence_set(alpha)
+        if len(parts) != 1 or np.isinf(parts).any():  # one interval is already in the table
+            captions = {"set": set_words(parts, alpha)} | captions
         drawn = [(words, *pictures[kind]) for kind, words in captions.items()]
         return tuple(
             Check(words.partition(":")[0], words, frame(), draw, (max(len(frame()), 1),))

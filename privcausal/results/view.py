@@ -426,8 +426,8 @@ def _adjustment(averages: AverageEstimate | None) -> str:
             f"Adjustment for covariates moved the estimate from about {values[0]} to {values[1]}. "
         )
     return (
-        f"{moved}Noise hides about {averages.hidden:.0%} of what adjustment could do; the interval "
-        "allows for it."
+        f"{moved}Noise hides about {averages.hidden:.0%} of the covariates' confounding; the "
+        "interval allows for it."
     )
 
 

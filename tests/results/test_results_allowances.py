@@ -148,7 +148,7 @@ def test_a_plain_difference_that_two_estimates_do_not_share_is_not_shown() -> No
         fit = pc.private("Y ~ T | a + b", data, bounds=limits, eps=10)
     shown = str(fit.summary())
     assert "moved the estimate" not in shown
-    assert "of what adjustment could do" in shown
+    assert "of the covariates' confounding" in shown
     assert "Poor overlap" in shown
 
 
@@ -164,7 +164,7 @@ def test_the_error_from_sampling_is_that_of_a_fit_without_noise() -> None:
         row = fit.ate.iloc[0]
         assert row["se_sampling"] == pytest.approx(known.iloc[0], rel=0.2)
         assert row["std_error"] > 1.3 * row["se_sampling"]
-    told = re.compile(r"(\d\.\d{3}); up to (\d\.\d{3}) from sampling")
+    told = re.compile(r"(\d\.\d{3}) \(at most (\d\.\d{3}) from sampling alone")
     view, shown = fit._view(), fit.summary(full=True)
     whole, alone = map(float, told.search(view.headline[1]).groups())  # type: ignore[union-attr]
     assert (whole, alone) == pytest.approx((row["std_error"], row["se_sampling"]), abs=6e-4)

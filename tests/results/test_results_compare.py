@@ -51,7 +51,7 @@ def test_private_fits_are_read_whole() -> None:
         pd.testing.assert_frame_equal(rows, fit.tidy().drop(columns="alerts"))
     assert made.stats.loc["R", ["ε", "δ"]].tolist() == ["20", "1e-05"]
     # of complete rows, as it was released
-    assert re.fullmatch(r"(8[89]|9[01])\d ± \d+", made.stats.loc["R", "n"])
+    assert re.fullmatch(r"(8[89]|9[01])\d \(noise sd \d+(\.\d)?\)", made.stats.loc["R", "n"])
     assert made.stats.loc["AIPW", "Estimator"] == "AIPW / linear"
     assert set(made.stats["Guarantee"]) == {"proven"}
     assert "No guarantee" not in str(made)
