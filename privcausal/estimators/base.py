@@ -381,9 +381,9 @@ def average_doubts(estimate: AverageEstimate) -> tuple[str, ...]:
 
 
 HIDDEN_ADJUSTMENT = (
-    "Noise hides about {share:.0%} of what adjustment for covariates could do at this budget. The "
-    "estimate is closer to the unadjusted difference than it would be without noise, and the "
-    "interval allows for it. Use more rows or budget, or fewer covariates."
+    "Noise hides about {share:.0%} of the confounding by covariates at this budget. The estimate "
+    "is closer to the unadjusted difference than it would be without noise, and the interval "
+    "allows for it. Use more rows or budget, or fewer covariates."
 )
 MOSTLY_HIDDEN = 0.5  # Share from which there is an alert: most of the adjustment is not made
 MOST_DIFFERENT = 2.0

@@ -426,7 +426,7 @@ class LocalAverage(private.AverageLearner):
         tests = instrument_tests(estimate.averages)
         p = "p < 0.001" if tests.p_agree < 0.0005 else f"p = {tests.p_agree:.3f}"
         agree = (("Instruments agree", p),) if np.isfinite(tests.p_agree) else ()
-        strength = ("First-stage F", f"{tests.strength:.1f} (noisy)")
+        strength = ("First-stage F", f"{tests.strength:,.1f} (noisy)")
         return replace(description, rows=(*description.rows, strength, *agree))
 
 

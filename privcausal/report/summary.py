@@ -143,7 +143,7 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
     else:
         complete = tuple(fact for fact in left if fact[0] == tables.COMPLETE)
         left = tuple(fact for fact in left if fact[0] not in (*ON_FULL, tables.COMPLETE))
-        right = (*right[:2], *(fact for fact in right if fact[0] == "Horizon"), *complete)
+        right = (*right[:2], *(fact for fact in right if fact[0] in ON_CARD), *complete)
         firsts = (tables.first_sentence(note) for note in view.notes[: view.serious])
         alerts = (shorten(f"Alert: {text}", ALERT_WIDTH, placeholder=" ...") for text in firsts)
         ends = [
@@ -157,6 +157,9 @@ def summarize(view: FitView, *, full: bool = False) -> Summary:
 
 ON_FULL = ("Periods", "Instrument", "Treated (noisy)", "Outcome bounds")
 """Facts that only the full summary shows."""
+
+ON_CARD = ("Horizon", "Weights", "First-stage F", "Instruments agree")
+"""Facts about the estimator that the card shows, too."""
 
 ALERT_WIDTH = 150
 """Maximum characters of an alert on the card: two lines."""

@@ -198,7 +198,7 @@ def _notes(private: list[Result], others: list[str]) -> list[str]:
         notes.append(
             "In private fits, they include the privacy noise. Sampling alone: standard error of "
             "the first term, after the intercept, without this noise. Adjustment hidden: share of "
-            "the adjustment for covariates that noise hides."
+            "the confounding by covariates that noise hides."
         )
     if others:
         notes.append(

@@ -285,7 +285,7 @@ class PlanResult(Printed):
             return ()
         least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
         between = most if least == most else f"{least} to {most}"
-        return (f"Noise hides about {between} of what adjustment for covariates could do.",)
+        return (f"Noise hides about {between} of the confounding by covariates.",)
 
     @property
     def weak(self) -> tuple[str, ...]:
