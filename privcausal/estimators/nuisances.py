@@ -563,7 +563,8 @@ def adjustment(
             break
         e, y = part.pair.mean
         b, gram, with_t = y - effect * e, part.pair.e.gram, part.pair.e.cross
-        with_b, count = part.pair.y.cross - effect * with_t, float(gram[0, 0])
+        with_b = part.pair.y.cross - effect * with_t
+        count = max(float(gram[0, 0]), 1e-9)  # noise can hide all rows, and then share is extreme
         cov = np.cov(state.rows.phi(state.features), rowvar=False, bias=True)
         removed, hidden = float(e @ cov @ b), part.pair.hidden(cov)
         # the first feature is 1
@@ -576,8 +577,7 @@ def adjustment(
             e, y = pair.mean
             cov = np.cov(state.rows.phi(features), rowvar=False, bias=True)
             removed += float(e @ cov @ (y - effect * e))
-        visible = count > 0 and 0 < share < 1
-        both = share * (1 - share) if visible else np.nan
+        both = share * (1 - share) if 0 < share < 1 else np.nan
         shares.append((removed / both, hidden, differs / both))
     removed, hidden, differs = np.mean(shares, axis=0) if shares else np.full(3, np.nan)
     return float(removed), float(hidden), float(differs)
