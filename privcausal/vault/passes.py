@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from privcausal.features.design import Design
-from privcausal.features.rows import Remembered, Space
+from privcausal.features.rows import Cache, Space
 from privcausal.request.factors import Group
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Schema
@@ -121,7 +121,7 @@ class Passes(Opaque):
         self._layout: Layout | None = None
         self.score: SurvivalScore | None = None  # of the rows in later layouts
         self._batches: list[Batch] | None = None
-        self._values: dict[tuple[int, int], Remembered] = {}
+        self._values: dict[tuple[int, int], Cache] = {}
         self._spaces: list[Space] = []  # They hold rows, as batches do.
         self._shares = part_shares(plan)
         self._entropy = entropy() if len(self._shares) > 1 else 0
@@ -279,7 +279,8 @@ class Passes(Opaque):
             with np.errstate(all="ignore"):  # Pool threads do not inherit this.
                 batch = block if isinstance(block, Batch) else self._batch(block)
                 at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
-                batch.rows.before, batch.rows.keeps_matrices = before.pop(at, {}), keeps_matrices
+                batch.rows.cache |= before.pop(at, {})
+                batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
                     sums = together.integers(batch)
             if remembers:  # Drop values that this pass did not use.

@@ -240,8 +240,8 @@ ROWS = (
         "vault/test_split.py::test_parts_do_not_depend_on_values[disjoint-substitute]",
     ),
     Mutant(
-        "folds charged once, and every row in each", "vault.exit:Mechanism.by_part",
-        "batch if p is None else batch.only(p)", "batch", audit("r, crossfit", ADD),
+        "folds charged once, and every row in each", "vault.exit:Together.integers",
+        "batch if part is None else batch.only(part)", "batch", audit("r, crossfit", ADD),
     ),
     Mutant(
         "disjoint halves of units charged as parallel", "estimators.budget:make_plan",
