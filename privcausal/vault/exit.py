@@ -242,8 +242,7 @@ class Exit:
 
     def noisy(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         """Add noise to private integers. They are released only with noise from this method."""
-        draw = self.source.laplace if query.law == "laplace" else self.source.gaussian
-        return draw(exact, query)
+        return self.source.with_noise(exact, query)
 
     def noise_query(
         self,

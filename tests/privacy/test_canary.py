@@ -527,7 +527,7 @@ STEPS = [
     "privcausal.vault.queries.moments.Gram.integers",
     "privcausal.vault.queries.sums.grid_sum",
     "privcausal.vault.transforms.Aipw.__call__",
-    "privcausal.vault.noise.OperatingSystem.gaussian",
+    "privcausal.vault.noise.OperatingSystem.with_noise",
 ]
 STEPPED: dict[str, Any] = {
     "unit": "pid",
