@@ -290,7 +290,8 @@ class Passes(Opaque):
         total, done, made = ExactSum(sum(together.sizes)), 0, []
         blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
-        for sums, batch in in_threads(worked, blocks, threads):
+        results = map(worked, blocks) if threads == 1 else in_threads(worked, blocks, threads)
+        for sums, batch in results:
             total.add(sums)
             if self._keeps:
                 made.append(batch)
@@ -353,9 +354,6 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
     processes blocks itself, because a waiting thread would make the others switch the interpreter
     needlessly.
     """
-    if threads == 1:
-        yield from map(step, blocks)
-        return
     # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
     with warnings.catch_warnings(), single_blas_thread(), ThreadPoolExecutor(threads - 1) as pool:
         # Threads share the warning filters. A late reset would leave all warnings off.
