@@ -442,7 +442,7 @@ LOADED = (
         "mutants/test_killers.py::test_a_row_beyond_a_table_is_missing",
     ),
     Mutant(
-        "a code beyond the labels is a part", "request.partition:LevelAxis.part",
+        "a code beyond the labels is a part", "request.partition:Axis.part",
         "np.where(part < self.size, part, -1)", "part",
         "mutants/test_killers.py::test_a_row_beyond_a_table_is_missing",
     ),
