@@ -289,12 +289,12 @@ ROWS = (
         "vault/test_unit_names.py::test_two_codes_with_one_text_are_two_units",
     ),
     Mutant(
-        "values outside their bounds stay", "vault.batch:_clean_interval",
+        "values outside their bounds stay", "vault.batch:cleaned",
         "np.clip(column.numbers, domain.lo, domain.hi)", "column.numbers.copy()",
         "mutants/test_killers.py::test_values_stay_in_their_domains",
     ),
     Mutant(
-        "missing values count", "vault.batch:_clean_interval",
+        "missing values count", "vault.batch:cleaned",
         "return values, present", "return values, np.ones_like(present)",
         "test_bad_input.py::test_without_noise_and_without_a_complete_row[r-substitute]",
     ),

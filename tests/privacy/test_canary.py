@@ -522,7 +522,6 @@ STEPS = [
     "privcausal.vault.passes.dealt",
     "privcausal.vault.batch.cleaned",
     "privcausal.vault.batch.group_mask",
-    "privcausal.vault.batch._clean_interval",
     "privcausal.vault.queries.moments.Marginals.integers",
     "privcausal.vault.queries.moments.Gram.integers",
     "privcausal.vault.queries.sums.grid_sum",
