@@ -19,7 +19,7 @@ from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
 from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault import noise
-from privcausal.vault.batch import Batch, RawBatch
+from privcausal.vault.batch import Batch
 from privcausal.vault.guard import Opaque
 
 TWO_FACTOR = 16
@@ -133,21 +133,6 @@ class Together:
             for part in parts
         ]
         return np.concatenate(sums)
-
-
-class RawMechanism(Query):
-    """A sum over rows of their raw columns, before domains are known."""
-
-    variables: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """All columns that the sum reads."""
-
-    @abstractmethod
-    def integers(self, batch: RawBatch) -> Integers:
-        """Exact sums over the batch, shape (m,)."""
 
 
 class Solution(Query):

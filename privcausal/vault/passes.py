@@ -35,9 +35,9 @@ from privcausal.vault.batch import (
     part_shares,
     reads_labels,
 )
-from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
+from privcausal.vault.exit import ExactSum, Mechanism, Together
 from privcausal.vault.guard import Opaque
-from privcausal.vault.queries.cells import CellSums, SurvivalScore
+from privcausal.vault.queries.cells import CellSums, ColumnHistograms, SurvivalScore
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.spark import RemoteSum, Spark
@@ -227,7 +227,7 @@ class Passes(Opaque):
 
     # -- sums --------------------------------------------------------------------------------
 
-    def raw_sum(self, mechanism: RawMechanism) -> Integers:
+    def raw_sum(self, mechanism: ColumnHistograms) -> Integers:
         """The sum over raw columns of all rows."""
         wanted = tuple((name, False) for name in mechanism.columns)
         if isinstance(self._rows, Spark):

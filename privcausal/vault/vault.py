@@ -24,7 +24,7 @@ from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
 from privcausal.vault import admission, batch, guard, noise, passes
 from privcausal.vault.estimators import Declared, DeclaredFit
-from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
+from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, Solution
 from privcausal.vault.published import (
     Process,
     PublishedAnswers,
@@ -34,14 +34,14 @@ from privcausal.vault.published import (
     PublishedProcess,
 )
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
-from privcausal.vault.queries.cells import LabelSelection, SurvivalScore
+from privcausal.vault.queries.cells import ColumnHistograms, LabelSelection, SurvivalScore
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Claim: TypeAlias = PublishedAnswers | PublishedCurve | PublishedLogits
 Answerable: TypeAlias = (
-    Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
+    Mechanism | ColumnHistograms | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
 """Queries that `Vault.release` answers."""
 
@@ -228,14 +228,14 @@ class Vault(guard.Opaque):
         leave = self._exit
         # Stop a noise-free fit that has no complete row: all its sums would be exactly zero, and
         # later steps cannot divide by them. Queries without a layout do not need complete rows.
-        needs_layout = not isinstance(query, RawMechanism | LabelSelection | Claim)
+        needs_layout = not isinstance(query, ColumnHistograms | LabelSelection | Claim)
         if needs_layout and self.silent and self._passes.none_complete():
             raise DataError(
                 "No row of the data is complete, so a fit without noise cannot estimate anything. "
                 "A fit with real noise would not show this error."
             )
         match query:
-            case RawMechanism():
+            case ColumnHistograms():
                 sums = [self._passes.raw_sum(query)]
             case Mechanism() if stage.name in self._gathered:
                 gathered = self._gathered.pop(stage.name)
