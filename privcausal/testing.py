@@ -31,10 +31,9 @@ class _Seeded:
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
 
-    def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
-        return np.asarray(exact + self._rng.standard_normal(len(exact)) * self.sd(query))
-
-    def laplace(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+    def with_noise(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+        if query.law == "gaussian":
+            return np.asarray(exact + self._rng.standard_normal(len(exact)) * self.sd(query))
         draws = self._rng.laplace(size=len(exact)) * (query.scale / query.weights)
         return np.asarray(exact + np.rint(draws))
 
@@ -51,10 +50,8 @@ class _Seeded:
 class _Zero(_Seeded):
     """Adds no noise. The result is the textbook estimator."""
 
-    def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+    def with_noise(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         return np.asarray(exact, np.float64)
-
-    laplace = gaussian
 
     def sd(self, query: noise.NoiseQuery) -> Vector:
         return np.zeros_like(query.weights)
@@ -86,17 +83,14 @@ class Recorder(_Seeded):
         super().__post_init__()
         self._source = _Seeded(self.seed) if self.drawn is None else self.drawn
 
-    def gaussian(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
+    def with_noise(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         """The answer with the noise of the query's own law."""
         if self.frozen is not None:
             noisy = self.frozen[len(self.calls)].noisy
         else:
-            laplace = query.law == "laplace"
-            noisy = (self._source.laplace if laplace else self._source.gaussian)(exact, query)
+            noisy = self._source.with_noise(exact, query)
         self.calls.append(Call(query, exact, noisy))
         return noisy
-
-    laplace = gaussian
 
     def entropy(self) -> int:
         return self.seed
@@ -134,8 +128,7 @@ def drawn_again(query: noise.NoiseQuery, exact: Integers, times: int) -> Matrix:
     """Draw `times` answers to one query with the noise of a real fit, shape (times, m)."""
     source = noise.OperatingSystem()
     many = replace(query, weights=np.tile(query.weights, times))
-    draw = source.laplace if query.law == "laplace" else source.gaussian
-    return draw(np.tile(exact, times), many).reshape(times, len(exact))
+    return source.with_noise(np.tile(exact, times), many).reshape(times, len(exact))
 
 
 def drawn_noise(law: noise.Law, scale: float, times: int) -> Vector:

@@ -472,11 +472,11 @@ def test_a_planned_pattern_is_one_sd_and_its_mirror_undoes_it():
     weights = np.array([1.0, 1.0, 2.0, 1.0])
     query = NoiseQuery("sums", weights, 1.0, 500.0)
     exact = np.array([10_000, 20_000, 0, -5000])
-    one, other = (simulation.Typical(0.5, sign).gaussian(exact, query) for sign in (1.0, -1.0))
+    one, other = (simulation.Typical(0.5, sign).with_noise(exact, query) for sign in (1.0, -1.0))
     assert (np.abs(one - 0.5 * exact) == [500, 500, 250, 500]).all()
     assert ((one + other) / 2 == 0.5 * exact).all()
     alone = NoiseQuery("count", np.ones(1), 1.0, 500.0)
-    assert simulation.Typical(2.0, 1.0).gaussian(np.array([100]), alone) == 200
+    assert simulation.Typical(2.0, 1.0).with_noise(np.array([100]), alone) == 200
     signs = simulation._signs(3, 10_000)
     assert abs(signs.mean()) < 0.05
     assert abs((signs[1:] * signs[:-1]).mean()) < 0.05

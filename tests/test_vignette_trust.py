@@ -13,7 +13,7 @@ import pytest
 
 import privcausal.vault.queries as proven
 from privcausal.request.schema import Interval, Levels, Schema
-from privcausal.vault.exit import Query, RawMechanism
+from privcausal.vault.exit import Query
 from privcausal.vault.queries.cells import LabelSelection
 from privcausal.vault.queries.moments import Marginals
 
@@ -43,7 +43,6 @@ def mechanisms() -> dict[str, type]:
         for name, value in found.items()
         if not name.startswith("_")
         and not inspect.isabstract(value)
-        and value is not RawMechanism
         and (issubclass(value, Query) or "Privacy\n" in (inspect.getdoc(value) or ""))
     }
 

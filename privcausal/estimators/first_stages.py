@@ -41,10 +41,9 @@ from privcausal.request.request import Request
 from privcausal.request.schema import Binary, Interval, Levels, Schema, Transformed
 from privcausal.typing import Integers, Matrix, Vector
 from privcausal.vault import (
+    ColumnHistograms,
     Gram,
-    Grid,
     LabelSelection,
-    Magnitudes,
     Marginals,
     Mechanism,
     Outcome,
@@ -284,7 +283,7 @@ class Fit:
         domain = request.schema.get(weight) if weight is not None else None
         if isinstance(domain, Interval) and domain.lo > 0:  # no row has the weight 0
             weight = None
-        magnitudes = Magnitudes(names, weight)
+        magnitudes = ColumnHistograms(names, weight)
         public = self.vault.size if trust.unit is None else None
         rough = self.release(budget.MAGNITUDES, magnitudes)
         counts = dict(zip(names, np.split(rough.value, len(names)), strict=True))
@@ -294,7 +293,7 @@ class Fit:
             name: ranges.coarse_range(look, name, public, outcome=name == outcome)
             for name, look in sizes.items()
         }
-        fine = self.release(budget.GRID, Grid(names, tuple(coarse.values()), weight))
+        fine = self.release(budget.GRID, ColumnHistograms(names, weight, tuple(coarse.values())))
         cells, fine_sd = np.split(fine.value, len(names)), float(fine.noise_sd[0])
         intervals = {}
         for (name, c), grid in zip(counts.items(), cells, strict=True):

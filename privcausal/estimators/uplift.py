@@ -453,7 +453,7 @@ def _tabulated(
     columns: dict[str, Any] = {}  # midpoints of numbers, and labels
     places = np.unravel_index(np.arange(grid.size), [axis.size for axis in grid.axes])
     for axis, place in zip(grid.axes, places, strict=True):
-        if isinstance(axis, partitions.RegularAxis):
+        if axis.parts:
             columns[axis.name] = axis.lo + (place + 0.5) * ((axis.hi - axis.lo) / axis.parts)
         else:
             names = [axis.label(k).partition(" = ")[2] for k in range(axis.size)]
@@ -592,8 +592,7 @@ def cell_request(
         check_request(request)
         names = tuple(map(str, range(cells.partition.size)))
         parts: dict[str, object] = {
-            axis.name: getattr(axis, "parts", getattr(axis, "cuts", "levels"))
-            for axis in cells.partition.axes
+            axis.name: axis.parts or axis.cuts or "levels" for axis in cells.partition.axes
         }
         return CellRequest(request, parts, learner, names=names)
     if isinstance(cells, str) or not isinstance(cells, Sequence):

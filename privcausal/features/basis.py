@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from privcausal.features.design import Design
-from privcausal.features.rows import Features, Rows, looked_up
+from privcausal.features.rows import Features, Rows, kept, looked_up
 from privcausal.request.partition import Coordinates
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Singles, Vector
@@ -571,7 +571,7 @@ class Interactions(Shortened):
         """
         indices = rows.memo((self,), lambda: self._indices(rows))
         # A lookup in the tables costs less than keeping the columns.
-        linear = rows.scratch((self,), lambda: self._linear(rows))
+        linear = self._linear(rows)
         out = np.empty(len(rows), np.float32)
         for i, j in self.pairs:
             yield np.multiply(linear[i], linear[j], out=out)
@@ -591,6 +591,7 @@ class Interactions(Shortened):
             places.append(np.clip(place, -PRODUCT_SDS, PRODUCT_SDS).astype(np.float32))
         return tuple(places)
 
+    @kept
     def _linear(self, rows: Rows) -> dict[int, Singles]:
         """The linear features of the products, standardized and clipped."""
         values = rows.singles(len(self._columns)).T

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,7 @@ def read_queries(queries: Queries, design: Design) -> Rows:
 
 
 T = TypeVar("T")
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Vector])
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 Float = TypeVar("Float", np.float32, np.float64)
 
 FINE_BINS = 256
@@ -226,8 +226,22 @@ class Space:
         return taken.reshape(columns, rows).T
 
 
-Remembered = dict[tuple[int, ...], tuple[tuple[object, ...], Any]]
-"""Maps the ids of some objects to the objects and their value on some rows."""
+Lifetime = Literal["rows", "used", "pass"]
+"""How long rows keep a value: always, until a pass makes no use of it, or until a pass ends."""
+
+
+@dataclass(eq=False, slots=True)
+class Cached:
+    """A value computed from some rows."""
+
+    objects: tuple[object, ...]  # Of the key, kept so that other objects cannot get their ids
+    value: Any
+    lifetime: Lifetime
+    used: bool = True  # In this pass
+
+
+Cache = dict[tuple[str | int, ...], Cached]
+"""Maps the kind of a value and the ids of some objects to the value."""
 
 
 @dataclass(eq=False)
@@ -238,93 +252,94 @@ class Rows:
     frame: Mapping[str, Vector | Integers] = field(repr=False)
     size: int
     propensity: Vector | None = field(default=None, repr=False)  # The known propensity of each row
-    _scaled: dict[Design, Matrix] = field(default_factory=dict, repr=False)
-    _phi: dict[Features, Matrix] = field(default_factory=dict, repr=False)
     # Store matrices column by column, and cache the results of `memo`. Use it for blocks of rows on
     # which many functions are evaluated. Values are the same.
     by_column: bool = False
     # Memory for large matrices while the rows are in use; see `within`
     space: Space | None = field(default=None, repr=False)
-    _bins: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
-    _places: dict[tuple[Design, int], Integers] = field(default_factory=dict, repr=False)
-    _columns: dict[tuple[Design, int], Vector] = field(default_factory=dict, repr=False)
-    _made: Remembered = field(default_factory=dict, repr=False)
-    _used: set[tuple[int, ...]] = field(default_factory=set, repr=False)
-    _brief: Remembered = field(default_factory=dict, repr=False)
-    # Result of `remembered` from an earlier pass over the same rows
-    before: Remembered = field(default_factory=dict, repr=False)
     keeps_matrices: bool = False  # Whether the batch stays in memory, with room for its matrices
+    cache: Cache = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return self.size
 
     def scaled(self, design: Design) -> Matrix:
-        if design in self._scaled:
-            return self._scaled[design]
-        if self._passing(design):
-            return self.scratch(
-                (design,), lambda: design.into(self.matrix(len(design)), self.frame)
-            )
-        if self.by_column:
-            out = np.empty((self.size, len(design)), order="F")
-            self._scaled[design] = design.into(out, self.frame)
-        else:
-            self._scaled[design] = design.scaled(self.frame, self.size)
-        return self._scaled[design]
+        """Scaled design columns, shape (n, q)."""
+        key = "scaled", id(design)
+        if key not in self.cache:
+            lifetime: Lifetime = "rows"
+            if self._passing(design):
+                values, lifetime = design.into(self.matrix(len(design)), self.frame), "pass"
+            elif self.by_column:
+                out = np.empty((self.size, len(design)), order="F")
+                values = design.into(out, self.frame)
+            else:
+                values = design.scaled(self.frame, self.size)
+            self.cache[key] = Cached((design,), values, lifetime)
+        return cast(Matrix, self.cache[key].value)
+
+    def with_scaled(self, design: Design, values: Matrix) -> Rows:
+        """These rows, with the values of `scaled` for a design."""
+        self.cache["scaled", id(design)] = Cached((design,), values, "rows")
+        return self
 
     def column(self, design: Design, column: int) -> Vector:
         """One column of `scaled`, shape (n,)."""
         if not self._passing(design):
             return self.scaled(design)[:, column]
-        key = design, column
-        if key not in self._columns:
-            self._columns[key] = design.fill(column, self.frame, np.empty(self.size))
-        return self._columns[key]
+        key = "column", id(design), column
+        if key not in self.cache:
+            values = design.fill(column, self.frame, np.empty(self.size))
+            self.cache[key] = Cached((design,), values, "rows")
+        return cast(Vector, self.cache[key].value)
 
     def _passing(self, design: Design) -> bool:
         """Whether columns are computed for one pass only, so that kept rows use little memory."""
-        return self.space is not None and design.plain and design not in self._scaled
+        return self.space is not None and design.plain and ("scaled", id(design)) not in self.cache
 
     def bins(self, design: Design, column: int) -> Integers:
         """Index of the fine bin of a design column for `looked_up`, shape (n,).
 
         The upper end of the range may give FINE_BINS, which `looked_up` reads as the last bin.
         """
-        key = design, column
-        if key not in self._bins:
+        key, wide = ("bins", id(design), column), ("wide bins", id(design), column)
+        if wide in self.cache:
+            return cast(Integers, self.cache[wide].value)
+        if key not in self.cache:
             if self._passing(design):
                 values = design.fill(column, self.frame, np.empty(self.size))
             else:
                 values = self.scaled(design)[:, column]
+            narrow: NDArray[np.signedinteger]
             if design.plain:  # values in [-1, 1]: no checks, and little memory
                 position = values + 1.0
                 position *= FINE_BINS / 2
-                self._bins[key] = position.astype(np.int16)
+                narrow = position.astype(np.int16)
             else:
-                self._bins[key] = fine_bins(values)
-            if self.space is None:
-                self._bins[key] = self._bins[key].astype(np.intp)
+                narrow = fine_bins(values)
+            narrow = narrow if self.space is not None else narrow.astype(np.intp)
+            self.cache[key] = Cached((design,), narrow, "rows")
         if self.space is None:
-            return self._bins[key]
-        if key not in self._places:
-            self._places[key] = self._bins[key].astype(np.intp)
-        return self._places[key]
+            return cast(Integers, self.cache[key].value)
+        bins: Integers = self.cache[key].value.astype(np.intp)
+        self.cache[wide] = Cached((design,), bins, "pass")
+        return bins
 
     @contextmanager
     def within(self, space: Space) -> Iterator[None]:
-        """Put large matrices in `space`. At the end, forget them and the results of `scratch`."""
+        """Put large matrices in `space`. At the end, forget values of a shorter lifetime."""
         self.space, space.taken = space, 0
         try:
             yield
         finally:
             self.space = None
-            self._phi.clear()
-            self._brief.clear()
-            self._places.clear()
-            # Drop vectors that this pass did not request.
-            made, used = self._made.items(), self._used
-            self._made = {k: v for k, v in made if k in used or getattr(v[1], "ndim", 2) > 1}
-            self._used.clear()
+            for key, entry in list(self.cache.items()):
+                # A vector is dropped if this pass did not use it; a matrix is not.
+                vector = getattr(entry.value, "ndim", 2) == 1
+                unused = entry.lifetime == "used" and vector and not entry.used
+                if entry.lifetime == "pass" or unused:
+                    del self.cache[key]
+                entry.used = False
 
     def parts(self, size: int) -> Iterator[tuple[slice, Rows]]:
         """Pieces of at most `size` rows with their caches, each valid until the next is read.
@@ -340,10 +355,9 @@ class Rows:
             frame = {name: values[place] for name, values in self.frame.items()}
             rows = place.stop - place.start
             part = Rows(frame, rows, scores, by_column=self.by_column, space=self.space)
-            part._scaled = {design: values[place] for design, values in self._scaled.items()}
-            part._columns = {key: values[place] for key, values in self._columns.items()}
-            part._bins = {key: self.bins(*key)[place] for key in self._bins}
-            part._places = part._bins if self.space is not None else {}
+            for key, entry in self.cache.items():
+                if key[0] in ("scaled", "column", "bins", "wide bins"):
+                    part.cache[key] = replace(entry, value=entry.value[place])
             yield place, part
 
     def matrix(self, columns: int) -> Matrix:
@@ -358,25 +372,20 @@ class Rows:
             return np.empty((self.size, columns), np.float32, order="F")
         return self.space.matrix(self.size, columns, np.float32)
 
-    def memo(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
-        """make(), cached by the identity of `objects`. Do not write to the result."""
-        if not self.by_column:
-            return make()
-        key = tuple(map(id, objects))
-        self._used.add(key)
-        if key not in self._made:
-            # Keep the objects, so that other objects cannot get their ids.
-            self._made[key] = self.before[key] if key in self.before else (objects, make())
-        return cast(T, self._made[key][1])
+    def memo(
+        self, objects: tuple[object, ...], make: Callable[[], T], lifetime: Lifetime = "used"
+    ) -> T:
+        """make(), cached by the identity of `objects`. Do not write to the result.
 
-    def scratch(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Like `memo`, but cached only while the rows are `within` a space."""
-        if self.space is None:
+        Values of the lifetime "pass" are cached only while the rows are `within` a space.
+        """
+        if not self.by_column or (lifetime == "pass" and self.space is None):
             return make()
-        key = tuple(map(id, objects))
-        if key not in self._brief:
-            self._brief[key] = objects, make()
-        return cast(T, self._brief[key][1])
+        key = lifetime, *map(id, objects)
+        if key not in self.cache:
+            self.cache[key] = Cached(objects, make(), lifetime)
+        self.cache[key].used = True
+        return cast(T, self.cache[key].value)
 
     def store(self, objects: tuple[object, ...], value: object) -> None:
         """Let `memo` return this value for these objects."""
@@ -384,24 +393,30 @@ class Rows:
 
     def has(self, objects: tuple[object, ...]) -> bool:
         """Whether `memo` has cached these objects. Always true if caching is off."""
-        key = tuple(map(id, objects))
-        return not self.by_column or key in self._made or key in self.before
+        return not self.by_column or ("used", *map(id, objects)) in self.cache
 
-    def remembered(self) -> Remembered:
-        """The arrays that `memo` computed for these rows."""
-        return {key: v for key, v in self._made.items() if isinstance(v[1], np.ndarray)}
+    def remembered(self) -> Cache:
+        """The arrays that `memo` computed for these rows, for a later pass over the same rows."""
+        entries = self.cache.items()
+        return {k: e for k, e in entries if k[0] == "used" and isinstance(e.value, np.ndarray)}
 
     def phi(self, features: Features) -> Matrix:
-        if features not in self._phi:
-            self._phi[features] = features.of(self)
-        return self._phi[features]
+        key = "phi", id(features)
+        if key not in self.cache:
+            self.cache[key] = Cached((features,), features.of(self), "pass")
+        return cast(Matrix, self.cache[key].value)
 
 
-def kept(call: FunctionT) -> FunctionT:
-    """Cache the values of a function of rows, as `Rows.scratch` does."""
+def kept(call: MethodT) -> MethodT:
+    """Cache the result of a method of rows while the rows are `within` a space."""
 
     @wraps(call)
-    def cached(function: Any, rows: Rows) -> Vector:
-        return rows.scratch((function,), lambda: call(function, rows))
+    def cached(function: Any, rows: Rows) -> Any:
+        if rows.space is None:
+            return call(function, rows)
+        key = call.__qualname__, id(function)
+        if key not in rows.cache:
+            rows.cache[key] = Cached((function,), call(function, rows), "pass")
+        return rows.cache[key].value
 
-    return cast(FunctionT, cached)
+    return cast(MethodT, cached)

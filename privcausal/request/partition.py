@@ -25,103 +25,69 @@ MOST_CELLS = 100_000
 
 
 @dataclass(frozen=True)
-class RegularAxis:
-    """`parts` equal parts of an interval, closed below."""
+class Axis:
+    """One feature divided into parts: one for each label, or intervals between `lo` and `hi`.
+
+    A 0/1 column has a label for each of its values. The intervals are `parts` equal ones, or lie
+    between `cuts`. They are closed below: a cut belongs to the part above it.
+    """
 
     name: str
-    lo: float
-    hi: float
-    parts: int
+    labels: tuple[str, ...] = ()
+    lo: float = 0.0
+    hi: float = 1.0
+    parts: int = 0
+    cuts: tuple[float, ...] = ()
 
     @property
     def size(self) -> int:
-        return self.parts
+        return len(self.labels) or self.parts or len(self.cuts) + 1
 
     @property
     def ends(self) -> Vector:
-        """Ends of all parts, shape (size + 1,)."""
-        return np.linspace(self.lo, self.hi, self.parts + 1)
+        """Ends of all intervals, shape (size + 1,)."""
+        if self.parts:
+            return np.linspace(self.lo, self.hi, self.parts + 1)
+        return np.array([self.lo, *self.cuts, self.hi])
 
     def part(self, values: Vector | Integers) -> Integers:
         """Part of each cleaned value, counted from 0; -1 for an undeclared label."""
+        if self.labels:
+            part = values.astype(np.int64)
+            return np.where(part < self.size, part, -1)
+        if self.cuts:
+            return np.searchsorted(np.array(self.cuts), values, side="right").astype(np.int64)
         place = np.floor((values - self.lo) * (self.parts / (self.hi - self.lo)))
         return np.minimum(place, self.parts - 1).astype(np.int64)
 
     def label(self, part: int) -> str:
-        step = (self.hi - self.lo) / self.parts
-        return _range(self.name, self.lo + part * step, self.lo + (part + 1) * step)
+        if self.labels:
+            return f"{self.name} = {self.labels[part]}"
+        if self.cuts:
+            lo, hi = self.ends[part], self.ends[part + 1]
+        else:
+            step = (self.hi - self.lo) / self.parts
+            lo, hi = self.lo + part * step, self.lo + (part + 1) * step
+        return f"{self.name} in [{lo:.4g}, {hi:.4g}]"
 
     def points(self) -> Matrix:
         """Position of each part, shape (size, k): numbers in [-1, 1], labels at a corner."""
+        if self.labels:
+            return np.eye(self.size)
+        if self.cuts:
+            middle = 0.5 * (self.ends[1:] + self.ends[:-1])
+            return ((middle - self.lo) * (2.0 / (self.hi - self.lo)) - 1.0)[:, None]
         return np.asarray((np.arange(self.parts) + 0.5) * (2.0 / self.parts) - 1.0)[:, None]
 
     def sql(self, value: str) -> str:
         """`part` in SQL, identical to the bit. Here, numbers may lie outside their bounds."""
+        if self.labels:
+            return value
+        if self.cuts:
+            return " + ".join(f"CAST({value} >= {sql_number(c)} AS INTEGER)" for c in self.cuts)
         scale = sql_number(self.parts / (self.hi - self.lo))
         place = f"FLOOR(({value} - {sql_number(self.lo)}) * {scale})"
         return f"CAST(LEAST(GREATEST({place}, 0e0), {sql_number(self.parts - 1)}) AS INTEGER)"
-
-
-@dataclass(frozen=True)
-class CutAxis:
-    """An interval divided at declared points. A dividing point belongs to the part above it."""
-
-    name: str
-    lo: float
-    hi: float
-    cuts: tuple[float, ...]
-
-    @property
-    def size(self) -> int:
-        return len(self.cuts) + 1
-
-    @property
-    def ends(self) -> Vector:
-        """Ends of all parts, shape (size + 1,)."""
-        return np.array([self.lo, *self.cuts, self.hi])
-
-    def part(self, values: Vector | Integers) -> Integers:
-        return np.searchsorted(np.array(self.cuts), values, side="right").astype(np.int64)
-
-    def label(self, part: int) -> str:
-        return _range(self.name, self.ends[part], self.ends[part + 1])
-
-    def points(self) -> Matrix:
-        middle = 0.5 * (self.ends[1:] + self.ends[:-1])
-        return ((middle - self.lo) * (2.0 / (self.hi - self.lo)) - 1.0)[:, None]
-
-    def sql(self, value: str) -> str:
-        above = (f"CAST({value} >= {sql_number(cut)} AS INTEGER)" for cut in self.cuts)
-        return " + ".join(above) or "0"
-
-
-@dataclass(frozen=True)
-class LevelAxis:
-    """One part for each declared label, or for each value of a 0/1 column."""
-
-    name: str
-    labels: tuple[str, ...]
-
-    @property
-    def size(self) -> int:
-        return len(self.labels)
-
-    def part(self, values: Vector | Integers) -> Integers:
-        part = values.astype(np.int64)
-        return np.where(part < self.size, part, -1)
-
-    def label(self, part: int) -> str:
-        return f"{self.name} = {self.labels[part]}"
-
-    def points(self) -> Matrix:
-        return np.eye(self.size)
-
-    def sql(self, value: str) -> str:
-        return value
-
-
-Axis = RegularAxis | CutAxis | LevelAxis
-"""One feature divided into parts."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +135,7 @@ class Product:
         for axis in self.axes:
             part = f"({axis.sql(values[axis.name])})"
             total = f"({total} * {axis.size} + {part})" if total else part
-        outside = [f"{values[a.name]} < 0" for a in self.axes if isinstance(a, LevelAxis)]
+        outside = [f"{values[a.name]} < 0" for a in self.axes if a.labels]
         return f"CASE WHEN {' OR '.join(outside)} THEN -1 ELSE {total} END" if outside else total
 
 
@@ -280,10 +246,6 @@ def sql_number(value: float) -> str:
     return text if "e" in text else f"{text}e0"
 
 
-def _range(name: str, lo: float, hi: float) -> str:
-    return f"{name} in [{lo:.4g}, {hi:.4g}]"
-
-
 def axis_of(name: str, schema: Schema, how: object) -> Axis:
     """Build an axis: a whole number gives equal parts, a sequence gives the dividing points.
 
@@ -291,10 +253,10 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
     """
     domain = schema[name]
     if not isinstance(domain, Interval):
-        return LevelAxis(name, level_names(domain))
+        return Axis(name, labels=level_names(domain))
     how = as_plain(how)
     if isinstance(how, int) and not isinstance(how, bool):
-        return RegularAxis(name, domain.lo, domain.hi, how)
+        return Axis(name, lo=domain.lo, hi=domain.hi, parts=how)
     numbers = isinstance(how, Sequence) and not isinstance(how, str)
     cuts = tuple(float(c) for c in how) if numbers else ()  # type: ignore[attr-defined]
     ends = (domain.lo, *cuts, domain.hi)
@@ -304,7 +266,7 @@ def axis_of(name: str, schema: Schema, how: object) -> Axis:
             f"strictly inside the bounds ({domain.lo:g}, {domain.hi:g}). For a column of labels, "
             "write 'levels'."
         )
-    return CutAxis(name, domain.lo, domain.hi, cuts)
+    return Axis(name, lo=domain.lo, hi=domain.hi, cuts=cuts)
 
 
 def product_of(schema: Schema, parts: Mapping[str, object]) -> Product:

@@ -271,7 +271,7 @@ def shapes_of(estimate: Estimate, z: float, level: float) -> tuple[Shape, ...]:
             spread = np.sqrt(((weights @ effect.root) ** 2).sum(axis=1))
             indices = np.arange(axis.size)
             grid: list[float] | list[str]
-            if isinstance(axis, partition.LevelAxis):
+            if axis.labels:
                 kind, grid = "levels", list(axis.labels)
             else:
                 # Draw each part from its lower to its upper end.

@@ -20,7 +20,7 @@ from privcausal.vault.published import (
 )  # fmt: skip
 from privcausal.vault.queries.boosting import BoostedRegression, Boosting, PrivateNetwork, Shapes
 from privcausal.vault.queries.cells import (
-    CellSums, ClusterSums, Grid, LabelSelection, Magnitudes, public_centres,
+    CellSums, ClusterSums, ColumnHistograms, LabelSelection, public_centres,
 )  # fmt: skip
 from privcausal.vault.queries.slopes import CohortSums, PathSize
 from privcausal.vault.queries.kernel import KernelAnswers, KernelRegression, proven_lipschitz
@@ -49,20 +49,19 @@ from privcausal.vault.vault import Vault, open_vault
 __all__ = [
     "BINS", "MOST_COUNT", "Affine", "Aipw", "ArmHistogram", "ArmHistograms", "ArmMeans",
     "ArmScore", "ArmSize", "ArmSums", "Assigned", "BoostedRegression", "Boosting", "ByFold",
-    "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "Cross", "CutScore",
-    "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings", "FollowUp",
-    "GivenFunction", "Gram", "Grid", "ImputedEffect", "Influence", "InstrumentScores",
-    "KernelAnswers", "KernelRegression", "LabelSelection", "Magnitudes", "Marginals",
-    "Mechanism", "OfArm", "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual",
-    "OutlierSums", "PathSize", "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process",
-    "PublishedAnswers", "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits",
-    "PublishedProcess", "RegressionInfluence", "RegressionMoments", "RegressionRow",
-    "Regressors", "Replay", "ResidualMoments", "ResidualProduct", "Ridge", "RowMap",
-    "ScoreSquares", "ScoreSums", "ScoreVector", "SecondStage", "Shapes", "SizeHistogram",
-    "SlopeScores", "SlopeSums", "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore",
-    "TanhNetwork", "Transform", "TransformProduct", "TreatedScore", "Vault", "Weight",
-    "WeightedScore", "Weighting", "check_row_order", "file_labels", "from_table", "inspect",
-    "open_source", "open_vault", "opening", "paid", "proven_lipschitz", "public_centres",
-    "public_size", "read_cells", "read_file", "ridge_price", "simulate", "single_blas_thread",
-    "typed",
+    "CellSums", "CellTable", "ClusterSquares", "ClusterSums", "CohortSums", "ColumnHistograms",
+    "Cross", "CutScore", "Declared", "DeclaredFit", "Estimators", "ExactRidge", "Findings",
+    "FollowUp", "GivenFunction", "Gram", "ImputedEffect", "Influence", "InstrumentScores",
+    "KernelAnswers", "KernelRegression", "LabelSelection", "Marginals", "Mechanism", "OfArm",
+    "OfCovariates", "OfTreatment", "Outcome", "OutcomeResidual", "OutlierSums", "PathSize",
+    "PolynomialSums", "PrintedCells", "PrivateNetwork", "Process", "PublishedAnswers",
+    "PublishedAte", "PublishedCurve", "PublishedEBM", "PublishedLogits", "PublishedProcess",
+    "RegressionInfluence", "RegressionMoments", "RegressionRow", "Regressors", "Replay",
+    "ResidualMoments", "ResidualProduct", "Ridge", "RowMap", "ScoreSquares", "ScoreSums",
+    "ScoreVector", "SecondStage", "Shapes", "SizeHistogram", "SlopeScores", "SlopeSums",
+    "Source", "SurveyWeight", "SurvivalCounts", "SurvivalScore", "TanhNetwork", "Transform",
+    "TransformProduct", "TreatedScore", "Vault", "Weight", "WeightedScore", "Weighting",
+    "check_row_order", "file_labels", "from_table", "inspect", "open_source", "open_vault",
+    "opening", "paid", "proven_lipschitz", "public_centres", "public_size", "read_cells",
+    "read_file", "ridge_price", "simulate", "single_blas_thread", "typed",
 ]  # fmt: skip

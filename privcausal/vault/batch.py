@@ -178,7 +178,12 @@ def reads_labels(domain: Domain, kind: ColumnKind) -> bool:
 def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]:
     """Values inside `domain`, and a mask of the values that were present."""
     if isinstance(domain, Interval):
-        return _clean_interval(column, domain)
+        assert column.numbers is not None
+        domain = domain.raw if isinstance(domain, Transformed) else domain
+        present = np.isfinite(column.numbers)  # An infinite value is no measurement, as log(0).
+        values = np.clip(column.numbers, domain.lo, domain.hi)
+        values[~present] = domain.mid
+        return values, present
     if isinstance(domain, Levels):
         return _clean_levels(column, domain)
     if column.numbers is not None:
@@ -190,15 +195,6 @@ def cleaned(column: RawColumn, domain: Domain) -> tuple[Vector | Integers, Mask]
         coded = np.array([*value, -1], np.int64)[column.codes]
         is_one, is_zero = coded == 1, coded == 0
     return is_one.astype(np.float64), is_one | is_zero
-
-
-def _clean_interval(column: RawColumn, domain: Interval) -> tuple[Vector, Mask]:
-    assert column.numbers is not None
-    domain = domain.raw if isinstance(domain, Transformed) else domain
-    present = np.isfinite(column.numbers)  # An infinite value is no measurement, as log(0).
-    values = np.clip(column.numbers, domain.lo, domain.hi)
-    values[~present] = domain.mid
-    return values, present
 
 
 def _clean_levels(column: RawColumn, domain: Levels) -> tuple[Integers, Mask]:

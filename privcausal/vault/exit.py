@@ -8,7 +8,7 @@ whole numbers without rounding. `Exit.noisy` adds noise according to the stage's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from privcausal.errors import CapabilityError
 from privcausal.request.plan import Plan, Stage
 from privcausal.typing import Integers, Neighbors, Vector
 from privcausal.vault import noise
-from privcausal.vault.batch import Batch, RawBatch
+from privcausal.vault.batch import Batch
 from privcausal.vault.guard import Opaque
 
 TWO_FACTOR = 16
@@ -108,15 +108,10 @@ class Mechanism(Query):
     def integers(self, batch: Batch) -> Integers:
         """Exact sums over the batch, shape (m,)."""
 
-    def by_part(self, batch: Batch, parts: Sequence[int | None]) -> Integers:
-        """Exact sums over the rows of each part (None: all), concatenated, shape (k m,)."""
-        each = [self.integers(batch if p is None else batch.only(p)) for p in parts]
-        return np.concatenate(each)
-
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """Sums of several mechanisms in one pass, each over its own parts of the rows."""
+    """Sums of several mechanisms in one pass, each over its own parts of the rows (None: all)."""
 
     queries: tuple[tuple[Mechanism, tuple[int | None, ...]], ...]
 
@@ -132,22 +127,12 @@ class Together:
 
     def integers(self, batch: Batch) -> Integers:
         """Exact sums over the batch, concatenated by mechanism and then by part."""
-        return np.concatenate([m.by_part(batch, parts) for m, parts in self.queries])
-
-
-class RawMechanism(Query):
-    """A sum over rows of their raw columns, before domains are known."""
-
-    variables: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """All columns that the sum reads."""
-
-    @abstractmethod
-    def integers(self, batch: RawBatch) -> Integers:
-        """Exact sums over the batch, shape (m,)."""
+        sums = [
+            mechanism.integers(batch if part is None else batch.only(part))
+            for mechanism, parts in self.queries
+            for part in parts
+        ]
+        return np.concatenate(sums)
 
 
 class Solution(Query):
@@ -242,8 +227,7 @@ class Exit:
 
     def noisy(self, exact: Integers, query: noise.NoiseQuery) -> Vector:
         """Add noise to private integers. They are released only with noise from this method."""
-        draw = self.source.laplace if query.law == "laplace" else self.source.gaussian
-        return draw(exact, query)
+        return self.source.with_noise(exact, query)
 
     def noise_query(
         self,

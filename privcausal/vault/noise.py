@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -49,11 +49,8 @@ class NoiseSource(Protocol):
 
     real: bool
 
-    def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Add discrete Gaussian noise of sd query.scale / query.weights."""
-
-    def laplace(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Add discrete Laplace noise of scale query.scale / query.weights."""
+    def with_noise(self, exact: Integers, query: NoiseQuery) -> Vector:
+        """Add discrete noise of the query's law and of scale query.scale / query.weights."""
 
     def sd(self, query: NoiseQuery) -> Vector:
         """Standard deviation of the noise of the query, shape (m,)."""
@@ -73,12 +70,28 @@ class OperatingSystem:
 
     real = True
 
-    def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
-        """Add noise on a grid whose step is at most the noise sd divided by `FINEST`."""
-        return _noisy(_gaussian, exact, query, FINEST)
+    def with_noise(self, exact: Integers, query: NoiseQuery) -> Vector:
+        """Add noise; the step of a Gaussian's grid is at most its sd divided by `FINEST`.
 
-    def laplace(self, exact: Integers, query: NoiseQuery) -> Vector:
-        return _noisy(_laplace, exact, query, 0.0)
+        Privacy
+        -------
+        The integers, their sensitivity, and the scale are multiplied by 2^k. Here k is the smallest
+        number that makes the grid fine enough, and k is public. The noisy result is divided by 2^k.
+        Integers beyond 2^(62 - k) are clipped first, which never increases the distance between two
+        answers.
+        """
+        finest = FINEST if query.law == "gaussian" else 0.0
+        noisy = np.empty(len(exact))
+        for weight in np.unique(query.weights):
+            at, scale = query.weights == weight, query.scale / float(weight)
+            ratio = finest / scale if scale > 0 else 0.0
+            # An invalid scale, which the sampler refuses, gets the factor 1.
+            factor = 1 << math.ceil(math.log2(ratio)) if 1 < ratio < math.inf else 1
+            most = LIMIT // factor
+            whole = [int(v) * factor for v in np.clip(exact[at], -most, most)]
+            sampler = _sampler(query.law, scale * factor)
+            noisy[at] = np.array(sampler(whole), np.float64) / factor
+        return noisy
 
     def sd(self, query: NoiseQuery) -> Vector:
         return standard_deviation(query)
@@ -114,51 +127,21 @@ def standard_deviation(query: NoiseQuery) -> Vector:
         return np.asarray(1.0 / (np.sqrt(2.0) * np.sinh(0.5 / scale)))
 
 
-def _noisy(
-    sampler: Callable[[float], Any], exact: Integers, query: NoiseQuery, finest: float
-) -> Vector:
-    """Add noise whose scale is at least `finest` steps of the grid.
-
-    Privacy
-    -------
-    The integers, their sensitivity, and the scale are multiplied by 2^k. Here k is the smallest
-    number that makes the grid fine enough, and k is public. The noisy result is divided by 2^k.
-    Integers beyond 2^(62 - k) are clipped first, which never increases the distance between two
-    answers.
-    """
-    noisy = np.empty(len(exact))
-    for weight in np.unique(query.weights):
-        at, scale = query.weights == weight, query.scale / float(weight)
-        ratio = finest / scale if scale > 0 else 0.0
-        # An invalid scale, which the sampler refuses, gets the factor 1.
-        factor = 1 << math.ceil(math.log2(ratio)) if 1 < ratio < math.inf else 1
-        most = LIMIT // factor
-        whole = [int(v) * factor for v in np.clip(exact[at], -most, most)]
-        noisy[at] = np.array(sampler(scale * factor)(whole), np.float64) / factor
-    return noisy
-
-
-@lru_cache(maxsize=256)
-def _gaussian(scale: float) -> Any:
+@lru_cache(maxsize=512)
+def _sampler(law: Law, scale: float) -> Any:
+    """OpenDP's sampler of discrete noise of this law and scale."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return _checked(dp.m.make_gaussian(*space, scale=scale), 1.0)
-
-
-@lru_cache(maxsize=256)
-def _laplace(scale: float) -> Any:
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    return _checked(dp.m.make_laplace(*space, scale=scale), 1)
-
-
-def _checked(sampler: Any, distance: float) -> Any:
+    sampler: Any
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if law == "gaussian":
+        sampler = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+        loss = float(sampler.map(1.0))
+    else:
+        sampler = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+        loss = float(sampler.map(1))
     # OpenDP accepts a scale of zero and then reports an infinite loss, so refuse it here.
-    loss = float(sampler.map(distance))
     if not 0 < loss < float("inf"):
         raise ArithmeticError("The noise scale must be a positive finite number.")
     return sampler

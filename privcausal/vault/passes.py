@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from privcausal.features.design import Design
-from privcausal.features.rows import Remembered, Space
+from privcausal.features.rows import Cache, Space
 from privcausal.request.factors import Group
 from privcausal.request.plan import Plan
 from privcausal.request.schema import Schema
@@ -35,9 +35,9 @@ from privcausal.vault.batch import (
     part_shares,
     reads_labels,
 )
-from privcausal.vault.exit import ExactSum, Mechanism, RawMechanism, Together
+from privcausal.vault.exit import ExactSum, Mechanism, Together
 from privcausal.vault.guard import Opaque
-from privcausal.vault.queries.cells import CellSums, SurvivalScore
+from privcausal.vault.queries.cells import CellSums, ColumnHistograms, SurvivalScore
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.cell_table import Aggregates
 from privcausal.vault.sources.spark import RemoteSum, Spark
@@ -121,7 +121,7 @@ class Passes(Opaque):
         self._layout: Layout | None = None
         self.score: SurvivalScore | None = None  # of the rows in later layouts
         self._batches: list[Batch] | None = None
-        self._values: dict[tuple[int, int], Remembered] = {}
+        self._values: dict[tuple[int, int], Cache] = {}
         self._spaces: list[Space] = []  # They hold rows, as batches do.
         self._shares = part_shares(plan)
         self._entropy = entropy() if len(self._shares) > 1 else 0
@@ -227,7 +227,7 @@ class Passes(Opaque):
 
     # -- sums --------------------------------------------------------------------------------
 
-    def raw_sum(self, mechanism: RawMechanism) -> Integers:
+    def raw_sum(self, mechanism: ColumnHistograms) -> Integers:
         """The sum over raw columns of all rows."""
         wanted = tuple((name, False) for name in mechanism.columns)
         if isinstance(self._rows, Spark):
@@ -279,7 +279,8 @@ class Passes(Opaque):
             with np.errstate(all="ignore"):  # Pool threads do not inherit this.
                 batch = block if isinstance(block, Batch) else self._batch(block)
                 at = (0, 0) if isinstance(block, Batch) else (block[0].start, block[0].stop)
-                batch.rows.before, batch.rows.keeps_matrices = before.pop(at, {}), keeps_matrices
+                batch.rows.cache |= before.pop(at, {})
+                batch.rows.keeps_matrices = keeps_matrices
                 with batch.rows.within(thread.space):
                     sums = together.integers(batch)
             if remembers:  # Drop values that this pass did not use.
@@ -289,7 +290,8 @@ class Passes(Opaque):
         total, done, made = ExactSum(sum(together.sizes)), 0, []
         blocks: Iterable[MarkedBlock | Batch] = self._batches or self._marked(self._wanted)
         threads = THREADS if self._rows.size() > KEEP_ROWS else 1
-        for sums, batch in in_threads(worked, blocks, threads):
+        results = map(worked, blocks) if threads == 1 else in_threads(worked, blocks, threads)
+        for sums, batch in results:
             total.add(sums)
             if self._keeps:
                 made.append(batch)
@@ -352,9 +354,6 @@ def in_threads(step: Callable[[S], T], blocks: Iterable[S], threads: int) -> Ite
     processes blocks itself, because a waiting thread would make the others switch the interpreter
     needlessly.
     """
-    if threads == 1:
-        yield from map(step, blocks)
-        return
     # Each thread computes its own products. Nested OpenBLAS threads would wait for each other.
     with warnings.catch_warnings(), single_blas_thread(), ThreadPoolExecutor(threads - 1) as pool:
         # Threads share the warning filters. A late reset would leave all warnings off.

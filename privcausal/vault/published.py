@@ -274,7 +274,7 @@ class Supremum:
                 scaled[:, at] = table[0] + u[:, None] * (table[1] - table[0])
             else:
                 scaled[:, at] = table[u.astype(np.int64)]
-        return Rows(frame, len(points), None, {self.design: scaled})
+        return Rows(frame, len(points)).with_scaled(self.design, scaled)
 
     @cached_property
     def _tables(self) -> list[tuple[Integers, Matrix]] | None:
@@ -475,7 +475,7 @@ class PublishedProcess(_Published):
         """g and its noise, to be queried point by point. The process itself is secret."""
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             model = Ridge(self.features, self.ridge / self.density)
-            none = Rows({}, 0, None, {self.design: np.zeros((0, len(self.design)))})
+            none = Rows({}, 0).with_scaled(self.design, np.zeros((0, len(self.design))))
             _, fitted, size = self._fitted(first, second, model, none)
         return Process(fitted, self.features, self.density, self.scale(size, stage), add_noise)
 

@@ -72,14 +72,12 @@ class Typical:
         self._queries = 0
         self._scale, self._sign, self._stretch = scale, sign, stretch
 
-    def gaussian(self, exact: Integers, query: NoiseQuery) -> Vector:
+    def with_noise(self, exact: Integers, query: NoiseQuery) -> Vector:
         self._queries += 1
         if query.name == ClusterSquares.label:
             exact = exact * np.r_[np.repeat(self._stretch[0], len(exact) - 1), self._stretch[1]]
         shift = self._sign * _signs(self._queries, len(exact)) if len(exact) > 1 else 0.0
         return np.asarray(exact * self._scale + shift * self.sd(query))
-
-    laplace = gaussian
 
     def sd(self, query: NoiseQuery) -> Vector:
         return standard_deviation(query)

@@ -382,7 +382,8 @@ class Aipw:
     def __call__(self, batch: Batch) -> Vector:
         # Scores with different centers share the same nuisances.
         rows, n = batch.rows, self.nuisance
-        score = rows.scratch((n.mu0, n.mu1, n.e), lambda: self._plain(rows, batch.t, batch.y))
+        nuisances = n.mu0, n.mu1, n.e
+        score = rows.memo(nuisances, lambda: self._plain(rows, batch.t, batch.y), "pass")
         return score if self.centre is None else np.asarray(score - self.centre(rows))
 
 

@@ -24,7 +24,7 @@ from privcausal.request.schema import Schema
 from privcausal.typing import Integers, Vector
 from privcausal.vault import admission, batch, guard, noise, passes
 from privcausal.vault.estimators import Declared, DeclaredFit
-from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, RawMechanism, Solution
+from privcausal.vault.exit import SAFETY, Exit, Mechanism, Query, Solution
 from privcausal.vault.published import (
     Process,
     PublishedAnswers,
@@ -34,14 +34,14 @@ from privcausal.vault.published import (
     PublishedProcess,
 )
 from privcausal.vault.queries.boosting import Boosting, PrivateNetwork
-from privcausal.vault.queries.cells import LabelSelection, SurvivalScore
+from privcausal.vault.queries.cells import ColumnHistograms, LabelSelection, SurvivalScore
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Claim: TypeAlias = PublishedAnswers | PublishedCurve | PublishedLogits
 Answerable: TypeAlias = (
-    Mechanism | RawMechanism | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
+    Mechanism | ColumnHistograms | Solution | Boosting | PrivateNetwork | LabelSelection | Claim
 )
 """Queries that `Vault.release` answers."""
 
@@ -221,17 +221,21 @@ class Vault(guard.Opaque):
     def _drawn(
         self, stage: Stage, query: Answerable, parts: tuple[int | None, ...]
     ) -> Sequence[Release]:
-        """Noisy answers over the rows of each part."""
+        """Noisy answers over the rows of each part.
+
+        A stage of several rounds or steps adds noise in each.
+        """
+        leave = self._exit
         # Stop a noise-free fit that has no complete row: all its sums would be exactly zero, and
         # later steps cannot divide by them. Queries without a layout do not need complete rows.
-        needs_layout = not isinstance(query, RawMechanism | LabelSelection | Claim)
+        needs_layout = not isinstance(query, ColumnHistograms | LabelSelection | Claim)
         if needs_layout and self.silent and self._passes.none_complete():
             raise DataError(
                 "No row of the data is complete, so a fit without noise cannot estimate anything. "
                 "A fit with real noise would not show this error."
             )
         match query:
-            case RawMechanism():
+            case ColumnHistograms():
                 sums = [self._passes.raw_sum(query)]
             case Mechanism() if stage.name in self._gathered:
                 gathered = self._gathered.pop(stage.name)
@@ -241,17 +245,37 @@ class Vault(guard.Opaque):
             case Solution():
                 sums = [query.solve(self._passes.batches(part)) for part in parts]
             case Boosting():
-                return [self._boosted(stage, query, part) for part in parts]
+                round_noise, _ = self._round_noise(stage, query)
+
+                def noisy_round(exact: Integers) -> Vector:
+                    return leave.noisy(exact, round_noise)
+
+                self.passes += (query.rounds - 1) * len(parts)
+                batches = map(self._passes.batches, parts)
+                noisy = [query.learn(b, noisy_round, self._progress.rounds) for b in batches]
+                return [self._charged(stage, query, values) for values in noisy]
             case PrivateNetwork():
-                return [self._trained(stage, query, part) for part in parts]
+                name = query.query
+
+                def noisy_step(exact: Integers, sensitivity: float, sd: float) -> Vector:
+                    ones = np.ones(len(exact))
+                    return leave.noisy(
+                        exact, noise.NoiseQuery(name, ones, sensitivity, sd * SAFETY)
+                    )
+
+                self.passes += (query.steps - 1) * len(parts)
+                tables = [list(self._passes.batches(part)) for part in parts]
+                coins = leave.source.coins
+                trained = [query.train(t, leave.neighbors, coins, noisy_step) for t in tables]
+                return [self._charged(stage, query, weights) for weights in trained]
             case LabelSelection():
                 return [self._selected(stage, query)]
             case PublishedAnswers() | PublishedCurve() | PublishedLogits():
-                values = query.answer(*self._halves(), stage, self._exit.claimed)
+                values = query.answer(*self._halves(), stage, leave.claimed)
                 return [self._charged(stage, query, values)]
             case _:
                 assert_never(query)
-        return [self._exit.release(stage, query, exact) for exact in sums]
+        return [leave.release(stage, query, exact) for exact in sums]
 
     @_spending
     def release_folds(self, planned: Stage, query: Mechanism | Boosting) -> tuple[Release, ...]:
@@ -319,29 +343,6 @@ class Vault(guard.Opaque):
         passed = noisy >= selection.threshold(query.scale)
         labels = tuple(name for name, p in zip(names, passed, strict=True) if p)
         return self._charged(stage, selection, noisy[passed].astype(np.float64), labels)
-
-    def _boosted(self, stage: Stage, boosting: Boosting, part: int | None) -> Release:
-        """Run all rounds."""
-        self.passes += boosting.rounds - 1
-        query, _ = self._round_noise(stage, boosting)
-        batches = self._passes.batches(part)
-        noisy = boosting.learn(
-            batches, lambda exact: self._exit.noisy(exact, query), self._progress.rounds
-        )
-        return self._charged(stage, boosting, noisy)
-
-    def _trained(self, stage: Stage, order: PrivateNetwork, part: int | None) -> Release:
-        """Weights of a network after noisy steps, at the (epsilon, delta) of its accountant."""
-        leave = self._exit
-        self.passes += order.steps - 1
-
-        def add_noise(exact: Integers, sensitivity: float, sd: float) -> Vector:
-            query = noise.NoiseQuery(order.query, np.ones(len(exact)), sensitivity, sd * SAFETY)
-            return leave.noisy(exact, query)
-
-        batches = list(self._passes.batches(part))
-        weights = order.train(batches, leave.neighbors, leave.source.coins, add_noise)
-        return self._charged(stage, order, weights)
 
     # -- noise and costs, which follow from the stage and the query alone -----------------------
 

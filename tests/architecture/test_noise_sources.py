@@ -44,15 +44,15 @@ def test_only_the_noise_and_the_conversion_know_opendp(file):
 
 
 def askers(module: ast.Module) -> list[str]:
-    """Functions that name a noise source's laws, each as often as it does; "" is the module."""
+    """Functions that name a noise source's draw, each as often as it does; "" is the module."""
     found, within = list[str](), {}
     for node in ast.walk(module):
         name = node.name if isinstance(node, ast.FunctionDef) else within.get(node, "")
         within |= dict.fromkeys(ast.iter_child_nodes(node), name)
         match node:
-            case ast.Attribute(attr="gaussian" | "laplace"):
+            case ast.Attribute(attr="with_noise"):
                 found.append(name)
-            case ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant("gaussian" | "laplace")]):
+            case ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant("with_noise")]):
                 found.append(name)
     return found
 
@@ -60,12 +60,12 @@ def askers(module: ast.Module) -> list[str]:
 @pytest.mark.slow
 def test_one_function_asks_for_noise():
     found = {file: asked for file in {*FILES} - SOURCES if (asked := askers(tree(file)))}
-    assert found == {"vault/exit.py": ["noisy", "noisy"]}  # one law, or the other
+    assert found == {"vault/exit.py": ["noisy"]}
 
 
 @pytest.mark.parametrize(
     "line",
-    ["source.laplace(x, q)", "draw = a.b.gaussian", "getattr(a, 'laplace')(x, q)"],
+    ["source.with_noise(x, q)", "draw = a.b.with_noise", "getattr(a, 'with_noise')(x, q)"],
 )
 def test_the_rule_sees_another_asker(line):
     assert askers(ast.parse(line)) == [""]

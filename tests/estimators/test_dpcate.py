@@ -465,13 +465,13 @@ def test_published_noise_is_that_of_the_theorem(base: Any, monkeypatch: pytest.M
     from privcausal.vault import noise
 
     seen = []
-    real = noise.OperatingSystem.gaussian
+    real = noise.OperatingSystem.with_noise
 
     def record(self: Any, exact: Any, query: Any) -> Any:
         seen.append(query)
         return real(self, exact, query)
 
-    monkeypatch.setattr(noise.OperatingSystem, "gaussian", record)
+    monkeypatch.setattr(noise.OperatingSystem, "with_noise", record)
     monkeypatch.setattr(published.Supremum, "of", lambda *_: 2.0)
     found = printed(queries=points(), eps=3.0, base=base)
     if isinstance(base, NN):  # each nuisance has half of both

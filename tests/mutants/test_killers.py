@@ -27,7 +27,7 @@ from privcausal.features.functions import Constant
 from privcausal.features.rows import Rows
 from privcausal.inference.effects import Answers
 from privcausal.request.formula import CausalFormula
-from privcausal.request.partition import LevelAxis
+from privcausal.request.partition import Axis
 from privcausal.request.schema import Schema
 from privcausal.vault import ArmHistogram, CellSums, OfCovariates, Outcome, open_source, open_vault
 from privcausal.vault.guard import guarded
@@ -93,7 +93,7 @@ def test_a_row_beyond_a_table_is_missing() -> None:
     points = Answers((), 1.0, made, column, np.array([[-1.0]]), np.ones(1), np.ones(1))
     assert np.isfinite(rows.scaled(made)).all()
     assert np.isnan(points(rows)).tolist() == [False, True, True, True, True]
-    assert LevelAxis("X", ("a", "b")).part(rows.frame["X"]).tolist() == [-1, 0, 1, -1, -1]
+    assert Axis("X", labels=("a", "b")).part(rows.frame["X"]).tolist() == [-1, 0, 1, -1, -1]
     five = batch(table(5), "Y ~ T | X1")
     five.complete[:] = True
     nowhere = ArmHistogram(OfCovariates(Constant(np.nan), 1.0), np.array([0.2, 0.8]), "x")

@@ -84,7 +84,7 @@ class Claim:
             sums = sum(order.integers(r) for r in rows)
             exact.append(np.tile(order.by_leaf(sums, 0).ravel() * order.unit, ROUNDS))
             stage = vault._plan.stages[0]
-            drawn.append([vault._boosted(stage, order, None).value for _ in range(trials)])
+            drawn.append([vault._drawn(stage, order, (None,))[0].value for _ in range(trials)])
         direction = exact[1] - exact[0]
         middle = direction @ (exact[0] + exact[1]) / 2
         one, two = (np.array(values) @ direction - middle for values in drawn)

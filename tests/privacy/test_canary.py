@@ -522,12 +522,11 @@ STEPS = [
     "privcausal.vault.passes.dealt",
     "privcausal.vault.batch.cleaned",
     "privcausal.vault.batch.group_mask",
-    "privcausal.vault.batch._clean_interval",
     "privcausal.vault.queries.moments.Marginals.integers",
     "privcausal.vault.queries.moments.Gram.integers",
     "privcausal.vault.queries.sums.grid_sum",
     "privcausal.vault.transforms.Aipw.__call__",
-    "privcausal.vault.noise.OperatingSystem.gaussian",
+    "privcausal.vault.noise.OperatingSystem.with_noise",
 ]
 STEPPED: dict[str, Any] = {
     "unit": "pid",

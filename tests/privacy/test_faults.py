@@ -178,8 +178,7 @@ class Steps:
             self.codes.setdefault(frame.f_code, name)
 
     def __enter__(self) -> Steps:
-        noise._gaussian.cache_clear()  # samplers are kept by scale
-        noise._laplace.cache_clear()
+        noise._sampler.cache_clear()  # samplers are kept by scale
         sys.setprofile(self._seen)
         return self
 

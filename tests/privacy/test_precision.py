@@ -157,9 +157,9 @@ def test_scales_of_zero_are_refused() -> None:
     for scale in (0.0, -1.0, float("nan"), float("inf")):
         query = noise.NoiseQuery("wrong", np.ones(1), 1.0, scale)
         with pytest.raises((ArithmeticError, OpenDPException)):
-            noise.OperatingSystem().gaussian(np.zeros(1, np.int64), query)
+            noise.OperatingSystem().with_noise(np.zeros(1, np.int64), query)
         with pytest.raises((ArithmeticError, OpenDPException)):
-            noise.OperatingSystem().laplace(np.zeros(1, np.int64), replace(query, law="laplace"))
+            noise.OperatingSystem().with_noise(np.zeros(1, np.int64), replace(query, law="laplace"))
 
 
 def test_the_noise_scale_is_that_of_the_price() -> None:

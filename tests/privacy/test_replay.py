@@ -648,7 +648,7 @@ def test_structure_does_not_depend_on_the_rows(learner: str) -> None:
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten factor, a peek at a row and a split by treatment: each is found."""
     from privcausal.vault import passes, vault
-    from privcausal.vault.exit import Mechanism
+    from privcausal.vault.batch import Batch
     from privcausal.vault.queries import moments
 
     one, two = neighbours("substitute", [*ordinary(N, 2), LOW | INSIDE], HIGH | INSIDE)
@@ -677,7 +677,7 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             check(replace(pair, call=call(control=pc.Control(split="disjoint"))))
     with monkeypatch.context() as patch:
         # folds charged once, but every row in both
-        patch.setattr(Mechanism, "by_part", in_both)
+        patch.setattr(Batch, "only", lambda batch, _: batch)
         # most is spent on sums by fold
         shares = {"nuisance": 0.95, "effect": 0.05, "average": 0}
         made = call(
@@ -688,10 +688,6 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         added = neighbours("add_remove", [*ordinary(N, 2), LOW], HIGH)
         with pytest.raises(AssertionError):
             check(Pair("planted", made, *added))
-
-
-def in_both(mechanism: Any, batch: Any, wanted: Any) -> Any:
-    return np.concatenate([mechanism.integers(batch) for _ in wanted])
 
 
 @pytest.mark.slow

@@ -323,7 +323,7 @@ def test_a_release_without_a_price_in_pure_epsilon_is_refused() -> None:
 
 def laplace(scale: float, size: int) -> Vector:
     query = noise.NoiseQuery("test", np.ones(size), 1.0, scale, "laplace")
-    return noise.OperatingSystem().laplace(np.zeros(size, np.int64), query)
+    return noise.OperatingSystem().with_noise(np.zeros(size, np.int64), query)
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 7.3])

@@ -32,7 +32,7 @@ DRAWS = 20_000
 
 def drawn(scale: float, size: int = DRAWS, exact: int = 0) -> Vector:
     query = noise.NoiseQuery("test", np.ones(size), 1.0, scale)
-    return noise.OperatingSystem().gaussian(np.full(size, exact, np.int64), query) - exact
+    return noise.OperatingSystem().with_noise(np.full(size, exact, np.int64), query) - exact
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 0.4, 3.7])
@@ -60,7 +60,7 @@ def test_noise_is_normal(scale: float, exact: int) -> None:
 def test_weights_scale_each_coordinate() -> None:
     weights = np.tile([1.0, np.sqrt(2.0), 5.0], DRAWS // 2)
     query = noise.NoiseQuery("test", weights, 1.0, 500.0)
-    values = noise.OperatingSystem().gaussian(np.zeros(len(weights), np.int64), query)
+    values = noise.OperatingSystem().with_noise(np.zeros(len(weights), np.int64), query)
     assert noise.OperatingSystem().sd(query) == pytest.approx(500.0 / weights)
     for weight in (1.0, np.sqrt(2.0), 5.0):
         z = values[weights == weight] * weight / 500.0

@@ -121,7 +121,11 @@ def test_kept_features_give_the_same_sums(name: str, rows: Any) -> None:
     batch.rows.keeps_matrices = True
     for _ in range(2):
         assert order.integers(batch).tolist() == expected
-    (kept,) = [v for _, v in batch.rows._made.values() if v.dtype == np.float32]
+    (kept,) = [
+        entry.value
+        for entry in batch.rows.cache.values()
+        if entry.lifetime == "used" and entry.value.dtype == np.float32
+    ]
     assert kept.shape == (len(rows), order.features.size)
 
 

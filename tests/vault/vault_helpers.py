@@ -30,13 +30,12 @@ from privcausal.vault import (
     ArmHistograms,
     ArmScore,
     ArmSize,
+    ColumnHistograms,
     Cross,
     CutScore,
     Gram,
-    Grid,
     ImputedEffect,
     InstrumentScores,
-    Magnitudes,
     Marginals,
     OfArm,
     OfCovariates,
@@ -455,8 +454,8 @@ def raw_mechanisms() -> dict[str, Mechanism]:
     """Mechanisms over raw columns, whose domains are not known yet."""
     ranges = (Interval(-1.0, 1.0), Interval(0.0, 2.0**40), Interval(64.0, 128.0))
     return {
-        "magnitudes": Magnitudes(RAW), "grid": Grid(RAW, ranges),
-        "grid of rows with weight": Grid(RAW, ranges, "X1"),
+        "magnitudes": ColumnHistograms(RAW), "grid": ColumnHistograms(RAW, ranges=ranges),
+        "grid of rows with weight": ColumnHistograms(RAW, "X1", ranges),
     }  # fmt: skip
 
 

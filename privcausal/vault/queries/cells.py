@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from privcausal.request.partition import (
 from privcausal.request.schema import Interval
 from privcausal.typing import Integers, Matrix, Neighbors, Vector
 from privcausal.vault.batch import Batch, RawBatch
-from privcausal.vault.exit import Mechanism, RawMechanism
+from privcausal.vault.exit import Mechanism
 from privcausal.vault.queries.sums import HistogramQuery
 from privcausal.vault.transforms import Outcome
 
@@ -34,84 +33,64 @@ FINE_CELLS = 64
 """Cells of the second histogram."""
 
 
-class _Histograms(HistogramQuery, RawMechanism):
-    """A histogram of each raw column. A row without a value is in none of the column's cells.
+@dataclass(frozen=True)
+class ColumnHistograms(HistogramQuery):
+    """A histogram of each raw column, before domains are known.
 
-    A row whose `weight`, if there is such a column, is not positive is in no cell at all.
+    The cells are signs and sizes, in steps of a factor of four. With `ranges`, which are released
+    intervals, they are `FINE_CELLS` equal cells of the column's range. A row without a value is in
+    none of the column's cells. A row whose `weight`, if there is such a column, is not positive is
+    in no cell at all.
     """
 
-    cells: ClassVar[int]
-    what: ClassVar[str]
-    weight: str | None
+    variables: tuple[str, ...]
+    weight: str | None = None
+    ranges: tuple[Interval, ...] | None = None
 
     @property
     def query(self) -> str:
-        return f"{self.what} of {len(self.variables)} columns"
+        what = "magnitudes" if self.ranges is None else "grid"
+        return f"{what} of {len(self.variables)} columns"
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """All columns that the sum reads."""
         return self.variables if self.weight is None else (*self.variables, self.weight)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return (self.cells,) * len(self.variables)
+        cells = 2 * SIZE_STEPS + 1 if self.ranges is None else FINE_CELLS
+        return (cells,) * len(self.variables)
 
-    @abstractmethod
-    def cell(self, name: str, values: Vector) -> Integers:
-        """The cell of each value of a variable."""
+    def edges(self) -> Vector:
+        """Borders of the cells of signs and sizes, shape (cells + 1,)."""
+        positive = 2.0 ** (LOWEST + 2.0 * np.arange(SIZE_STEPS + 1))
+        return np.concatenate([-positive[::-1], positive])
 
     def integers(self, batch: RawBatch) -> Integers:
+        """Exact counts over the batch, shape (m,)."""
         counts, keep = [], batch.keep
         if self.weight is not None:
             weights = batch.columns[self.weight].numbers
             assert weights is not None
             keep = keep & (weights > 0)
-        for name in self.variables:
+        for k, (name, size) in enumerate(zip(self.variables, self.sizes, strict=True)):
             values = batch.columns[name].numbers
             assert values is not None
             values = values[keep & np.isfinite(values)]
-            counts.append(np.bincount(self.cell(name, values), minlength=self.cells))
+            if self.ranges is None:
+                # Cells from the most negative values through zero to the most positive.
+                with np.errstate(divide="ignore"):
+                    exponent = np.floor((np.log2(np.abs(values)) - LOWEST) / 2)
+                place = SIZE_STEPS + np.sign(values) * np.clip(exponent + 1, 0, SIZE_STEPS)
+            else:
+                interval = self.ranges[k]
+                # Values beyond the coarse range are counted at its ends.
+                inside = np.clip(values, interval.lo, interval.hi)
+                position = np.floor((inside - interval.lo) / interval.width * FINE_CELLS)
+                place = np.clip(position, 0, FINE_CELLS - 1)
+            counts.append(np.bincount(place.astype(np.int64), minlength=size))
         return np.concatenate(counts).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Magnitudes(_Histograms):
-    """Histogram of the sign and size of each variable, in steps of a factor of four."""
-
-    variables: tuple[str, ...]
-    weight: str | None = None
-    cells: ClassVar[int] = 2 * SIZE_STEPS + 1
-    what: ClassVar[str] = "magnitudes"
-
-    def cell(self, name: str, values: Vector) -> Integers:
-        """Cells from the most negative values through zero to the most positive."""
-        with np.errstate(divide="ignore"):
-            exponent = np.floor((np.log2(np.abs(values)) - LOWEST) / 2)
-        size = np.clip(exponent + 1, 0, SIZE_STEPS)
-        return np.asarray(SIZE_STEPS + np.sign(values) * size, np.int64)
-
-    def edges(self) -> Vector:
-        """Cell borders, shape (cells + 1,)."""
-        positive = 2.0 ** (LOWEST + 2.0 * np.arange(SIZE_STEPS + 1))
-        return np.concatenate([-positive[::-1], positive])
-
-
-@dataclass(frozen=True)
-class Grid(_Histograms):
-    """Histogram of each variable on `FINE_CELLS` equal cells of a released range."""
-
-    variables: tuple[str, ...]
-    ranges: tuple[Interval, ...]
-    weight: str | None = None
-    cells: ClassVar[int] = FINE_CELLS
-    what: ClassVar[str] = "grid"
-
-    def cell(self, name: str, values: Vector) -> Integers:
-        interval = self.ranges[self.variables.index(name)]
-        # Values beyond the coarse range are counted at its ends.
-        inside = np.clip(values, interval.lo, interval.hi)
-        position = np.floor((inside - interval.lo) / interval.width * FINE_CELLS)
-        return np.clip(position, 0, FINE_CELLS - 1).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from privcausal.features.rows import Space
 from privcausal.request.schema import Header, label_key
 from privcausal.typing import Integers
 from privcausal.vault.batch import Batch, Layout, RawBatch, RawColumn, dealt
-from privcausal.vault.exit import ExactSum, RawMechanism, Together
+from privcausal.vault.exit import ExactSum, Together
 from privcausal.vault.guard import shielded
+from privcausal.vault.queries.cells import ColumnHistograms
 from privcausal.vault.sources import memory
 from privcausal.vault.sources.stored import arrow_column
 
@@ -34,7 +35,7 @@ class RemoteSum:
     its part however often rows are computed again, or moved.
     """
 
-    mechanism: Together | RawMechanism
+    mechanism: Together | ColumnHistograms
     wanted: tuple[tuple[str, bool], ...]
     layout: Layout | None  # How rows are cleaned; None for a mechanism over raw columns
     shares: tuple[float, ...] = (1.0,)
@@ -58,7 +59,7 @@ class RemoteSum:
     ) -> Integers:
         """Exact sums over one block of at most `passes.BATCH` rows; `space` is the workspace."""
         keep = np.ones(rows, bool)
-        if isinstance(self.mechanism, RawMechanism):
+        if isinstance(self.mechanism, ColumnHistograms):
             return self.mechanism.integers(RawBatch(columns, keep))
         assert self.layout is not None
         part = np.zeros(rows, np.int64)
