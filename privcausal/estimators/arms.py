@@ -25,8 +25,10 @@ from privcausal import vault
 from privcausal.errors import named
 from privcausal.estimators import boosting, budget, nuisances, options, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
-from privcausal.estimators.budget import Use, weighs_gram
+from privcausal.estimators.bases import Base
+from privcausal.estimators.budget import Step, weighs_gram
 from privcausal.estimators.first_stages import FitState
+from privcausal.features.basis import FeatureMap
 from privcausal.features.functions import Additive, Constant, Difference
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.regression import Moments, Posterior
@@ -46,15 +48,13 @@ def _stages(group: StageGroup) -> tuple[StageKey, StageKey, StageKey]:
     return StageKey(group, sizes), StageKey(group, moments), StageKey(group, weights)
 
 
-def _uses(
-    group: StageGroup, look: float, why_look: str, outcomes: float, why: str
-) -> tuple[Use, ...]:
+def _steps(group: StageGroup, look: float, outcomes: float) -> tuple[Step, ...]:
     sizes, moments, weights = _stages(group)
     return (
-        *orthogonal.WEIGHTED_USES,
-        Use(sizes, look, why_look),
-        Use(weights, 0.06, "The Gram matrix of the weights. By hand.", weighs_gram),
-        Use(moments, outcomes, why),
+        *orthogonal.WEIGHTED_STEPS,
+        Step(sizes, look),
+        Step(weights, 0.06, (weighs_gram,)),
+        Step(moments, outcomes),
     )
 
 
@@ -68,15 +68,14 @@ class _Arms(CateLearner):
         "nuisance": 0.75,  # Nuisances and arms together, without a second stage. By hand.
         "average": budget.TOP_AVERAGE,
     }
-    uses: ClassVar[tuple[Use, ...]] = _uses(
-        "nuisance", 0.03, "As for learner 'r', in a larger group. By hand.",
-        0.7, "Their effect is a difference of these moments. By hand.",
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = _steps("nuisance", 0.03, 0.7)
 
     def boosted(self) -> Recipe:
         return Recipe(boosting.ONE_STAGE, partial(boosting.s_or_t_learner, joint=False))
 
-    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
+    def contrast(
+        self, base: Base, arms: Arms, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
         """Coefficients of the difference of the two arms' means, from prior variances."""
         raise NotImplementedError
 
@@ -92,13 +91,15 @@ class _Arms(CateLearner):
         state, partials = fit.state, fit.partials
         residuals, arms = _moments(fit, None, _stages(group))
 
-        def regress(moments: Moments, *spreads: float) -> Posterior:
+        def regress(
+            moments: Moments, features: FeatureMap, intercept: float, size: float
+        ) -> Posterior:
             # the joint bias correction is split equally between the arms
             off = 0.5 * (residuals.cross - moments.cross)
             sd, noise_var = moments.cross_sd / np.sqrt(2), moments.noise_var / 2
             arm = replace(moments, cross_sd=sd, noise_var=noise_var)
             control, treated = (replace(arm, cross=c) for c in (off - arms[0], arms[1] - off))
-            return self.contrast(state, (control, treated), *spreads)
+            return self.contrast(state.regression, (control, treated), features, intercept, size)
 
         return orthogonal.orthogonal_effect(state, partials, residuals, regress)
 
@@ -126,9 +127,10 @@ class S(_Arms):
         learn = joint if self.interactions else boosting.constant_s_learner
         return Recipe(boosting.MEAN_FIRST if self.interactions else boosting.ONE_STAGE, learn)
 
-    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
-        control, treated = arms
-        features, p = state.effect_features, state.effect_features.size
+    def contrast(
+        self, base: Base, arms: Arms, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        (control, treated), p = arms, features.size
         both = replace(
             treated,
             gram=np.asarray(block_diag(control.gram, treated.gram)),
@@ -136,7 +138,7 @@ class S(_Arms):
             cross_sd=np.tile(treated.cross_sd, 2),  # both arms have equal noise
         )
         kept = np.arange(p) if self.interactions else np.arange(1)
-        fitted = state.regression.arms(both, features, intercept, size, kept)
+        fitted = base.arms(both, features, intercept, size, kept)
         pick = np.hstack([-np.eye(p), np.eye(p)])
         return Posterior(pick @ fitted.mean, pick @ fitted.cov @ pick.T, fitted.evidence)
 
@@ -149,8 +151,10 @@ class T(_Arms):
     name: ClassVar[str] = "t"
     title: ClassVar[str] = "T-learner"
 
-    def contrast(self, state: FitState, arms: Arms, intercept: float, size: float) -> Posterior:
-        a, b = (orthogonal.conditional(state)(moments, intercept, size) for moments in arms)
+    def contrast(
+        self, base: Base, arms: Arms, features: FeatureMap, intercept: float, size: float
+    ) -> Posterior:
+        a, b = (base.conditional(moments, features, intercept, size) for moments in arms)
         return Posterior(b.mean - a.mean, b.cov + a.cov, b.evidence + a.evidence)
 
 
@@ -163,15 +167,11 @@ class X(T):
     title: ClassVar[str] = "X-learner"
     shares: ClassVar[Mapping[str, float]] = budget.TOP
 
-    uses: ClassVar[tuple[Use, ...]] = (
-        *_uses(
-            "effect", 0.01, "Half of learner 'r': there are two. By hand.",
-            0.24, "Half of the sketch's 0.48, for a first effect. By hand.",
-        ),
-        Use(IMPUTED_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
-        Use(IMPUTED, 0.24, "Half of the sketch's 0.48, for scores minus a first effect. These "
-            "scores have as large a range. By hand."),
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        *_steps("effect", 0.01, 0.24),
+        Step(IMPUTED_SIZES, 0.01),
+        Step(IMPUTED, 0.24),
+    )
 
     def boosted(self) -> Recipe:
         return Recipe(boosting.TWO_STAGES, boosting.x_learner)
@@ -201,7 +201,7 @@ class X(T):
         gram, gram_sd, cross_sd = residuals.gram, residuals.gram_sd, residuals.cross_sd
         for cross, weight in zip((-arms[0], arms[1]), weights, strict=True):
             moments = Moments(gram, cross, gram_sd, cross_sd / np.sqrt(2), variance)
-            fitted = orthogonal.conditional(state)(moments, *spreads)
+            fitted = state.regression.conditional(moments, features, *spreads)
             pieces.append(Piece(Additive(features, fitted.mean), fitted.cov, weight))
         return EffectFit.of(fit, partials, Effect(tuple(pieces), 2 * outcome.bound))
 

@@ -8,7 +8,7 @@ scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from privcausal import vault
 from privcausal.accounting.charge import Release
 from privcausal.estimators import budget, first_stages, words
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.estimators.clusters import influences, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted, estimand_of
 from privcausal.estimators.first_stages import FitState
@@ -43,6 +43,7 @@ from privcausal.inference.effects import Effect
 from privcausal.inference.noisy import Reading
 from privcausal.inference.population import LARGEST_USUAL
 from privcausal.inference.priors import PRIORS
+from privcausal.inference.ranges import outcome_edges
 from privcausal.request.factors import partitions
 from privcausal.request.plan import StageKey
 from privcausal.request.request import Request
@@ -274,28 +275,23 @@ def _sized(request: Request, base: PrivateBase) -> bool:
     return budget.wide(request, base) or request.weights is not None
 
 
-def sizes_of_scores(
-    stage: StageKey, weight: budget.Weighing, why: str, *when: budget.When
-) -> tuple[Use, ...]:
+def size_steps(
+    key: StageKey, weight: float | Callable[[Request], float], *when: budget.When
+) -> tuple[Step, Step]:
     """The sizes of scores, or only the counts of the arms, to check a known propensity."""
-    return Use(stage, weight, why, _sized, *when), Use(
-        stage, 0.01,
-        "With a known propensity, counts the arms to 1% of the rows at n = 5,000 and eps = 1.",
-        lambda request, base: not _sized(request, base), budget.known_propensity, *when,
-    )  # fmt: skip
+    return Step(key, weight, (_sized, *when)), Step(
+        key,
+        0.01,
+        (lambda request, base: not _sized(request, base), budget.known_propensity, *when),
+    )
 
 
-AVERAGE_USES = (
-    *sizes_of_scores(
-        STAGES[0], 0.12,
-        "Sizes of scores by arm; the maximum clipping bias falls with its noise. Building half.",
-    ),
-    Use(AVERAGE_RANGE, 0.08, "A histogram of the outcome, so that loose bounds cost little. "
-        "Building half.", budget.wide),
-    Use(STAGES[1], 0.66, "The estimate itself. Building half."),
-    Use(STAGES[2], 0.14, "Its noise is added to the variance, so a small weight widens intervals. "
-        "Building half.", with_meat),
-)  # fmt: skip
+AVERAGE_STEPS = (
+    *size_steps(STAGES[0], 0.12),
+    Step(AVERAGE_RANGE, 0.08, (budget.wide,), outcome_edges),
+    Step(STAGES[1], 0.66),
+    Step(STAGES[2], 0.14, (with_meat,)),
+)
 """The averages of a learner of tau(x)."""
 
 

@@ -20,7 +20,7 @@ from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
-from privcausal.estimators.budget import Use, for_products, learned_propensity, products
+from privcausal.estimators.budget import Step, learned_propensity
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
 from privcausal.estimators.options import DPEBM
@@ -363,41 +363,31 @@ PROPENSITY_SIZE = 1.0
 """Typical size of log odds, for the prior of a propensity's shapes."""
 
 
-_PRODUCTS = (
-    Use(interactions.INTERACTION_SIZES, for_products(0.01),
-        "One histogram, used for one quantile. By hand.", products),
-    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.11),
-        "With the outcome's interactions and the sizes, 28% of the group, as for learner 'r'. "
-        "By hand.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.25),
-        "As for the treatment. By hand.", products),
-)  # fmt: skip
+_PRODUCTS = interactions.interaction_steps(0.01, 0.11, 0.25)
 _WEIGHTING = (
-    Use(PROPENSITY, 0.15, "It only weights the arms, so its errors matter least. By hand.",
-        learned_propensity),
-    Use(BOOSTED_SIZES, 0.03, "As for learner 'r', in a larger group. By hand."),
-)  # fmt: skip
+    Step(PROPENSITY, 0.15, (learned_propensity,)),
+    Step(BOOSTED_SIZES, 0.03),
+)
 
-ONE_STAGE = (*_WEIGHTING, Use(nu.OUTCOME, 0.78, "The estimate itself. By hand."), *_PRODUCTS)
+ONE_STAGE = (*_WEIGHTING, Step(nu.OUTCOME, 0.78), *_PRODUCTS)
 """Stages of learners that only regress the outcome within arms."""
 
 MEAN_FIRST = (
     *_WEIGHTING,
-    Use(nu.OUTCOME, 0.66, "The rest of the estimate after a mean effect. By hand."),
+    Step(nu.OUTCOME, 0.66),
     *_PRODUCTS,
-    Use(BOOSTED_MEAN, 0.12, "One number, the mean effect. By hand."),
+    Step(BOOSTED_MEAN, 0.12),
 )
 """Stages of learners that regress the outcome within arms after a mean effect."""
 
 TWO_STAGES = (
-    Use(PROPENSITY, 0.25, "Its errors times the outcome's errors bias the effect. By hand.",
-        learned_propensity),
-    Use(BOOSTED_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
-    Use(nu.OUTCOME, 0.67, "As for learner 'r': its errors widen the residual's range. By hand."),
+    Step(PROPENSITY, 0.25, (learned_propensity,)),
+    Step(BOOSTED_SIZES, 0.04),
+    Step(nu.OUTCOME, 0.67),
     *_PRODUCTS,
-    Use(nu.SCORE_SIZES, 0.04, "As for learner 'r', with few other stages. By hand."),
-    Use(BOOSTED_EFFECT, 0.96, "The effect itself. By hand."),
-)  # fmt: skip
+    Step(nu.SCORE_SIZES, 0.04),
+    Step(BOOSTED_EFFECT, 0.96),
+)
 """Stages of learners that regress an effect on pseudo-outcomes from nuisances."""
 
 

@@ -179,9 +179,9 @@ class EventStudy(Learner):
     title: ClassVar[str] = "group-time average effects"
     whole: ClassVar[str] = "an event study has no nuisance models"
     shares: ClassVar[Mapping[str, float]] = {"effect": 0.9}  # There are no other stages.
-    uses: ClassVar[tuple[budget.Use, ...]] = (
-        budget.Use(PATH_SIZES, 0.10, "As the sizes of scores in private(). Library."),
-        budget.Use(COHORT_SUMS, 0.78, "The estimate itself. Random laws."),
+    steps: ClassVar[tuple[budget.Step, ...]] = (
+        budget.Step(PATH_SIZES, 0.10),
+        budget.Step(COHORT_SUMS, 0.78),
     )
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
@@ -189,9 +189,9 @@ class EventStudy(Learner):
             raise CapabilityError("An event study has no nuisance models. Omit base=.")
         return super().accepted(base)
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def stages(self, request: Request, base: bases.PrivateBase) -> budget.Weights:
         check_release(len(_sums(request, request.schema)[0].units), "periods or cohorts")
-        return super().needs(request, base)
+        return super().stages(request, base)
 
     def counted(self, plan: Plan) -> tuple[float, int]:
         sums, labels = _sums(plan.request, plan.request.schema)

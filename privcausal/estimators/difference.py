@@ -16,11 +16,11 @@ from privcausal import vault
 from privcausal.errors import CapabilityError
 from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.budget import Use
-from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
+from privcausal.estimators.budget import Step
+from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.estimators.estimands import ESTIMANDS, Tilted
 from privcausal.estimators.first_stages import Fit
-from privcausal.estimators.survival import SURVIVAL_USE, with_noise
+from privcausal.estimators.survival import SURVIVAL_STEP, with_noise
 from privcausal.features.design import Design
 from privcausal.features.functions import Constant, NuisanceTriple
 from privcausal.inference.averages import FEW_SDS, AverageEstimate
@@ -208,13 +208,12 @@ class DifferenceInMeans(Learner):
         "bounds": budget.TOP_BOUNDS,
         "effect": 0.9,  # The whole budget except the bounds, because there are no other stages.
     }
-    uses: ClassVar[tuple[Use, ...]] = (
-        Use(WINDOW, 0.16, "A histogram of the outcome. With 0.08, intervals of 700 to 1,400 rows "
-            "are 12% wider. Public data.", budget.wide),
-        Use(DIFFERENCE_SUMS, 0.92, "The estimate itself, next to the histogram."),
-        CLUSTER_USE,
-        SURVIVAL_USE,
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        Step(WINDOW, 0.16, (budget.wide,)),
+        Step(DIFFERENCE_SUMS, 0.92),
+        CLUSTER_STEP,
+        SURVIVAL_STEP,
+    )
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan stages with integer budgets.
@@ -229,10 +228,10 @@ class DifferenceInMeans(Learner):
                 f"split={request.split!r} fits nuisance models to separate rows, but a formula "
                 "without covariates has no nuisance models. Use split='full'."
             )
-        needs, name = self.needs(request, bases.moment_base(base)), request.formula.outcome
+        weights, name = self.stages(request, bases.moment_base(base)), request.formula.outcome
         if not (isinstance(request.schema.get(name), Interval) or name in undeclared.numbers):
-            needs = [need for need in needs if need.key != WINDOW]  # two values have no range
-        return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
+            weights.pop(WINDOW, None)  # two values have no range
+        return budget.make_plan(request, self.name, "none", weights, self.shares, undeclared)
 
     def run(self, fit: Fit) -> words.Estimate:
         fit.estimate_bounds()

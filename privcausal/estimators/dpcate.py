@@ -15,7 +15,7 @@ from privcausal.errors import BudgetError, CapabilityError, named
 from privcausal.estimators import bases, budget, first_stages, options, orthogonal
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.features import functions
 from privcausal.features.basis import fourier
 from privcausal.features.design import Design
@@ -158,10 +158,10 @@ FAILING = 1
 OTHER_HALF = 200
 """One half may exceed four times the other half by this number of rows; see `_most`."""
 
-NETWORK_USES = (
-    Use(first_stages.MARGINALS, 0.06, "The only stage for the nuisances. By hand."),
-    Use(nu.SCORE_SIZES, 0.04, "One histogram, with few other stages. By hand."),
-    Use(KERNEL, 0.90, "Everything except the sizes. By hand."),
+NETWORK_STEPS = (
+    Step(first_stages.MARGINALS, 0.06),
+    Step(nu.SCORE_SIZES, 0.04),
+    Step(KERNEL, 0.90),
 )
 """Stages charged in rho if networks learn the nuisances."""
 
@@ -196,15 +196,13 @@ class DPCATE(CateLearner):
         "the additive first effect with the uncertainty of the remainder. The remainder is modeled "
         "as a Gaussian process with the kernel's covariance, scaled by released numbers."
     )
-    uses: ClassVar[tuple[Use, ...]] = (
-        *orthogonal.NUISANCE_USES,
-        Use(orthogonal.RESIDUAL_SIZES, 0.02, "As for learner 'r'. By hand."),
-        Use(orthogonal.RESIDUALS, 0.35, "The first effect is most of the estimate; the kernel "
-            "learns the rest. By hand."),
-        Use(nu.SCORE_SIZES, 0.02, "As for learner 'r'. By hand."),
-        Use(KERNEL, 0.15, "Its noise covers the whole function; a larger weight would seldom help. "
-            "By hand.", failing=FAILING),
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        *orthogonal.NUISANCE_STEPS,
+        Step(orthogonal.RESIDUAL_SIZES, 0.02),
+        Step(orthogonal.RESIDUALS, 0.35),
+        Step(nu.SCORE_SIZES, 0.02),
+        Step(KERNEL, 0.15),
+    )
 
     def __post_init__(self) -> None:
         options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
@@ -227,13 +225,20 @@ class DPCATE(CateLearner):
             failing = sum(stage.delta for stage in networks)
             delta = accounting.delta_after(request.budget.delta, failing)
             cap = accounting.rho_of(rest * (1 - 1e-12), delta, gdp=True)
-            needs = budget.planned(NETWORK_USES, request, bases.Gam())
-            amounts = portions(cap, [need.weight for need in needs])
-            first, *others = [Stage(n.key, a) for n, a in zip(needs, amounts, strict=True)]
+            weights = budget.stage_weights(NETWORK_STEPS, request, bases.Gam())
+            amounts = portions(cap, list(weights.values()))
+            first, *others = map(Stage, weights, amounts)
             stages = (first, *networks, *others)
             return Plan(request, self.name, options.NN.name, stages, cap, gdp=True)
-        needs = self.needs(request, bases.Gam())
-        return budget.make_plan(request, self.name, kernel.name, needs, self.shares, undeclared)
+        return budget.make_plan(
+            request,
+            self.name,
+            kernel.name,
+            self.stages(request, bases.Gam()),
+            self.shares,
+            undeclared,
+            failing={KERNEL: FAILING},
+        )
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         second_stage(base)  # Refuses other bases.
@@ -251,7 +256,7 @@ class DPCATE(CateLearner):
             fits = orthogonal.fit_nuisances(state)
             state, doubt = fits.state, fits.doubt
             moments = orthogonal.residual_moments(fits)
-            prior = orthogonal.conditional(state)
+            prior = state.regression.conditional
             first, partials = orthogonal.orthogonal_effect(state, fits.partials, moments, prior)
             nuisances = tuple(nu.nuisance_of(p, first, state.outcome) for p in partials)
         score = _scored(self.score, state, partials, nuisances, first)
@@ -456,13 +461,6 @@ def second_stage(base: bases.AnyBase) -> options.Kernel:
         f"learner='dpcate' does not support base={base.name!r}. Use base='kernel', base='nn', or "
         "base=pc.bases.Kernel(...)."
     )
-
-
-def effect_columns(design: Design, request: Request) -> Integers:
-    """Positions of the design columns that the effect depends on."""
-    terms = Design(request.formula.modifiers, design.schema, full_rank=False).terms
-    names = {term.name for term in terms}
-    return np.array([j for j, c in enumerate(design.columns) if c.term in names], np.int64)
 
 
 def width(design: Design, columns: Integers) -> int:

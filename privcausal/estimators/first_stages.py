@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,6 +74,7 @@ class Fit:
     base: bases.PrivateBase  # Base that learns from sums
     # Base as given in the call. For some learners it does not learn from sums.
     option: bases.AnyBase
+    steps: tuple[budget.Step, ...]  # Of the learner
     releases: list[accounting.Release] = field(default_factory=list)
     # Serious problems that releases show, by code
     alerts: dict[str, str] = field(default_factory=dict)
@@ -490,12 +491,8 @@ def prepare(
     fit: Fit,
     *,
     linear_terms: bool = True,
-    looks: Mapping[StageKey, Borders] | None = None,
 ) -> FitState:
-    """Bounds, designs, marginals, basis and norm clip: the stages before the Gram.
-
-    `looks` are later histograms of the outcome. They need no separate pass over the rows.
-    """
+    """Bounds, designs, marginals, basis and norm clip: the stages before the Gram."""
     fit.estimate_bounds()
     request, formula = fit.request, fit.request.formula
     budget.check_features(request, fit.schema, fit.base.functions)
@@ -515,9 +512,9 @@ def prepare(
     outcome = outcome_of(request, fit.schema)
     bounds = Interval(outcome.lo, outcome.hi)
     height = OutcomeResidual(functions.Constant(outcome.lo), outcome)  # Y - lo, from 0 to the range
-    for stage, borders in (looks or {}).items():
-        if fit.plan.has(stage):
-            ahead[stage] = SizeHistogram(height, borders(bounds), "outcome")
+    for key, borders in ((step.key, step.borders) for step in fit.steps):
+        if borders is not None and isinstance(key, StageKey) and fit.plan.has(key):
+            ahead[key] = SizeHistogram(height, borders(bounds), "outcome")
     if request.weights is not None:  # relative to their declared upper bound
         domain = fit.schema[request.weights]
         assert isinstance(domain, Interval)
@@ -595,10 +592,6 @@ def _population(fit: Fit, design: Design, looks: Mapping[StageKey, Mechanism]) -
     numeric = sum(isinstance(schema[v], Interval) for v in variables)
     spread = sd * float(np.sqrt(max(map(len, counts))))
     return Population(schema, probabilities, np.eye(numeric), count, spread, design.atoms)
-
-
-Borders = Callable[[Interval], Vector]
-"""From an outcome's bounds to the borders of the cells for its height above the lower bound."""
 
 
 def outcome_histogram(state: FitState, stage: StageKey) -> accounting.Release | None:

@@ -26,12 +26,11 @@ from scipy.stats import chi2, norm
 from privcausal import vault
 from privcausal.estimators import budget, first_stages, private
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import average_doubts, finish
-from privcausal.estimators.budget import Use
+from privcausal.estimators.base import finish
+from privcausal.estimators.budget import Step
 from privcausal.estimators.slopes import (
     DOSES,
-    SIZES,
-    SLOPE_USES,
+    SLOPE_STEPS,
     FoldsByArm,
     cut_sums,
     largest_residual,
@@ -342,14 +341,13 @@ class LocalAverage(private.AverageLearner):
 
     name: ClassVar[str] = "late"
     title: ClassVar[str] = "two-stage least squares (2SLS)"
-    uses: ClassVar[tuple[Use, ...]] = (
-        *SLOPE_USES,
-        Use(*SIZES),
+    steps: ClassVar[tuple[Step, ...]] = (
+        *SLOPE_STEPS,
+        Step(private.AVERAGE_STAGES[0], 0.10),
         DOSES,
-        Use(instrument_stages, 0.31, "As the treatment. By hand.", budget.learned_propensity),
-        Use(nu.TREATMENT, 0.31, "The bias of an average is its errors times the outcome's errors. "
-            "Random laws."),
-    )  # fmt: skip
+        Step(instrument_stages, 0.31, (budget.learned_propensity,)),
+        Step(nu.TREATMENT, 0.31),
+    )
 
     def run(self, fit: first_stages.Fit) -> Estimate:
         request, formula = fit.request, fit.request.formula
@@ -416,7 +414,7 @@ class LocalAverage(private.AverageLearner):
             fit.alerts["instrument"] = CONTRADICT
         elif np.isinf(low) or np.isinf(high):
             fit.alerts["instrument"] = WEAK
-        return finish(state, None, None, late, average_doubts(late))
+        return finish(state, None, None, late)
 
     @classmethod
     def describe(cls, estimate: Estimate) -> Description:

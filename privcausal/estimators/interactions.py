@@ -19,6 +19,7 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import first_stages
 from privcausal.estimators import nuisances as nu
+from privcausal.estimators.budget import Step, for_products, products
 from privcausal.features import basis
 from privcausal.features.basis import Interactions
 from privcausal.features.rows import Rows
@@ -32,6 +33,17 @@ from privcausal.typing import Matrix, Vector
 INTERACTION_SIZES = StageKey("nuisance", "residual sizes")
 TREATMENT_INTERACTIONS = StageKey("nuisance", "treatment interactions")
 OUTCOME_INTERACTIONS = StageKey("nuisance", "outcome interactions")
+
+
+def interaction_steps(sizes: float, treatment: float, outcome: float) -> tuple[Step, ...]:
+    """The releases of interactions, with their largest weights."""
+    weights = {
+        INTERACTION_SIZES: sizes,
+        TREATMENT_INTERACTIONS: treatment,
+        OUTCOME_INTERACTIONS: outcome,
+    }
+    return tuple(Step(key, for_products(most), (products,)) for key, most in weights.items())
+
 
 CURVES = 3
 """Number of products with curvatures for each pair."""

@@ -78,7 +78,7 @@ def additive_nuisances(state: FitState) -> tuple[FitState, Grams, Folds]:
     return state, grams, paired(state, es, outcomes(state, grams))
 
 
-def windowed(state: FitState, release: Release | None, borders: first_stages.Borders) -> FitState:
+def windowed(state: FitState, release: Release | None) -> FitState:
     """The state with outcomes clipped to the range of a released histogram, if there is one."""
     if release is None:
         return state
@@ -90,7 +90,7 @@ def windowed(state: FitState, release: Release | None, borders: first_stages.Bor
         release.value,
         float(release.noise_sd[0]),
         bounds,
-        borders(bounds),
+        state.queries[first_stages.OUTCOME_RANGE].edges,
         count,
         noise * float(np.sqrt(linear)) / population.amplitude(len(features.blocks)),
     )

@@ -20,16 +20,15 @@ from privcausal.estimators.bases import Gam
 from privcausal.estimators.budget import (
     GRAM,
     ROW_WEIGHTS,
-    Use,
-    for_products,
+    Step,
     learned_propensity,
-    products,
     weighted,
     wide,
 )
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.interactions import refine
 from privcausal.estimators.nuisances import FoldFit, Folds
+from privcausal.features.basis import FeatureMap
 from privcausal.features.rows import Features
 from privcausal.inference import cuts, regression
 from privcausal.inference.confounding import BiasSource, ProductBias, Remainder, leftover
@@ -54,18 +53,8 @@ Their covariances are over all pairs of points, so the number is kept small.
 """
 
 
-def conditional(state: FitState) -> EffectRegression:
-    """The base's own regression for the shape of an effect."""
-
-    def regress(moments: Moments, intercept_var: float, size_var: float) -> regression.Posterior:
-        base = state.regression
-        return base.conditional(moments, state.effect_features, intercept_var, size_var)
-
-    return regress
-
-
-EffectRegression = Callable[[Moments, float, float], regression.Posterior]
-"""From moments and prior variances of the intercept and the slopes to the effect."""
+EffectRegression = Callable[[Moments, FeatureMap, float, float], regression.Posterior]
+"""From moments, features and prior variances of the intercept and the slopes to the effect."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,31 +76,25 @@ class Residuals:
     sizes: cuts.AbsHistogram  # Histogram of the product's size
 
 
-NUISANCE_USES = (
-    Use(first_stages.COLUMN_RANGES, 0.02, "64 cells locate the covariates; as much as for the "
-        "outcome's range. Building half.", first_stages.loose),
-    Use(first_stages.OUTCOME_RANGE, 0.02, "One histogram of 32 cells, worth its cost by a narrower "
-        "outcome range. Effect laws.", wide, lambda _, base: not base.released_weights),
-    Use(GRAM, 0.14, "The Gram matrix tolerates noise, because it is shrunken to the population's. "
-        "Sketch."),
-    Use(nu.TREATMENT, 0.07, "Less than for the outcome, because e(x) is known to vary little. "
-        "Sketch.", learned_propensity),
-    Use(nu.OUTCOME, 0.25, "Its errors widen the residual product's range, and thereby all later "
-        "noise. Sketch."),
-    Use(interactions.INTERACTION_SIZES, for_products(0.01),
-        "One histogram, used for one quantile. By hand.", products),
-    Use(interactions.TREATMENT_INTERACTIONS, for_products(0.06),
-        "Half of it lost 14% in squared error at n = 4,000. Effect laws.", products),
-    Use(interactions.OUTCOME_INTERACTIONS, for_products(0.14),
-        "As for the treatment; three times the weight did not improve on it. Effect laws.",
-        products),
-)  # fmt: skip
+NUISANCE_STEPS = (
+    Step(first_stages.COLUMN_RANGES, 0.02, (first_stages.loose,)),
+    Step(
+        first_stages.OUTCOME_RANGE,
+        0.02,
+        (wide, lambda _, base: not base.released_weights),
+        window_borders,
+    ),
+    Step(GRAM, 0.14),
+    Step(nu.TREATMENT, 0.07, (learned_propensity,)),
+    Step(nu.OUTCOME, 0.25),
+    *interactions.interaction_steps(0.01, 0.06, 0.14),
+)
 """Both nuisances, with their interactions if the base learns interactions."""
 
-WEIGHTED_USES = (
-    NUISANCE_USES[0],
-    Use(ROW_WEIGHTS, 0.02, "As much as for the outcome's range. By hand.", weighted),
-    *NUISANCE_USES[1:],
+WEIGHTED_STEPS = (
+    NUISANCE_STEPS[0],
+    Step(ROW_WEIGHTS, 0.02, (weighted,)),
+    *NUISANCE_STEPS[1:],
 )
 """Nuisances that accept survey weights."""
 
@@ -131,9 +114,9 @@ class NuisanceFit:
 
 
 def fit_nuisances(state: FitState) -> NuisanceFit:
-    """Run every stage that `NUISANCE_USES` planned."""
+    """Run every stage that `NUISANCE_STEPS` planned."""
     release = first_stages.outcome_histogram(state, first_stages.OUTCOME_RANGE)
-    state, grams, partials = nu.additive_nuisances(nu.windowed(state, release, window_borders))
+    state, grams, partials = nu.additive_nuisances(nu.windowed(state, release))
     state, partials = nu.clipped(state, partials)
     return NuisanceFit(state, grams, *refined(state, partials))
 
@@ -286,12 +269,12 @@ def read_effect(
     spreads = effect_spreads(state, residuals.cut)
     base = state.regression
     if not isinstance(base, Gam):
-        posterior = regress(moments, *spreads)
+        posterior = regress(moments, features, *spreads)
         return FittedEffect(nu.as_effect(state, posterior), posterior.cov, [])
     biases = product_biases(state, used, updated)
     mean, cov = product_bias_moments(state, biases, features)
     moments = replace(moments, cross=residuals.cross - mean)
-    posterior = regress(moments, *spreads)
+    posterior = regress(moments, features, *spreads)
     cov[0, 0] += (residuals.clipping * residuals.gram[0, 0] / mean_weight) ** 2
     plausible = PRIORS.plausible * residuals.cut / amplitude(len(features.blocks))
     usual = PRIORS.effect_sd * float(np.sqrt(state.variance / nu.slope_variance(features)))

@@ -148,7 +148,7 @@ class Planner:
         return cls(learner, base, request, schema, undeclared, assumed)
 
     def without_rows(self) -> Planner:
-        """The forecasts already made, with the names of the columns of public rows but no values."""
+        """The forecasts so far, with the names of the columns of public rows but no values."""
         names = dict.fromkeys(self.assumed.like)
         return replace(self, assumed=replace(self.assumed, like=names))
 

@@ -22,11 +22,11 @@ from privcausal.errors import CapabilityError, named
 from privcausal.estimators import bases, budget, interactions, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.boosting import TWO_STAGES, dr_learner, r_learner
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.orthogonal import FittedEffect, Residuals
-from privcausal.features.basis import Interactions, RescaledFeatures
-from privcausal.features.functions import Additive, Function
+from privcausal.features.basis import FeatureMap, Interactions, RescaledFeatures
+from privcausal.features.functions import Additive
 from privcausal.inference import cuts, regression
 from privcausal.inference.effects import Effect, Piece
 from privcausal.inference.population import population_gram
@@ -83,39 +83,33 @@ def second_release(
         lambda p: ResidualProduct(p.e_soft, p.eta, state.outcome, soft, centre, reach), partials
     )
     target = state.weigh(remaining)
-    law = _left(state, first.sizes, partials[0], centre)
+    law = sizes_left(first.sizes, partials[0].e_soft(state.rows), centre(state.rows))
     cut = orthogonal.cut_of(state, law, REMAINING, PRIORS.cut_bias_rest)
     features = _layout(state, partials[0], first, reading, cut)
     rest = orthogonal.cut_moments(state, features, target, law, cut, REMAINING)
     cross, noise, p = rest.cross / features.stretch, rest.cross_sd / features.stretch, len(coef)
-    again = rest._replace(cross=cross[:p] + first.gram @ coef, cross_sd=noise[:p])
-    residuals = _averaged(first, again)
+    # the mean of both releases
+    again, again_sd = cross[:p] + first.gram @ coef, noise[:p]
+    total = first.cross_sd**2 + again_sd**2
+    weight = np.divide(again_sd**2, total, out=np.zeros_like(total), where=total > 0)
+    share = float(weight.mean())
+    residuals = replace(
+        first,
+        cross=weight * first.cross + (1 - weight) * again,
+        cross_sd=np.hypot(weight * first.cross_sd, (1 - weight) * again_sd),
+        spread=share * first.spread + (1 - share) * rest.spread,
+        clipping=share * first.clipping + (1 - share) * rest.clipping,
+    )
     if features.products is None:
         return residuals, None
     return residuals, (features, rest._replace(cross=cross[p:], cross_sd=noise[p:]))
 
 
-def _averaged(first: Residuals, again: orthogonal.ReleasedMoments) -> Residuals:
-    total = first.cross_sd**2 + again.cross_sd**2
-    weight = np.divide(again.cross_sd**2, total, out=np.zeros_like(total), where=total > 0)
-    share = float(weight.mean())
-    return replace(
-        first,
-        cross=weight * first.cross + (1 - weight) * again.cross,
-        cross_sd=np.hypot(weight * first.cross_sd, (1 - weight) * again.cross_sd),
-        spread=share * first.spread + (1 - share) * again.spread,
-        clipping=share * first.clipping + (1 - share) * again.clipping,
-    )
-
-
-def _left(
-    state: FitState, law: cuts.AbsHistogram, part: nuisances.FoldFit, effect: Function
-) -> cuts.AbsHistogram:
-    """The histogram of sizes, rescaled to the sizes after this effect is subtracted.
+def sizes_left(law: cuts.AbsHistogram, e: Vector, tau: Vector) -> cuts.AbsHistogram:
+    """The histogram of sizes, rescaled to the sizes after the effect tau is subtracted.
 
     E[(T - e)^4 | x] = e (1 - e) ((1 - e)^3 + e^3) gives the reduction of the mean square.
     """
-    e, tau = part.e_soft(state.rows), effect(state.rows)
     taken = float(np.mean(e * (1 - e) * ((1 - e) ** 3 + e**3) * tau**2))
     left = max(1 - taken / law.rms(float(law.edges[-1])) ** 2, PRIORS.least_left)
     return replace(law, edges=law.edges * float(np.sqrt(left)))
@@ -266,20 +260,16 @@ class R(CateLearner):
 
     name: ClassVar[str] = "r"
     title: ClassVar[str] = "R-learner"
-    uses: ClassVar[tuple[Use, ...]] = (
-        *orthogonal.WEIGHTED_USES,
-        Use(orthogonal.RESIDUAL_SIZES, 0.02, "One histogram, used to choose one clipping "
-            "threshold. Sketch."),
-        Use(orthogonal.RESIDUALS, 0.17, "A third of the sketch's 0.48; a half and a quarter were "
-            "not better. Effect laws."),
-        Use(REMAINING, 0.31, "Two thirds of the sketch's 0.48: the remaining product has a smaller "
-            "range. Effect laws."),
-        Use(orthogonal.WEIGHTS, 0.08, 'Base "linear" only: its second Gram matrix, as large as the '
-            "first. By hand.", budget.weighs_gram),
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        *orthogonal.WEIGHTED_STEPS,
+        Step(orthogonal.RESIDUAL_SIZES, 0.02),
+        Step(orthogonal.RESIDUALS, 0.17),
+        Step(REMAINING, 0.31),
+        Step(orthogonal.WEIGHTS, 0.08, (budget.weighs_gram,)),
+    )
 
     def learn(self, state: FitState) -> EffectFit:
-        return learn_r(state, orthogonal.conditional(state))
+        return learn_r(state, state.regression.conditional)
 
     def boosted(self) -> Recipe:
         return Recipe(TWO_STAGES, r_learner)
@@ -319,9 +309,11 @@ class Auto(R):
         assert isinstance(base, bases.Gam)  # by `accepted`
         note = ""
 
-        def choose(moments: Moments, intercept: float, size: float) -> regression.Posterior:
+        def choose(
+            moments: Moments, features: FeatureMap, intercept: float, size: float
+        ) -> regression.Posterior:
             nonlocal note
-            forms = base.forms(moments, state.effect_features, intercept, size)
+            forms = base.forms(moments, features, intercept, size)
             best = max(forms, key=lambda form: forms[form].evidence)
             note = FORM_NOTE.format(all=", ".join(forms), form=best)
             return forms[best]
@@ -351,23 +343,21 @@ class DR(CateLearner):
 
     name: ClassVar[str] = "dr"
     title: ClassVar[str] = "DR-learner"
-    uses: ClassVar[tuple[Use, ...]] = (
-        *orthogonal.WEIGHTED_USES,
-        Use(orthogonal.RESIDUAL_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
-        Use(orthogonal.RESIDUALS, 0.24, "Half of the sketch's 0.48, for a first effect. By hand."),
-        Use(orthogonal.WEIGHTS, 0.04, "Half of learner 'r', because the first effect only centers "
-            "the scores. By hand.", budget.weighs_gram),
-        Use(nuisances.SCORE_SIZES, 0.01, "Half of learner 'r': there are two. By hand."),
-        Use(DR_MOMENTS, 0.24, "Half of the sketch's 0.48, for scores minus a first effect. These "
-            "scores have as large a range. By hand."),
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        *orthogonal.WEIGHTED_STEPS,
+        Step(orthogonal.RESIDUAL_SIZES, 0.01),
+        Step(orthogonal.RESIDUALS, 0.24),
+        Step(orthogonal.WEIGHTS, 0.04, (budget.weighs_gram,)),
+        Step(nuisances.SCORE_SIZES, 0.01),
+        Step(DR_MOMENTS, 0.24),
+    )
 
     def learn(self, state: FitState) -> EffectFit:
         fit = orthogonal.fit_nuisances(state)
         state, partials = fit.state, fit.partials
         # a first effect, from the residual product
         residuals = orthogonal.residual_moments(fit)
-        regress = orthogonal.conditional(state)
+        regress = state.regression.conditional
         first, partials = orthogonal.orthogonal_effect(state, partials, residuals, regress)
         # psi - tau_1(x), regressed on the effect's features
         reach, features = 2 * state.outcome.bound, state.effect_features
@@ -385,7 +375,7 @@ class DR(CateLearner):
         # a wide threshold of the score does not show a large effect, so the prior slopes of the
         # remaining effect are no larger than those of the effect itself
         spreads = orthogonal.effect_spreads(state, min(cut / 2, residuals.cut))
-        fitted = regress(moments, *spreads)
+        fitted = regress(moments, features, *spreads)
         # tau_1 added back: it is clipped to [-reach, reach] where it centers the score; additive
         # functions stay inside
         piece = first.pieces[0]

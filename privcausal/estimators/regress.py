@@ -30,8 +30,8 @@ from privcausal.errors import DataError
 from privcausal.estimators import bases, budget, first_stages, words
 from privcausal.estimators.averages import with_weights
 from privcausal.estimators.base import Learner
-from privcausal.estimators.budget import Use
-from privcausal.estimators.clusters import CLUSTER_USE, ClusterScore, with_dependence
+from privcausal.estimators.budget import Step
+from privcausal.estimators.clusters import CLUSTER_STEP, ClusterScore, with_dependence
 from privcausal.features import basis
 from privcausal.features.basis import TINY, FeatureMap
 from privcausal.features.functions import Additive, Constant
@@ -1005,25 +1005,18 @@ class LeastSquares(Learner):
         "nuisance": 0.2,  # Everything before the whitened moments. Public data.
         "effect": 0.8,  # The coefficients themselves. Public data.
     }
-    uses: ClassVar[tuple[Use, ...]] = (
-        Use(first_stages.MARGINALS, 0.035, "Centers and scales of the columns: the first fit "
-            "depends on them. Public data."),
-        Use(budget.GRAM, 0.15, "The first fit whitens columns and centers the outcome. Public "
-            "data."),
-        Use(first_stages.OUTCOME_RANGE, 0.02, "One histogram: center and scale of the outcome. "
-            "Public data."),
-        Use(FIRST_SIZES, 0.0675, "The maximum bias by clipping falls with its noise. Public "
-            "data."),
-        Use(ROW_SIZES, 0.0225, "A third of the residuals' weight: leverage has shorter tails. "
-            "Public data."),
-        Use(OUTLIERS, 0.03, "The directions of clipped residuals. Public data."),
-        Use(SECOND_MOMENTS, 0.655, "The coefficients. Public data."),
-        Use(MEAT, 0.02, "The residual variance at all columns, if requested. By hand.",
-            lambda request, _: request.cov_type != "nonrobust"),
-        Use(budget.ROW_WEIGHTS, 0.02, "As much as for the outcome's range. By hand.",
-            budget.weighted),
-        CLUSTER_USE,
-    )  # fmt: skip
+    steps: ClassVar[tuple[Step, ...]] = (
+        Step(first_stages.MARGINALS, 0.035),
+        Step(budget.GRAM, 0.15),
+        Step(first_stages.OUTCOME_RANGE, 0.02, borders=outcome_edges),
+        Step(FIRST_SIZES, 0.0675),
+        Step(ROW_SIZES, 0.0225),
+        Step(OUTLIERS, 0.03),
+        Step(SECOND_MOMENTS, 0.655),
+        Step(MEAT, 0.02, (lambda request, _: request.cov_type != "nonrobust",)),
+        Step(budget.ROW_WEIGHTS, 0.02, (budget.weighted,)),
+        CLUSTER_STEP,
+    )
 
     def accepted(self, base: bases.AnyBase) -> bases.PrivateBase:
         return bases.Linear()
@@ -1033,8 +1026,7 @@ class LeastSquares(Learner):
         return (sd, groups) if plan.request.formula.terms else (sd / np.sqrt(2.0), 1)
 
     def run(self, fit: first_stages.Fit) -> words.Estimate:
-        looks = {first_stages.OUTCOME_RANGE: outcome_edges}
-        state = first_stages.prepare(fit, linear_terms=False, looks=looks)
+        state = first_stages.prepare(fit, linear_terms=False)
         averages = _second_step(state, _first_step(state))
         return state.finished(state.design, state.population, averages=averages)
 

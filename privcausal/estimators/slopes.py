@@ -18,9 +18,9 @@ import numpy as np
 from privcausal import vault
 from privcausal.estimators import averages, budget, first_stages, interactions, private
 from privcausal.estimators import nuisances as nu
-from privcausal.estimators.base import average_doubts, finish, product_alert
+from privcausal.estimators.base import finish, product_alert
 from privcausal.estimators.bases import PrivateBase
-from privcausal.estimators.budget import Use, several_arms
+from privcausal.estimators.budget import Step, several_arms
 from privcausal.estimators.words import Estimate, words_of
 from privcausal.features import functions
 from privcausal.inference import effects
@@ -50,16 +50,14 @@ SLOPE_SIZES = StageKey("effect", "residual sizes")
 FoldsByArm = Sequence[nu.Folds]
 """Nuisances by arm and fold."""
 
-SIZES = private.AVERAGE_STAGES[0], 0.10, "As in private(). Library."
-DOSES = Use(SLOPE_SIZES, 0.10, "As the sizes of scores.", lambda request, _: request.dose)
-SLOPE_USES = (
+DOSES = Step(SLOPE_SIZES, 0.10, (lambda request, _: request.dose,))
+SLOPE_STEPS = (
     private.COVARIATE_RANGES,
     *private.MOMENTS,
-    Use(nu.NUISANCE_RESIDUALS, 0.12, "Its slope centers the scores and its mass scales them, so "
-        "twice the weight in private(). By hand."),
-    Use(private.AVERAGE_STAGES[1], 0.88, "The estimate itself, with its squares. Random laws."),
-    Use(*private.OUTCOME_LOOK),
-)  # fmt: skip
+    Step(nu.NUISANCE_RESIDUALS, 0.12),
+    Step(private.AVERAGE_STAGES[1], 0.88),
+    private.outcome_look(0.18),
+)
 """Releases for slopes, without sizes and assignment."""
 
 
@@ -73,14 +71,16 @@ class PartiallyLinear(private.AverageLearner):
 
     name: ClassVar[str] = "plr"
     title: ClassVar[str] = "partialling-out (PLR)"
-    uses: ClassVar[tuple[Use, ...]] = (
-        *SLOPE_USES,
-        Use(*SIZES, _sized_first),
-        Use(
-            lambda request: private.arm_stages(request)[1:], 0.31, "As for two arms.", several_arms
-        ),
+    steps: ClassVar[tuple[Step, ...]] = (
+        *SLOPE_STEPS,
+        Step(private.AVERAGE_STAGES[0], 0.10, (_sized_first,)),
+        Step(lambda request: private.arm_stages(request)[1:], 0.31, (several_arms,)),
         *private.UNKNOWN_PROPENSITY,
-        Use(*SIZES, lambda request, base: not _sized_first(request, base)),
+        Step(
+            private.AVERAGE_STAGES[0],
+            0.10,
+            (lambda request, base: not _sized_first(request, base),),
+        ),
         DOSES,
     )
 
@@ -122,7 +122,7 @@ class PartiallyLinear(private.AverageLearner):
         theta = with_design_effect(theta, request.trust.max_rows)
         theta = replace(theta, size_sd=state.population.count_sd)
         fit.alerts |= product_alert(state, parts[0], theta, PLR_TERM, masses[0] * unit)
-        return finish(state, None, None, theta, average_doubts(theta))
+        return finish(state, None, None, theta)
 
 
 def _nuisances(

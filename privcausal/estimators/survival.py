@@ -141,11 +141,7 @@ FEW_FOLLOWED = (
 )
 
 
-SURVIVAL_USE = budget.Use(
-    SURVIVAL_COUNTS, 0.3, "At eps = 0.5, 0.08 and 0.15 gave wider intervals, and 0.5 equally wide "
-    "ones, on seeds from 0 of `tests/benchmarks/survival.py`.",
-    lambda request, _: request.horizon is not None,
-)  # fmt: skip
+SURVIVAL_STEP = budget.Step(SURVIVAL_COUNTS, 0.3, (lambda request, _: request.horizon is not None,))
 
 
 def follow_up(request: Request) -> FollowUp:

@@ -170,10 +170,9 @@ class ADUM(EffectLearner):
 
     # -- planning ----------------------------------------------------------------------------
 
-    def needs(self, request: Request, base: bases.PrivateBase) -> list[budget.StageWeight]:
+    def stages(self, request: Request, base: bases.PrivateBase) -> budget.Weights:
         rounds = range(1, self.rounds + 1) if self.partition == "kmeans" else ()
-        clusters = [budget.StageWeight(clusters_stage(k), 1.0) for k in rounds]
-        return [*clusters, budget.StageWeight(CELL_STAGE, 1.0)]
+        return dict.fromkeys((*map(clusters_stage, rounds), CELL_STAGE), 1.0)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan the stages, in pure epsilon for Laplace noise or in rho for Gaussian noise.
@@ -181,9 +180,9 @@ class ADUM(EffectLearner):
         Refuse requests that cells cannot provide, and pure fits that would have to estimate bounds.
         """
         self._check(request)
-        needs = self.needs(request, bases.moment_base(base))
+        weights = self.stages(request, bases.moment_base(base))
         if self.noise == "gaussian":
-            return budget.make_plan(request, self.name, "none", needs, self.shares, undeclared)
+            return budget.make_plan(request, self.name, "none", weights, self.shares, undeclared)
         if undeclared:
             names = ", ".join(map(repr, (*undeclared.numbers, *undeclared.labels)))
             raise SchemaError(
@@ -191,13 +190,14 @@ class ADUM(EffectLearner):
                 f"bounds={{'age': (18, 95), 'region': ['a', 'b']}}{self.instead}."
             )
         # Epsilons of the stages never sum to more than the request's.
-        groups = dict.fromkeys(need.key.group for need in needs)
+        groups = dict.fromkeys(key.group for key in weights)
         shares = divide({group: self.shares[group] for group in groups}, request.budget.shares)
         total = math.floor(exact(check_epsilon(request.budget.epsilon)) * PICO)
-        several = len(needs) > 1
-        amounts = portions(total, budget.divided(needs, shares)) if several else [total]
-        pairs = zip(needs, amounts, strict=True)
-        stages = tuple(Stage(need.key, 0, epsilon=amount) for need, amount in pairs)
+        amounts = [total]
+        if len(weights) > 1:
+            amounts = portions(total, list(budget.divided(weights, shares).values()))
+        pairs = zip(weights, amounts, strict=True)
+        stages = tuple(Stage(key, 0, epsilon=amount) for key, amount in pairs)
         return Plan(request, self.name, "none", stages, 0)
 
     def _check(self, request: Request) -> None:
@@ -712,7 +712,7 @@ class TM(EffectLearner):
     name: ClassVar[str] = "tm"
     title: ClassVar[str] = "two regressions (TM)"
     shares: ClassVar[Mapping[str, float]] = {"effect": 1.0}
-    uses: ClassVar[tuple[budget.Use, ...]] = (budget.Use(LOSS, 1.0, "The only release."),)
+    steps: ClassVar[tuple[budget.Step, ...]] = (budget.Step(LOSS, 1.0),)
 
     def __post_init__(self) -> None:
         options.check_whole("degree", self.degree, 1, MOST_DEGREE)

@@ -18,11 +18,11 @@ from privcausal import estimators as learners
 from privcausal.estimators import R
 from privcausal.estimators.base import CateLearner, shown
 from privcausal.estimators.base import EffectFit as Learnt
-from privcausal.estimators.budget import Use
+from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS, Score, ScoreParts, Tilted
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import nuisance_of
-from privcausal.estimators.orthogonal import NUISANCE_USES, fit_nuisances
+from privcausal.estimators.orthogonal import NUISANCE_STEPS, fit_nuisances
 from privcausal.estimators.words import Description, Estimate
 from privcausal.features.functions import Additive
 from privcausal.inference.effects import Effect, Piece
@@ -44,7 +44,7 @@ class Nought(CateLearner):
     name: ClassVar[str] = "nought"
     title: ClassVar[str] = "nought-learner"
     bands: ClassVar[str] = "Bands are a tenth wide, whatever the rows are."
-    uses: ClassVar[tuple[Use, ...]] = NUISANCE_USES
+    steps: ClassVar[tuple[Step, ...]] = NUISANCE_STEPS
 
     def learn(self, state: FitState) -> Learnt:
         known = fit_nuisances(state)

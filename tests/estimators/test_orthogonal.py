@@ -229,8 +229,6 @@ def test_what_an_effect_leaves_of_sizes_is_what_is_drawn() -> None:
     edges = cuts.size_edges(8.0)
     counts = np.histogram(np.abs(whole), np.r_[0.0, edges])[0].astype(float)
     law = cuts.AbsHistogram(edges, counts, 0.0)
-    state = mock.Mock()  # both functions are constants
-    part = mock.Mock(e_soft=lambda _: np.full(5, e))
-    left = learner_r._left(state, law, part, lambda _: np.full(5, tau))
+    left = learner_r.sizes_left(law, np.full(5, e), np.full(5, tau))  # both are constants
     ratio = left.rms(float(left.edges[-1])) / law.rms(float(law.edges[-1]))
     assert ratio == pytest.approx(np.sqrt(np.mean(rest**2) / np.mean(whole**2)), rel=0.03)

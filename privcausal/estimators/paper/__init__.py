@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.stats.qmc import Sobol
@@ -14,7 +14,7 @@ from privcausal.accounting.price import check_epsilon
 from privcausal.errors import BudgetError, SchemaError
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators import private
-from privcausal.estimators.budget import StageWeight, Undeclared
+from privcausal.estimators.budget import Undeclared, Weights
 from privcausal.estimators.first_stages import Fit, FitState, prepare
 from privcausal.estimators.options import refuse
 from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
@@ -91,9 +91,12 @@ def refuse_published(refused: Mapping[str, bool], why: str, undeclared: Undeclar
         )
 
 
-PUBLISHED_USES = (
-    *private.MOMENTS, private.FIRST_EFFECT, private.UNKNOWN_TREATMENT, private.EFFECT_GRAM,
-)  # fmt: skip
+PUBLISHED_STEPS = (
+    *private.MOMENTS,
+    private.FIRST_EFFECT,
+    private.UNKNOWN_TREATMENT,
+    private.EFFECT_GRAM,
+)
 """Releases of private nuisances from moments, on their half."""
 
 
@@ -107,23 +110,22 @@ def plain_design(fit: Fit) -> Design:
 def private_nuisance(
     fit: Fit, *, linear_terms: bool = True
 ) -> tuple[FitState, nu.Folds, NuisanceTriple]:
-    """e, mu_0 and mu_1 from the releases of `PUBLISHED_USES`."""
+    """e, mu_0 and mu_1 from the releases of `PUBLISHED_STEPS`."""
     state, grams, partials = nu.additive_nuisances(prepare(fit, linear_terms=linear_terms))
     tau = nu.residual_effect(state, grams, partials)
     return state, partials, nu.nuisance_of(partials[0], tau, state.outcome)
 
 
-def on_one_half(request: Request, needs: Sequence[StageWeight]) -> tuple[tuple[Stage, ...], int]:
+def on_one_half(request: Request, weights: Weights) -> tuple[tuple[Stage, ...], int]:
     """Stages of the nuisances' half, and the rho they share.
 
     The stages are in parallel with the other half, which is charged (epsilon, delta). They are
     therefore not charged again.
     """
     cap = rho_of(request.budget.epsilon, request.budget.delta)
-    amounts = portions(cap, [need.weight for need in needs])
     stages = tuple(
-        Stage(need.key, amount, charged=0, rows=0.5, part="nuisance")
-        for need, amount in zip(needs, amounts, strict=True)
+        Stage(key, amount, charged=0, rows=0.5, part="nuisance")
+        for key, amount in zip(weights, portions(cap, list(weights.values())), strict=True)
     )
     return stages, cap
 

@@ -14,7 +14,7 @@ from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
 from privcausal.estimators import bases, dpcate, first_stages, paper, words
 from privcausal.estimators.base import Learner
-from privcausal.estimators.budget import Undeclared, Use
+from privcausal.estimators.budget import Step, Undeclared
 from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.features.basis import fourier
 from privcausal.features.design import Design
@@ -155,7 +155,7 @@ class PublishedDPCATE(Learner):
     damping: float = DAMPING
     name: ClassVar[str] = "dpcate"
     title: ClassVar[str] = "DP-CATE"
-    uses: ClassVar[tuple[Use, ...]] = paper.PUBLISHED_USES
+    steps: ClassVar[tuple[Step, ...]] = paper.PUBLISHED_STEPS
 
     def __post_init__(self) -> None:
         check_one_of("weight", self.weight, get_args(vault.Weight))
@@ -180,7 +180,7 @@ class PublishedDPCATE(Learner):
         if isinstance(base, NN):
             nuisances = tuple(dpcate.network_stages(request, own_half=True))
         elif not isinstance(base, Sklearn | Given):
-            nuisances, cap = paper.on_one_half(request, self.needs(request, bases.Gam()))
+            nuisances, cap = paper.on_one_half(request, self.stages(request, bases.Gam()))
             name = dpcate.second_stage(base).name
         noisy, parts = paper.claimed_stage(PROCESS_STAGE, request, whole=whole), 1 if whole else 2
         least = 0  # Theorem 3 requires no minimum.
@@ -244,7 +244,10 @@ class PublishedDPCATE(Learner):
         plan = fit.plan
         request, share = plan.request, plan.stage(PROCESS_STAGE).rows
         outcome = first_stages.outcome_of(request, design.schema)
-        columns = dpcate.effect_columns(design, request)
+        # positions of the design columns that the effect depends on
+        terms = Design(request.formula.modifiers, design.schema, full_rank=False).terms
+        modifiers = {term.name for term in terms}
+        columns = np.flatnonzero([column.term in modifiers for column in design.columns])
         shared = (nuisances, design, outcome, request.arm_clip, self.weight, share == 1)
         assert fit.vault.size is not None  # Guaranteed by `_check`.
         # scikit-learn's default: alpha = 1 added to the sum over the rows.

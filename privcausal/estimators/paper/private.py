@@ -10,7 +10,7 @@ import numpy as np
 from privcausal.errors import BudgetError, is_number
 from privcausal.estimators import bases, first_stages, paper, words
 from privcausal.estimators.base import Learner, finish, shown
-from privcausal.estimators.budget import Undeclared, Use
+from privcausal.estimators.budget import Step, Undeclared
 from privcausal.estimators.options import Sklearn
 from privcausal.features.functions import NuisanceTriple
 from privcausal.inference.averages import AverageEstimate
@@ -41,7 +41,7 @@ class Published(Learner):
 
     name: ClassVar[str] = "published"
     title: ClassVar[str] = "PrivATE as published"
-    uses: ClassVar[tuple[Use, ...]] = paper.PUBLISHED_USES
+    steps: ClassVar[tuple[Step, ...]] = paper.PUBLISHED_STEPS
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: Undeclared) -> Plan:
         """Plan stages charged in epsilon and delta, plus stages of private nuisances.
@@ -60,7 +60,7 @@ class Published(Learner):
         nuisances: tuple[Stage, ...] = ()
         cap, whole = 0, isinstance(base, Sklearn)
         if not whole:
-            nuisances, cap = paper.on_one_half(request, self.needs(request, self.accepted(base)))
+            nuisances, cap = paper.on_one_half(request, self.stages(request, self.accepted(base)))
         # If only one share is declared, the other is the rest.
         declared = request.budget.shares
         for name, share in declared.items():

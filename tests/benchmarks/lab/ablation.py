@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,6 @@ from scipy.special import expit, ndtr
 import privcausal as pc
 from privcausal.estimators import averages, bases, nuisances, orthogonal, private, r
 from privcausal.estimators import first_stages as state
-from privcausal.estimators.budget import Use
 from privcausal.inference.priors import PRIORS
 from privcausal.inference.regression import average, mixture
 from privcausal.testing import seeded_noise
@@ -73,22 +73,21 @@ def base(**options: Any) -> AbstractContextManager[Any]:
 
 def without_stages(learner: Any, *keys: Any) -> AbstractContextManager[Any]:
     """A learner that leaves stages out: their share goes to the others of the group."""
-    return patch.object(learner, "uses", tuple(u for u in learner.uses if u.stage not in keys))
+    return patch.object(learner, "steps", tuple(s for s in learner.steps if s.key not in keys))
 
 
 @contextmanager
 def one_release() -> Iterator[None]:
     """All of the effect's share for its first release."""
-    found = {use.stage: use for use in r.R.uses}
+    found = {step.key: step for step in r.R.steps}
     rest, first = found.pop(r.REMAINING), found[orthogonal.RESIDUALS]
-    both = Use(first.stage, first.weight + rest.weight, first.why)
-    found[orthogonal.RESIDUALS] = both
+    found[orthogonal.RESIDUALS] = replace(first, weight=first.weight + rest.weight)
 
     def second(state: Any, partials: Any, first: Any, reading: Any) -> Any:
         return first, None
 
-    uses = tuple(found.values())
-    with patch.object(r.R, "uses", uses), patch.object(r, "second_release", second):
+    steps = tuple(found.values())
+    with patch.object(r.R, "steps", steps), patch.object(r, "second_release", second):
         yield
 
 
