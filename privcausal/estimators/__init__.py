@@ -12,10 +12,8 @@ from privcausal.estimators.averages import weights_described
 from privcausal.estimators.base import CateLearner, EffectLearner, Learner
 from privcausal.estimators.bases import BASES, OTHERS, AnyBase
 from privcausal.estimators.clusters import clusters_described
-from privcausal.estimators.cohorts import EventStudy
-from privcausal.estimators.difference import DifferenceInMeans
+from privcausal.estimators.difference import DifferenceInMeans, EventStudy
 from privcausal.estimators.dpcate import DPCATE
-from privcausal.estimators.instruments import LocalAverage
 from privcausal.estimators.paper.betlei import PublishedADUM, PublishedTM
 from privcausal.estimators.paper.dpcate import PublishedDPCATE
 from privcausal.estimators.paper.niu import FirstStage, PrivateEstimator, TwoStage, WithGuarantee
@@ -23,7 +21,7 @@ from privcausal.estimators.paper.private import Published
 from privcausal.estimators.private import Private
 from privcausal.estimators.r import DR, Auto, R
 from privcausal.estimators.regress import LeastSquares
-from privcausal.estimators.slopes import PartiallyLinear
+from privcausal.estimators.slopes import LocalAverage, PartiallyLinear
 from privcausal.estimators.survival import survival_described
 from privcausal.estimators.uplift import ADUM, TM
 from privcausal.estimators.words import Description, Estimate

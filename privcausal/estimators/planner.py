@@ -18,7 +18,7 @@ from privcausal.errors import BudgetError, CapabilityError
 from privcausal.estimators.base import Learner
 from privcausal.estimators.bases import AnyBase
 from privcausal.estimators.budget import Undeclared, check_plan, check_rows, resolve_domains
-from privcausal.estimators.instruments import late_limits
+from privcausal.estimators.slopes import late_limits
 from privcausal.estimators.uplift import ADUM, CellRequest
 from privcausal.estimators.words import Estimate, words_of
 from privcausal.inference.averages import USUAL_Z, AverageEstimate, covering
