@@ -23,7 +23,7 @@ from scipy.linalg import block_diag
 
 from privcausal import vault
 from privcausal.errors import named
-from privcausal.estimators import boosting, budget, nuisances, options, orthogonal
+from privcausal.estimators import bases, boosting, budget, nuisances, orthogonal
 from privcausal.estimators.base import CateLearner, EffectFit, Recipe
 from privcausal.estimators.bases import Base
 from privcausal.estimators.budget import Step, weighs_gram
@@ -120,7 +120,7 @@ class S(_Arms):
     title: ClassVar[str] = "S-learner"
 
     def __post_init__(self) -> None:
-        options.check_switch("S(interactions=)", self.interactions)
+        bases.check_switch("S(interactions=)", self.interactions)
 
     def boosted(self) -> Recipe:
         joint = partial(boosting.s_or_t_learner, joint=True)

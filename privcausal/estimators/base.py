@@ -21,11 +21,10 @@ from privcausal.estimators.averages import (
     averages,
     weighed,
 )
-from privcausal.estimators.bases import AnyBase, PrivateBase, moment_base, private_base
+from privcausal.estimators.bases import DPEBM, AnyBase, PrivateBase, moment_base, private_base
 from privcausal.estimators.budget import Step
 from privcausal.estimators.estimands import ESTIMANDS
 from privcausal.estimators.nuisances import FoldFit, Folds
-from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import NuisanceFit
 from privcausal.features.functions import Triples
 from privcausal.inference.averages import USUAL_Z, AverageEstimate

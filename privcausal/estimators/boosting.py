@@ -20,10 +20,10 @@ from privcausal.accounting import Release
 from privcausal.estimators import interactions
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import EffectFit, shown
+from privcausal.estimators.bases import DPEBM
 from privcausal.estimators.budget import Step, learned_propensity
 from privcausal.estimators.first_stages import FitState
 from privcausal.estimators.nuisances import cross_noise
-from privcausal.estimators.options import DPEBM
 from privcausal.estimators.orthogonal import refined
 from privcausal.estimators.words import Nuisances
 from privcausal.features import functions

@@ -12,7 +12,7 @@ import numpy as np
 from privcausal import accounting, vault
 from privcausal.accounting.charge import exact
 from privcausal.errors import BudgetError, CapabilityError, named
-from privcausal.estimators import bases, budget, first_stages, options, orthogonal
+from privcausal.estimators import bases, budget, first_stages, orthogonal
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators.base import CateLearner, EffectFit, shown
 from privcausal.estimators.budget import Step
@@ -49,7 +49,7 @@ def check_networks(request: Request, undeclared: budget.Undeclared) -> None:
         "undeclared bounds": bool(undeclared),
         "groups=": bool(request.groups),
     }
-    options.refuse(unsupported, "base='nn' does not support {}. Try base='kernel'.")
+    bases.refuse(unsupported, "base='nn' does not support {}. Try base='kernel'.")
 
 
 def network_stages(request: Request, *, own_half: bool = False) -> list[Stage]:
@@ -84,7 +84,7 @@ class ArmDifference(effects.Effect):
 
 
 def learn_networks(
-    fit: first_stages.Fit, design: Design, clip: float, base: options.NN
+    fit: first_stages.Fit, design: Design, clip: float, base: bases.NN
 ) -> tuple[nu.FoldFit, functions.NuisanceTriple, effects.Effect]:
     """Train the networks on the rows of their stages and release their weights.
 
@@ -116,7 +116,7 @@ def learn_networks(
 def _weights(
     fit: first_stages.Fit,
     design: Design,
-    base: options.NN,
+    base: bases.NN,
     stage: StageKey,
     target: vault.Transform,
 ) -> Vector:
@@ -205,7 +205,7 @@ class DPCATE(CateLearner):
     )
 
     def __post_init__(self) -> None:
-        options.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
+        bases.check_one_of("DPCATE(score=)", self.score, ("r", "dr"))
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan stages with integer budgets, without data."""
@@ -215,7 +215,7 @@ class DPCATE(CateLearner):
                 "Kernel(loss='squared') requires a public number of rows, but "
                 "neighbors='add_remove' keeps it private. Use loss='huber'."
             )
-        if isinstance(base, options.NN):
+        if isinstance(base, bases.NN):
             # Networks are charged in (epsilon, delta), and other stages in rho. All stages read all
             # rows, so both charges add up.
             check_networks(request, undeclared)
@@ -229,7 +229,7 @@ class DPCATE(CateLearner):
             amounts = portions(cap, list(weights.values()))
             first, *others = map(Stage, weights, amounts)
             stages = (first, *networks, *others)
-            return Plan(request, self.name, options.NN.name, stages, cap, gdp=True)
+            return Plan(request, self.name, bases.NN.name, stages, cap, gdp=True)
         return budget.make_plan(
             request,
             self.name,
@@ -247,7 +247,7 @@ class DPCATE(CateLearner):
     def learn(self, state: first_stages.FitState) -> EffectFit:
         """Learn the effect; averages are centered at the mean of the first effect."""
         base = state.option
-        if isinstance(base, options.NN):
+        if isinstance(base, bases.NN):
             part, nuisance, first = learn_networks(state, state.design, state.clip, base)
             partials: nu.Folds = (part,)
             nuisances: Triples = (nuisance,)
@@ -268,10 +268,8 @@ class DPCATE(CateLearner):
     def method(cls, title: str, plan: Plan) -> str:
         where = "predictions at the declared points" if plan.request.queries else "basis weights"
         networks = "neural-network nuisance models (private gradient descent)"
-        nuisances = networks if plan.base == options.NN.name else "private additive nuisance models"
-        left = (
-            "" if plan.base == options.NN.name else "minus a first additive effect (learner 'r') "
-        )
+        nuisances = networks if plan.base == bases.NN.name else "private additive nuisance models"
+        left = "" if plan.base == bases.NN.name else "minus a first additive effect (learner 'r') "
         return (
             f"The estimator was {title} (Schroeder et al. 2025, Theorem 3, with corrected "
             f"sensitivity) with {nuisances}. The second stage is a ridge regression of a "
@@ -283,7 +281,7 @@ class DPCATE(CateLearner):
 
 
 def _kernel_effect(
-    state: first_stages.FitState, kernel: options.Kernel, score: _Score, partial: nu.FoldFit
+    state: first_stages.FitState, kernel: bases.Kernel, score: _Score, partial: nu.FoldFit
 ) -> effects.Effect:
     # Fourier features of the effect modifiers.
     columns = np.array(sorted({b.column for b in state.effect_features.blocks}), np.int64)
@@ -446,17 +444,17 @@ def _most(state: first_stages.FitState) -> float:
 # -- the kernel on a study's effect modifiers -----------------------------------------------------
 
 
-def second_stage(base: bases.AnyBase) -> options.Kernel:
+def second_stage(base: bases.AnyBase) -> bases.Kernel:
     """The kernel of a base.
 
     "gam", the default of `privcate`, gives the default kernel; the nuisances use "gam" in any case.
     """
-    if isinstance(base, options.Kernel):
+    if isinstance(base, bases.Kernel):
         return base
-    if isinstance(base, options.NN):
+    if isinstance(base, bases.NN):
         return base.second
     if base == bases.Gam():
-        return options.Kernel()
+        return bases.Kernel()
     raise CapabilityError(
         f"learner='dpcate' does not support base={base.name!r}. Use base='kernel', base='nn', or "
         "base=pc.bases.Kernel(...)."

@@ -17,7 +17,7 @@ from privcausal.accounting import PICO, Charge, Cost, Release
 from privcausal.accounting.charge import exact
 from privcausal.accounting.price import check_epsilon
 from privcausal.errors import BudgetError, CapabilityError, DataError, SchemaError, is_number, named
-from privcausal.estimators import bases, budget, options, words
+from privcausal.estimators import bases, budget, words
 from privcausal.estimators.base import EffectLearner
 from privcausal.estimators.budget import Undeclared, as_coded, resolve_domains
 from privcausal.estimators.first_stages import Fit, outcome_of
@@ -148,15 +148,15 @@ class ADUM(EffectLearner):
                 "partition= must be 'grid', 'kmeans', a dict such as {'age': [30, 50]}, or a "
                 "function."
             )
-        options.check_one_of("noise", self.noise, ("laplace", "gaussian"))
-        options.check_one_of("release", self.release, ("ends", "count_sum"))
-        options.check_switch("shrink", self.shrink)
+        bases.check_one_of("noise", self.noise, ("laplace", "gaussian"))
+        bases.check_one_of("release", self.release, ("ends", "count_sum"))
+        bases.check_switch("shrink", self.shrink)
         kmeans = self.partition == "kmeans"
-        options.check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
+        bases.check_whole("rounds", self.rounds, 1, MOST_ROUNDS if kmeans else None)
         if self.rows is not None:
-            options.check_whole("rows", self.rows, 1)
+            bases.check_whole("rows", self.rows, 1)
         if self.cells not in (None, "bound"):
-            options.check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
+            bases.check_whole("cells", self.cells, 1, MOST_CLUSTERS if kmeans else None)
         if isinstance(self.cells, int):
             partitions.check_size(float(self.cells))
         if self.partition != "grid" and self.cells == "bound":
@@ -211,7 +211,7 @@ class ADUM(EffectLearner):
             "a column of known propensities": isinstance(request.propensity, str),
             "weights=": request.weights is not None,
         }
-        options.refuse(unsupported, f"Learner {self.name!r} does not support {{}}.")
+        bases.refuse(unsupported, f"Learner {self.name!r} does not support {{}}.")
         if not formula.effect_variables:
             raise CapabilityError(
                 f"Learner {self.name!r} requires at least one effect modifier, for example "
@@ -715,7 +715,7 @@ class TM(EffectLearner):
     steps: ClassVar[tuple[budget.Step, ...]] = (budget.Step(LOSS, 1.0),)
 
     def __post_init__(self) -> None:
-        options.check_whole("degree", self.degree, 1, MOST_DEGREE)
+        bases.check_whole("degree", self.degree, 1, MOST_DEGREE)
 
     def plan(self, request: Request, base: bases.AnyBase, undeclared: budget.Undeclared) -> Plan:
         """Plan in pure epsilon; refuse what ADUM would refuse, except for reasons of its grid."""

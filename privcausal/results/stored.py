@@ -28,7 +28,6 @@ from privcausal.estimators import (
     bases,
     for_average,
     learner_kinds,
-    options,
 )  # fmt: skip
 from privcausal.estimators.planner import Record, RowRequest
 from privcausal.estimators.uplift import CellRequest
@@ -256,8 +255,8 @@ def _kinds() -> dict[str, type]:
     """The classes of a request, by their names. A file cannot make objects of other classes."""
     kinds: list[type] = [
         Budget, CellRequest, Clusters, Own, Queries, Request, RowRequest, Trust,
-        panels.Panel, panels.Staggered, bases.Gam, bases.Linear, options.DPEBM, options.Given,
-        options.Kernel, options.NN, options.Sklearn, *learner_kinds(), *PRINTED,
+        panels.Panel, panels.Staggered, bases.Gam, bases.Linear, bases.DPEBM, bases.Given,
+        bases.Kernel, bases.NN, bases.Sklearn, *learner_kinds(), *PRINTED,
     ]  # fmt: skip
     return {kind.__name__: kind for kind in kinds}
 

@@ -14,9 +14,9 @@ from privcausal.accounting.price import check_epsilon
 from privcausal.errors import BudgetError, SchemaError
 from privcausal.estimators import nuisances as nu
 from privcausal.estimators import private
+from privcausal.estimators.bases import refuse
 from privcausal.estimators.budget import Undeclared, Weights
 from privcausal.estimators.first_stages import Fit, FitState, prepare
-from privcausal.estimators.options import refuse
 from privcausal.estimators.words import SPLIT_WORDS, Estimate, TextPairs, nuisance_rows
 from privcausal.features.design import Design
 from privcausal.features.functions import NuisanceTriple

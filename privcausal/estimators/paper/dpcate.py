@@ -14,8 +14,8 @@ from privcausal import vault
 from privcausal.errors import CapabilityError, PrivcausalWarning, is_number
 from privcausal.estimators import bases, dpcate, first_stages, paper, words
 from privcausal.estimators.base import Learner
+from privcausal.estimators.bases import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.estimators.budget import Step, Undeclared
-from privcausal.estimators.options import NN, Given, Kernel, Sklearn, check_one_of, check_whole
 from privcausal.features.basis import fourier
 from privcausal.features.design import Design
 from privcausal.features.functions import NuisanceTriple

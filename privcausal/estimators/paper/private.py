@@ -10,8 +10,8 @@ import numpy as np
 from privcausal.errors import BudgetError, is_number
 from privcausal.estimators import bases, first_stages, paper, words
 from privcausal.estimators.base import Learner, finish, shown
+from privcausal.estimators.bases import Sklearn
 from privcausal.estimators.budget import Step, Undeclared
-from privcausal.estimators.options import Sklearn
 from privcausal.features.functions import NuisanceTriple
 from privcausal.inference.averages import AverageEstimate
 from privcausal.request.plan import Plan, Stage, StageKey
